@@ -1,0 +1,39 @@
+# Two commands on a fresh clone: `make demo` trains on the built-in glyphs, `make test` runs the tests. Both set up .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+
+.PHONY: demo test test-all lint bench wheel clean
+
+demo: $(READY)
+	$(BIN)/rankgrad train
+
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+test-all: $(READY)
+	$(BIN)/python -m pytest -q -n 2
+
+lint: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/rankgrad bench
+
+wheel: $(READY)
+	$(BIN)/python -m build --wheel
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

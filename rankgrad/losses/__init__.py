@@ -1,0 +1,71 @@
+"""Every loss, by class and by name. Adding one = a class, a row in `LOSSES`, a golden value."""
+
+from __future__ import annotations
+
+import difflib
+
+from torch import nn
+
+from .auc import AUCLoss
+from .average_precision import SmoothAPLoss, SupAPLoss
+from .base import RetrievalLoss
+from .graded import HAPLoss, NDCGLoss, RecallAtKLoss
+from .histogram import FastAPLoss, SoftBinAPLoss
+from .pnp import PNPLoss
+from .rambo import RaMBOAPLoss, RaMBORecallLoss
+from .rank_loss import RankLoss
+from .roadmap import CalibrationLoss, ROADMAPLoss
+
+LOSSES: dict[str, type[nn.Module]] = {
+    "roadmap": ROADMAPLoss,
+    "supap": SupAPLoss,
+    "smooth_ap": SmoothAPLoss,
+    "pnp": PNPLoss,
+    "rambo_recall": RaMBORecallLoss,
+    "rambo_ap": RaMBOAPLoss,
+    "fastap": FastAPLoss,
+    "softbin_ap": SoftBinAPLoss,
+    "auc": AUCLoss,
+    "recall_at_k": RecallAtKLoss,
+    "ndcg": NDCGLoss,
+    "h_ap": HAPLoss,
+    "calibration": CalibrationLoss,
+}
+
+# Those that see only differences of scores: adding a constant to a row changes nothing.
+RANK_LOSSES: list[str] = ["supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "recall_at_k", "ndcg", "h_ap"]
+
+
+def find(name: str) -> type[nn.Module]:
+    """The class of a loss by its name in `LOSSES`; a misspelt name is answered with the closest ones.
+
+    >>> find("smooth_ap").__name__
+    'SmoothAPLoss'
+    """
+    if name not in LOSSES:
+        close = difflib.get_close_matches(name, LOSSES, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted(LOSSES))}")
+    return LOSSES[name]
+
+
+__all__ = [
+    "LOSSES",
+    "RANK_LOSSES",
+    "AUCLoss",
+    "CalibrationLoss",
+    "FastAPLoss",
+    "HAPLoss",
+    "NDCGLoss",
+    "PNPLoss",
+    "RankLoss",
+    "RaMBOAPLoss",
+    "RaMBORecallLoss",
+    "RecallAtKLoss",
+    "RetrievalLoss",
+    "ROADMAPLoss",
+    "SmoothAPLoss",
+    "SoftBinAPLoss",
+    "SupAPLoss",
+    "find",
+]

@@ -1,0 +1,72 @@
+"""AP with relaxed ranks: Smooth-AP and ROADMAP's SupAP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from ..metrics import average_precision
+from ..ranks import Soft
+from ..relaxations import Heaviside, Sigmoid, SupStep
+from .base import Common
+from .rank_loss import RankLoss
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class SmoothAPLoss(RankLoss):
+    r"""Smooth-AP: 1 - AP with both comparisons relaxed by the same sigmoid (Brown et al., ECCV 2020, arXiv:2007.12163).
+
+    Formula as ROADMAP's eq. 3 with H replaced by sigmoid(t / tau) in both ranks; gradient through both. Differs from
+    the authors' code: the query's own copy is excluded, not a relevant item (`include_self=True` is theirs), and any
+    number of samples per class works.
+
+    Args:
+        tau: temperature, score units, > 0.
+        common: see `RetrievalLoss`.
+
+    >>> import torch
+    >>> SmoothAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
+    tensor(0.5000)
+    """
+
+    def __init__(self, tau: float = 0.01, **common: Unpack[Common]) -> None:
+        step = Sigmoid(tau)
+        super().__init__(Soft(step, step), metric=average_precision, **common)
+        self.tau = tau
+
+
+class SupAPLoss(RankLoss):
+    r"""SupAP: an upper bound of 1 - AP (Ramzi et al., NeurIPS 2021, eqs. 4-5).
+
+    rank^+ is exact and has no gradient, rank^- counts by H^- (`relaxations.SupStep`), so that a relevant item is never
+    pushed away by another, and an irrelevant one far above still has gradient rho.
+
+    Args:
+        tau: temperature of the sigmoid, score units.
+        rho: slope behind delta.
+        delta: where the linear part begins; "auto" = tau ln((1 - eps) / eps), eps = 0.01.
+        offset: value where the linear part begins; None: continuous (the paper). Published configurations: 1.44; 1.0
+            for iNaturalist, with start = 0.
+        start: added to the sigmoid from 0 on.
+        tie: H^-(0): "upper" 1 (keeps the bound on ties), "official" 1/2.
+        common: see `RetrievalLoss`.
+
+    >>> import torch
+    >>> SupAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
+    tensor(0.9733)
+    """
+
+    def __init__(
+        self,
+        tau: float = 0.01,
+        rho: float = 100.0,
+        delta: float | Literal["auto"] = 0.05,
+        offset: float | None = None,
+        start: float = 0.5,
+        tie: Literal["upper", "official"] = "upper",
+        **common: Unpack[Common],
+    ) -> None:
+        step = SupStep(tau, rho, delta, offset, start, tie)
+        super().__init__(Soft(Heaviside(), step), metric=average_precision, **common)
+        self.tau, self.rho, self.delta, self.offset, self.start, self.tie = tau, rho, delta, offset, start, tie

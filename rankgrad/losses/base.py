@@ -1,0 +1,251 @@
+"""What every loss shares: one call, one way from embeddings to scores, one reduction, one set of statistics."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from ..ranks import check_lists, computed
+from ..relevance import check_labels, from_indices_tuple, from_labels, validity
+from ..types import Embeddings, Mask, PerQuery, Scores
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
+
+Reduction = Literal["mean", "none"]
+
+
+class Common(TypedDict):
+    """Keyword arguments that every loss takes (see `RetrievalLoss`)."""
+
+    reduction: NotRequired[Reduction]
+    include_self: NotRequired[bool]
+    normalize: NotRequired[bool]
+    check_finite: NotRequired[bool | None]
+
+
+class RetrievalLoss(nn.Module):
+    """Base of all losses. A loss says what each query costs (`per_query`); the rest is here.
+
+    Queries without a relevant item are left out of the mean, have a zero gradient row and are marked in
+    `stats["counted"]`; if no query counts, the loss is 0, attached to the graph. Computation is in float32 (float64
+    for float64 input), inside autocast too.
+
+    Args:
+        reduction: "mean": a scalar; "none": [query], 0 where not counted; its mean over the counted queries is the
+            scalar.
+        include_self: without references, keep each query in its own list, as a relevant item (published codes do).
+        normalize: L2-normalise the rows of the embeddings first. A zero row stays zero: cosine 0 with everything;
+            `stats["zero_rows"]` counts them.
+        check_finite: NaN or infinity in the input: None: ValueError on CPU, an asynchronous assertion on CUDA; True:
+            ValueError everywhere; False: not checked.
+
+    Attributes:
+        stats: detached tensors of the last call, replaced by the next one and not part of the state_dict: "counted"
+            [query] bool, "zero_rows", and what a loss adds.
+        graded: whether float gains (hierarchical labels) mean something to the loss. If not, hierarchical labels are
+            read at their finest level and float gains are refused.
+    """
+
+    graded: ClassVar[bool] = True
+    stats: dict[str, Tensor]
+
+    def __init__(
+        self,
+        *,
+        reduction: Reduction = "mean",
+        include_self: bool = False,
+        normalize: bool = True,
+        check_finite: bool | None = None,
+    ) -> None:
+        super().__init__()
+        if reduction not in ("mean", "none"):
+            raise ValueError(f"reduction must be 'mean' or 'none'; got {reduction!r}")
+        self.reduction: Reduction = reduction
+        self.include_self, self.normalize, self.check_finite = include_self, normalize, check_finite
+        self.stats = {}
+
+    # ------------------------------------------------------------------ what a loss defines
+
+    def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
+        """([query] cost, [query] bool: does the query count); scores are finite float32 or float64."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ what a user calls
+
+    def forward(
+        self,
+        embeddings: Embeddings,
+        labels: Tensor | None = None,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        *,
+        ids: Tensor | None = None,
+        ref_ids: Tensor | None = None,
+        relevant: Tensor | None = None,
+        valid: Mask | None = None,
+    ) -> Tensor:
+        """Loss of a batch of embeddings against itself, or against references.
+
+        Args:
+            embeddings: [query, dim] float.
+            labels: long [query]; bool [query, class] multi-hot (relevant = shares a class); long [query, level]
+                hierarchy from coarse to fine (gains as in HAPPIER where the loss is graded). May be left out when
+                `relevant` or `indices_tuple` is given.
+            indices_tuple: pytorch-metric-learning's pairs or triplets: only these pairs exist.
+            ref_emb: [item, dim] references, e.g. a memory; without them every query is compared with the others.
+            ref_labels: labels of the references, of the same kind.
+            ids: [query] integers naming samples: the same sample on both sides is never its own match.
+            ref_ids: [item] the same for the references.
+            relevant: [query, item] bool or gains, instead of labels.
+            valid: [query, item] bool, further restricts which items exist for a query.
+
+        Returns:
+            Scalar, or [query] with reduction="none".
+
+        Raises:
+            ValueError: wrong shapes or dtypes, labels out of step, NaN or infinity, saying which and where.
+        """
+        references = embeddings if ref_emb is None else ref_emb
+        _check_embeddings(embeddings, ref_emb)
+        self._require_finite("embeddings", embeddings)
+        if ref_emb is not None:
+            self._require_finite("ref_emb", ref_emb)
+        same = ref_emb is None
+        shape = (len(embeddings), len(references))
+        if indices_tuple is not None:
+            if relevant is not None:
+                raise ValueError("give either indices_tuple or relevant, not both")
+            relevant, allowed = from_indices_tuple(indices_tuple, *shape)
+        elif relevant is not None:
+            allowed = validity(
+                *shape, ids=ids, ref_ids=ref_ids, same=same, include_self=self.include_self, device=embeddings.device
+            )
+        else:
+            relevant, allowed = self._relevance(shape, labels, ref_labels, ids, ref_ids, same)
+        if valid is not None:
+            if valid.shape != shape:
+                raise ValueError(f"valid must be bool {shape}, [query, item]; got {tuple(valid.shape)}")
+            allowed = valid if allowed is None else allowed & valid
+
+        # autocast would round the scores to half precision, which is coarser than a temperature of 0.01
+        with torch.autocast(embeddings.device.type, enabled=False):
+            rows = self._prepare(embeddings)
+            zero_rows = (rows.detach() == 0).all(1).sum()
+            scores = rows @ (rows if same else self._prepare(references)).T
+            loss = self._reduced(scores, relevant, allowed)
+        self.stats["zero_rows"] = zero_rows
+        return loss
+
+    def from_scores(self, scores: Scores, relevant: Tensor, valid: Mask | None = None) -> Tensor:
+        """Loss of any score matrix.
+
+        Args:
+            scores: [query, item] float, higher is closer. Losses that use absolute values (FastAP, SoftBinAP, AUC,
+                calibration) take them for cosine similarities.
+            relevant: [query, item] bool, or float gains >= 0.
+            valid: [query, item] bool; False removes an item from that query's list.
+
+        Returns:
+            Scalar, or [query] with reduction="none".
+        """
+        self._require_finite("scores", scores)
+        with torch.autocast(scores.device.type, enabled=False):
+            return self._reduced(scores, relevant, valid)
+
+    # ------------------------------------------------------------------ how
+
+    def _relevance(
+        self,
+        shape: tuple[int, int],
+        labels: Tensor | None,
+        ref_labels: Tensor | None,
+        ids: Tensor | None,
+        ref_ids: Tensor | None,
+        same: bool,
+    ) -> tuple[Tensor, Mask | None]:
+        if labels is None:
+            raise ValueError("labels are needed, unless relevant or indices_tuple says which pairs match")
+        if same == (ref_labels is not None):
+            raise ValueError("ref_emb and ref_labels go together; got only one of them")
+        for name, given, rows in (("labels", labels, shape[0]), ("ref_labels", ref_labels, shape[1])):
+            if given is not None:
+                check_labels(given, name)
+                if len(given) != rows:
+                    raise ValueError(f"{name} are out of step: {len(given)} labels for {rows} embeddings")
+        return from_labels(
+            labels, ref_labels, ids=ids, ref_ids=ref_ids, include_self=self.include_self, graded=self.graded
+        )
+
+    def _prepare(self, embeddings: Tensor) -> Tensor:
+        rows = computed(embeddings)
+        if not self.normalize:
+            return rows
+        norm = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        return rows / torch.where(norm > 0, norm, 1)
+
+    def _reduced(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> Tensor:
+        check_lists(scores, relevant, valid)
+        if relevant.dtype != torch.bool:
+            self._check_gains(relevant)
+        scores = computed(scores)
+        self.stats = {}
+        values, counted = self.per_query(scores, relevant, valid)
+        values = values.to(scores.dtype)
+        if not values.requires_grad:
+            values = values + 0 * scores.sum(1)  # a loss is attached to the graph even where it is constant
+        per_query = torch.where(counted, values, 0)
+        self.stats["counted"] = counted.detach()
+        if self.reduction == "none":
+            return per_query
+        return per_query.sum() / counted.sum().clamp(min=1)
+
+    def _check_gains(self, gains: Tensor) -> None:
+        if not self.graded:
+            raise ValueError(
+                f"{type(self).__name__} knows only relevant or not, but got float gains: pass bool relevance, "
+                "e.g. gains > 0, or use a rank loss such as HAPLoss or NDCGLoss"
+            )
+        bad = ~(gains.isfinite() & (gains >= 0))
+        self._require(bad, "relevant", "gains must be finite and >= 0")
+
+    def _require_finite(self, name: str, tensor: Tensor) -> None:
+        self._require(~tensor.detach().isfinite(), name, "it holds NaN or infinity")
+
+    def _require(self, bad: Tensor, name: str, what: str) -> None:
+        """ValueError naming the first bad row on CPU; on CUDA an assertion that does not wait for the device."""
+        if self.check_finite is False:
+            return
+        if self.check_finite is None and bad.is_cuda:
+            torch._assert_async(~bad.any(), f"{name}: {what}")
+        elif bool(bad.any()):
+            row = int(bad.flatten(1).any(1).nonzero()[0]) if bad.dim() > 1 else int(bad.nonzero()[0])
+            raise ValueError(f"{name}: {what}, first in row {row}; check_finite=False turns this check off")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the statistics of the last call."""
+        return {**self.__dict__, "stats": {}}
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, so that a printed loss can be built again."""
+        names = [
+            p.name
+            for p in inspect.signature(type(self).__init__).parameters.values()
+            if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        ]
+        names += [n for n in Common.__annotations__ if n not in names]
+        return ", ".join(f"{n}={getattr(self, n)!r}" for n in names)
+
+
+def _check_embeddings(embeddings: Tensor, ref_emb: Tensor | None) -> None:
+    for name, tensor in (("embeddings", embeddings), ("ref_emb", ref_emb)):
+        if tensor is not None and (tensor.dim() != 2 or not tensor.is_floating_point()):
+            raise ValueError(f"{name} must be a float tensor [row, dim]; got {tensor.dtype} {tuple(tensor.shape)}")
+    if ref_emb is not None and ref_emb.shape[1] != embeddings.shape[1]:
+        raise ValueError(
+            f"embeddings have {embeddings.shape[1]} dimensions but ref_emb has {ref_emb.shape[1]}: was the head changed?"
+        )

@@ -1,0 +1,141 @@
+"""Losses read off all ranks of a list or off graded relevance: Recall@k surrogate, NDCG, H-AP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from ..metrics import Gain, hierarchical_ap, ndcg, soft_recall_at_k
+from ..ranks import Soft
+from ..relaxations import Heaviside, Sigmoid, SupStep
+from ..types import PerQuery, Ranks
+from .base import Common
+from .rank_loss import RankLoss
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class HAPLoss(RankLoss):
+    r"""H-AP: 1 - hierarchical AP for graded relevance (HAPPIER, Ramzi et al., ECCV 2022, arXiv:2207.04873).
+
+        H-AP = sum_i hrank_i / rank_i / sum_i g_i
+        rank_i  = 1 + sum_{g_j >= g_i} H(s_j - s_i) + sum_{g_j < g_i} H^-(s_j - s_i)
+        hrank_i = g_i + sum_j H(s_j - s_i) min(g_i, g_j)
+    Only the H^- terms carry gradient. With binary relevance it is SupAP.
+
+    Args:
+        tau: of H^-, see `SupAPLoss`.
+        rho: see `SupAPLoss`.
+        delta: see `SupAPLoss`.
+        offset: see `SupAPLoss`.
+        start: see `SupAPLoss`.
+        tie: see `SupAPLoss`.
+        common: see `RetrievalLoss`.
+
+    >>> HAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[1.0, 0.5, 0.0]]))
+    tensor(0.6400)
+    """
+
+    def __init__(
+        self,
+        tau: float = 0.01,
+        rho: float = 100.0,
+        delta: float | Literal["auto"] = 0.05,
+        offset: float | None = None,
+        start: float = 0.5,
+        tie: Literal["upper", "official"] = "upper",
+        **common: Unpack[Common],
+    ) -> None:
+        step = SupStep(tau, rho, delta, offset, start, tie)
+        super().__init__(Soft(Heaviside(), step), metric=hierarchical_ap, **common)
+        self.tau, self.rho, self.delta, self.offset, self.start, self.tie = tau, rho, delta, offset, start, tie
+
+
+class NDCGLoss(RankLoss):
+    r"""1 - NDCG with sigmoid ranks and discount 1 / log2(1 + rank).
+
+    The relaxation is ApproxNDCG's (Qin, Liu & Li, 2010), on scores of a retrieval model.
+
+    Args:
+        tau: temperature, score units, > 0.
+        gain: "linear" g, or "exp2" 2^g - 1.
+        common: see `RetrievalLoss`.
+
+    >>> NDCGLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[3.0, 0.0, 1.0]]))
+    tensor(0.3410)
+    """
+
+    def __init__(self, tau: float = 0.01, gain: Gain = "linear", **common: Unpack[Common]) -> None:
+        if gain not in ("linear", "exp2"):
+            raise ValueError(f"gain must be 'linear' (g) or 'exp2' (2^g - 1); got {gain!r}")
+        step = Sigmoid(tau)
+        super().__init__(Soft(step, step), metric=self._ndcg, **common)
+        self.tau, self.gain = tau, gain
+
+    def _ndcg(self, ranks: Ranks) -> PerQuery:
+        return ndcg(ranks, gain=self.gain)
+
+
+class RecallAtKLoss(RankLoss):
+    r"""Recall@k surrogate: 1 - mean over k of min(k, sum_i sigmoid((k - rank_i) / tau2)) / min(k, p).
+
+    Patel, Tolias & Matas, CVPR 2022 (arXiv:2108.11179), read from the published code. rank_i is relaxed by a sigmoid of
+    temperature tau1 over all valid items.
+
+    Args:
+        k: list lengths, each >= 1.
+        tau1: temperature of the ranks, score units, > 0.
+        tau2: temperature of the count, in ranks, > 0; one for all k or one each.
+        rank_query: published code: without references, the query stays in its own list as an irrelevant item of rank 1
+            (so k = 1 is never met), and k is at most the length of the list.
+        common: see `RetrievalLoss`.
+
+    >>> RecallAtKLoss(k=(1,)).from_scores(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, False]]))
+    tensor(0.5000)
+    """
+
+    def __init__(
+        self,
+        k: Sequence[int] = (1, 2, 4, 8, 16),
+        tau1: float = 0.01,
+        tau2: float | Sequence[float] = 1.0,
+        rank_query: bool = False,
+        **common: Unpack[Common],
+    ) -> None:
+        k = tuple(int(each) for each in k)
+        temperatures = (float(tau2),) * len(k) if isinstance(tau2, (int, float)) else tuple(float(t) for t in tau2)
+        if not k or min(k) < 1:
+            raise ValueError(f"k names list lengths >= 1, at least one; got {k}")
+        if len(temperatures) != len(k) or min(temperatures) <= 0:
+            raise ValueError(f"tau2 is one temperature > 0, or one for each of the {len(k)} k; got {tau2}")
+        step = Sigmoid(tau1)
+        super().__init__(Soft(step, step), metric=self._recall, **common)
+        self.k, self.tau1, self.tau2, self.rank_query = k, tau1, tau2, rank_query
+        self._temperatures = temperatures
+
+    def _recall(self, ranks: Ranks) -> PerQuery:
+        # k beyond the list changes nothing but rounding, except where published code caps it
+        longest = ranks.num_queries if self.rank_query else max(self.k)
+        recalls = [
+            soft_recall_at_k(ranks, min(k, longest), tau) for k, tau in zip(self.k, self._temperatures, strict=True)
+        ]
+        return torch.stack(recalls).mean(0)
+
+    def _relevance(
+        self,
+        shape: tuple[int, int],
+        labels: Tensor | None,
+        ref_labels: Tensor | None,
+        ids: Tensor | None,
+        ref_ids: Tensor | None,
+        same: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        relevant, valid = super()._relevance(shape, labels, ref_labels, ids, ref_ids, same)
+        if self.rank_query and same and valid is not None:
+            eye = torch.eye(shape[0], dtype=torch.bool, device=relevant.device)
+            relevant, valid = relevant.masked_fill(eye, 0), valid | eye
+        return relevant, valid

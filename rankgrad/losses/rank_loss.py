@@ -1,0 +1,88 @@
+"""`RankLoss`: any ranks with any metric or penalty. The papers' rank losses are short compositions of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from ..penalties import Penalty
+from ..ranks import Blackbox
+from ..types import Mask, PerPair, PerQuery, Ranks, Scores
+from .base import Common, RetrievalLoss
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+RankSource = Callable[..., Ranks]
+Aggregate = Callable[[Ranks, PerPair], PerQuery]
+
+
+class RankLoss(RetrievalLoss):
+    r"""Mean over the queries of 1 - metric(ranks), or of the mean of penalty(irrelevant items above) (lower is better).
+
+    Args:
+        ranks: where the relevant items stand: `ranks.Soft(pos=..., neg=...)` with steps of `relaxations`,
+            `ranks.Blackbox(lambda_, margin)`, `ranks.exact_ranks` (no gradient), or any callable
+            (scores, relevant, valid) -> Ranks.
+        metric: Ranks -> [query] value in [0, 1], higher is better; see `metrics`.
+        penalty: f(R) >= 0 elementwise of the irrelevant items above a relevant one; see `penalties`. Exactly one of
+            metric and penalty is given.
+        common: see `RetrievalLoss`.
+
+    A loss no paper has written, NDCG with the SupAP step:
+
+    >>> import torch
+    >>> from rankgrad import metrics, ranks, relaxations
+    >>> step = relaxations.SupStep()
+    >>> loss = RankLoss(ranks.Soft(pos=relaxations.Heaviside(), neg=step), metric=metrics.ndcg)
+    >>> loss.from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
+    tensor(0.8104)
+    """
+
+    def __init__(
+        self,
+        ranks: RankSource,
+        *,
+        metric: Callable[[Ranks], PerQuery] | None = None,
+        penalty: Penalty | None = None,
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(**common)
+        if (metric is None) == (penalty is None):
+            raise ValueError("RankLoss reads either a metric (1 - metric is the loss) or a penalty off the ranks")
+        self.ranks, self.metric, self.penalty = ranks, metric, penalty
+
+    def read(self, ranks: Ranks) -> PerQuery:
+        """[query] cost of these ranks."""
+        if self.metric is not None:
+            return 1 - self.metric(ranks)
+        assert self.penalty is not None
+        return ranks.mean_per_query(self.penalty(ranks.above_neg))
+
+    def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
+        """Costs read off the ranks; a query counts if it has a relevant item."""
+        if isinstance(self.ranks, Blackbox):
+            values, ranks = self.ranks.values(self.read, scores, relevant, valid)
+        else:
+            ranks = self.ranks(scores, relevant, valid)
+            values = self.read(ranks)
+        return values, ranks.counted
+
+
+def pooled_mean(ranks: Ranks, values: PerPair) -> PerQuery:
+    """[query] sum over the pairs of a query, scaled so that the mean over the counted queries is that of all pairs.
+
+    Published RaMBO code averages over all positives of a batch at once; equal to the mean per query when all queries
+    have equally many.
+    """
+    return ranks.sum_per_query(values) * ranks.counted.sum() / max(len(values), 1)
+
+
+def aggregate(name: str) -> Aggregate:
+    """How the values of relevant items become one per query: "query" (mean of each) or "pooled"."""
+    known: dict[str, Aggregate] = {"query": Ranks.mean_per_query, "pooled": pooled_mean}
+    if name not in known:
+        raise ValueError(f"aggregation must be 'query' (mean per query, then over queries) or 'pooled'; got {name!r}")
+    return known[name]

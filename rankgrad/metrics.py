@@ -1,0 +1,516 @@
+r"""Ranking metrics: `Ranks` -> a value per query. Training and evaluation read the same functions.
+
+Every metric here is higher-is-better. A metric of ranks takes either a `Ranks` record (exact, relaxed or blackbox), or
+`scores, relevant, valid=None`; then exact ranks are made with that metric's rule for ties: AP, mAP@R, precision and
+R-precision count a level item as above (equal to scikit-learn's AP); top-k lists (R@K, MRR) put the lower index first;
+NDCG averages over the level items; ROC AUC counts them 1/2.
+
+Results are [query]; a query without relevant items has value 0 and is marked False in `ranks.counted`: leave it out of
+means, as `mean_average_precision` and `evaluation.evaluate` do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .ranks import Ties, check_lists, exact_ranks
+from .types import Mask, PerPair, PerQuery, Ranks
+
+Gain = Literal["linear", "exp2"]
+
+
+def _ranks(first: Ranks | Tensor, relevant: Tensor | None, valid: Mask | None, ties: Ties) -> Ranks:
+    if isinstance(first, Ranks):
+        if relevant is not None or valid is not None:
+            raise TypeError("ranks already know what is relevant: pass either ranks alone, or scores and relevant")
+        return first
+    if relevant is None:
+        raise TypeError("scores need relevant: bool [query, item], or float gains")
+    return exact_ranks(torch.as_tensor(first), _as_relevance(relevant), valid, ties=ties)
+
+
+def _as_relevance(relevant: Tensor) -> Tensor:
+    """Integer relevance (0/1 or grades) as float gains: unlike a loss, a metric is fed from label files."""
+    relevant = torch.as_tensor(relevant)
+    return relevant if relevant.dtype == torch.bool or relevant.is_floating_point() else relevant.double()
+
+
+def _mean(values: PerQuery, counted: Tensor, name: str) -> Tensor:
+    if not bool(counted.any()):
+        raise ValueError(f"{name} is undefined: none of the {len(values)} queries has a relevant item")
+    return values[counted].mean()
+
+
+# --------------------------------------------------------------------------------------------- read off the ranks
+
+
+def precision_at_relevant(ranks: Ranks) -> PerPair:
+    """[pair] rank^+(i) / rank(i): precision of the list that ends at the relevant item i."""
+    return (1 + ranks.above_pos) / ranks.rank
+
+
+def average_precision(
+    ranks: Ranks | Tensor,
+    relevant: Tensor | None = None,
+    valid: Mask | None = None,
+    *,
+    ties: Literal["pessimistic", "average", "optimistic"] = "pessimistic",
+) -> PerQuery:
+    r"""AP_q = 1/|P_q| sum_{i in P_q} rank^+(i) / rank(i), in (0, 1].
+
+    ROADMAP (Ramzi et al., NeurIPS 2021) eq. 1; RaMBO eqs. 4-5. With graded gains, items of at least i's gain count as
+    positives for i.
+
+    Args:
+        ranks: a record, or [query, item] scores (then `relevant` is needed).
+        relevant: [query, item] bool or gains.
+        valid: [query, item] bool.
+        ties: for scores only. "pessimistic": a level item is above, in both ranks (equals scikit-learn);
+            "optimistic": it is not, in either; "average": expectation over all orders of the level items (binary).
+
+    >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]])
+    >>> average_precision(scores, relevant)
+    tensor([0.8333], dtype=torch.float64)
+    """
+    if ties not in ("pessimistic", "average", "optimistic"):
+        raise ValueError(f"ties must be 'pessimistic', 'average' or 'optimistic'; got {ties!r}")
+    if ties == "average":
+        if isinstance(ranks, Ranks):
+            raise TypeError("ties='average' needs scores: a Ranks record no longer knows which items were level")
+        low, high = (_ranks(ranks, relevant, valid, t) for t in ("optimistic", "pessimistic"))
+        # A group of n level items, p of them relevant, below A items of which P relevant. Expected precision at a
+        # relevant one, over all orders: mean over places i < n of (P + 1 + i c) / (A + 1 + i), c = (p - 1) / (n - 1).
+        level_pos, level = high.above_pos - low.above_pos + 1, high.rank - low.rank + 1
+        share = torch.where(level > 1, (level_pos - 1) / (level - 1).clamp(min=1), 0)
+        harmonic = torch.special.digamma(low.rank + level) - torch.special.digamma(low.rank)
+        return low.mean_per_query(share + (low.above_pos + 1 - share * low.rank) * harmonic / level)
+    read = _ranks(ranks, relevant, valid, ties)
+    return read.mean_per_query(precision_at_relevant(read))
+
+
+def mean_average_precision(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> Tensor:
+    """Mean of `average_precision` over the queries that have a relevant item; scalar, ValueError if none has.
+
+    >>> mean_average_precision(torch.tensor([[0.9, 0.5], [0.9, 0.5]]), torch.tensor([[False, True], [False, False]]))
+    tensor(0.5000, dtype=torch.float64)
+    """
+    read = _ranks(ranks, relevant, valid, "pessimistic")
+    return _mean(average_precision(read), read.counted, "mean average precision")
+
+
+def map_at_r(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
+    r"""mAP@R_q = 1/R sum_{i in P_q, rank(i) <= R} rank^+(i) / rank(i), R = |P_q|; never above AP.
+
+    Musgrave et al., ECCV 2020; ROADMAP eq. 11.
+
+    >>> map_at_r(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]]))
+    tensor([0.5000], dtype=torch.float64)
+    """
+    read = _ranks(ranks, relevant, valid, "pessimistic")
+    inside = read.rank <= read.num_relevant[read.query]
+    return read.mean_per_query(precision_at_relevant(read) * inside)
+
+
+def recall_at_k(
+    ranks: Ranks | Tensor, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
+) -> PerQuery:
+    """R@K of the retrieval papers: 1 if any of the K best items is relevant, else 0 (a hit rate).
+
+    k beyond the list is the whole list. For found / relevant see `found_at_k`, for RaMBO's refined recall
+    `refined_recall_at_k`. With ranks: `recall_at_k(ranks, 4)`.
+
+    >>> recall_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
+    tensor([1.], dtype=torch.float64)
+    """
+    read, k = _top(ranks, relevant, valid, k, "index")
+    return (read.sum_per_query(_counts(read, k)) > 0).to(read.above_pos.dtype)
+
+
+def found_at_k(
+    ranks: Ranks | Tensor, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
+) -> PerQuery:
+    """Recall at K of information retrieval: share of the relevant items among the K best.
+
+    >>> found_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
+    tensor([0.5000], dtype=torch.float64)
+    """
+    read, k = _top(ranks, relevant, valid, k, "index")
+    return read.mean_per_query(_counts(read, k))
+
+
+def precision_at_k(
+    ranks: Ranks | Tensor, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
+) -> PerQuery:
+    """Share of relevant items among the K best; the denominator is K even when the list is shorter.
+
+    >>> precision_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
+    tensor([0.5000], dtype=torch.float64)
+    """
+    read, k = _top(ranks, relevant, valid, k, "pessimistic")
+    return read.sum_per_query(_counts(read, k)) / k
+
+
+def _top(
+    ranks: Ranks | Tensor, relevant: Tensor | int | None, valid: Mask | None, k: int, ties: Ties
+) -> tuple[Ranks, int]:
+    if isinstance(relevant, int):  # metric(ranks, 4)
+        relevant, k = None, relevant
+    if not isinstance(k, int) or k < 1:
+        raise ValueError(f"k counts items and must be an integer >= 1; got {k!r}")
+    return _ranks(ranks, relevant, valid, ties), k
+
+
+def _counts(ranks: Ranks, k: int) -> PerPair:
+    return (ranks.rank <= k).to(ranks.above_pos.dtype)
+
+
+def refined_recall_at_k(
+    ranks: Ranks | Tensor, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
+) -> PerQuery:
+    r"""RaMBO eq. 16: |{i in P_q : r_i < K}| / |P_q|, r_i = number of irrelevant items above i.
+
+    Summing 1 - this over K with weights w_K gives the recall loss, mean_i W(r_i) (Proposition 2).
+
+    >>> refined_recall_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, True, False]]), k=1)
+    tensor([1.], dtype=torch.float64)
+    """
+    read, k = _top(ranks, relevant, valid, k, "index")
+    return read.mean_per_query((read.above_neg < k).to(read.above_neg.dtype))
+
+
+def r_precision(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
+    """Precision at R = |P_q|.
+
+    >>> r_precision(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]]))
+    tensor([0.5000], dtype=torch.float64)
+    """
+    read = _ranks(ranks, relevant, valid, "pessimistic")
+    return read.mean_per_query((read.rank <= read.num_relevant[read.query]).to(read.above_pos.dtype))
+
+
+def reciprocal_rank(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
+    """1 / rank of the best relevant item.
+
+    >>> reciprocal_rank(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]))
+    tensor([0.5000], dtype=torch.float64)
+    """
+    read = _ranks(ranks, relevant, valid, "index")
+    best = read.rank.new_zeros(read.num_queries)
+    return best.scatter_reduce(0, read.query, 1 / read.rank, "amax")
+
+
+def mean_reciprocal_rank(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> Tensor:
+    """Mean of `reciprocal_rank` over the queries that have a relevant item; scalar, ValueError if none has.
+
+    >>> mean_reciprocal_rank(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]))
+    tensor(0.5000, dtype=torch.float64)
+    """
+    read = _ranks(ranks, relevant, valid, "index")
+    return _mean(reciprocal_rank(read), read.counted, "mean reciprocal rank")
+
+
+def soft_recall_at_k(ranks: Ranks, k: int, tau: float = 1.0) -> PerQuery:
+    r"""min(k, sum_{i in P_q} sigmoid((k - rank_i) / tau)) / min(k, |P_q|): the Recall@k surrogate's count.
+
+    Patel et al., CVPR 2022. Where the sum exceeds k it is clipped and has no gradient.
+
+    Args:
+        ranks: usually relaxed with one sigmoid (`RecallAtKLoss`).
+        k: length of the list, >= 1.
+        tau: temperature in ranks, > 0.
+    """
+    inside = torch.sigmoid((k - ranks.rank) / tau)
+    return ranks.sum_per_query(inside).clamp(max=k) / ranks.num_relevant.clamp(min=1, max=k)
+
+
+def _gains(gain: Tensor, kind: Gain) -> Tensor:
+    if kind not in ("linear", "exp2"):
+        raise ValueError(f"gain must be 'linear' (g) or 'exp2' (2^g - 1); got {kind!r}")
+    return gain if kind == "linear" else torch.exp2(gain) - 1
+
+
+def ndcg(
+    ranks: Ranks | Tensor,
+    relevant: Tensor | None = None,
+    valid: Mask | None = None,
+    *,
+    k: int | None = None,
+    gain: Gain = "linear",
+) -> PerQuery:
+    r"""NDCG_q = sum_i g_i / log2(1 + rank_i) / (the same of the ideal order); Järvelin & Kekäläinen 2002.
+
+    Level items share the mean discount of their places (as scikit-learn does) when scores are given.
+
+    Args:
+        ranks: a record, or [query, item] scores.
+        relevant: [query, item] gains >= 0 (or bool).
+        valid: [query, item] bool.
+        k: only the k best places count, in the ideal order too; None: all.
+        gain: "linear" g, or "exp2" 2^g - 1.
+
+    >>> ndcg(torch.tensor([[0.1, 0.2]]), torch.tensor([[1.0, 3.0]]))
+    tensor([1.], dtype=torch.float64)
+    """
+    if k is not None and k < 1:
+        raise ValueError(f"k counts places and must be >= 1 or None; got {k}")
+
+    def discount(rank: Tensor) -> Tensor:
+        value = 1 / torch.log2(1 + rank)
+        return value if k is None else value * (rank <= k)
+
+    if isinstance(ranks, Ranks):
+        read = _ranks(ranks, relevant, valid, "index")
+        here = discount(read.rank)
+    else:
+        read, low = (_ranks(ranks, relevant, valid, t) for t in ("pessimistic", "optimistic"))
+        # a level group fills the places low.rank .. read.rank: its mean discount, by cumulated discounts
+        longest = int(read.rank.max()) if len(read.rank) else 0
+        cumulated = torch.zeros(longest + 1, dtype=torch.float64, device=read.rank.device)
+        cumulated[1:] = discount(torch.arange(1, longest + 1, dtype=torch.float64, device=read.rank.device)).cumsum(0)
+        first, last = low.rank.long(), read.rank.long()
+        here = (cumulated[last] - cumulated[first - 1]) / (last - first + 1)
+    weight = _gains(read.gain.to(here.dtype), gain)
+    best_first = torch.argsort(weight, descending=True, stable=True)
+    best_first = best_first[torch.argsort(read.query[best_first], stable=True)]
+    place = torch.arange(len(weight), device=weight.device)
+    ideal_rank = 1 + place - (read.num_relevant.cumsum(0) - read.num_relevant)[read.query]
+    ideal = read.sum_per_query(weight[best_first] * discount(ideal_rank.to(weight.dtype)))
+    return read.sum_per_query(weight * here) / torch.where(ideal > 0, ideal, 1)
+
+
+def hierarchical_ap(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
+    r"""H-AP_q = sum_i hrank_i / rank_i / sum_i g_i, hrank_i = g_i + sum_{j above i} min(g_i, g_j).
+
+    HAPPIER (Ramzi et al., ECCV 2022). Equals AP when relevance is binary.
+
+    >>> hierarchical_ap(torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]]))
+    tensor([0.8333], dtype=torch.float64)
+    """
+    read = _ranks(ranks, relevant, valid, "pessimistic")
+    shared = read.above_pos if read.above_gain is None else read.above_gain
+    total = read.sum_per_query(read.gain)
+    return read.sum_per_query((read.gain + shared) / read.rank) / torch.where(total > 0, total, 1)
+
+
+# ------------------------------------------------------------------------------------------- not read off the ranks
+
+
+def roc_auc(scores: Tensor, relevant: Tensor, valid: Mask | None = None) -> PerQuery:
+    r"""Share of (relevant, irrelevant) pairs in the right order, level pairs 1/2 (Mann-Whitney); per query.
+
+    A query without relevant or without irrelevant items has value 0: leave it out.
+
+    >>> roc_auc(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]]))
+    tensor([0.5000], dtype=torch.float64)
+    """
+    relevant = _as_relevance(relevant) > 0
+    low, high = (exact_ranks(scores, relevant, valid, ties=t) for t in ("optimistic", "pessimistic"))
+    rest = (~relevant if valid is None else valid & ~relevant).sum(1).double()
+    wrong = low.mean_per_query((low.above_neg + high.above_neg) / 2)
+    return torch.where(low.counted & (rest > 0), 1 - wrong / rest.clamp(min=1), 0)
+
+
+def auc_hardest(scores: Tensor, relevant: Tensor, valid: Mask | None = None) -> Tensor:
+    r"""AUC of the hardest pairs: mean over queries i, l of [p_i > n_l] + [p_i = n_l] / 2; scalar.
+
+    p_i is the lowest score of a relevant, n_i the highest of an irrelevant item of query i; queries lacking either are
+    left out; all pairs across queries are compared, so the threshold is global. What `AUCLoss` estimates (Gajić et
+    al., CVPRW 2022). ValueError if no query has both.
+
+    >>> auc_hardest(torch.tensor([[0.9, 0.5], [0.8, 0.95]]), torch.tensor([[True, False], [True, False]]))
+    tensor(0.5000, dtype=torch.float64)
+    """
+    check_lists(scores, relevant, valid)
+    relevant = relevant > 0
+    rest = ~relevant if valid is None else valid & ~relevant
+    relevant = relevant if valid is None else valid & relevant
+    kept = relevant.any(1) & rest.any(1)
+    if not bool(kept.any()):
+        raise ValueError("AUC of hardest pairs is undefined: no query has both a relevant and an irrelevant item")
+    hard_pos = scores.masked_fill(~relevant, torch.inf).amin(1)[kept]
+    hard_neg = scores.masked_fill(~rest, -torch.inf).amax(1)[kept].sort().values
+    below = torch.searchsorted(hard_neg, hard_pos) + torch.searchsorted(hard_neg, hard_pos, right=True)
+    return below.double().mean() / (2 * len(hard_neg))
+
+
+def average_ranks(values: Tensor) -> Tensor:
+    """[..., n] ranks 1 .. n of the values, 1 = largest, level values sharing the mean of their places; float64.
+
+    >>> average_ranks(torch.tensor([0.5, 0.9, 0.5]))
+    tensor([2.5000, 1.0000, 2.5000], dtype=torch.float64)
+    """
+    ordered, values = (-values).sort(dim=-1).values.contiguous(), (-values).contiguous()
+    below, upto = torch.searchsorted(ordered, values), torch.searchsorted(ordered, values, right=True)
+    return (below + upto + 1).double() / 2
+
+
+def spearman(first: Tensor, second: Tensor) -> Tensor:
+    """Spearman's rank correlation along the last dimension: Pearson of average ranks; NaN for a constant vector.
+
+    >>> spearman(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 30.0, 20.0]))
+    tensor(0.5000, dtype=torch.float64)
+    """
+    if first.shape != second.shape:
+        raise ValueError(f"both must have one shape; got {tuple(first.shape)} and {tuple(second.shape)}")
+    a, b = (r - r.mean(-1, keepdim=True) for r in (average_ranks(first), average_ranks(second)))
+    return (a * b).sum(-1) / (a.square().sum(-1) * b.square().sum(-1)).sqrt()
+
+
+def nmi(labels: Tensor, clusters: Tensor) -> float:
+    r"""Normalised mutual information 2 I(labels; clusters) / (H(labels) + H(clusters)), in [0, 1].
+
+    Arithmetic normalisation, as in the retrieval papers; 1 if both partitions are trivial.
+
+    Args:
+        labels: [image] long.
+        clusters: [image] long, e.g. of k-means with as many clusters as classes.
+
+    >>> nmi(torch.tensor([0, 0, 1, 1]), torch.tensor([5, 5, 7, 7]))
+    1.0
+    """
+    labels, clusters = torch.as_tensor(labels), torch.as_tensor(clusters)
+    if labels.shape != clusters.shape or labels.dim() != 1 or len(labels) == 0:
+        raise ValueError(
+            f"labels and clusters must be two equally long vectors; got {tuple(labels.shape)}, {tuple(clusters.shape)}"
+        )
+    a, b = (t.unique(return_inverse=True)[1] for t in (labels, clusters))
+    joint = torch.bincount(a * (int(b.max()) + 1) + b).double() / len(a)
+
+    def entropy(p: Tensor) -> float:
+        p = p[p > 0]
+        return float(-(p * p.log()).sum())
+
+    h_a, h_b, h_ab = entropy(a.bincount().double() / len(a)), entropy(b.bincount().double() / len(b)), entropy(joint)
+    return 1.0 if h_a + h_b == 0 else min(max(2 * (h_a + h_b - h_ab) / (h_a + h_b), 0.0), 1.0)
+
+
+def _class_sums(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """[class, dim] sums of the L2-normalised rows in float64, [class] counts."""
+    embeddings, labels = torch.as_tensor(embeddings), torch.as_tensor(labels)
+    if embeddings.dim() != 2 or labels.shape != embeddings.shape[:1] or len(labels) == 0:
+        raise ValueError(
+            f"need embeddings [image, dim] and labels [image]; got {tuple(embeddings.shape)}, {tuple(labels.shape)}"
+        )
+    unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
+    _, index, counts = labels.unique(return_inverse=True, return_counts=True)
+    return unit.new_zeros(len(counts), unit.shape[1]).index_add(0, index, unit), counts
+
+
+def dists_intra(embeddings: Tensor, labels: Tensor) -> float:
+    """Mean cosine distance 1 - cos over ordered pairs of one class, then over the classes with >= 2 members.
+
+    Roth et al., ICML 2020, as reported by PNP (Li et al., AAAI 2022). In [0, 2]; rows are normalised inside.
+
+    >>> dists_intra(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0, 1]))
+    1.0
+    """
+    sums, counts = _class_sums(embeddings, labels)
+    sums, n = sums[counts > 1], counts[counts > 1].double()
+    if len(n) == 0:
+        raise ValueError("the distance inside classes is undefined: no class has two members")
+    return float((1 - (sums.square().sum(1) - n) / (n * (n - 1))).mean())
+
+
+def dists_inter(embeddings: Tensor, labels: Tensor) -> float:
+    """Mean cosine distance 1 - cos over ordered pairs of the normalised class means; in [0, 2].
+
+    >>> dists_inter(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1]))
+    1.0
+    """
+    sums, counts = _class_sums(embeddings, labels)
+    if len(counts) < 2:
+        raise ValueError("the distance between classes is undefined: there is one class only")
+    centre = torch.nn.functional.normalize(sums, dim=1)
+    c = len(counts)
+    return float(1 - (centre.sum(0).square().sum() - centre.square().sum()) / (c * (c - 1)))
+
+
+# --------------------------------------------------------------------------------------------------- decomposability
+
+
+def decomposability_gap(scores: Tensor, relevant: Tensor, batch: Tensor, valid: Mask | None = None) -> PerQuery:
+    r"""DG_q = 1/K sum_b AP_q^b - AP_q: how much the mean AP inside batches overrates the AP of all (ROADMAP eq. 6).
+
+    Only the K batches with a relevant item of the query count. Not always >= 0.
+
+    Args:
+        scores: [query, item] float.
+        relevant: [query, item] bool.
+        batch: [item] long, the batch of each item.
+        valid: [query, item] bool.
+
+    >>> scores, relevant = torch.tensor([[0.9, 0.8, 0.2, 0.1]]), torch.tensor([[True, False, True, False]])
+    >>> decomposability_gap(scores, relevant, torch.tensor([0, 0, 1, 1]))  # 1 in both batches, 5/6 over all
+    tensor([0.1667], dtype=torch.float64)
+    """
+    check_lists(scores, relevant, valid)
+    if batch.shape != scores.shape[1:]:
+        raise ValueError(f"batch must name the batch of each of {scores.shape[1]} items; got {tuple(batch.shape)}")
+    total = scores.new_zeros(len(scores), dtype=torch.float64)
+    batches = torch.zeros_like(total)
+    for b in batch.unique().tolist():
+        columns = batch == b
+        inside = exact_ranks(scores[:, columns], relevant[:, columns], None if valid is None else valid[:, columns])
+        total += average_precision(inside)
+        batches += inside.counted
+    return total / batches.clamp(min=1) - average_precision(scores, relevant, valid)
+
+
+def decomposability_bound(
+    positives: Sequence[int],
+    negatives: Sequence[int],
+    *,
+    above_alpha: Sequence[int] | None = None,
+    above_beta: Sequence[int] | None = None,
+    order: Literal["worst", "given"] = "worst",
+) -> float:
+    r"""Upper bound of the decomposability gap when AP is 1 in every batch (ROADMAP eqs. 8 and 9).
+
+    Eq. 8, with P_b positives and N_b negatives in batch b, "<b" the sum over the batches before b:
+        1 - 1/sum P  sum_b sum_{j=1..P_b} (j + P_<b) / (j + P_<b + N_<b)
+    Eq. 9, with G_b positives of score >= alpha, E_b = P_b - G_b, and F_b negatives of score > beta:
+        1 - 1/sum P  sum_b [ sum_{j=1..G_b} (j + G_<b) / (j + G_<b + F_<b)
+                             + sum_{j=1..E_b} (j + G_b + P_<b) / (j + G_b + P_<b + N_<b) ]
+    The printed equations have typos (the inner sum of 8 runs to P_b; 9 misses a "+"). For unequal batches, and for
+    eq. 9 always, the bound holds only for the worst order of the batches.
+
+    Args:
+        positives: P_b.
+        negatives: N_b.
+        above_alpha: G_b; with above_beta, eq. 9.
+        above_beta: F_b.
+        order: "worst": maximum over all orders (up to 7 batches; more fall back to "given" with a warning);
+            "given": the order of the arguments.
+
+    >>> round(decomposability_bound([2, 2, 2], [3, 3, 3]), 6)
+    0.329004
+    """
+    if len(positives) != len(negatives) or not positives or sum(positives) == 0:
+        raise ValueError("positives and negatives must name the same batches, with a positive in one of them")
+    if (above_alpha is None) != (above_beta is None):
+        raise ValueError("eq. 9 needs both above_alpha and above_beta, eq. 8 neither")
+    good = list(above_alpha) if above_alpha is not None else [0] * len(positives)
+    wrong = list(above_beta) if above_beta is not None else [0] * len(positives)
+    rows = list(zip(positives, negatives, good, wrong, strict=True))
+    if order == "worst" and len(rows) > 7:
+        warnings.warn(f"{len(rows)} batches have too many orders; the bound is for the given one", stacklevel=2)
+        order = "given"
+    return max(map(_bound, itertools.permutations(rows) if order == "worst" else [rows]))
+
+
+def _bound(rows: Sequence[tuple[int, int, int, int]]) -> float:
+    total, pos_before, neg_before, good_before, wrong_before = 0.0, 0, 0, 0, 0
+    for pos, neg, good, wrong in rows:
+        for j in range(1, good + 1):
+            total += (j + good_before) / (j + good_before + wrong_before)
+        for j in range(1, pos - good + 1):
+            total += (j + good + pos_before) / (j + good + pos_before + neg_before)
+        pos_before, neg_before = pos_before + pos, neg_before + neg
+        good_before, wrong_before = good_before + good, wrong_before + wrong
+    return 1 - total / pos_before

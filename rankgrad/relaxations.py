@@ -1,0 +1,246 @@
+r"""Steps: functions of a score difference that say how much one item counts as standing above another.
+
+A step maps diff = (score of the other item) - (score of the relevant item) to a count, 0 where the other item is far
+below. It knows no labels and no shapes: which step goes to which pairs is decided in `ranks.py`, so that each one can
+be plotted and tested alone. Every step is a frozen dataclass of numbers: it pickles, prints and compares.
+
+Two rules let `ranks.soft_ranks` evaluate a step in chunks and again in the backward pass without storing pairs:
+`step(-inf)` is 0 with slope 0 (that is how an item is left out), and `step.slope(diff)` is the derivative.
+Any other callable works too; its derivative is then taken by autograd (`AutogradStep`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@runtime_checkable
+class Step(Protocol):
+    """What `ranks.soft_ranks` needs of a step."""
+
+    def __call__(self, diff: Tensor) -> Tensor:
+        """Count of `diff`, elementwise, same shape; never in place."""
+        ...
+
+    def slope(self, diff: Tensor) -> Tensor | None:
+        """Derivative at `diff`, elementwise; None if the step has no gradient."""
+        ...
+
+
+def _need_positive(name: str, value: float, unit: str) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name} is {unit} and must be finite and > 0; got {value}")
+
+
+@dataclass(frozen=True)
+class Heaviside:
+    """Exact step: 1 where diff >= 0, else 0, so a tie counts as above (ROADMAP eq. 3). No gradient.
+
+    >>> Heaviside()(torch.tensor([-0.1, 0.0, 0.1]))
+    tensor([0., 1., 1.])
+    """
+
+    def __call__(self, diff: Tensor) -> Tensor:
+        """1 where diff >= 0, else 0."""
+        return (diff >= 0).to(diff.dtype)
+
+    def slope(self, diff: Tensor) -> None:
+        """None: piecewise constant."""
+        return None
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    r"""Logistic step 1 / (1 + exp(-diff / tau)); tends to the exact step as tau -> 0 (1/2 at a tie).
+
+    Used by Smooth-AP (Brown et al., ECCV 2020), PNP (Li et al., AAAI 2022) and the Recall@k surrogate.
+
+    Args:
+        tau: temperature in score units, > 0 (cosine: 0.01 is common). The gradient peaks at 1 / (4 tau) and fades
+            within a few tau: items misranked by a wide margin get almost none.
+
+    >>> Sigmoid(0.5)(torch.tensor([0.0, 1.0]))
+    tensor([0.5000, 0.8808])
+    """
+
+    tau: float = 0.01
+
+    def __post_init__(self) -> None:
+        _need_positive("tau", self.tau, "a temperature in score units")
+
+    def __call__(self, diff: Tensor) -> Tensor:
+        """sigmoid(diff / tau)."""
+        return torch.sigmoid(diff / self.tau)
+
+    def slope(self, diff: Tensor) -> Tensor:
+        """s (1 - s) / tau with s the value."""
+        value = self(diff)
+        return torch.addcmul(value, value, value, value=-1).div_(self.tau)
+
+
+@dataclass(frozen=True)
+class SupStep:
+    r"""H^- of ROADMAP (Ramzi et al., NeurIPS 2021, eq. 4): an upper bound of the exact step whose gradient never dies.
+
+        H^-(t) = sigmoid(t / tau)                     t < 0
+               = sigmoid(t / tau) + start             0 <= t <= delta
+               = rho (t - delta) + offset             t > delta
+
+    Args:
+        tau: temperature of the sigmoid, score units, > 0.
+        rho: slope of the linear part, per score unit, > 0.
+        delta: where the linear part begins, score units, >= 0. "auto" is the paper's tau ln((1 - eps) / eps) with
+            eps = 0.01 (0.04595 at tau = 0.01); the published code has the constant 0.05.
+        offset: value at which the linear part begins. None keeps the function continuous (the paper):
+            sigmoid(delta / tau) + start. The published configurations say 1.44 (SOP, CUB: a step down at delta) and 1.0
+            (iNaturalist).
+        start: what is added to the sigmoid from 0 on; 0.5 in the paper, 0 in the published iNaturalist configuration
+            (then the step is no upper bound).
+        tie: value at t = 0: "upper" takes the second branch (1 with start = 0.5, which keeps the bound on ties),
+            "official" the first (1/2, as the published code does).
+
+    At the joints the derivative is that of the branch selected.
+
+    >>> SupStep()(torch.tensor([-1.0, 0.0, 0.06]))
+    tensor([0.0000, 1.0000, 2.4933])
+    """
+
+    tau: float = 0.01
+    rho: float = 100.0
+    delta: float | Literal["auto"] = 0.05
+    offset: float | None = None
+    start: float = 0.5
+    tie: Literal["upper", "official"] = "upper"
+
+    def __post_init__(self) -> None:
+        _need_positive("tau", self.tau, "a temperature in score units")
+        _need_positive("rho", self.rho, "a slope per score unit")
+        if self.delta != "auto" and not (isinstance(self.delta, (int, float)) and self.delta >= 0):
+            raise ValueError(f"delta is in score units and must be >= 0 or 'auto'; got {self.delta!r}")
+        if self.tie not in ("upper", "official"):
+            raise ValueError(f"tie must be 'upper' (H(0) = 0.5 + start) or 'official' (H(0) = 0.5); got {self.tie!r}")
+
+    @property
+    def joint(self) -> float:
+        """Where the linear part begins, as a number."""
+        return self.tau * math.log(0.99 / 0.01) if self.delta == "auto" else float(self.delta)
+
+    def __call__(self, diff: Tensor) -> Tensor:
+        """The three branches of eq. 4."""
+        # sigmoid up to the joint, constant behind it; the steps and the linear part are added on top
+        value = torch.sigmoid(diff.clamp(max=self.joint).div_(self.tau))
+        above = diff >= 0 if self.tie == "upper" else diff > 0
+        if self.start:
+            value.add_(above, alpha=self.start)
+        beyond = (diff - self.joint).clamp_(min=0)
+        if self.offset is not None:
+            jump = self.offset - 1 / (1 + math.exp(-self.joint / self.tau)) - self.start
+            value.add_(beyond > 0, alpha=jump)
+        return value.add_(beyond, alpha=self.rho)
+
+    def slope(self, diff: Tensor) -> Tensor:
+        """s (1 - s) / tau up to the joint, rho behind it."""
+        value = torch.sigmoid(diff / self.tau)
+        bell = torch.addcmul(value, value, value, value=-1).div_(self.tau)
+        return bell.masked_fill_(diff > self.joint, self.rho)
+
+
+@dataclass(frozen=True)
+class Exponential:
+    r"""exp(diff / tau): an upper bound of the exact step whose gradient grows with the misranking.
+
+    Inside `penalties.Log` it gives the log-sum-exp family: log(1 + sum_neg exp((s_n - s_p) / tau)).
+    The exponent is capped at `cap` (value and slope stay finite in float32); beyond it the step goes on linearly.
+
+    Args:
+        tau: temperature, score units, > 0.
+        cap: exponent from which the step continues as its tangent.
+
+    >>> Exponential(1.0)(torch.tensor([0.0, 1.0]))
+    tensor([1.0000, 2.7183])
+    """
+
+    tau: float = 0.05
+    cap: float = 60.0
+
+    def __post_init__(self) -> None:
+        _need_positive("tau", self.tau, "a temperature in score units")
+        if not 0 < self.cap <= 80:
+            raise ValueError(f"cap is an exponent and must lie in (0, 80] (float32 overflows at 88); got {self.cap}")
+
+    def __call__(self, diff: Tensor) -> Tensor:
+        """exp(diff / tau), continued by its tangent behind `cap`."""
+        scaled = diff / self.tau
+        over = (scaled - self.cap).clamp_(min=0)
+        return scaled.clamp_(max=self.cap).exp_().mul_(1 + over)
+
+    def slope(self, diff: Tensor) -> Tensor:
+        """exp(min(diff / tau, cap)) / tau."""
+        return (diff / self.tau).clamp_(max=self.cap).exp_().div_(self.tau)
+
+
+@dataclass(frozen=True)
+class Softplus:
+    r"""log2(1 + exp(diff / tau)): linear tail, 1 at a tie, an upper bound of the exact step.
+
+    Args:
+        tau: temperature, score units, > 0.
+
+    >>> Softplus(1.0)(torch.tensor([0.0, 1.0]))
+    tensor([1.0000, 1.8946])
+    """
+
+    tau: float = 0.02
+
+    def __post_init__(self) -> None:
+        _need_positive("tau", self.tau, "a temperature in score units")
+
+    def __call__(self, diff: Tensor) -> Tensor:
+        """softplus(diff / tau) / ln 2."""
+        return F.softplus(diff / self.tau).div_(math.log(2))
+
+    def slope(self, diff: Tensor) -> Tensor:
+        """sigmoid(diff / tau) / (tau ln 2)."""
+        return torch.sigmoid(diff / self.tau).div_(self.tau * math.log(2))
+
+
+@dataclass(frozen=True)
+class AutogradStep:
+    """Any elementwise function of a score difference as a step; its derivative is taken by autograd.
+
+    Args:
+        function: maps a float tensor to one of the same shape. It is never called at -inf: items left out are 0.
+
+    >>> AutogradStep(torch.tanh).slope(torch.tensor([0.0, -torch.inf]))
+    tensor([1., 0.])
+    """
+
+    function: Callable[[Tensor], Tensor]
+
+    def __call__(self, diff: Tensor) -> Tensor:
+        """function(diff), 0 at -inf."""
+        present = diff > -torch.inf
+        return torch.where(present, self.function(torch.where(present, diff, 0)), 0)
+
+    def slope(self, diff: Tensor) -> Tensor:
+        """Derivative by autograd, 0 at -inf."""
+        present = diff > -torch.inf
+        with torch.enable_grad():
+            point = torch.where(present, diff, 0).detach().requires_grad_()
+            value = self.function(point)
+            if not value.requires_grad:
+                return torch.zeros_like(diff)
+            (slope,) = torch.autograd.grad(value.sum(), point)
+        return torch.where(present, slope, 0)
+
+
+def as_step(step: Callable[[Tensor], Tensor]) -> Step:
+    """`step` itself if it brings its own `slope`, else wrapped so that autograd supplies it."""
+    return step if isinstance(step, Step) else AutogradStep(step)
