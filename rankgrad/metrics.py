@@ -159,11 +159,14 @@ def precision_at_k(
 def _top(
     ranks: Ranks | Tensor, relevant: Tensor | int | None, valid: Mask | None, k: int, ties: Ties
 ) -> tuple[Ranks, int]:
+    given: Tensor | None
     if isinstance(relevant, int):  # metric(ranks, 4)
-        relevant, k = None, relevant
+        given, k = None, relevant
+    else:
+        given = relevant
     if not isinstance(k, int) or k < 1:
         raise ValueError(f"k counts items and must be an integer >= 1; got {k!r}")
-    return _ranks(ranks, relevant, valid, ties), k
+    return _ranks(ranks, given, valid, ties), k
 
 
 def _counts(ranks: Ranks, k: int) -> PerPair:
@@ -379,7 +382,7 @@ def nmi(labels: Tensor, clusters: Tensor) -> float:
         raise ValueError(
             f"labels and clusters must be two equally long vectors; got {tuple(labels.shape)}, {tuple(clusters.shape)}"
         )
-    a, b = (t.unique(return_inverse=True)[1] for t in (labels, clusters))
+    a, b = (torch.unique(t, return_inverse=True)[1] for t in (labels, clusters))
     joint = torch.bincount(a * (int(b.max()) + 1) + b).double() / len(a)
 
     def entropy(p: Tensor) -> float:
@@ -398,7 +401,7 @@ def _class_sums(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             f"need embeddings [image, dim] and labels [image]; got {tuple(embeddings.shape)}, {tuple(labels.shape)}"
         )
     unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
-    _, index, counts = labels.unique(return_inverse=True, return_counts=True)
+    _, index, counts = torch.unique(labels, return_inverse=True, return_counts=True)
     return unit.new_zeros(len(counts), unit.shape[1]).index_add(0, index, unit), counts
 
 
@@ -454,7 +457,7 @@ def decomposability_gap(scores: Tensor, relevant: Tensor, batch: Tensor, valid: 
         raise ValueError(f"batch must name the batch of each of {scores.shape[1]} items; got {tuple(batch.shape)}")
     total = scores.new_zeros(len(scores), dtype=torch.float64)
     batches = torch.zeros_like(total)
-    for b in batch.unique().tolist():
+    for b in torch.unique(batch).tolist():
         columns = batch == b
         inside = exact_ranks(scores[:, columns], relevant[:, columns], None if valid is None else valid[:, columns])
         total += average_precision(inside)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .kernels.counting import count_below
 from .relaxations import Heaviside, Step, as_step
 from .types import Mask, PerPair, PerQuery, Ranks, Scores
 
@@ -52,6 +53,12 @@ def computed(scores: Scores) -> Scores:
     return scores if scores.dtype == torch.float64 else scores.float()
 
 
+def _row_sums(mask: Mask) -> Tensor:
+    """[query] long, True entries of each row. Summing booleans as int64 is ten times slower on a CPU."""
+    exact = torch.float32 if mask.shape[1] < 2**24 else torch.float64
+    return mask.to(exact).sum(1).long()
+
+
 @dataclass(frozen=True)
 class Lists:
     """Which entries of a score matrix are relevant, as indices: everything about a batch but the scores.
@@ -61,6 +68,7 @@ class Lists:
         slot: [pair] position of the pair among those of its query, 0 .. p - 1.
         sizes: p of each query, on the host (reading them is the one synchronisation with a GPU).
         rest: [query, item] bool, valid and irrelevant.
+        length: [query] long, valid items.
         graded: gains differ from 1, so that relevant items must be compared by gain too.
     """
 
@@ -70,6 +78,7 @@ class Lists:
     slot: Tensor
     sizes: list[int]
     rest: Mask
+    length: Tensor
     graded: bool
 
     @property
@@ -88,13 +97,17 @@ class Lists:
         else:
             is_relevant = is_relevant & valid
             rest = valid & ~is_relevant
-        counts = is_relevant.sum(1)
+        counts = _row_sums(is_relevant)
         sizes: list[int] = counts.tolist()
-        query, item = torch.nonzero_static(is_relevant, size=sum(sizes)).unbind(1)
+        # Knowing the size spares a GPU a second synchronisation; on a CPU plain nonzero is several times faster.
+        static = scores.is_cuda
+        pairs = torch.nonzero_static(is_relevant, size=sum(sizes)) if static else is_relevant.nonzero()
+        query, item = pairs.unbind(1)
         slot = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
         dtype = computed(scores).dtype
         gain = relevant[query, item].to(dtype) if graded else scores.new_ones(len(query), dtype=dtype)
-        return cls(query, item, gain, slot, sizes, rest, graded)
+        length = torch.full_like(counts, scores.shape[1]) if valid is None else _row_sums(valid)
+        return cls(query, item, gain, slot, sizes, rest, length, graded)
 
     def rectangle(self, values: PerPair, fill: float) -> Tensor:
         """[query, slot] the values of the pairs, `fill` where a query has fewer than the most."""
@@ -273,7 +286,7 @@ class _SoftCounts(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any, grad_pos: Tensor | None, grad_neg: Tensor | None, grad_gain: Tensor | None
     ) -> tuple[Tensor | None, None, None, None, None]:
         (scores,) = ctx.saved_tensors
@@ -361,12 +374,10 @@ class _Order:
 
     def __init__(self, scores: Scores, lists: Lists, margin: float, ties: Ties) -> None:
         self.lists, self.ties = lists, ties
-        self.rest = scores.neg()
-        if margin:
-            self.rest -= margin / 2
-        self.rest.masked_fill_(~lists.rest, torch.inf)
+        self.rest = scores.neg().masked_fill_(~lists.rest, torch.inf)
         self.items = lists.rectangle(lists.item, -1)
-        self.place_relevant(lists.rectangle(margin / 2 - scores[lists.query, lists.item], torch.inf))
+        # only differences count: half the margin up and half down is the whole margin down for the few
+        self.place_relevant(lists.rectangle(margin - scores[lists.query, lists.item], torch.inf))
 
     def place_relevant(self, own: Tensor) -> None:
         """(Re)compute all places for these negated scores of the relevant items."""
@@ -379,55 +390,41 @@ class _Order:
             self.place = torch.searchsorted(ordered, own, right=True) - 1
         else:
             self.place = torch.searchsorted(ordered, own)
-        self.overtaken = torch.empty_like(self.rest, dtype=torch.int32)
-        above = torch.zeros_like(by_place)
-        rows = max(2**24 // max(self.rest.shape[1], 1), 1)  # bounds the int64 temporaries of the histogram
-        for start in range(0, len(own) if own.shape[1] else 0, rows):
-            block = slice(start, start + rows)
-            above[block] = self._search(ordered[block], by_place[block], block)
-        order = (
-            self.place
-            if self.ties == "index"
-            else torch.empty_like(by_place).scatter_(
-                1, by_place, torch.arange(own.shape[1], device=own.device).expand_as(own).contiguous()
-            )
-        )
-        self.rivals = above.gather(1, order)
+        self.overtaken, row, item = count_below(ordered, self.rest, right=self.ties == "optimistic")
+        order = self.place
+        if self.ties != "index":  # then places are shared by level items, and the order of sorting is needed
+            places = torch.arange(own.shape[1], device=own.device).expand_as(own).contiguous()
+            order = torch.empty_like(by_place).scatter_(1, by_place, places)
+        elif len(row):
+            self._lower_index_first(row, item, ordered, by_place)
+        self.rivals = self._rivals_above(own.shape[1]).gather(1, order)
 
-    def _search(self, ordered: Tensor, by_place: Tensor, block: slice) -> Tensor:
-        """Count for the items of a block of rows the relevant ones above; return rivals above each place."""
-        rest, width = self.rest[block].contiguous(), ordered.shape[1]
-        ordered = ordered.contiguous()
-        count = torch.searchsorted(ordered, rest, right=self.ties == "optimistic", out_int32=True)
-        if self.ties == "optimistic":
-            count.masked_fill_(rest == torch.inf, width)
-        if self.ties == "index":
-            self._by_index(count, ordered, by_place, block)
-        self.overtaken[block] = count
-        flat = count.long()
-        flat += torch.arange(len(count), device=count.device).unsqueeze(1) * (width + 1)
-        histogram = torch.bincount(flat.view(-1), minlength=len(count) * (width + 1)).view(len(count), width + 1)
+    def _rivals_above(self, width: int) -> Tensor:
+        """[query, place] irrelevant items with at most so many relevant ones above them."""
+        queries = len(self.overtaken)
+        histogram = torch.empty(queries, width + 1, dtype=torch.long, device=self.overtaken.device)
+        rows = max(2**24 // max(self.rest.shape[1], 1), 1)  # bounds the int64 temporary
+        for start in range(0, queries, rows):
+            count = self.overtaken[start : start + rows]
+            if len(count) > 1:
+                count = count + torch.arange(len(count), device=count.device).unsqueeze(1) * (width + 1)
+            flat = torch.bincount(count.reshape(-1), minlength=len(self.overtaken[start : start + rows]) * (width + 1))
+            histogram[start : start + rows] = flat.view(-1, width + 1)
         return histogram.cumsum(1)[:, :width]
 
-    def _by_index(self, count: Tensor, ordered: Tensor, by_place: Tensor, block: slice) -> None:
-        """Where an irrelevant item is level with relevant ones, those of lower index are above it too (in place)."""
-        rest = self.rest[block]
-        level = ordered.gather(1, count.clamp(max=ordered.shape[1] - 1).long()) == rest
-        row, item = (level & self.lists.rest[block]).nonzero(as_tuple=True)
-        if len(row) == 0:
-            return
+    def _lower_index_first(self, row: Tensor, item: Tensor, ordered: Tensor, by_place: Tensor) -> None:
+        """Of an irrelevant item level with relevant ones, those of lower index are above it too."""
+        irrelevant = self.lists.rest[row, item]
+        row, item = row[irrelevant], item[irrelevant]
         # Relevant items of one score run by index, so (first place of the score, index) sorts them: search that key.
         n = self.rest.shape[1]
-        first = torch.searchsorted(ordered, ordered)
-        key = first * (n + 1) + self.items[block].gather(1, by_place)
+        key = torch.searchsorted(ordered, ordered) * (n + 1) + self.items.gather(1, by_place)
         key.masked_fill_(ordered == torch.inf, torch.iinfo(torch.int64).max)
-        query = count[row, item].long() * (n + 1) + item
-        # Ragged rows: one search over the concatenated keys, row by row.
-        width = ordered.shape[1]
-        for r in row.unique().tolist():
+        query = self.overtaken[row, item].long() * (n + 1) + item
+        for r in torch.unique(row).tolist():  # level scores are rare; rows are ragged
             mine = row == r
-            found = torch.searchsorted(key[r, :width].contiguous(), query[mine])
-            count[r, item[mine]] = found.to(count.dtype)
+            found = torch.searchsorted(key[r].contiguous(), query[mine])
+            self.overtaken[r, item[mine]] = found.to(self.overtaken.dtype)
 
     def ranks(self, lists: Lists) -> Ranks:
         """The record; relevant items of lower gain move from above_pos to above_neg."""
@@ -531,20 +528,19 @@ class _BlackboxValues(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor, None, None, None, None]:
         (change,) = ctx.saved_tensors
         return change * (upstream * ctx.num_counted).unsqueeze(1), None, None, None, None
 
 
 def _rank_change(scores: Scores, lists: Lists, order: _Order, box: Blackbox, g: PerPair) -> Scores:
     """[query, item] (rk(y_lambda) - rk(y')) / lambda, with y_lambda = y' + lambda g on the relevant items."""
-    length = lists.rest.sum(1) + torch.tensor(lists.sizes, device=scores.device)
-    size = box.lambda_ * (length if box.normalized_ranks else torch.ones_like(length)).double()
+    size = box.lambda_ * (lists.length if box.normalized_ranks else torch.ones_like(lists.length)).double()
     before, place, rivals = order.overtaken, order.place, order.rivals
     shift = lists.rectangle((size[lists.query] * g).to(scores.dtype), 0.0)
     order.place_relevant(order.own - shift)
     inverse = 1 / size.clamp(min=torch.finfo(torch.float32).tiny)
-    change = (order.overtaken - before).to(scores.dtype).masked_fill_(~lists.rest, 0)
+    change = (order.overtaken - before).to(scores.dtype)  # 0 for items that are not there: nothing overtakes +inf
     change *= inverse.to(scores.dtype).unsqueeze(1)
     moved = ((order.place - place) + (order.rivals - rivals))[lists.query, lists.slot]
     change[lists.query, lists.item] = (moved * inverse[lists.query]).to(scores.dtype)
@@ -599,7 +595,8 @@ class _BlackboxRank(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
         scores, ranks = ctx.saved_tensors
         moved = _permutation_ranks(scores + ctx.lambda_ * upstream)
-        return (moved - ranks).to(scores.dtype) / (ctx.unit * ctx.lambda_), None, None
+        change: Tensor = (moved - ranks).to(scores.dtype) / (ctx.unit * ctx.lambda_)
+        return change, None, None

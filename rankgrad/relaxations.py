@@ -80,7 +80,7 @@ class Sigmoid:
         return torch.sigmoid(diff / self.tau)
 
     def slope(self, diff: Tensor) -> Tensor:
-        """s (1 - s) / tau with s the value."""
+        """Slope s (1 - s) / tau with s the value."""
         value = self(diff)
         return torch.addcmul(value, value, value, value=-1).div_(self.tau)
 
@@ -146,7 +146,7 @@ class SupStep:
         return value.add_(beyond, alpha=self.rho)
 
     def slope(self, diff: Tensor) -> Tensor:
-        """s (1 - s) / tau up to the joint, rho behind it."""
+        """Slope s (1 - s) / tau up to the joint, rho behind it."""
         value = torch.sigmoid(diff / self.tau)
         bell = torch.addcmul(value, value, value, value=-1).div_(self.tau)
         return bell.masked_fill_(diff > self.joint, self.rho)

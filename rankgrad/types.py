@@ -1,6 +1,7 @@
 """The record that ranks hand to metrics, and the words used for shapes everywhere.
 
-query: rows of a score matrix (Q).  item: its columns (n).  pair: one relevant (query, item) entry.  dim: embedding size.
+query: rows of a score matrix (Q).  item: its columns (n).  pair: one relevant (query, item) entry.  dim: embedding
+size.
 """
 
 from __future__ import annotations

@@ -117,6 +117,7 @@ class RetrievalLoss(nn.Module):
             self._require_finite("ref_emb", ref_emb)
         same = ref_emb is None
         shape = (len(embeddings), len(references))
+        allowed: Mask | None
         if indices_tuple is not None:
             if relevant is not None:
                 raise ValueError("give either indices_tuple or relevant, not both")
@@ -210,20 +211,22 @@ class RetrievalLoss(nn.Module):
                 f"{type(self).__name__} knows only relevant or not, but got float gains: pass bool relevance, "
                 "e.g. gains > 0, or use a rank loss such as HAPLoss or NDCGLoss"
             )
-        bad = ~(gains.isfinite() & (gains >= 0))
-        self._require(bad, "relevant", "gains must be finite and >= 0")
+        self._require_between("relevant", gains, 0, "gains must be finite and >= 0")
 
     def _require_finite(self, name: str, tensor: Tensor) -> None:
-        self._require(~tensor.detach().isfinite(), name, "it holds NaN or infinity")
+        self._require_between(name, tensor, -torch.inf, "it holds NaN or infinity")
 
-    def _require(self, bad: Tensor, name: str, what: str) -> None:
+    def _require_between(self, name: str, tensor: Tensor, low: float, what: str) -> None:
         """ValueError naming the first bad row on CPU; on CUDA an assertion that does not wait for the device."""
-        if self.check_finite is False:
+        if self.check_finite is False or tensor.numel() == 0:
             return
-        if self.check_finite is None and bad.is_cuda:
-            torch._assert_async(~bad.any(), f"{name}: {what}")
-        elif bool(bad.any()):
-            row = int(bad.flatten(1).any(1).nonzero()[0]) if bad.dim() > 1 else int(bad.nonzero()[0])
+        tensor = tensor.detach()
+        least, most = torch.aminmax(tensor)  # one pass over the data; NaN comes through
+        good = (least >= low) & (least > -torch.inf) & (most < torch.inf)
+        if self.check_finite is None and tensor.is_cuda:
+            torch._assert_async(good, f"{name}: {what}")
+        elif not bool(good):
+            row = int((~(tensor.isfinite() & (tensor >= low))).any(1).nonzero()[0])
             raise ValueError(f"{name}: {what}, first in row {row}; check_finite=False turns this check off")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -247,5 +250,5 @@ def _check_embeddings(embeddings: Tensor, ref_emb: Tensor | None) -> None:
             raise ValueError(f"{name} must be a float tensor [row, dim]; got {tensor.dtype} {tuple(tensor.shape)}")
     if ref_emb is not None and ref_emb.shape[1] != embeddings.shape[1]:
         raise ValueError(
-            f"embeddings have {embeddings.shape[1]} dimensions but ref_emb has {ref_emb.shape[1]}: was the head changed?"
+            f"embeddings have {embeddings.shape[1]} dimensions, ref_emb has {ref_emb.shape[1]}: was the head changed?"
         )
