@@ -591,7 +591,8 @@ class _BlackboxRank(torch.autograd.Function):
         ranks = _permutation_ranks(scores)
         ctx.save_for_backward(scores, ranks)
         ctx.lambda_, ctx.unit = lambda_, (max(scores.shape[-1], 1) if normalized else 1)
-        return ranks.to(scores.dtype) / ctx.unit
+        values: Tensor = ranks.to(scores.dtype) / ctx.unit
+        return values
 
     @staticmethod
     @once_differentiable

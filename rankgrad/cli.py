@@ -1,0 +1,222 @@
+"""The command `rankgrad`: sub-commands here, settings by Hydra (KEY=VALUE)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ._version import __version__
+
+TRAIN_HELP = """\
+Train a retrieval model, evaluate it before and after, and write a folder with the model, its numbers and report.html.
+
+  rankgrad train                                    the built-in glyphs, a few minutes on two CPU cores
+  rankgrad train data=folder data.root=PHOTOS       your images: one sub-folder per class
+  rankgrad train data=omniglot data.root=DIR loss=pnp loss.alpha=1 seed=1
+  rankgrad train model=timm model.name=resnet50 model.pretrained=true data=folder data.root=PHOTOS
+  rankgrad train resume=runs/glyphs-...             continue where a run stopped
+  rankgrad train data=omniglot data.root=DIR init=RUN frozen=true     a new head on frozen features, in seconds
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status: 0 done, 1 the user can mend it (the message says how), 130 interrupted."""
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 0
+    flags = [word for word in rest if word.startswith("-")]
+    if flags or (rest and not arguments.settings_allowed):
+        parser.error(f"unknown argument {(flags or rest)[0]!r}; see rankgrad {arguments.command} --help")
+    try:
+        arguments.run(arguments, rest)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    except (ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
+        if arguments.debug:
+            raise
+        print(f"rankgrad: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rankgrad", description="Train embeddings on the metric you report.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"rankgrad {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
+    parser.set_defaults(settings_allowed=False, command=None)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    def command(name: str, text: str, **options: object) -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name,
+            help=text.splitlines()[0],
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            **options,  # type: ignore[arg-type]
+        )
+        return sub
+
+    sub = command("train", TRAIN_HELP + "\n" + _groups())
+    sub.set_defaults(run=_train, settings_allowed=True)
+
+    sub = command("compare", "Train several losses on the same data, seeds and budget; table of mean and spread.\n\n"
+                  "  rankgrad compare loss=roadmap,pnp,smooth_ap,rambo_recall seeds=0,1,2 data=omniglot data.root=DIR\n\n"
+                  "Every other setting is one of `rankgrad train`. Finished runs are kept and not repeated.")
+    sub.add_argument("-o", "--out", type=Path, default=Path("runs/compare"), help="folder of the runs and the table")
+    sub.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
+    sub.set_defaults(run=_compare, settings_allowed=True)
+
+    sub = command("evaluate", "Exact retrieval metrics of a run or of embeddings in an npz file.\n\n"
+                  "An npz holds embeddings [n, d] and labels [n]; optionally ids, super_labels, class_names, and for a\n"
+                  "separate gallery ref_embeddings, ref_labels, ref_ids.")
+    sub.add_argument("source", type=Path, metavar="RUN_OR_NPZ")
+    sub.add_argument("-k", "--ks", default="1,2,4,8", help="cut-offs of R@K, comma-separated")
+    sub.add_argument("--bootstrap", type=int, default=1000, help="resamples of the intervals; 0: none")
+    sub.add_argument("--clusters", choices=("auto", "none"), default="auto", help="k-means for NMI, or not")
+    sub.add_argument("-o", "--out", type=Path, help="also write the report as json")
+    sub.set_defaults(run=_evaluate)
+
+    sub = command("embed", "Embeddings of all images below a folder, with the model of a run.")
+    sub.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
+    sub.add_argument("images", type=Path, metavar="DIR")
+    sub.add_argument("-o", "--out", type=Path, required=True, help="npz to write: embeddings, names; labels = sub-folders")
+    sub.add_argument("--batch-size", type=int, default=256)
+    sub.set_defaults(run=_embed)
+
+    sub = command("bench", "Speed and memory of losses and evaluation, as ratios within one run.")
+    sub.add_argument("suites", nargs="*", metavar="SUITE", help="which (default: all); --list names them")
+    sub.add_argument("--list", action="store_true", help="list the suites")
+    sub.add_argument("--json", type=Path, help="also write the numbers")
+    sub.add_argument("--data-root", type=Path, help="Omniglot's folder, for the training suite")
+    sub.set_defaults(run=_bench)
+
+    sub = command("datasets", "List the data sets, show one, or draw its contact sheet.\n\n"
+                  "  rankgrad datasets\n  rankgrad datasets glyphs --sheet glyphs.png\n"
+                  "  rankgrad datasets folder --root PHOTOS")
+    sub.add_argument("name", nargs="?", help="data set")
+    sub.add_argument("--root", type=Path, help="where its files are")
+    sub.add_argument("--sheet", type=Path, help="write a PNG with some images of some classes")
+    sub.set_defaults(run=_datasets)
+    return parser
+
+
+def _groups() -> str:
+    from .config import options
+
+    lines = [f"  {group + '=':7}{', '.join(options(group))}" for group in ("data", "model", "loss")]
+    return "\n".join(["groups:", *lines, "", "All settings with their defaults: rankgrad train --cfg"])
+
+
+def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from .config import ConfigError, compose
+
+    config = compose(settings)
+    extra = [s for s in settings if not s.startswith("resume=")]
+    if config.resume is not None and extra:
+        raise ConfigError(f"a resumed run keeps its own settings; leave out {' '.join(extra)}")
+    from . import run as runs
+
+    where: list[Path] = []
+    try:
+        finished = runs.train(config, started=where.append)
+    except KeyboardInterrupt:
+        if where:
+            print(f"\ninterrupted; continue with: rankgrad train resume={where[0]}", file=sys.stderr)
+        raise
+    print(runs.summary(finished))
+
+
+def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from .compare import compare
+
+    print(compare(settings, arguments.out, arguments.jobs))
+
+
+def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
+    import numpy as np
+
+    from .evaluation import evaluate
+
+    source = arguments.source / "embeddings.npz" if arguments.source.is_dir() else arguments.source
+    if not source.exists():
+        raise FileNotFoundError(f"{source} does not exist: give the folder of a finished run, or an npz file")
+    with np.load(source, allow_pickle=False) as file:
+        columns = {name: file[name] for name in file.files}
+    for needed in ("embeddings", "labels"):
+        if needed not in columns:
+            raise ValueError(f"{source} must hold 'embeddings' and 'labels'; it has {', '.join(sorted(columns))}")
+    known = ("ids", "super_labels", "class_names", "super_names", "ref_embeddings", "ref_labels", "ref_ids")
+    options = {name: columns[name] for name in known if name in columns}
+    for name in ("class_names", "super_names"):
+        if name in options:
+            options[name] = [str(text) for text in options[name]]
+    try:
+        ks = tuple(int(k) for k in arguments.ks.split(","))
+    except ValueError:
+        raise ValueError(f"--ks takes integers such as 1,10,100; got {arguments.ks!r}") from None
+    report = evaluate(
+        columns["embeddings"],
+        columns["labels"],
+        ks=ks,
+        bootstrap=arguments.bootstrap,
+        clusters=arguments.clusters,
+        progress=True,
+        **options,
+    )
+    print(report)
+    if arguments.out:
+        report.to_json(arguments.out)
+        print(f"wrote {arguments.out}")
+
+
+def _embed(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from .run import embed_folder
+
+    count, skipped = embed_folder(arguments.model, arguments.images, arguments.out, arguments.batch_size)
+    print(f"wrote {arguments.out}: {count} images" + (f", {len(skipped)} files skipped:" if skipped else ""))
+    for path, reason in skipped:
+        print(f"  {path}: {reason}")
+
+
+def _bench(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from .bench import SUITES, run
+
+    if arguments.list:
+        for name, suite in SUITES.items():
+            print(f"{name:12} {(suite.__doc__ or '').splitlines()[0]}")
+        return
+    run(arguments.suites, json_path=arguments.json, data_root=arguments.data_root)
+
+
+def _datasets(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from .config import unknown
+    from .datasets import DATASETS
+
+    if arguments.name is None:
+        for name, load in DATASETS.items():
+            print(f"{name:10} {(load.__doc__ or '').splitlines()[0]}")
+        return
+    if arguments.name not in DATASETS:
+        raise ValueError(unknown("data set", arguments.name, sorted(DATASETS)))
+    if arguments.name != "glyphs" and arguments.root is None:
+        raise ValueError(f"{arguments.name} is read from files: say where with --root DIR")
+    options = {} if arguments.root is None else {"root": arguments.root}
+    table = DATASETS[arguments.name](**options)
+    print(table.summary())
+    if arguments.sheet:
+        from .datasets.base import contact_sheet
+
+        contact_sheet(table, arguments.sheet)
+        print(f"wrote {arguments.sheet}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Configurations by Hydra, with errors that say what was misspelt and what would fit."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+
+class ConfigError(ValueError):
+    """A setting that does not exist or does not fit; the message is for the user, not a programming error."""
+
+
+def options(group: str) -> list[str]:
+    """Names that a group (data, model, loss) can take.
+
+    >>> options("data")
+    ['folder', 'glyphs', 'omniglot']
+    """
+    root = resources.files("rankgrad.configs") / group
+
+    def walk(folder: Any, prefix: str) -> Iterator[str]:
+        for entry in folder.iterdir():
+            if entry.name.endswith(".yaml"):
+                yield prefix + entry.name.removesuffix(".yaml")
+            elif entry.is_dir() and not entry.name.startswith("_"):
+                yield from walk(entry, f"{prefix}{entry.name}/")
+
+    return sorted(walk(root, ""))
+
+
+def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
+    """The configuration `name` with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
+
+    Raises:
+        ConfigError: an unknown key or group option, with the closest known one; a value that is needed and missing.
+
+    >>> compose(["loss=smooth_ap"]).loss.tau
+    0.01
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+    from hydra.errors import HydraException
+
+    if not OmegaConf.has_resolver("resize_for"):
+        # the usual 256 before a crop of 224, at any size
+        OmegaConf.register_new_resolver("resize_for", lambda size: round(size * 256 / 224))
+    for override in overrides:
+        if "=" not in override:
+            raise ConfigError(f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}")
+        key, value = override.split("=", 1)
+        if key in ("data", "model", "loss") and value not in options(key):
+            raise ConfigError(unknown(key, value, options(key)))
+    try:
+        with initialize_config_module("rankgrad.configs", version_base="1.3"):
+            config = hydra_compose(name, overrides=list(overrides))
+    except HydraException as error:
+        raise ConfigError(_explain(str(error), overrides, name)) from None
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise ConfigError(f"{', '.join(missing)} must be given: add {missing[0]}=... to the command")
+    return config
+
+
+def unknown(kind: str, given: str, known: Sequence[str]) -> str:
+    """One line: what was not known, what is close, what there is."""
+    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return f"unknown {kind} {given!r}{hint} Known: {', '.join(known)}"
+
+
+def keys(config: DictConfig, prefix: str = "") -> list[str]:
+    """All settings of a configuration, dotted."""
+    found = []
+    for key in config:
+        child = config._get_node(str(key))
+        found.append(f"{prefix}{key}")
+        if isinstance(child, DictConfig):
+            found += keys(child, f"{prefix}{key}.")
+    return found
+
+
+def _explain(message: str, overrides: Sequence[str], name: str) -> str:
+    match = re.search(r"Could not override '([^']+)'", message)
+    if match:
+        groups = [o for o in overrides if o.split("=", 1)[0] in ("data", "model", "loss")]
+        return unknown("setting", match.group(1), keys(compose(groups, name)))
+    return message.splitlines()[0]
+
+
+def load(path: Path) -> DictConfig:
+    """The configuration that a run was made with."""
+    config = OmegaConf.load(path)
+    assert isinstance(config, DictConfig)
+    return config

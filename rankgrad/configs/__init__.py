@@ -1,0 +1,1 @@
+"""Hydra configurations; `rankgrad train --help` lists the groups."""

@@ -1,0 +1,157 @@
+"""Omniglot, the official minimal sets: 4840 drawings of 242 characters of 8 alphabets by 20 people.
+
+Lake, Salakhutdinov and Tenenbaum, Science 2015; https://github.com/brendenlake/omniglot (MIT). Three whole alphabets
+are the test set, so that the test asks for classes and alphabets never seen.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Literal
+from zipfile import ZipFile
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rankgrad.datasets.base import Table
+
+PACKED = "omniglot_small.npz"
+ZIPS = ("images_background_small1.zip", "images_background_small2.zip")
+SOURCE = "https://github.com/brendenlake/omniglot/tree/master/python"
+TEST_ALPHABETS = ("Japanese_(katakana)", "Sanskrit", "Tagalog")
+SIDE = 105  # pixels of a drawing
+
+
+def load_omniglot(root: str | Path, size: int = 28, holdout: Literal["latin", "latin4"] | None = None) -> Table:
+    """Omniglot's two minimal sets as a table of grey images, ink 255 on 0; super-label = alphabet.
+
+    Images are the adaptive average pool of the 105 x 105 ink mask to `size` x `size`, times 255, rounded.
+
+    Args:
+        root: folder that holds the two official archives `images_background_small1.zip` and
+            `images_background_small2.zip`, or their union packed as `omniglot_small.npz` (which is taken if both are
+            there: it loads faster); or the path of that npz.
+        size: height and width, 1 .. 105 pixels.
+        holdout: None is the benchmark: train 136 classes / 2720 images (Balinese, Early_Aramaic, Greek, Korean,
+            Latin), test 106 / 2120 (Japanese_(katakana), Sanskrit, Tagalog). The other two are for choosing settings;
+            they leave the test alphabets out, so that nothing can be chosen on them: "latin" trains on the other 110
+            training classes (2200 images) and has the 26 Latin classes (520) as val; "latin4" has them as val turned
+            by 0, 90, 180 and 270 degrees, each turn its own class (104 / 2080). "latin4" orders methods as the test
+            does; "latin" has too few classes for that.
+
+    Returns:
+        Table; names such as "Greek/character01/0394_17.png", where 17 is the drawer.
+
+    Raises:
+        FileNotFoundError: if the files are not there.
+        ValueError: if size or holdout is out of range, or a file does not hold what it should.
+    """
+    if not 1 <= size <= SIDE:
+        raise ValueError(f"size must be 1 .. {SIDE} pixels, the size of the drawings; got {size}")
+    if holdout not in (None, "latin", "latin4"):
+        raise ValueError(f"holdout must be None, 'latin' or 'latin4'; got {holdout!r}")
+    root = Path(root)
+    packed = root if root.is_file() else root / PACKED
+    zips = [root / name for name in ZIPS]
+    if packed.is_file():
+        names, ink = _from_packed(packed)
+    elif all(path.is_file() for path in zips):
+        names, ink = _from_zips(zips)
+    else:
+        raise FileNotFoundError(
+            f"Omniglot is read from {packed} or from {' and '.join(ZIPS)} in {root}; not found. "
+            f"Get the two archives from {SOURCE} and set data.root to their folder."
+        )
+    table = _table(names, _pool(torch.from_numpy(ink), size))
+    return table if holdout is None else _hold_out_latin(table, turns=4 if holdout == "latin4" else 1)
+
+
+def _from_packed(path: Path) -> tuple[list[str], npt.NDArray[np.uint8]]:
+    """Names "Alphabet/character/file" and ink masks [image, 105, 105] of the packed file."""
+    with np.load(path) as packed:
+        missing = {"images", "label", "class_names", "file_names"} - set(packed)
+        if missing:
+            raise ValueError(f"{path} lacks the arrays {sorted(missing)}; it holds {sorted(packed)}")
+        ink = np.unpackbits(packed["images"], axis=1)[:, : SIDE * SIDE].reshape(-1, SIDE, SIDE)
+        classes = packed["class_names"][packed["label"]].tolist()
+        names = [f"{folder}/{file}" for folder, file in zip(classes, packed["file_names"].tolist(), strict=True)]
+    return names, ink
+
+
+def _from_zips(paths: list[Path]) -> tuple[list[str], npt.NDArray[np.uint8]]:
+    """The same from the official archives, sorted by name; what is in both of them counts once."""
+    from PIL import Image
+
+    drawings: dict[str, npt.NDArray[np.uint8]] = {}
+    for path in paths:
+        with ZipFile(path) as archive:
+            for entry in archive.namelist():
+                parts = PurePosixPath(entry).parts  # .../Alphabet/characterNN/NNNN_DD.png
+                if len(parts) < 3 or not entry.endswith(".png") or parts[-1].startswith(".") or "__MACOSX" in parts:
+                    continue
+                with archive.open(entry) as file, Image.open(file) as image:
+                    if image.size != (SIDE, SIDE):
+                        raise ValueError(f"{path}: {entry} should be {SIDE} x {SIDE} pixels; got {image.size}")
+                    drawings["/".join(parts[-3:])] = (np.asarray(image.convert("L")) < 128).astype(np.uint8)
+    if not drawings:
+        raise ValueError(f"{' and '.join(map(str, paths))} hold no drawings (Alphabet/character/drawing.png)")
+    names = sorted(drawings)
+    return names, np.stack([drawings[name] for name in names])
+
+
+def _pool(ink: Tensor, size: int) -> Tensor:
+    """[image, 1, size, size] uint8 from a 0/1 mask."""
+    chunks = [F.adaptive_avg_pool2d(part[:, None].float(), size) for part in torch.split(ink, 512)]
+    return (torch.cat(chunks) * 255).round().to(torch.uint8)
+
+
+def _table(names: list[str], images: Tensor) -> Table:
+    class_of = [name.rpartition("/")[0] for name in names]
+    alphabet_of = [name.partition("/")[0] for name in names]
+    classes, alphabets = sorted(set(class_of)), sorted(set(alphabet_of))
+    class_number = {name: i for i, name in enumerate(classes)}
+    alphabet_number = {name: i for i, name in enumerate(alphabets)}
+    return Table(
+        name="omniglot",
+        label=torch.tensor([class_number[name] for name in class_of]),
+        class_names=tuple(classes),
+        split=tuple("test" if name in TEST_ALPHABETS else "train" for name in alphabet_of),
+        names=tuple(names),
+        channels=1,
+        images=images,
+        super_label=torch.tensor([alphabet_number[name] for name in alphabet_of]),
+        super_names=tuple(alphabets),
+    )
+
+
+def _hold_out_latin(table: Table, turns: int) -> Table:
+    """Train = the training classes that are not Latin, val = Latin in `turns` orientations, classes numbered anew."""
+    assert table.super_label is not None and table.images is not None
+    latin = table.super_label == table.super_names.index("Latin")
+    training = torch.tensor([split == "train" for split in table.split])
+    rest = table.take((training & ~latin).nonzero().squeeze(1).tolist())
+    letters = table.take(latin.nonzero().squeeze(1).tolist())
+    assert rest.images is not None and letters.images is not None
+    assert rest.super_label is not None and letters.super_label is not None
+    rest_classes, rest_label = torch.unique(rest.label, return_inverse=True)
+    letter_classes, letter_label = torch.unique(letters.label, return_inverse=True)
+    suffixes = ["", " turned 90", " turned 180", " turned 270"][:turns]
+    numbers = [len(rest_classes) + turn * len(letter_classes) + letter_label for turn in range(turns)]
+    turned = [letters.images.rot90(turn, (2, 3)) for turn in range(turns)]
+    return Table(
+        name="omniglot, Latin held out" + (" in 4 orientations" if turns == 4 else ""),
+        label=torch.cat([rest_label, *numbers]),
+        class_names=(
+            *(table.class_names[c] for c in rest_classes.tolist()),
+            *(table.class_names[c] + suffix for suffix in suffixes for c in letter_classes.tolist()),
+        ),
+        split=("train",) * len(rest) + ("val",) * (turns * len(letters)),
+        names=(*rest.names, *(name + suffix for suffix in suffixes for name in letters.names)),
+        channels=1,
+        images=torch.cat([rest.images, *turned]),
+        super_label=torch.cat([rest.super_label, letters.super_label.repeat(turns)]),
+        super_names=table.super_names,
+    )

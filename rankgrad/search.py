@@ -1,0 +1,670 @@
+r"""Exact search over galleries of any size: the k best items, and where the relevant ones stand.
+
+Scores are inner products (cosine, if the rows have length 1). The query x gallery score matrix never exists: it is
+made and used up in blocks of queries, one matrix product each, sized by a memory budget (`MEMORY`). Nothing is
+approximate: `topk` is what sorting every row would give, `rank_relevant` what `ranks.exact_ranks` would give.
+
+Two properties of floating-point matrix products decide how this file is written. The same pair of rows gets scores
+that differ in the last bit from one product to the next; therefore the scores that relevant items are compared *by*
+are read from the very product they are compared *with*, else an item can stand above itself. And identical gallery
+rows get different scores within one product, by which kernel their column falls to; therefore duplicates share the
+score of the first of them, else a tie is broken by chance.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from .ranks import Ties
+from .types import Ranks
+
+Ids = Tensor | npt.NDArray[Any] | Sequence[Any]
+
+MEMORY = 256 * 2**20  # bytes that a block of scores and its pairs may take
+MAX_BLOCK = 256  # queries; larger blocks make the matrix product no faster
+TILE = 2**19  # scores that are counted together: they and the buffer of their comparisons stay in the cache
+PAIR_BYTES = 256  # what one relevant pair needs on its way to three `Ranks`, measured generously
+# Relevant items per query from which sorting a row of scores is faster than comparing the row with each of them.
+SORT_FROM = 64
+
+
+@dataclass(frozen=True)
+class TiedRanks:
+    """The same ranking under the three readings of a tie.
+
+    Attributes:
+        pessimistic: an item tied with me is above me, H(0) = 1: for metrics that count ranks (AP, mAP@R, precision).
+        optimistic: an item tied with me is below me; with `pessimistic` it bounds the tied group (NDCG).
+        index: a permutation, of tied items the one of lower index is above: what `topk` returns (R@K, MRR).
+    """
+
+    pessimistic: Ranks
+    optimistic: Ranks
+    index: Ranks
+
+
+@dataclass(frozen=True)
+class RankBlock:
+    """Ranks of a block of queries.
+
+    Attributes:
+        rows: [block] long, the queries of this block; row i of the ranks is query rows[i].
+        ranks: ranks of the relevant items of these queries, `query` counted from 0 within the block.
+        lowest_positive: [block] score of the lowest-scored relevant item.
+        highest_negative: [block] score of the highest-scored irrelevant item, -inf where every item is relevant.
+    """
+
+    rows: Tensor
+    ranks: TiedRanks
+    lowest_positive: Tensor
+    highest_negative: Tensor
+
+
+def topk(
+    queries: Tensor,
+    references: Tensor,
+    k: int,
+    *,
+    ids: Ids | None = None,
+    ref_ids: Ids | None = None,
+    block: int | None = None,
+    progress: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The k references of highest inner product with each query, exactly.
+
+    Args:
+        queries: [query, dim] float, finite; half precision is computed in float32.
+        references: [item, dim] float, same device.
+        k: items per query, 1 <= k <= items that every query may be given (its own copy is not one of them).
+        ids: [query] names of the samples, integers or strings, distinct; the reference with a query's own name is left
+            out of its list. Give ids and ref_ids or neither.
+        ref_ids: [item] names of the references, distinct.
+        block: queries per matrix product; None chooses it from a memory budget. The result does not depend on it,
+            except that scores within a rounding error of one another may change places.
+        progress: print the share done to stderr.
+
+    Returns:
+        (scores [query, k], index [query, k] long), best first; of tied references the lower index comes first.
+
+    Raises:
+        ValueError: on k out of range, empty or non-finite input, shapes out of step, repeated ids.
+        TypeError: on input that is not a floating-point tensor.
+
+    >>> gallery = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    >>> topk(torch.tensor([[2.0, 1.0]]), gallery, 2)
+    (tensor([[2., 2.]]), tensor([[0, 2]]))
+    >>> topk(gallery, gallery, 1, ids=[7, 8, 9], ref_ids=[7, 8, 9])[1]
+    tensor([[2], [0], [0]])
+    """
+    scorer = _Scorer(queries, references)
+    own = own_columns(ids, ref_ids, len(queries), len(references), scorer.device)
+    most = len(references) - int((own >= 0).any())
+    if isinstance(k, bool) or not isinstance(k, int):
+        raise TypeError(f"k must be an integer; got {k!r}")
+    if not 1 <= k <= most:
+        copies = " (its own copy is left out of a query's list)" if most < len(references) else ""
+        raise ValueError(f"k must lie in 1 .. {most} for a gallery of {len(references)} items{copies}; got {k}")
+    size = _block_size(block, len(references) * scorer.dtype.itemsize + k * 64)
+    values = torch.empty(len(queries), k, dtype=scorer.dtype, device=scorer.device)
+    index = torch.empty(len(queries), k, dtype=torch.long, device=scorer.device)
+    with _Progress(len(queries), "search", progress) as advance:
+        for rows in _parts(torch.arange(len(queries), device=scorer.device), size):
+            scores = scorer(rows)
+            _hide_own(scores, own[rows])
+            values[rows], index[rows] = _topk_by_index(scores, k)
+            advance(len(rows))
+    return values, index
+
+
+def rank_relevant(
+    queries: Tensor,
+    labels: Tensor,
+    references: Tensor | None = None,
+    ref_labels: Tensor | None = None,
+    *,
+    ids: Ids | None = None,
+    ref_ids: Ids | None = None,
+    block: int | None = None,
+    progress: bool = False,
+) -> TiedRanks:
+    """Where every relevant item stands for its query, exactly, without holding the score matrix.
+
+    Equal to `ranks.exact_ranks` of the whole matrix. Three numbers per relevant pair are kept, so with many relevant
+    items per query (classes of thousands) read the metrics off block by block: `rank_blocks`.
+
+    Args:
+        queries: [query, dim] float, finite; half precision is computed in float32.
+        labels: [query] integers (relevant = equal), or [query, label] bool (relevant = shares a label).
+        references: [item, dim] float, same device. None: leave-one-out, every query against all others.
+        ref_labels: labels of the references, same kind; needed with references.
+        ids: [query] names of the samples, see `topk`; without references they must still be distinct.
+        ref_ids: [item] names of the references.
+        block: queries per matrix product; None chooses it from a memory budget.
+        progress: print the share done to stderr.
+
+    Returns:
+        The ranks under three readings of a tie. `item` is a column of the references, `above_*` are float64.
+
+    Raises:
+        ValueError: on empty or non-finite input, shapes out of step, repeated ids.
+        TypeError: on embeddings that are not floating-point or labels of another kind.
+
+    >>> ranks = rank_relevant(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([5, 6, 5])).pessimistic
+    >>> ranks.query, ranks.item, ranks.rank  # 0 scores 0 with everything, so a tie pushes its match to rank 2
+    (tensor([0, 2]), tensor([2, 0]), tensor([2., 2.], dtype=torch.float64))
+    """
+    parts = list(
+        rank_blocks(queries, labels, references, ref_labels, ids=ids, ref_ids=ref_ids, block=block, progress=progress)
+    )
+    if not parts:
+        nothing = _no_ranks(len(queries), queries.device)
+        return TiedRanks(nothing, nothing, nothing)
+    query = torch.cat([part.rows[part.ranks.index.query] for part in parts])
+    order = torch.argsort(query, stable=True)
+
+    def joined(ties: Ties) -> Ranks:
+        records: list[Ranks] = [getattr(part.ranks, ties) for part in parts]
+        columns = {
+            name: torch.cat([getattr(record, name) for record in records])[order]
+            for name in ("item", "gain", "above_pos", "above_neg")
+        }
+        return Ranks(query=query[order], num_queries=len(queries), **columns)
+
+    return TiedRanks(*(joined(field.name) for field in fields(TiedRanks)))  # type: ignore[arg-type]
+
+
+def rank_blocks(
+    queries: Tensor,
+    labels: Tensor,
+    references: Tensor | None = None,
+    ref_labels: Tensor | None = None,
+    *,
+    ids: Ids | None = None,
+    ref_ids: Ids | None = None,
+    block: int | None = None,
+    progress: bool = False,
+) -> Iterator[RankBlock]:
+    """`rank_relevant` block by block, so that memory stays bounded whatever the number of relevant pairs.
+
+    Queries come in order of their number of relevant items (blocks of like queries are counted without padding), not
+    in input order: `RankBlock.rows` says which they are. Queries without a relevant item do not come at all.
+    Arguments and errors are those of `rank_relevant`; errors are raised at the first step of the iteration.
+
+    >>> for part in rank_blocks(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1])):
+    ...     print(part.rows, part.ranks.index.rank)
+    tensor([0, 1]) tensor([2., 2.], dtype=torch.float64)
+    """
+    if (references is None) != (ref_labels is None):
+        raise ValueError("references and ref_labels belong together; got only one of them")
+    scorer = _Scorer(queries, queries if references is None else references)
+    items = len(scorer.references)
+    if references is None:
+        own_columns(ids, ids, len(queries), items, scorer.device)  # refuses repeated ids
+        own = torch.arange(items, device=scorer.device)
+    else:
+        own = own_columns(ids, ref_ids, len(queries), items, scorer.device)
+    relevance = relevance_of(labels, labels if ref_labels is None else ref_labels, len(queries), items, own)
+    todo = torch.argsort(relevance.count, stable=True)
+    todo = todo[relevance.count[todo] > 0]
+    count = relevance.count[todo].cpu()
+    buffer_bytes = items * scorer.dtype.itemsize
+    with _Progress(len(todo), "rank", progress) as advance:
+        start = 0
+        while start < len(todo):
+            size = min(_block_size(block, buffer_bytes + int(count[start]) * PAIR_BYTES), len(todo) - start)
+            # counts ascend: the last query of the block is the dearest, so ask again with its need
+            size = min(size, _block_size(block, buffer_bytes + int(count[start + size - 1]) * PAIR_BYTES))
+            rows = todo[start : start + size]
+            yield _rank_block(scorer(rows), rows, own[rows], relevance)
+            start += size
+            advance(size)
+
+
+def own_columns(ids: Ids | None, ref_ids: Ids | None, queries: int, items: int, device: torch.device) -> Tensor:
+    """[query] long: the column of the reference that is the query itself, -1 where there is none.
+
+    Args:
+        ids: [query] integers or strings, distinct. None, like ref_ids: no reference is any query's own.
+        ref_ids: [item] the same of the references.
+        queries: length that ids must have.
+        items: length that ref_ids must have.
+        device: where the result goes.
+
+    Raises:
+        ValueError: if one is missing, of another length, or names a sample twice.
+
+    >>> own_columns(["a", "b"], ["c", "a"], 2, 2, torch.device("cpu"))
+    tensor([ 1, -1])
+    """
+    if ids is None and ref_ids is None:
+        return torch.full((queries,), -1, device=device)
+    if ids is None or ref_ids is None:
+        raise ValueError("ids and ref_ids belong together: give the names of the queries and of the references")
+    mine, theirs = _distinct("ids", ids, queries), _distinct("ref_ids", ref_ids, items)
+    order = np.argsort(theirs, kind="stable")
+    place = np.searchsorted(theirs[order], mine).clip(max=items - 1)
+    found = order[place]
+    return torch.from_numpy(np.where(theirs[found] == mine, found, -1)).to(device)
+
+
+def _distinct(name: str, ids: Ids, length: int) -> npt.NDArray[Any]:
+    array = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
+    if array.ndim != 1 or array.dtype.kind not in "iuUS":
+        raise ValueError(f"{name} must be a list of integers or strings; got {array.dtype} of shape {array.shape}")
+    if len(array) != length:
+        raise ValueError(f"{name} must name {length} samples, one per row of the embeddings; got {len(array)}")
+    _, first, times = np.unique(array, return_index=True, return_counts=True)
+    if (times > 1).any():
+        twice = array[first[times > 1].min()]
+        raise ValueError(
+            f"{name} must be distinct; {twice!r} stands in rows {np.flatnonzero(array == twice)[:3].tolist()}. "
+            "Remove the repeated samples: each would be a perfect match of the other."
+        )
+    return array
+
+
+class Relevance(Protocol):
+    """Which items are relevant to which query, looked up a block of queries at a time."""
+
+    count: Tensor  # [query] long, relevant items of each query, its own copy not counted
+
+    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(position in rows, item) of the relevant pairs of these queries, by position, then by item."""
+        ...
+
+
+def relevance_of(labels: Tensor, ref_labels: Tensor, queries: int, items: int, own: Tensor) -> Relevance:
+    """Relevance by equal labels or, for multi-hot labels, by a shared one.
+
+    Args:
+        labels: [query] integers, or [query, label] bool.
+        ref_labels: [item] or [item, label], of the same kind.
+        queries: rows that labels must have.
+        items: rows that ref_labels must have.
+        own: [query] column of the query itself (never relevant to itself), -1 where there is none.
+
+    Raises:
+        ValueError: on shapes out of step.
+        TypeError: on labels that are neither integers nor multi-hot bool.
+
+    >>> five = torch.tensor([5, 5, 6])
+    >>> relevance_of(five, five, 3, 3, torch.arange(3)).count
+    tensor([1, 1, 0])
+    """
+    for name, value, length, whose in (("labels", labels, queries, "query"), ("ref_labels", ref_labels, items, "item")):
+        if not isinstance(value, Tensor) or value.dtype.is_floating_point or value.dtype.is_complex:
+            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(f"{name} must be a tensor of integers [{whose}] or bool [{whose}, label]; got {kind}")
+        if value.ndim != (2 if value.dtype == torch.bool else 1):
+            raise ValueError(
+                f"{name} must be integers [{whose}] or multi-hot bool [{whose}, label]; got {value.dtype} of shape "
+                f"{tuple(value.shape)}. Of hierarchical labels give one level (a column) at a time."
+            )
+        if len(value) != length:
+            raise ValueError(f"{name} must have one row per embedding, {length}; got {len(value)}")
+    if labels.ndim != ref_labels.ndim or labels.shape[1:] != ref_labels.shape[1:]:
+        raise ValueError(
+            f"labels and ref_labels must be of one kind and width; got {tuple(labels.shape)}, {tuple(ref_labels.shape)}"
+        )
+    labels, ref_labels = labels.to(own.device), ref_labels.to(own.device)
+    return SameLabel(labels, ref_labels, own) if labels.ndim == 1 else SharedLabel(labels, ref_labels, own)
+
+
+class SameLabel:
+    """Relevant = equal label. Looked up in the sorted labels of the items: nothing of size query x item."""
+
+    def __init__(self, labels: Tensor, ref_labels: Tensor, own: Tensor) -> None:
+        ordered, self._order = torch.sort(ref_labels, stable=True)
+        self._start = torch.searchsorted(ordered, labels)
+        self._length = torch.searchsorted(ordered, labels, right=True) - self._start
+        self._own = own
+        itself = (own >= 0) & (ref_labels[own.clamp(min=0)] == labels)
+        self.count = self._length - itself.long()
+
+    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Relevance`."""
+        length = self._length[rows]
+        row, slot = _ragged(length)
+        item = self._order[self._start[rows][row] + slot]
+        keep = item != self._own[rows][row]
+        return row[keep], item[keep]
+
+
+class SharedLabel:
+    """Relevant = shares at least one label (multi-hot), counted by a matrix product."""
+
+    def __init__(self, labels: Tensor, ref_labels: Tensor, own: Tensor) -> None:
+        self._labels, self._ref_labels, self._own = labels.float(), ref_labels.float(), own
+        size = _block_size(None, len(ref_labels) * 5)
+        rows = _parts(torch.arange(len(labels), device=own.device), size)
+        self.count = torch.cat([self._relevant(part).sum(1) for part in rows])
+
+    def _relevant(self, rows: Tensor) -> Tensor:
+        relevant = (self._labels[rows] @ self._ref_labels.T) > 0.5  # sums of ones: whole numbers
+        position = (self._own[rows] >= 0).nonzero().squeeze(1)
+        relevant[position, self._own[rows][position]] = False
+        return relevant
+
+    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Relevance`."""
+        row, item = self._relevant(rows).nonzero(as_tuple=True)
+        return row, item
+
+
+class _Scorer:
+    """Inner products of some queries with all references, in a buffer that is reused by the next call."""
+
+    def __init__(self, queries: Tensor, references: Tensor) -> None:
+        check_embeddings("queries", queries)
+        if references is not queries:
+            check_embeddings("references", references)
+        if queries.shape[1] != references.shape[1] or queries.device != references.device:
+            raise ValueError(
+                f"queries and references must have one width and device; got {queries.shape[1]} on {queries.device} "
+                f"and {references.shape[1]} on {references.device}"
+            )
+        self.dtype = torch.promote_types(torch.promote_types(queries.dtype, references.dtype), torch.float32)
+        self.device = queries.device
+        self._queries = queries.detach().to(self.dtype)
+        self.references = self._queries if references is queries else references.detach().to(self.dtype)
+        largest = [max(-float(low), float(high)) for low, high in map(torch.aminmax, (self._queries, self.references))]
+        if largest[0] * largest[1] * queries.shape[1] > torch.finfo(self.dtype).max:
+            raise ValueError(
+                f"inner products may overflow {self.dtype}: entries reach {largest[0]:.3g} and {largest[1]:.3g}. "
+                "Normalise the embeddings or pass float64."
+            )
+        self._copies, self._originals = duplicate_rows(self.references)
+        self._buffer = torch.empty(0, dtype=self.dtype, device=self.device)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[len(rows), item] scores; valid until the next call, and may be overwritten."""
+        if len(self._buffer) < len(rows):
+            self._buffer = torch.empty(len(rows), len(self.references), dtype=self.dtype, device=self.device)
+        with torch.no_grad():
+            scores = torch.mm(self._queries[rows], self.references.T, out=self._buffer[: len(rows)])
+            if len(self._copies):
+                scores[:, self._copies] = scores[:, self._originals]
+        return scores
+
+
+def check_embeddings(name: str, embeddings: Tensor) -> None:
+    """Refuse what cannot be searched: not [row, dim], not floating-point, empty, or not finite.
+
+    Raises:
+        TypeError: if not a floating-point tensor.
+        ValueError: on shape, emptiness, NaN or infinity, naming the first row at fault.
+
+    >>> check_embeddings("queries", torch.tensor([[1.0], [float("nan")]]))
+    Traceback (most recent call last):
+        ...
+    ValueError: queries must be finite; row 1 (first of 1) holds nan. Look at the model's output for that sample.
+    """
+    if not isinstance(embeddings, Tensor) or not embeddings.dtype.is_floating_point:
+        kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
+        raise TypeError(f"{name} must be a floating-point tensor [row, dim]; got {kind}")
+    if embeddings.ndim != 2 or 0 in embeddings.shape:
+        raise ValueError(f"{name} must be a non-empty matrix [row, dim]; got shape {tuple(embeddings.shape)}")
+    if not all(extreme.isfinite() for extreme in torch.aminmax(embeddings)):
+        finite = embeddings.isfinite().all(1)
+        bad = (~finite).nonzero().squeeze(1)
+        row = int(bad[0])
+        value = float(embeddings[row][~embeddings[row].isfinite()][0])
+        raise ValueError(
+            f"{name} must be finite; row {row} (first of {len(bad)}) holds {value}. "
+            "Look at the model's output for that sample."
+        )
+
+
+def duplicate_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows that repeat an earlier row, and the first row that each of them repeats.
+
+    Args:
+        matrix: [row, dim] float, finite; 0.0 and -0.0 are equal.
+
+    Returns:
+        (copies [n] long, originals [n] long).
+
+    >>> duplicate_rows(torch.tensor([[1.0], [2.0], [1.0], [1.0]]))
+    (tensor([2, 3]), tensor([0, 0]))
+    """
+    dim = matrix.shape[1]
+    suspects = torch.arange(len(matrix), device=matrix.device)
+    # A few columns clear nearly every row; only rows that agree there are looked at in full.
+    for columns in (torch.linspace(0, dim - 1, min(8, dim)).long(), torch.arange(dim)):
+        key = _row_hash(matrix, suspects, columns.to(matrix.device))
+        _, group, size = torch.unique(key, return_inverse=True, return_counts=True)
+        suspects, group = suspects[size[group] > 1], group[size[group] > 1]
+        if not len(suspects):
+            return suspects, suspects
+    first = suspects.new_full((len(size),), len(matrix)).scatter_reduce_(0, group, suspects, "amin")[group]
+    later = suspects != first
+    copies, originals = suspects[later], first[later]
+    same = [
+        (matrix[a] == matrix[b]).all(1)
+        for a, b in zip(_parts(copies, 4096), _parts(originals, 4096), strict=True)  # a hash is not a proof
+    ]
+    equal = torch.cat(same) if same else later[:0]
+    return copies[equal], originals[equal]
+
+
+def _row_hash(matrix: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """[row] long, equal for equal rows: a sum of their bits with random odd weights, modulo 2**64."""
+    bits = torch.int32 if matrix.dtype == torch.float32 else torch.int64
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randint(2**62, (len(columns),), generator=generator).mul_(2).add_(1).to(matrix.device)
+    parts = []
+    for part in _parts(rows, 4096):
+        values = matrix[part.unsqueeze(1), columns] + 0.0  # -0.0 + 0.0 is 0.0
+        parts.append((values.view(bits).long() * weights).sum(1))
+    return torch.cat(parts)
+
+
+def _rank_block(scores: Tensor, rows: Tensor, own: Tensor, relevance: Relevance) -> RankBlock:
+    """Ranks from one block of scores, which is overwritten."""
+    row, item = relevance.pairs(rows)
+    length = torch.bincount(row, minlength=len(rows))
+    slot = _ragged(length)[1]
+    value = scores[row, item]
+    # [row, slot] scores of the relevant items, in order of their index; unused slots stand below everything
+    positive = scores.new_full((len(rows), int(length.max())), -torch.inf)
+    positive[row, slot] = value
+    column = torch.zeros_like(positive, dtype=torch.long)
+    column[row, slot] = item
+    used = torch.zeros_like(positive, dtype=torch.bool)
+    used[row, slot] = True
+    _hide_own(scores, own)
+    scores[row, item] = -torch.inf  # what is left are the irrelevant items
+
+    count = _by_comparing if positive.shape[1] < SORT_FROM else _by_sorting
+    above = count(scores, positive, column, used)
+    query, gain = row, torch.ones_like(value, dtype=torch.float64)
+
+    def ranks(neg: Tensor, pos: Tensor) -> Ranks:
+        return Ranks(query, item, gain, pos[row, slot].double(), neg[row, slot].double(), len(rows))
+
+    tied = TiedRanks(
+        pessimistic=ranks(above.neg_ge, above.pos_ge),
+        optimistic=ranks(above.neg_gt, above.pos_gt),
+        index=ranks(above.neg_index, above.pos_index),
+    )
+    lowest = positive.masked_fill(~used, torch.inf).amin(1)
+    return RankBlock(rows, tied, lowest, scores.amax(1))
+
+
+@dataclass(frozen=True)
+class _Above:
+    """[row, slot] items above each relevant one: with ties above, without ties, with tied items of lower index."""
+
+    neg_ge: Tensor
+    neg_gt: Tensor
+    neg_index: Tensor
+    pos_ge: Tensor
+    pos_gt: Tensor
+    pos_index: Tensor
+
+
+def _by_comparing(scores: Tensor, positive: Tensor, column: Tensor, used: Tensor) -> _Above:
+    """Compare every row with each of its few relevant items, in tiles that stay in the cache."""
+    width = min(scores.shape[1], TILE // 4)
+    # every operation below is split between the threads: each gets a tile of its own
+    height = max(1, TILE * torch.get_num_threads() // width)
+    # Comparisons that write floats are vectorised and sums of them are exact (a tile is narrower than 2**24).
+    hit = torch.empty(height, width, dtype=scores.dtype, device=scores.device)
+    ge, gt = (torch.zeros_like(positive, dtype=torch.float64) for _ in range(2))
+    slots = used.sum(1).tolist()  # ascending, since blocks are ordered by it
+    for top in range(0, len(scores), height):
+        here = slice(top, top + height)
+        for left in range(0, scores.shape[1], width):
+            tile = scores[here, left : left + width]
+            out = hit[: tile.shape[0], : tile.shape[1]]
+            for j in range(max(slots[here])):
+                threshold = positive[here, j : j + 1]
+                ge[here, j] += torch.ge(tile, threshold, out=out).sum(1)
+                gt[here, j] += torch.gt(tile, threshold, out=out).sum(1)
+    index = gt.clone()
+    _add_lower_tied(index, (ge > gt) & used, scores, positive, column)
+
+    me, other = positive.unsqueeze(2), positive.unsqueeze(1)  # [row, slot, 1], [row, 1, slot]
+    lower = torch.ones(positive.shape[1], positive.shape[1], dtype=torch.bool, device=positive.device).tril(-1)
+    pos_gt = (other > me).count_nonzero(2)
+    return _Above(
+        neg_ge=ge,
+        neg_gt=gt,
+        neg_index=index,
+        pos_ge=(other >= me).count_nonzero(2) - 1,  # not me
+        pos_gt=pos_gt,
+        pos_index=pos_gt + ((other == me) & lower).count_nonzero(2),  # slots are in order of their index
+    )
+
+
+def _by_sorting(scores: Tensor, positive: Tensor, column: Tensor, used: Tensor) -> _Above:
+    """Sort every row once and look its many relevant items up in it."""
+    ordered = _sorted_rows(scores)
+    items, slots = scores.shape[1], positive.shape[1]
+    neg_ge = items - torch.searchsorted(ordered, positive)
+    neg_gt = items - torch.searchsorted(ordered, positive, right=True)
+    among, place = torch.sort(positive, dim=1, descending=True, stable=True)
+    upward = among.flip(1).contiguous()
+    neg_index = neg_gt.clone()
+    tied = (neg_ge > neg_gt) & used
+    often = tied.sum(1) > SORT_FROM  # sorting the row again is then the shorter way
+    _add_lower_tied(neg_index, tied & ~often.unsqueeze(1), scores, positive, column)
+    for part in _parts(often.nonzero().squeeze(1), TILE // items):
+        whole = scores[part]
+        row, slot = used[part].nonzero(as_tuple=True)
+        whole[row, column[part][row, slot]] = positive[part][row, slot]
+        rank = _inverse(torch.sort(whole, dim=1, descending=True, stable=True)[1])
+        total = rank.gather(1, column[part])
+        neg_index[part] = total - _inverse(place[part])
+    return _Above(
+        neg_ge=neg_ge,
+        neg_gt=neg_gt,
+        neg_index=neg_index,
+        pos_ge=slots - torch.searchsorted(upward, positive) - 1,
+        pos_gt=slots - torch.searchsorted(upward, positive, right=True),
+        pos_index=_inverse(place),
+    )
+
+
+def _add_lower_tied(count: Tensor, tied: Tensor, scores: Tensor, positive: Tensor, column: Tensor) -> None:
+    """Add, where `tied`, the items of the same score and a lower index."""
+    row, slot = tied.nonzero(as_tuple=True)
+    places = torch.arange(scores.shape[1], device=scores.device)
+    for part in _parts(torch.arange(len(row), device=row.device), TILE // scores.shape[1]):
+        r, s = row[part], slot[part]
+        level = scores[r] == positive[r, s].unsqueeze(1)
+        count[r, s] += level.logical_and_(places < column[r, s].unsqueeze(1)).count_nonzero(1)
+
+
+def _inverse(permutation: Tensor) -> Tensor:
+    """[row, n]: where each element went, for rows of permutations."""
+    places = torch.arange(permutation.shape[1], device=permutation.device).expand_as(permutation)
+    return torch.empty_like(permutation).scatter_(1, permutation, places)
+
+
+def _sorted_rows(scores: Tensor) -> Tensor:
+    """Rows in ascending order, in place on a CPU: numpy's vectorised sort is several times faster than torch's."""
+    if scores.device.type != "cpu":
+        return torch.sort(scores, dim=1)[0]
+    ordered = scores.clone()
+    parts = np.array_split(ordered.numpy(), min(torch.get_num_threads(), len(scores)))
+    with ThreadPoolExecutor(len(parts)) as pool:  # sorting releases the interpreter lock
+        list(pool.map(lambda part: part.sort(axis=1), parts))
+    return ordered
+
+
+def _topk_by_index(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest of every row, ties by lower index."""
+    values, index = torch.topk(scores, min(k + 1, scores.shape[1]), dim=1)
+    last = values[:, k - 1 : k]
+    # torch.topk takes any of the items tied across the end of the list: take the first of them instead
+    across = (values[:, k:] == last).any(1)
+    index = index[:, :k]
+    for part in _parts(across.nonzero().squeeze(1), TILE // scores.shape[1]):
+        row, end = scores[part], last[part]
+        above, tied = row > end, row == end
+        room = k - above.sum(1, keepdim=True)
+        chosen = above | (tied & (tied.cumsum(1) <= room))
+        index[part] = chosen.nonzero()[:, 1].view(len(part), k)
+    index = index.sort(1)[0]
+    values, order = torch.sort(scores.gather(1, index), dim=1, descending=True, stable=True)
+    return values, index.gather(1, order)
+
+
+def _hide_own(scores: Tensor, own: Tensor) -> None:
+    position = (own >= 0).nonzero().squeeze(1)
+    scores[position, own[position]] = -torch.inf
+
+
+def _ragged(length: Tensor) -> tuple[Tensor, Tensor]:
+    """(row, slot) of a ragged table with `length` entries in each row."""
+    row = torch.repeat_interleave(length)
+    start = length.cumsum(0) - length
+    return row, torch.arange(len(row), device=length.device) - start[row]
+
+
+def _parts(tensor: Tensor, size: int) -> tuple[Tensor, ...]:
+    return torch.split(tensor, max(1, size))
+
+
+def _block_size(block: int | None, bytes_per_row: int) -> int:
+    if block is None:
+        return max(1, min(MAX_BLOCK, MEMORY // max(1, bytes_per_row)))
+    if isinstance(block, bool) or not isinstance(block, int) or block < 1:
+        raise ValueError(f"block is a number of queries and must be an integer >= 1; got {block!r}")
+    return block
+
+
+def _no_ranks(queries: int, device: torch.device) -> Ranks:
+    nowhere = torch.empty(0, dtype=torch.long, device=device)
+    nothing = torch.empty(0, dtype=torch.float64, device=device)
+    return Ranks(nowhere, nowhere, nothing, nothing, nothing, queries)
+
+
+class _Progress:
+    """The share done, on one line of stderr."""
+
+    def __init__(self, total: int, what: str, show: bool) -> None:
+        self._total, self._what, self._show, self._done = total, what, show, 0
+
+    def __enter__(self) -> Callable[[int], None]:
+        return self._advance
+
+    def _advance(self, count: int) -> None:
+        self._done += count
+        if self._show:
+            sys.stderr.write(f"\r{self._what} {self._done} / {self._total}")
+            sys.stderr.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._show:
+            sys.stderr.write("\n")

@@ -1,0 +1,360 @@
+"""Training a retrieval model: Lightning's loop around our data, model and loss. Wiring only.
+
+A run is a folder: config.yaml, state.ckpt (to resume), model.pt (weights), metrics.csv, before.json, after.json,
+embeddings.npz and report.html. Everything random in it is a function of (seed, epoch, image), so a run that was killed
+and resumed ends, on a CPU, with the numbers of one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import lightning as L
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from .datasets.base import ImageSet, Table
+from .evaluation import Report, evaluate
+from .losses import RetrievalLoss
+from .models import EmbeddingModel, parameter_groups
+from .samplers import EpochList, MPerClassBatchSampler
+from .transforms import Collate
+
+STATE = "state.ckpt"
+
+
+class RetrievalModule(L.LightningModule):
+    """A model and a loss, trained with a warm-up and cosine schedule over all steps.
+
+    Args:
+        model: images -> embeddings.
+        loss: (embeddings, labels) -> scalar.
+        optimizer: name, lr, weight_decay, momentum, head_lr_factor, loss_lr_factor, warmup.
+    """
+
+    def __init__(self, model: nn.Module, loss: nn.Module, optimizer: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.model, self.loss, self.settings = model, loss, dict(optimizer)
+        self._rng: Tensor | None = None
+
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Loss of a batch; logged with the share of queries that count."""
+        images, labels, _ = batch
+        loss: Tensor = self.loss(self.model(images), labels)
+        self.log("loss", loss, prog_bar=True)
+        if isinstance(self.loss, RetrievalLoss):
+            for name, value in self.loss.stats.items():
+                if name in ("supap", "calibration"):
+                    self.log(name, value)
+            self.log("counted", self.loss.stats["counted"].float().mean())
+        return loss
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Log the length of the gradient: 0 or exploding is the first sign of trouble."""
+        if self.trainer.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+            grads = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
+            if grads:
+                self.log("grad_norm", torch.stack(grads).norm())
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser by name, its groups, and the schedule per step."""
+        s = self.settings
+        if isinstance(self.model, EmbeddingModel):
+            groups = parameter_groups(self.model, s["lr"], s["head_lr_factor"], s["weight_decay"])
+        else:
+            groups = [{"params": list(self.model.parameters()), "lr": s["lr"], "weight_decay": s["weight_decay"]}]
+        extra = list(self.loss.parameters())
+        if extra:
+            rate = s["lr"] * s["loss_lr_factor"]
+            groups.append({"params": extra, "lr": rate, "weight_decay": s["weight_decay"], "name": "loss"})
+        name = s["name"]
+        if name == "sgd":
+            optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, momentum=s["momentum"])
+        elif name in ("adam", "adamw"):
+            optimizer = (torch.optim.Adam if name == "adam" else torch.optim.AdamW)(groups)
+        else:
+            raise ValueError(f"unknown optimizer.name {name!r}; known: adamw, adam, sgd")
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, WarmupCosine(steps, s["warmup"]))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Lightning keeps all but the random state (dropout needs it)."""
+        checkpoint["rng"] = torch.get_rng_state()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the random state until training starts: loading draws numbers of its own."""
+        self._rng = checkpoint["rng"]
+
+    def on_train_start(self) -> None:
+        """Restore the random state of the checkpoint."""
+        if self._rng is not None:
+            torch.set_rng_state(self._rng)
+
+
+class WarmupCosine:
+    """Factor of the learning rate at a step: rises linearly over a share of all steps, then falls as a cosine to 0.
+
+    >>> rate = WarmupCosine(steps=10, warmup=0.2)
+    >>> [round(rate(step), 2) for step in (0, 1, 2, 6, 10)]
+    [0.5, 1.0, 1.0, 0.5, 0.0]
+    """
+
+    def __init__(self, steps: int, warmup: float) -> None:
+        self.steps, self.warmup = max(steps, 1), round(warmup * steps)
+
+    def __call__(self, step: int) -> float:
+        """Factor in 0 .. 1."""
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        share = (step - self.warmup) / max(self.steps - self.warmup, 1)
+        return 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+
+
+class FeatureSet(Dataset[tuple[Tensor, int, int]]):
+    """Features computed once, as (feature, label, index): what a head alone is trained on."""
+
+    def __init__(self, features: Tensor, labels: Tensor) -> None:
+        self.features, self.labels = features, labels.tolist()
+
+    def __len__(self) -> int:
+        """Images."""
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
+        """Feature, label and index of an image."""
+        return self.features[index], self.labels[index], index
+
+
+class KeepFeatures:
+    """The transform of features: none."""
+
+    def __call__(self, images: list[Tensor], index: Tensor, epoch: int) -> Tensor:
+        """Stack them."""
+        return torch.stack(list(images))
+
+
+class TrainingData(L.LightningDataModule):
+    """Batches of exactly P classes x K images; knows where in an epoch it stands, so that a run resumes there.
+
+    Args:
+        dataset: gives (image, label, index).
+        labels: [image] long, classes of the dataset.
+        transform: see `transforms`.
+        sampler: classes_per_batch, samples_per_class, batches_per_epoch.
+        seed: of the batches.
+        workers: of the DataLoader.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        labels: Tensor,
+        transform: Any,
+        sampler: Mapping[str, Any],
+        seed: int,
+        workers: int = 0,
+    ) -> None:
+        super().__init__()
+        self.dataset, self.workers = dataset, workers
+        self.collate = Collate(transform)
+        self.sampler = MPerClassBatchSampler(labels, seed=seed, **sampler)
+        self.resumed: dict[str, int] | None = None
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """One loader for all epochs; `SetEpoch` names the epoch before each."""
+        return DataLoader(
+            self.dataset,
+            batch_sampler=self.sampler,
+            collate_fn=self.collate,
+            num_workers=self.workers,
+            persistent_workers=self.workers > 0,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def state_dict(self) -> dict[str, int]:
+        """Epoch and batches done, from Lightning's own counters."""
+        trainer = self.trainer
+        assert trainer is not None
+        done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        epoch = trainer.current_epoch
+        if done >= len(self.sampler):
+            epoch, done = epoch + 1, 0
+        self.sampler.set_epoch(epoch)
+        return self.sampler.state_dict(batches_done=done)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on in the middle of the epoch."""
+        self.sampler.load_state_dict(state_dict)
+
+
+class SetEpoch(L.Callback):
+    """Names the epoch to the sampler, unless it has just been resumed inside one."""
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Called before the loader is iterated."""
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        data.sampler.set_epoch(trainer.current_epoch)
+
+
+class SaveState(L.Callback):
+    """Writes the state of the run after every epoch and every few minutes, atomically: never half a file.
+
+    Args:
+        path: file to write; replaced as a whole.
+        minutes: longest time between two writes.
+    """
+
+    def __init__(self, path: Path, minutes: float) -> None:
+        self.path, self.seconds = path, 60 * minutes
+        self.last = time.monotonic()
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        """Write if the last time is long ago."""
+        if time.monotonic() - self.last >= self.seconds:
+            self.write(trainer)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write."""
+        self.write(trainer)
+
+    def write(self, trainer: L.Trainer) -> None:
+        """To a temporary file beside, flushed, then renamed."""
+        temporary = self.path.with_name(f".{self.path.name}.tmp")
+        trainer.save_checkpoint(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path)
+        self.last = time.monotonic()
+
+
+class EvaluateEvery(L.Callback):
+    """Evaluates each so many epochs and logs the values.
+
+    Args:
+        epochs: between two evaluations.
+        run: model -> Report.
+    """
+
+    def __init__(self, epochs: int, run: Any) -> None:
+        self.epochs, self.run = epochs, run
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Log R@1, mAP@R and AP of this epoch."""
+        if (trainer.current_epoch + 1) % self.epochs == 0:
+            values = self.run(cast(RetrievalModule, pl_module).model).values
+            pl_module.log_dict({f"test/{k}": values[k] for k in ("R@1", "mAP@R", "AP") if k in values})
+
+
+def embed(
+    model: nn.Module,
+    table: Table,
+    transform: Any,
+    *,
+    batch_size: int = 512,
+    workers: int = 0,
+    progress: bool = False,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """[image, dim] float32 embeddings of a table, on the CPU, in eval mode; the model's mode is restored.
+
+    Args:
+        model: images -> embeddings.
+        table: the images.
+        transform: of evaluation, see `transforms`.
+        batch_size: images at once.
+        workers: of the DataLoader.
+        progress: show a progress bar.
+        device: where to compute; None: where the model is.
+    """
+    loader = DataLoader(
+        ImageSet(table), batch_size=batch_size, collate_fn=Collate(transform), num_workers=workers, shuffle=False
+    )
+    batches: Any = loader
+    if progress:
+        from tqdm import tqdm
+
+        batches = tqdm(loader, desc="embedding", unit="batch", leave=False)
+    where = torch.device(device) if device is not None else next(model.parameters()).device
+    was_training = model.training
+    model.to(where).eval()
+    try:
+        with torch.inference_mode():
+            found = [model(images.to(where)).float().cpu() for images, _, _ in batches]
+    finally:
+        model.train(was_training)
+    return torch.cat(found).clone()
+
+
+def evaluate_model(
+    model: nn.Module, table: Table, transform: Any, settings: Mapping[str, Any], *, workers: int = 0, seed: int = 0
+) -> tuple[Report, Tensor]:
+    """Leave-one-out retrieval on a table: its Report and the embeddings.
+
+    Args:
+        model: images -> embeddings.
+        table: test images.
+        transform: of evaluation.
+        settings: ks, batch_size, bootstrap, clusters.
+        workers: of the DataLoader.
+        seed: of bootstrap and k-means.
+    """
+    embeddings = embed(model, table, transform, batch_size=settings["batch_size"], workers=workers)
+    report = evaluate(
+        embeddings,
+        table.label,
+        super_labels=table.super_label,
+        class_names=table.class_names,
+        super_names=table.super_names or None,
+        ks=tuple(settings["ks"]),
+        bootstrap=settings["bootstrap"],
+        clusters=settings["clusters"],
+        seed=seed,
+    )
+    return report, embeddings
+
+
+def save_embeddings(path: Path, embeddings: Tensor, table: Table) -> None:
+    """One npz that `rankgrad evaluate` and anyone's numpy read: embeddings, labels, names, classes, super-labels."""
+    columns: dict[str, Any] = {
+        "embeddings": embeddings.numpy(),
+        "labels": table.label.numpy(),
+        "names": np.array(table.names),
+        "class_names": np.array(table.class_names),
+    }
+    if table.super_label is not None:
+        columns["super_labels"] = table.super_label.numpy()
+        columns["super_names"] = np.array(table.super_names)
+    temporary = path.with_name(f".{path.name}.tmp.npz")
+    np.savez(temporary, **columns)
+    os.replace(temporary, path)
+
+
+def plain(config: DictConfig | Any) -> Any:
+    """A configuration as plain Python values."""
+    return OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
+
+
+__all__ = [
+    "EpochList",
+    "EvaluateEvery",
+    "FeatureSet",
+    "KeepFeatures",
+    "RetrievalModule",
+    "SaveState",
+    "SetEpoch",
+    "TrainingData",
+    "WarmupCosine",
+    "embed",
+    "evaluate_model",
+    "plain",
+    "save_embeddings",
+]

@@ -1,0 +1,75 @@
+"""Problems shared by the tests of the core: ragged lists, graded lists, batches of embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+
+class Problem(NamedTuple):
+    """A score matrix, who is relevant, and which entries exist."""
+
+    scores: Tensor
+    relevant: Tensor
+    valid: Tensor
+
+
+class Batch(NamedTuple):
+    """Embeddings and labels of queries and of references."""
+
+    embeddings: Tensor
+    labels: Tensor
+    ref_emb: Tensor
+    ref_labels: Tensor
+
+
+@pytest.fixture
+def problem() -> Callable[..., Problem]:
+    """Builds lists with 1 .. 7 relevant items, one without irrelevant ones, and two queries without relevant ones."""
+
+    def build(seed: int = 0, *, ties: bool = False, graded: bool = False, all_counted: bool = False) -> Problem:
+        g = torch.Generator().manual_seed(seed)
+        queries, items = (7 if all_counted else 9), 13
+        scores = torch.rand(queries, items, generator=g, dtype=torch.float64) * 1.25 - 0.3
+        if ties:
+            scores = (scores * 8).round() / 8  # exact in binary, so that level scores are level in every precision
+        relevant = torch.zeros(queries, items, dtype=torch.bool)
+        valid = torch.rand(queries, items, generator=g) > 0.2
+        for q in range(7):
+            chosen = torch.randperm(items, generator=g)
+            relevant[q, chosen[: q + 1]] = True
+            valid[q, chosen[: q + 1]] = True
+            if q == 6:
+                valid[q] = relevant[q]  # nothing irrelevant
+            else:
+                valid[q, chosen[-2:]] = True  # something irrelevant
+                relevant[q, chosen[7]] = True  # relevant, but not there
+                valid[q, chosen[7]] = False
+        if not all_counted:
+            relevant[8, 3] = True  # query 7 has nothing relevant, query 8 nothing relevant that is valid
+            valid[8, 3] = False
+        if not graded:
+            return Problem(scores, relevant, valid)
+        levels = torch.randint(1, 4, scores.shape, generator=g).double() / 4
+        return Problem(scores, relevant * levels, valid)
+
+    return build
+
+
+@pytest.fixture
+def batch() -> Callable[..., Batch]:
+    """Builds 3-d embeddings of ragged classes, one of them with one member, and references."""
+
+    def build(seed: int = 0) -> Batch:
+        g = torch.Generator().manual_seed(seed)
+        labels = torch.tensor([0, 1, 1, 2, 2, 2, 3, 3, 3, 3])[torch.randperm(10, generator=g)]
+        ref_labels = torch.tensor([0, 0, 1, 2, 2, 2, 2, 4, 4, 1, 2])[torch.randperm(11, generator=g)]
+        embeddings = torch.randn(10, 3, generator=g, dtype=torch.float64)
+        ref_emb = torch.randn(11, 3, generator=g, dtype=torch.float64)
+        return Batch(embeddings, labels, ref_emb, ref_labels)
+
+    return build

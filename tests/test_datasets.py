@@ -1,0 +1,560 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+from rankgrad.datasets import (
+    DATASETS,
+    GlyphFontWarning,
+    ImageSet,
+    Table,
+    contact_sheet,
+    find_images,
+    glyphs,
+    load_folder,
+    load_glyphs,
+    load_omniglot,
+    read_image,
+)
+from rankgrad.datasets.base import check_image
+from rankgrad.samplers import EpochList
+from rankgrad.transforms import Collate, PhotoEval
+
+DATA = os.environ.get("RANKGRAD_DATA")
+needs_data = pytest.mark.skipif(not DATA, reason="RANKGRAD_DATA is not set to the folder that holds omniglot/")
+
+
+def small_table(**change) -> Table:
+    columns = {
+        "name": "small",
+        "label": torch.tensor([0, 0, 1, 2, 2, 2]),
+        "class_names": ("a", "b", "c"),
+        "split": ("train", "train", "train", "test", "test", "val"),
+        "names": tuple("uvwxyz"),
+        "channels": 1,
+        "images": torch.arange(6 * 4, dtype=torch.uint8).view(6, 1, 2, 2),
+    }
+    return Table(**{**columns, **change})
+
+
+def save(path: Path, size: tuple[int, int] = (12, 10), mode: str = "RGB", **options) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.RandomState(len(path.name)).randint(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    Image.fromarray(noise).convert(mode).save(path, **options)
+    return path
+
+
+def folder_of(root: Path, classes: dict[str, int]) -> Path:
+    for name, count in classes.items():
+        for i in range(count):
+            save(root / name / f"{i}.png")
+    return root
+
+
+# --- Table -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"label": torch.zeros(6)}, TypeError, r"label must be long \[image\]"),
+        ({"label": torch.tensor([0, 0, 1, 2, 2, 3])}, ValueError, "label must be 0 .. 2, one of the 3 class_names"),
+        ({"label": torch.tensor([0, 0, 1])}, ValueError, "split needs one entry per image"),
+        ({"split": ("train",) * 5 + ("dev",)}, ValueError, r"split must be one of .*; got \['dev'\]"),
+        ({"names": ("u",)}, ValueError, r"names needs one entry per image \(6\); got 1"),
+        ({"class_names": ("a", "b", "a")}, ValueError, r"all be different; got \['a'\]"),
+        ({"channels": 2}, ValueError, "channels must be 1"),
+        ({"channels": 3}, ValueError, r"images must be uint8 \[6, 3, height, width\]"),
+        ({"images": torch.zeros(6, 1, 2, 2)}, ValueError, "images must be uint8"),
+        ({"images": None}, ValueError, "either in memory"),
+        ({"paths": (Path("x"),) * 6}, ValueError, "either in memory"),
+        ({"images": None, "paths": (Path("x"),) * 5}, ValueError, "paths needs one entry per image"),
+        ({"super_label": torch.zeros(5, dtype=torch.long), "super_names": ("s",)}, ValueError, "super_label needs one"),
+        ({"super_label": torch.ones(6, dtype=torch.long), "super_names": ("s",)}, ValueError, "super_label must be"),
+        ({"super_names": ("s",)}, ValueError, "super_names were given without"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(change, error, message):
+    with pytest.raises(error, match=message):
+        small_table(**change)
+
+
+def test_select_takes_the_rows_of_a_split_and_keeps_the_numbering():
+    table = small_table(super_label=torch.tensor([0, 0, 0, 1, 1, 1]), super_names=("s", "t"))
+    test = table.select("test")
+    assert table.splits == ("train", "val", "test") and test.splits == ("test",)
+    assert test.label.tolist() == [2, 2] and test.names == ("x", "y") and test.class_names == ("a", "b", "c")
+    assert torch.equal(test.images, table.images[3:5]) and test.super_label.tolist() == [1, 1]
+    with pytest.raises(ValueError, match="has no images of split 'val'; it has test"):
+        test.select("val")
+
+
+def test_summary_counts_splits_and_names_what_a_user_should_know():
+    table = small_table(
+        super_label=torch.tensor([0, 0, 0, 1, 1, 1]),
+        super_names=("s", "t"),
+        skipped=tuple((f"{i}.png", "empty file") for i in range(12)),
+    )
+    assert table.summary().splitlines() == [
+        "small: 6 images, 3 classes (grey, 2 x 2)",
+        "split     images  classes  images/class  super-labels",
+        "train          3        2           1-2             1",
+        "val            1        1             1             1",
+        "test           2        1             2             1",
+        "train: 1 classes have one image only; nothing in train can match it",
+        "val: 1 classes have one image only; nothing in val can match it",
+        "1 classes are in both val and test: not a test on unseen classes",
+        "skipped 12 files:",
+        *(f"  {i}.png: empty file" for i in range(10)),
+        "  ... and 2 more",
+    ]
+
+
+# --- ImageSet --------------------------------------------------------------------------------------------------------
+
+
+def test_an_item_is_image_label_and_row():
+    data = ImageSet(small_table().select("test"))
+    image, label, index = data[1]
+    assert len(data) == 2 and (label, index) == (2, 1) and torch.equal(image, small_table().images[4])
+    with pytest.raises(IndexError, match="0 .. 1; got 2"):
+        data[2]
+    assert [item[2] for item in data.__getitems__([1, 0])] == [1, 0]
+    assert data.__getitems__(EpochList([1, 0], epoch=4)).epoch == 4
+
+
+def test_channels_of_images_in_memory_are_converted_as_pillow_does():
+    assert torch.equal(ImageSet(small_table(), channels=3)[2][0], small_table().images[2].expand(3, 2, 2))
+    colour = torch.randint(0, 256, (6, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    data = ImageSet(small_table(images=colour, channels=3), channels=1)
+    for i in range(6):
+        pillow = np.asarray(Image.fromarray(colour[i].permute(1, 2, 0).numpy()).convert("L"))
+        assert np.array_equal(data[i][0][0].numpy(), pillow)
+    with pytest.raises(ValueError, match="channels must be 1"):
+        ImageSet(small_table(), channels=4)
+
+
+def test_files_are_read_in_the_wanted_mode(tmp_path):
+    path = save(tmp_path / "a.png", size=(5, 7))
+    pillow = Image.open(path)
+    assert np.array_equal(read_image(path, 3).permute(1, 2, 0), np.asarray(pillow))
+    assert np.array_equal(read_image(path, 1)[0], np.asarray(pillow.convert("L")))
+    for mode in ("L", "P", "1", "CMYK"):
+        other = save(tmp_path / f"{mode}.tif", mode=mode)
+        assert read_image(other, 3).shape == (3, 10, 12) and read_image(other, 1).shape == (1, 10, 12)
+
+
+def test_exif_orientation_is_applied(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be shown turned by 90 degrees clockwise
+    left_white = np.zeros((16, 32), dtype=np.uint8)
+    left_white[:, :16] = 255
+    Image.fromarray(left_white).save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    image = read_image(tmp_path / "turned.jpg", 1)
+    assert image.shape == (1, 32, 16)
+    assert image[0, :14].min() > 200 and image[0, 18:].max() < 55  # left became top
+
+
+def test_transparent_parts_become_white(tmp_path):
+    drawing = np.zeros((4, 4, 4), dtype=np.uint8)  # black, transparent
+    drawing[1:3, 1:3, 3] = 255  # black, opaque
+    Image.fromarray(drawing).save(tmp_path / "drawing.png")
+    image = read_image(tmp_path / "drawing.png", 1)[0]
+    assert (image[1:3, 1:3] == 0).all() and image.sum() == 12 * 255
+
+
+def test_sixteen_bit_images_keep_their_upper_eight_bits(tmp_path):
+    values = np.array([[0, 256], [32768, 65535]], dtype=np.uint16)
+    Image.fromarray(values).save(tmp_path / "deep.png")
+    assert read_image(tmp_path / "deep.png", 1).tolist() == [[[0, 1], [128, 255]]]
+    Image.fromarray(np.ones((2, 2), dtype=np.float32)).save(tmp_path / "float.tif")
+    assert check_image(tmp_path / "float.tif") == "32-bit pixels have no known range; store the image with 8 or 16 bits"
+
+
+def test_a_file_that_breaks_after_the_check_is_named(tmp_path):
+    table = load_folder(folder_of(tmp_path, {"a": 2, "b": 2, "c": 2, "d": 2}))
+    broken = table.paths[3]
+    broken.write_bytes(broken.read_bytes()[:60])
+    with pytest.raises(OSError, match=f"cannot read image {broken}"):
+        ImageSet(table)[3]
+    broken.unlink()
+    with pytest.raises(OSError, match=f"cannot read image {broken}: No such file or directory") as caught:
+        list(DataLoader(ImageSet(table), batch_size=4, collate_fn=Collate(PhotoEval(8, 8))))
+    # a DataLoader's worker hands the error on as type(error)(text)
+    assert "text" in str(type(caught.value)("text"))
+
+
+# --- contact sheet ---------------------------------------------------------------------------------------------------
+
+
+def test_the_contact_sheet_shows_the_first_images_of_the_chosen_classes(tmp_path):
+    white = small_table(images=torch.full((6, 1, 8, 8), 255, dtype=torch.uint8))
+    white.images[0] = 100
+    path = contact_sheet(white, tmp_path / "new" / "sheet.png", classes=[2, 0], per_class=2, cell=16)
+    sheet = np.asarray(Image.open(path).convert("L"))
+    assert sheet.shape[0] == 2 * 18
+    grey = np.argwhere(sheet == 100)
+    grey = grey[grey[:, 1] >= sheet.shape[1] - 36]  # titles have some grey too
+    assert len(grey) == 16 * 16 and grey[:, 0].min() == 18 and grey[:, 1].max() - grey[:, 1].min() == 15
+    with pytest.raises(ValueError, match="nothing to show"):
+        contact_sheet(white, path, classes=[7])
+
+
+# --- glyphs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def glyph_table() -> Table:
+    return load_glyphs()
+
+
+def test_glyphs_are_703_characters_in_12_faces_with_the_published_split(glyph_table):
+    assert glyph_table.images.shape == (8436, 1, 28, 28) and len(glyph_table.class_names) == 703
+    assert (torch.bincount(glyph_table.label) == 12).all()
+    scripts = {"train": {"Latin": 410, "Cyrillic": 76}, "val": {"Cyrillic": 39}}
+    scripts["test"] = {"Greek": 69, "Armenian": 66, "Georgian": 43}
+    for split, expected in scripts.items():
+        rows = glyph_table.select(split)
+        assert len(rows) == 12 * sum(expected.values())
+        per_script = torch.bincount(rows.super_label, minlength=5)
+        assert dict(zip(glyph_table.super_names, per_script.tolist(), strict=True)) == {
+            script: 12 * expected.get(script, 0) for script in glyph_table.super_names
+        }
+    classes = [set(glyph_table.select(split).label.tolist()) for split in ("train", "val", "test")]
+    assert sum(map(len, classes)) == len(set.union(*classes)) == 703
+    assert glyph_table.names[0] == "A DejaVuSans" and glyph_table.class_names[0] == "A"
+    assert len(set(glyph_table.names)) == 8436
+
+
+def test_glyphs_are_the_same_bits_again_and_change_with_the_seed(glyph_table):
+    state = torch.get_rng_state()
+    assert torch.equal(load_glyphs(seed=0, hard=0.6).images, glyph_table.images)
+    assert torch.equal(torch.get_rng_state(), state)
+    clean = torch.from_numpy(glyphs.render_clean([65, 66]))
+    one, other = (glyphs._deform(clean, seed, 0.6).float() for seed in (0, 1))
+    assert ((one - other).flatten(1).abs().mean(1) > 5).all()
+
+
+def test_clean_glyphs_have_the_published_hash_and_other_fonts_give_a_warning(monkeypatch):
+    monkeypatch.setattr(glyphs, "_deform", lambda clean, seed, hard: clean[:, None, ::2, ::2].contiguous())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_glyphs()
+    monkeypatch.setattr(glyphs, "render_clean", lambda codes: np.zeros((8436, 56, 56), dtype=np.uint8))
+    with pytest.warns(GlyphFontWarning, match="results are not comparable"):
+        load_glyphs()
+
+
+def test_a_filled_outline_is_what_a_font_rasteriser_draws():
+    from matplotlib import get_data_path
+    from PIL import ImageFont
+
+    font = ImageFont.truetype(str(Path(get_data_path(), "fonts", "ttf", "DejaVuSerif-BoldItalic.ttf")), 400)
+    face = glyphs.FACES.index("DejaVuSerif-BoldItalic")
+    for character in "ABg&\u0436\u0567\u10d3\u03c6":  # with holes, counters, curves
+        mine = torch.from_numpy(glyphs.render_clean([ord(character)])[face]).float() / 255
+        mask, _ = font.getmask2(character, mode="L")
+        drawn = torch.from_numpy(np.array(mask, dtype=np.float32).reshape(mask.size[::-1])) / 255
+        rows, columns = ((drawn.amax(axis) > 0).nonzero().squeeze(1) for axis in (1, 0))
+        drawn = drawn[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        # the letter in the middle of a frame of which its longest side takes 62 %, then 56 x 56 averages
+        side = round(max(drawn.shape) / 0.62)
+        top, left = ((side - n) // 2 for n in drawn.shape)
+        framed = F.pad(drawn, (left, side - left - drawn.shape[1], top, side - top - drawn.shape[0]))
+        theirs = F.interpolate(framed[None, None], (56, 56), mode="area")[0, 0]
+        overlap = torch.minimum(mine, theirs).sum() / torch.maximum(mine, theirs).sum()
+        assert overlap > 0.9, (character, float(overlap))
+
+
+def test_clean_letters_are_centred_with_their_longest_side_at_62_percent():
+    clean = glyphs.render_clean([ord("W"), ord("l")])
+    assert hashlib.sha256(clean.tobytes()).hexdigest() == hashlib.sha256(glyphs.render_clean([87, 108])).hexdigest()
+    for image in clean:
+        rows, columns = np.flatnonzero(image.max(1)), np.flatnonzero(image.max(0))
+        assert max(len(rows), len(columns)) in (34, 35, 36)  # 0.62 x 56 = 34.7
+        for used in (rows, columns):
+            assert abs(used[0] + used[-1] - 55) <= 1
+
+
+def test_hard_orders_the_difficulty_of_glyphs(glyph_table):
+    def nearest_is_right(images: torch.Tensor, label: torch.Tensor) -> float:
+        pixels = images.flatten(1).float()
+        scores = F.normalize(pixels - pixels.mean(1, keepdim=True))
+        scores = (scores @ scores.T).fill_diagonal_(-1)
+        return float((label[scores.argmax(1)] == label).float().mean())
+
+    test = glyph_table.select("test")
+    assert 0.30 < nearest_is_right(test.images, test.label) < 0.40
+    few = test.label.unique()[::3]
+    clean = torch.from_numpy(glyphs.render_clean([ord(test.class_names[i]) for i in few.tolist()]))
+    label = few.repeat_interleave(12)
+    easy, middle, difficult = (nearest_is_right(glyphs._deform(clean, 0, hard), label) for hard in (0.0, 0.6, 1.0))
+    assert easy > 0.8 and easy > middle + 0.2 and middle > difficult + 0.2
+
+
+@pytest.mark.parametrize("arguments", [{"hard": 1.5}, {"hard": -0.1}, {"seed": -1}, {"seed": 2**32}])
+def test_glyph_settings_out_of_range_are_refused(arguments):
+    with pytest.raises(ValueError, match=f"{next(iter(arguments))} .*got"):
+        load_glyphs(**arguments)
+
+
+# --- omniglot --------------------------------------------------------------------------------------------------------
+
+
+@needs_data
+def test_omniglot_has_the_counts_of_its_protocol():
+    table = load_omniglot(Path(DATA, "omniglot"))
+    train, test = table.select("train"), table.select("test")
+    assert (len(train), len(test)) == (2720, 2120) and len(table.class_names) == 242
+    assert (len(train.label.unique()), len(test.label.unique())) == (136, 106)
+    assert not set(train.label.tolist()) & set(test.label.tolist())
+    assert {table.super_names[i] for i in test.super_label.unique().tolist()} == {
+        "Japanese_(katakana)",
+        "Sanskrit",
+        "Tagalog",
+    }
+
+
+@needs_data
+def test_omniglot_agrees_with_the_columns_of_the_packed_file():
+    table = load_omniglot(Path(DATA, "omniglot", "omniglot_small.npz"), size=105)
+    with np.load(Path(DATA, "omniglot", "omniglot_small.npz")) as packed:
+        assert np.array_equal(table.label.numpy(), packed["label"])
+        assert list(table.class_names) == packed["class_names"].tolist()
+        assert np.array_equal(table.super_label.numpy(), packed["superlabel"])
+        assert [split == "test" for split in table.split] == packed["is_test"].tolist()
+        ink = np.unpackbits(packed["images"], axis=1)[:, : 105 * 105]
+        assert np.array_equal(table.images.flatten(1).numpy(), ink * 255)
+    pooled = F.adaptive_avg_pool2d(torch.from_numpy(ink[::100].reshape(-1, 1, 105, 105)).float(), 28)
+    small = load_omniglot(Path(DATA, "omniglot")).images[::100].float() / 255
+    torch.testing.assert_close(small, pooled, rtol=0, atol=0.5 / 255 + 1e-6)
+
+
+@needs_data
+@pytest.mark.parametrize(("holdout", "turns"), [("latin", 1), ("latin4", 4)])
+def test_the_latin_holdouts_leave_latin_out_of_training_and_have_no_test_alphabet(holdout, turns):
+    whole, table = load_omniglot(Path(DATA, "omniglot")), load_omniglot(Path(DATA, "omniglot"), holdout=holdout)
+    assert table.splits == ("train", "val")
+    train, val = table.select("train"), table.select("val")
+    assert (len(train), len(train.label.unique())) == (2200, 110)
+    assert (len(val), len(val.label.unique())) == (520 * turns, 26 * turns)
+    assert table.label.unique().tolist() == list(range(110 + 26 * turns))
+    assert not any(name.startswith("Latin") for name in train.names)
+    assert all(name.startswith("Latin/") for name in val.names)
+    latin = whole.images[whole.super_label == whole.super_names.index("Latin")]
+    for turn in range(turns):
+        part = val.images[520 * turn : 520 * (turn + 1)]
+        assert torch.equal(part, latin.rot90(turn, (2, 3)))
+        assert val.names[520 * turn].endswith(f"turned {90 * turn}" if turn else ".png")
+    assert (torch.bincount(val.label)[110:] == 20).all()
+
+
+def test_omniglot_reads_the_official_archives(tmp_path):
+    drawings = {}
+    contents = (["Latin/character01", "Greek/character02"], ["Latin/character01", "Sanskrit/character01"])
+    for number, classes in enumerate(contents, start=1):
+        root = f"images_background_small{number}"
+        with ZipFile(tmp_path / f"{root}.zip", "w") as archive:
+            archive.writestr(f"__MACOSX/{root}/Latin/character01/._0001_01.png", b"")
+            archive.writestr(f"{root}/", b"")
+            for folder in classes:
+                for drawer in (1, 2):
+                    name = f"{folder}/0001_{drawer:02}.png"
+                    ink = np.random.RandomState(len(folder) + drawer).rand(105, 105) > 0.8
+                    drawings[name] = ink
+                    Image.fromarray(~ink).save(tmp_path / "one.png")  # ink is black in the archives
+                    archive.write(tmp_path / "one.png", f"{root}/{name}")
+    table = load_omniglot(tmp_path, size=105)
+    assert table.names == tuple(sorted(drawings))  # the class in both archives counts once
+    assert table.class_names == ("Greek/character02", "Latin/character01", "Sanskrit/character01")
+    assert table.split == ("train",) * 4 + ("test",) * 2
+    for name, image in zip(table.names, table.images, strict=True):
+        assert np.array_equal(image[0].numpy(), drawings[name] * 255)
+
+
+def test_omniglot_says_which_file_it_looked_for_and_where_to_get_it(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        load_omniglot(tmp_path / "nowhere")
+    assert str(tmp_path / "nowhere" / "omniglot_small.npz") in str(caught.value)
+    assert "github.com/brendenlake/omniglot" in str(caught.value)
+    np.savez(tmp_path / "omniglot_small.npz", images=np.zeros(1))
+    with pytest.raises(ValueError, match="lacks the arrays"):
+        load_omniglot(tmp_path)
+    with pytest.raises(ValueError, match="size must be 1 .. 105"):
+        load_omniglot(tmp_path, size=0)
+    with pytest.raises(ValueError, match="holdout must be"):
+        load_omniglot(tmp_path, holdout="greek")
+
+
+# --- folder ----------------------------------------------------------------------------------------------------------
+
+
+def test_sub_folders_are_classes_divided_as_whole_classes(tmp_path):
+    root = folder_of(tmp_path / "set", {f"class{i}": 2 + i % 3 for i in range(10)})
+    table = load_folder(root, test_fraction=0.3, val_fraction=0.2)
+    assert table.name == "set" and table.class_names == tuple(f"class{i}" for i in range(10)) and table.channels == 3
+    classes = {split: set(table.select(split).label.tolist()) for split in table.splits}
+    assert {split: len(found) for split, found in classes.items()} == {"train": 5, "val": 2, "test": 3}
+    assert len(set.union(*classes.values())) == 10
+    for label, path, name in zip(table.label.tolist(), table.paths, table.names, strict=True):
+        assert path.parent.name == table.class_names[label] and name == f"{path.parent.name}/{path.name}"
+    again = load_folder(root, test_fraction=0.3, val_fraction=0.2)
+    assert again.names == table.names and again.split == table.split
+    assert load_folder(root, test_fraction=0.3, val_fraction=0.2, seed=1).split != table.split
+
+
+def test_a_new_class_moves_hardly_any_other_class(tmp_path):
+    root = folder_of(tmp_path, {f"class{i}": 1 for i in range(12)})
+    before = dict(zip(*(lambda t: (t.names, t.split))(load_folder(root)), strict=True))
+    folder_of(tmp_path, {"another": 1})
+    after = dict(zip(*(lambda t: (t.names, t.split))(load_folder(root)), strict=True))
+    assert sum(before[name] != after[name] for name in before) <= 1
+
+
+def test_a_train_test_division_is_taken_and_shared_classes_are_announced(tmp_path):
+    folder_of(tmp_path / "train", {"a": 2, "b": 2})
+    folder_of(tmp_path / "test", {"b": 3, "c": 2})
+    table = load_folder(tmp_path)
+    assert table.class_names == ("a", "b", "c")
+    assert table.split == ("train",) * 4 + ("test",) * 5
+    assert table.label.tolist() == [0, 0, 1, 1, 1, 1, 1, 2, 2]
+    assert "1 classes are in both train and test: not a test on unseen classes" in table.summary()
+    folder_of(tmp_path / "val", {"d": 1, "e": 1})
+    save(tmp_path / "stray.png")
+    save(tmp_path / "val" / "stray.png")
+    table = load_folder(tmp_path)
+    assert table.splits == ("train", "val", "test")
+    assert [path for path, _ in table.skipped] == [str(tmp_path / "stray.png"), str(tmp_path / "val" / "stray.png")]
+
+
+def test_folders_called_train_among_others_are_classes(tmp_path):
+    root = folder_of(tmp_path, {"train": 1, "bus": 1, "car": 1, "test": 1})
+    assert load_folder(root).class_names == ("bus", "car", "test", "train")
+
+
+def test_half_a_division_is_an_error(tmp_path):
+    folder_of(tmp_path / "train", {"a": 1, "b": 1})
+    with pytest.raises(ValueError, match="holds train and no other folder; a division needs both"):
+        load_folder(tmp_path)
+
+
+def test_broken_files_are_listed_with_their_reason_and_the_rest_is_used(tmp_path):
+    root = folder_of(tmp_path, {"a": 3, "b": 3, "c": 1, "d": 2, "all broken": 1})
+    jpeg = save(root / "a" / "truncated.jpg", size=(200, 200))
+    jpeg.write_bytes(jpeg.read_bytes()[:-2000])
+    png = save(root / "a" / "truncated.png", size=(200, 200))
+    png.write_bytes(png.read_bytes()[:-2000])
+    (root / "b" / "empty.png").touch()
+    (root / "b" / "text.JPG").write_text("not an image")
+    (root / "b" / "dangling.png").symlink_to(root / "nowhere.png")
+    (root / "all broken" / "0.png").write_bytes(b"\x89PNG")
+    (root / "b" / "notes.txt").write_text("no image, no image extension: of no interest")
+    (root / "b" / ".hidden.png").touch()
+    (root / "stray.png").touch()
+    table = load_folder(root)
+    assert table.class_names == ("a", "b", "c", "d") and len(table) == 9
+    skipped = {Path(path).relative_to(root).as_posix(): reason for path, reason in table.skipped}
+    assert skipped.pop("a/truncated.jpg").startswith("image file is truncated")
+    assert set(skipped) == {
+        "a/truncated.png",
+        "all broken/0.png",
+        "b/dangling.png",
+        "b/empty.png",
+        "b/text.JPG",
+        "stray.png",
+    }
+    assert skipped["b/empty.png"] == "empty file"
+    assert skipped["b/dangling.png"] == "No such file or directory"
+    assert skipped["b/text.JPG"] == "not an image of a known format"
+    assert skipped["stray.png"] == "lies beside the class folders"
+    assert "skipped 7 files:" in table.summary()
+    assert len(load_folder(root, check=False)) == len(table) + 6  # all but the stray one
+    for image, _, _ in (ImageSet(table)[i] for i in range(len(table))):
+        assert image.shape == (3, 10, 12)
+
+
+def test_a_class_with_one_image_is_kept_and_counted(tmp_path):
+    root = folder_of(tmp_path / "train", {"a": 1, "b": 2}).parent
+    folder_of(root / "test", {"c": 2, "d": 2})
+    assert "train: 1 classes have one image only" in load_folder(root).summary()
+
+
+def test_links_nested_folders_and_unicode_names_are_followed(tmp_path):
+    outside = folder_of(tmp_path / "outside", {"真": 2})
+    root = folder_of(tmp_path / "set", {"b/deep/er": 2, "é": 1, "c d": 1})
+    (root / "linked").symlink_to(outside / "真")
+    (root / "b" / "loop").symlink_to(root / "b")
+    (root / ".cache").mkdir()
+    table = load_folder(root)
+    assert table.class_names == ("b", "c d", "linked", "é")
+    assert table.names == ("b/deep/er/0.png", "b/deep/er/1.png", "c d/0.png", "linked/0.png", "linked/1.png", "é/0.png")
+
+
+@pytest.mark.parametrize(
+    ("classes", "arguments", "message"),
+    [
+        ({}, {}, "has no sub-folders"),
+        ({"a": 0, "b": 0}, {}, "has no readable images in its class folders"),
+        ({"a": 5}, {}, "images of one class only"),
+        ({"a": 5, "b": 5, "c": 5}, {}, "at least two in each split. There are 3 classes in all"),
+        ({"a": 1, "b": 1}, {"test_fraction": 0.8, "val_fraction": 0.3}, "shares of the classes"),
+        ({"a": 1, "b": 1}, {"test_fraction": -0.1}, "shares of the classes"),
+    ],
+)
+def test_folders_that_cannot_be_used_say_why(tmp_path, classes, arguments, message):
+    for name, count in classes.items():
+        (tmp_path / name).mkdir()
+        folder_of(tmp_path, {name: count})
+    with pytest.raises(ValueError, match=message):
+        load_folder(tmp_path, **arguments)
+
+
+def test_a_root_that_is_no_folder_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist; set data.root"):
+        load_folder(tmp_path / "nowhere")
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        load_folder(save(tmp_path / "a.png"))
+
+
+def test_a_division_with_too_few_classes_says_which_split(tmp_path):
+    folder_of(tmp_path / "train", {"a": 2, "b": 2})
+    folder_of(tmp_path / "test", {"c": 2})
+    with pytest.raises(ValueError, match=r"test has readable images of 1 class\(es\)"):
+        load_folder(tmp_path)
+
+
+def test_all_classes_can_be_test_or_train(tmp_path):
+    root = folder_of(tmp_path, {"a": 2, "b": 2})
+    assert load_folder(root, test_fraction=1.0).splits == ("test",)
+    assert load_folder(root, test_fraction=0.0).splits == ("train",)
+
+
+def test_find_images_needs_no_classes(tmp_path):
+    folder_of(tmp_path, {"a": 1, "b/c": 1})
+    save(tmp_path / "top.png")
+    (tmp_path / "broken.png").touch()
+    paths, skipped = find_images(tmp_path)
+    assert [path.relative_to(tmp_path).as_posix() for path in paths] == ["top.png", "a/0.png", "b/c/0.png"]
+    assert skipped == ((str(tmp_path / "broken.png"), "empty file"),)
+    with pytest.raises(NotADirectoryError, match="need a folder of images"):
+        find_images(tmp_path / "top.png")
+
+
+def test_every_loader_is_in_the_table_under_its_name():
+    assert {name: loader.__name__ for name, loader in DATASETS.items()} == {
+        "glyphs": "load_glyphs",
+        "omniglot": "load_omniglot",
+        "folder": "load_folder",
+    }
+    assert replace(small_table(), name="x").name == "x"

@@ -1,0 +1,386 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rankgrad import evaluation
+from rankgrad.evaluation import Report, evaluate, unit_rows
+
+GOLDEN = Path(__file__).parent / "golden" / "arrays.npz"
+
+
+def whole(*shape: int, seed: int = 0, values: int = 3) -> Tensor:
+    """Small whole numbers: their inner products are exact in any order of summation, and often tied."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-values, values + 1, shape, generator=generator).float()
+
+
+def plain(x: Tensor, labels: Tensor, **settings: object) -> Report:
+    """Exact arithmetic and no k-means."""
+    return evaluate(x, labels, **({"normalize": False, "clusters": "none", "bootstrap": 0} | settings))
+
+
+def slow_metrics(scores: list[float], relevant: list[bool], own: int, ks: tuple[int, ...]) -> dict[str, float] | None:
+    """Every metric of one query from lists sorted by the definition; None without a relevant item."""
+    items = [i for i in range(len(scores)) if i != own]
+    listed = [relevant[i] for i in sorted(items, key=lambda i: (-scores[i], i))]  # ties by index
+    positives = [i for i in items if relevant[i]]
+    r = len(positives)
+    if not r:
+        return None
+    # a tied item counts as above, in both ranks
+    rank = {i: sum(scores[j] >= scores[i] for j in items) for i in positives}
+    among = {i: sum(scores[j] >= scores[i] for j in positives) for i in positives}
+    return {
+        **{f"R@{k}": float(any(listed[:k])) for k in ks},
+        "mAP@R": sum(among[i] / rank[i] for i in positives if rank[i] <= r) / r,
+        "AP": sum(among[i] / rank[i] for i in positives) / r,
+        "R-precision": sum(rank[i] <= r for i in positives) / r,
+        "P@1": float(listed[0]),
+        "MRR": 1 / (1 + listed.index(True)),
+    }
+
+
+def check_against_slow(report: Report, scores: Tensor, relevant: Tensor, own: Tensor, ks: tuple[int, ...]) -> None:
+    want = [slow_metrics(scores[q].tolist(), relevant[q].tolist(), int(own[q]), ks) for q in range(len(scores))]
+    kept = [w for w in want if w is not None]
+    assert report.uncounted.tolist() == [q for q, w in enumerate(want) if w is None]
+    assert list(report.per_query) == list(kept[0])
+    for name in kept[0]:
+        expected = [0.0 if w is None else w[name] for w in want]
+        np.testing.assert_allclose(report.per_query[name], expected, atol=1e-12)
+        assert report.values[name] == pytest.approx(sum(w[name] for w in kept) / len(kept), abs=1e-12)
+
+
+@pytest.mark.parametrize("values", [1, 30])
+def test_leave_one_out_equals_plain_loops(values):
+    x, labels = whole(40, 3, values=values), torch.tensor([0] * 4 + [1] * 20 + [2] * 15 + [3])
+    report = plain(x, labels, ks=(1, 3, 100))
+    check_against_slow(report, x @ x.T, labels[:, None] == labels, torch.arange(40), (1, 3, 100))
+    assert report.counts["counted"] == 39 and report.counts["queries"] == 40 and report.uncounted.tolist() == [39]
+
+
+def test_query_against_gallery_with_shared_samples_equals_plain_loops():
+    gallery, ref_labels = whole(30, 3, values=2), torch.arange(30) % 4
+    x, labels = torch.cat([gallery[[3, 8]], whole(9, 3, seed=1, values=2)]), torch.tensor([3, 0] + [0, 1, 2] * 3)
+    names = [f"{i}.png" for i in range(30)]
+    mine = ["3.png", "8.png"] + [f"other{i}.png" for i in range(9)]
+    report = plain(x, labels, ref_embeddings=gallery, ref_labels=ref_labels, ids=mine, ref_ids=names)
+    own = torch.tensor([3, 8] + [-1] * 9)
+    check_against_slow(report, x @ gallery.T, labels[:, None] == ref_labels, own, (1, 2, 4, 8))
+    assert report.counts["gallery"] == 30 and report.settings["protocol"] == "query-gallery"
+
+
+def test_multi_hot_labels_equal_plain_loops_and_fill_a_row_per_label():
+    x, labels = whole(25, 3), torch.rand(25, 4, generator=torch.Generator().manual_seed(3)) > 0.7
+    report = plain(x, labels, bootstrap=20)
+    check_against_slow(report, x @ x.T, (labels[:, None] & labels).any(2), torch.arange(25), (1, 2, 4, 8))
+    assert [row["queries"] for row in report.per_class] == labels.sum(0).tolist()
+    assert report.settings["resample"] == "query" and "NMI" not in report.values
+
+
+def test_hierarchical_labels_are_evaluated_at_every_level_and_may_be_numbered_inside_their_parent():
+    x = whole(24, 3)
+    coarse, fine = torch.arange(24) % 2, torch.arange(24) // 2 % 3
+    report = plain(x, torch.stack([coarse, fine], dim=1))
+    both = coarse * 3 + fine
+    assert report.values == plain(x, both).values
+    assert report.levels[0]["AP"] == plain(x, coarse).values["AP"]
+    assert [row["super_label"] for row in report.per_super_label] == [0, 1]
+    assert [row["class"] for row in report.per_class] == [0, 1, 2, 0, 1, 2]
+    assert "AP (level 0)" in str(report)
+
+
+@pytest.mark.parametrize("block", [1, 5, 1000])
+def test_any_block_size_gives_the_same_report(block):
+    x, labels = whole(50, 3), torch.arange(50) % 6
+    assert plain(x, labels, block=block).to_json() == plain(x, labels).to_json()
+
+
+@pytest.mark.parametrize("kind", ["balanced", "unbalanced", "singletons"])
+def test_golden_numbers_of_pytorch_metric_learning(kind):
+    data = np.load(GOLDEN)
+    case = f"metric_retrieval_emb_{kind}/"
+    x, labels = data[case + "in_embeddings"], data[case + "in_labels"]
+    report = evaluate(x, labels, clusters="none", bootstrap=0)
+    for ours, theirs in [
+        ("AP", "map"),
+        ("mAP@R", "map_at_r"),
+        ("P@1", "precision_at_1"),
+        ("R-precision", "r_precision"),
+    ]:
+        assert report.values[ours] == pytest.approx(float(data[case + "exp_" + theirs]), abs=1e-6)
+    misses = evaluate(x, labels, clusters="none", bootstrap=0, query_without_relevant="miss")
+    for k in (1, 2, 4, 8):
+        assert misses.values[f"R@{k}"] == pytest.approx(float(data[f"{case}exp_hit_rate_at_{k}_all_queries"]), abs=1e-6)
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    return torch.from_numpy(found.data[::6]).float(), torch.from_numpy(found.target[::6])
+
+
+def test_average_precision_of_real_digits_equals_scikit_learn():
+    from sklearn.metrics import average_precision_score
+
+    x, labels = digits()
+    x = x.double()  # else scores an ulp apart may change places between the two matrix products
+    report = evaluate(x, labels, bootstrap=0, clusters="none")
+    unit = unit_rows(x)
+    for q in range(0, len(x), 10):
+        others = torch.arange(len(x)) != q
+        want = average_precision_score(labels[others] == labels[q], unit[others] @ unit[q])
+        assert report.per_query["AP"][q] == pytest.approx(want, abs=1e-6)
+
+
+def test_real_digits_equal_pytorch_metric_learning():
+    accuracy = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+    from pytorch_metric_learning.distances import CosineSimilarity
+    from pytorch_metric_learning.utils.inference import CustomKNN
+
+    x, labels = digits()
+    calculator = accuracy.AccuracyCalculator(
+        include=("precision_at_1", "r_precision", "mean_average_precision_at_r", "mean_reciprocal_rank"),
+        k=len(x) - 1,
+        knn_func=CustomKNN(CosineSimilarity()),
+        device=torch.device("cpu"),
+    )
+    theirs = calculator.get_accuracy(x, labels)
+    ours = evaluate(x, labels, bootstrap=0, clusters="none").values
+    for name, key in [
+        ("P@1", "precision_at_1"),
+        ("R-precision", "r_precision"),
+        ("mAP@R", "mean_average_precision_at_r"),
+        ("MRR", "mean_reciprocal_rank"),
+    ]:
+        assert ours[name] == pytest.approx(theirs[key], abs=1e-6)
+
+
+@pytest.mark.skipif("RANKGRAD_DATA" not in os.environ, reason="RANKGRAD_DATA does not name a folder with omniglot/")
+def test_raw_pixels_of_the_omniglot_test_alphabets_give_the_published_anchor():
+    data = np.load(Path(os.environ["RANKGRAD_DATA"]) / "omniglot" / "omniglot_small.npz")
+    test = data["is_test"].astype(bool)
+    ink = np.unpackbits(data["images"][test], axis=1)[:, : 105 * 105].reshape(-1, 1, 105, 105)
+    pixels = torch.nn.functional.adaptive_avg_pool2d(torch.from_numpy(ink).float(), 28).flatten(1)
+    report = evaluate(pixels, data["label"][test], super_labels=data["superlabel"][test], bootstrap=100)
+    anchor = {"R@1": 34.2, "R@2": 45.6, "R@4": 57.3, "R@8": 68.4, "mAP@R": 5.9, "AP": 8.5}
+    for name, value in anchor.items():  # the anchors were rounded twice
+        assert 100 * report.values[name] == pytest.approx(value, abs=0.06), name
+    assert 100 * report.values["NMI"] == pytest.approx(48.9, abs=1.0)  # another k-means start
+    assert report.counts["classes"] == 106 and len(report.per_super_label) == 3 and not len(report.uncounted)
+
+
+def test_nmi_and_distances_are_those_of_the_metrics_on_separable_data():
+    x = torch.eye(3).repeat_interleave(5, dim=0) + 0.01 * whole(15, 3)
+    labels = torch.arange(3).repeat_interleave(5)
+    report = evaluate(x, labels, bootstrap=0)
+    assert report.values["NMI"] == pytest.approx(1)
+    assert report.values["AUC_hardest"] == 1
+    assert report.values["dists_intra"] < 0.05 < 0.9 < report.values["dists_inter"]
+    assert report.settings["clusters"] == "KMeans(k=3, n_init=2)"
+
+
+def test_large_problems_are_clustered_in_mini_batches_and_the_report_says_so(monkeypatch):
+    monkeypatch.setattr(evaluation, "KMEANS_LIMIT", 10)
+    x = torch.eye(3).repeat_interleave(5, dim=0) + 0.01 * whole(15, 3)
+    report = evaluate(x, torch.arange(3).repeat_interleave(5), bootstrap=0)
+    assert report.settings["clusters"].startswith("MiniBatchKMeans") and report.values["NMI"] == pytest.approx(1)
+
+
+def test_without_scikit_learn_the_report_says_why_nmi_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
+    report = evaluate(whole(10, 3), torch.arange(10) % 2, bootstrap=0)
+    assert "NMI" not in report.values and any("scikit-learn" in note for note in report.notes)
+
+
+def test_all_embeddings_identical_is_one_great_tie():
+    x, labels = torch.full((60, 17), 0.3), torch.arange(60) % 3
+    report = evaluate(x, labels, bootstrap=10)
+    assert report.values["AP"] == pytest.approx(19 / 59)  # every relevant item is at rank 59 of 59, 19 of them relevant
+    assert report.values["mAP@R"] == report.values["R-precision"] == 0
+    assert (
+        report.values["P@1"] == report.values["R@1"] == pytest.approx(19 / 60)
+    )  # item 0 is first for all others, item 1 for item 0
+    assert report.values["AUC_hardest"] == 0.5
+    assert report.counts["duplicates"] == 59
+
+
+def test_perfect_embeddings_have_every_metric_at_one_and_an_interval_of_no_width():
+    labels = torch.arange(12) // 3
+    report = evaluate(torch.eye(4)[labels], labels)
+    for name in ("R@1", "mAP@R", "AP", "R-precision", "P@1", "MRR", "NMI", "AUC_hardest"):
+        assert report.values[name] == pytest.approx(1)
+    assert report.intervals["AP"] == (1, 1) and "NMI" not in report.intervals
+
+
+def test_queries_without_relevant_items_are_named_and_skipped_or_counted_as_misses():
+    x, labels = whole(12, 3), torch.tensor([0] * 5 + [1] * 5 + [7, 8])
+    skip, miss = plain(x, labels), plain(x, labels, query_without_relevant="miss")
+    assert skip.uncounted.tolist() == miss.uncounted.tolist() == [10, 11]
+    assert miss.values["AP"] == pytest.approx(skip.values["AP"] * 10 / 12)
+    assert "2 queries have no relevant item and are left out of all means: rows 10, 11." in str(skip)
+    assert "count as misses" in str(miss)
+    assert skip.per_class[2] == {"class": 7, "name": "7", "queries": 1, "counted": 0} | dict.fromkeys(skip.per_query)
+    assert miss.per_class[2]["AP"] == 0
+    assert all(np.isfinite(value).all() for value in skip.per_query.values())
+
+
+def test_tables_are_means_over_the_queries_of_a_class_and_of_a_super_label():
+    x, labels = whole(30, 3), torch.arange(30) % 5 + 10
+    report = plain(
+        x,
+        labels,
+        super_labels=labels // 13,
+        class_names={c: f"class {c}" for c in range(10, 15)},
+        super_names=["few", "many"],
+    )
+    assert [row["name"] for row in report.per_class] == [f"class {c}" for c in range(10, 15)]
+    for row in report.per_class:
+        mine = (labels == row["class"]).numpy()
+        assert row["queries"] == row["counted"] == 6
+        assert row["AP"] == pytest.approx(report.per_query["AP"][mine].mean())
+    assert [(row["name"], row["queries"]) for row in report.per_super_label] == [("few", 18), ("many", 12)]
+    worst = report.worst_classes(2, metric="R@1")
+    assert len(worst) == 2 and worst[0]["R@1"] <= worst[1]["R@1"] <= min(
+        row["R@1"] for row in report.per_class if row not in worst
+    )
+    with pytest.raises(ValueError, match="no per-class metric 'map'; known: R@1"):
+        report.worst_classes(metric="map")
+
+
+def test_the_bootstrap_is_seeded_brackets_the_mean_and_is_wider_over_classes():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(400) // 20
+    spread = torch.linspace(0.2, 3, 20)[labels, None]  # classes differ: their queries are not independent
+    x = torch.randn(20, 8, generator=generator)[labels] + spread * torch.randn(400, 8, generator=generator)
+    one, two = evaluate(x, labels, clusters="none"), evaluate(x, labels, clusters="none")
+    assert one.intervals == two.intervals
+    assert one.intervals != evaluate(x, labels, clusters="none", seed=1).intervals
+    query = evaluate(x, labels, clusters="none", resample="query")
+    for name, (low, high) in one.intervals.items():
+        assert low < one.values[name] < high
+        assert high - low > query.intervals[name][1] - query.intervals[name][0]
+    # for the mean of independent values the percentile interval is the normal one
+    value = query.per_query["AP"]
+    low, high = query.intervals["AP"]
+    assert high - low == pytest.approx(2 * 1.96 * value.std() / np.sqrt(len(value)), rel=0.1)
+    narrow = evaluate(x, labels, clusters="none", confidence=0.5).intervals["AP"]
+    assert narrow[1] - narrow[0] < one.intervals["AP"][1] - one.intervals["AP"][0]
+
+
+def test_few_classes_are_named_as_a_weak_base_of_the_intervals():
+    report = plain(whole(12, 3), torch.arange(12) % 3, bootstrap=10)
+    assert "The intervals rest on 3 classes only." in report.notes
+
+
+def test_report_round_trips_through_json_text_and_file_exactly(tmp_path):
+    x, labels = (
+        torch.randn(30, 5, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([9] + [0, 1, 2] * 9 + [1, 2]),
+    )
+    report = evaluate(x, labels, super_labels=labels // 2, bootstrap=50)
+    path = tmp_path / "report.json"
+    text = report.to_json(path)
+    for again in (Report.from_json(text), Report.from_json(path), Report.from_json(str(path))):
+        assert again == report
+        assert again.values == report.values and again.intervals == report.intervals
+        assert all(again.per_query[name].tobytes() == value.tobytes() for name, value in report.per_query.items())
+        assert again.uncounted.tolist() == [0] and str(again) == str(report)
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    with pytest.raises(ValueError, match="not an evaluation report"):
+        Report.from_json('{"values": {}}')
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_arrays_and_tensors_of_any_precision_are_taken_and_left_as_they_are(kind):
+    x = whole(20, 3).numpy().astype(kind)
+    labels = (np.arange(20) % 3).astype("int16")
+    want = plain(whole(20, 3), torch.arange(20) % 3)
+    x.flags.writeable = False
+    for given in (x, torch.tensor(x), torch.tensor(x).requires_grad_()):
+        report = plain(given, labels)
+        assert report.per_query["AP"].tolist() == want.per_query["AP"].tolist()
+        assert report.settings["precision"] == ("float64" if kind == "float64" else "float32")
+
+
+def test_cosine_does_not_see_the_length_of_a_row_however_large_or_small():
+    x, labels = whole(20, 4, seed=2), torch.arange(20) % 3
+    x[(x == 0).all(1)] = 1
+    scale = torch.tensor([1.0, 2.0**-126, 2.0**100, 2.0**-60, 2.0**60]).repeat(4)[:, None]
+    stretched = unit_rows(x * scale)
+    torch.testing.assert_close(stretched, unit_rows(x))
+    torch.testing.assert_close(stretched.norm(dim=1), torch.ones(20))
+    assert evaluate(x * scale, labels, clusters="none", bootstrap=0).counts["zero_vectors"] == 0
+
+
+def test_zero_vectors_score_zero_are_counted_and_named():
+    x = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    report = evaluate(x, torch.tensor([0, 0, 0, 1, 1]), clusters="none", bootstrap=0)
+    assert report.counts["zero_vectors"] == 1
+    assert "1 zero vectors in embeddings score 0 with everything: rows 2." in report.notes
+    assert report.values["R@1"] == pytest.approx(3 / 5)  # 0 and 1 find each other, 2 ties and takes 0; 3 and 4 miss
+
+
+def test_a_tie_counts_as_above_for_average_precision_and_by_index_for_a_hit():
+    x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+    report = evaluate(x, torch.tensor([0, 0, 1]), clusters="none", bootstrap=0)
+    assert report.values["R@1"] == 1 and report.values["MRR"] == 1
+    assert report.values["R-precision"] == 0 and report.values["AP"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            {"embeddings": torch.tensor([[1.0], [float("nan")]] + [[1.0]] * 4)},
+            ValueError,
+            "embeddings must be finite; row 1",
+        ),
+        ({"embeddings": torch.tensor([[1.0], [float("-inf")]] + [[1.0]] * 4)}, ValueError, "row 1 .*-inf"),
+        ({"embeddings": torch.zeros(0, 3), "labels": torch.zeros(0, dtype=torch.long)}, ValueError, "non-empty"),
+        ({"embeddings": torch.zeros(6)}, ValueError, "matrix"),
+        ({"embeddings": torch.zeros(6, 2, dtype=torch.long)}, TypeError, "floating-point"),
+        ({"embeddings": np.array([["a"]] * 6)}, TypeError, "floating-point"),
+        ({"labels": torch.zeros(5, dtype=torch.long)}, ValueError, "one row per embedding, 6; got 5"),
+        ({"labels": torch.zeros(6)}, TypeError, "integers"),
+        ({"labels": np.array(["cat"] * 6)}, TypeError, "numpy.unique"),
+        ({"labels": torch.zeros(6, dtype=torch.bool)}, ValueError, "multi-hot bool"),
+        ({"labels": torch.zeros(6, dtype=torch.long)}, ValueError, "one class only"),
+        ({"labels": torch.arange(6)}, ValueError, "none of the 6 queries has a relevant item"),
+        ({"ids": [1, 2, 3, 4, 5, 1]}, ValueError, "ids must be distinct; .*1.* stands in rows .0, 5."),
+        ({"ids": [1, 2]}, ValueError, "ids must name 6 samples"),
+        ({"ref_ids": [1, 2]}, ValueError, "ref_ids name the samples of ref_embeddings"),
+        ({"ref_embeddings": torch.ones(3, 2)}, ValueError, "belong together"),
+        ({"ref_embeddings": torch.ones(3, 5), "ref_labels": torch.arange(3)}, ValueError, "one width"),
+        ({"ref_embeddings": torch.ones(3, 2), "ref_labels": torch.ones(3, 2) > 0}, ValueError, "one kind"),
+        (
+            {"ref_embeddings": torch.ones(3, 2), "ref_labels": torch.arange(4)},
+            ValueError,
+            "ref_labels must have one row",
+        ),
+        ({"super_labels": torch.arange(4)}, ValueError, "super_labels must have one row"),
+        ({"super_labels": torch.ones(6, 2, dtype=torch.long)}, ValueError, "one per query"),
+        ({"class_names": ["only one"]}, ValueError, "no name for class 1: 1 names"),
+        ({"super_labels": torch.arange(6), "super_names": {0: "zero"}}, ValueError, "no name for super_label 1"),
+        ({"ks": ()}, ValueError, "ks are list lengths"),
+        ({"ks": (0,)}, ValueError, "ks are list lengths"),
+        ({"bootstrap": -1}, ValueError, "number of resamples"),
+        ({"confidence": 95}, ValueError, "between 0 and 1"),
+        ({"resample": "image"}, ValueError, "resample must be 'class' or 'query'; got 'image'"),
+        ({"clusters": "faiss"}, ValueError, "clusters must be"),
+        ({"query_without_relevant": "drop"}, ValueError, "query_without_relevant must be"),
+    ],
+)
+def test_bad_input_is_refused_with_what_was_needed(change, error, message):
+    arguments = {"embeddings": whole(6, 2), "labels": torch.arange(6) % 2, "clusters": "none"} | change
+    with pytest.raises(error, match=message):
+        evaluate(**arguments)

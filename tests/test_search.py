@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rankgrad import search
+from rankgrad.ranks import exact_ranks
+from rankgrad.search import duplicate_rows, own_columns, rank_blocks, rank_relevant, topk
+
+TIES = ("pessimistic", "optimistic", "index")
+
+
+def whole(*shape: int, seed: int = 0, values: int = 3) -> Tensor:
+    """Small whole numbers: their inner products are exact in any order of summation, and often tied."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-values, values + 1, shape, generator=generator).float()
+
+
+def slow_ranks(scores: list[float], relevant: list[bool], own: int, ties: str) -> dict[int, tuple[int, int]]:
+    """item -> (relevant, irrelevant items above it), by the definition."""
+
+    def is_above(j: int, i: int) -> bool:
+        if scores[j] == scores[i]:
+            return ties == "pessimistic" or (ties == "index" and j < i)
+        return scores[j] > scores[i]
+
+    items = [i for i in range(len(scores)) if i != own]
+    return {
+        i: (
+            sum(is_above(j, i) for j in items if j != i and relevant[j]),
+            sum(is_above(j, i) for j in items if not relevant[j]),
+        )
+        for i in items
+        if relevant[i]
+    }
+
+
+def check_against_slow(ranks: search.TiedRanks, scores: Tensor, relevant: Tensor, own: Tensor) -> None:
+    for ties in TIES:
+        found = getattr(ranks, ties)
+        assert found.num_queries == len(scores)
+        got = {
+            (q, i): (p, n)
+            for q, i, p, n in zip(
+                *(t.tolist() for t in (found.query, found.item, found.above_pos, found.above_neg)), strict=True
+            )
+        }
+        want = {
+            (q, i): counts
+            for q in range(len(scores))
+            for i, counts in slow_ranks(scores[q].tolist(), relevant[q].tolist(), int(own[q]), ties).items()
+        }
+        assert got == want
+        assert list(got) == sorted(got)
+
+
+@pytest.mark.parametrize("sort_from", [1, 64])
+@pytest.mark.parametrize("values", [1, 20])
+def test_ranks_equal_plain_loops_under_every_reading_of_a_tie(sort_from, values, monkeypatch):
+    monkeypatch.setattr(search, "SORT_FROM", sort_from)
+    x, labels = whole(40, 4, values=values), torch.arange(40) % 7 % 5
+    found = rank_relevant(x, labels)
+    check_against_slow(found, x @ x.T, labels[:, None] == labels, torch.arange(40))
+
+
+def test_rows_with_few_and_with_many_ties_agree_with_plain_loops_when_sorted(monkeypatch):
+    monkeypatch.setattr(search, "SORT_FROM", 2)  # then more than 2 ties in a row make it be sorted again
+    x = torch.cat([whole(20, 3, values=1), whole(20, 3, values=40)])
+    labels = torch.arange(40) % 3
+    check_against_slow(rank_relevant(x, labels), x @ x.T, labels[:, None] == labels, torch.arange(40))
+
+
+@pytest.mark.parametrize("sort_from", [1, 64])
+def test_queries_against_a_gallery_leave_out_their_own_copy_by_id(sort_from, monkeypatch):
+    monkeypatch.setattr(search, "SORT_FROM", sort_from)
+    gallery, labels = whole(30, 3, seed=1), torch.arange(30) % 4
+    queries, query_labels = torch.cat([gallery[[4, 9]], whole(5, 3, seed=2)]), torch.tensor([0, 1, 0, 1, 2, 3, 9])
+    ids, ref_ids = [104, 109, 1, 2, 3, 4, 5], list(range(100, 130))
+    found = rank_relevant(queries, query_labels, gallery, labels, ids=ids, ref_ids=ref_ids)
+    own = torch.tensor([4, 9, -1, -1, -1, -1, -1])
+    check_against_slow(found, queries @ gallery.T, query_labels[:, None] == labels, own)
+    assert 6 not in found.index.query.tolist()  # label 9 is not in the gallery
+
+
+@pytest.mark.parametrize("sort_from", [1, 64])
+def test_multi_hot_labels_are_relevant_when_they_share_one(sort_from, monkeypatch):
+    monkeypatch.setattr(search, "SORT_FROM", sort_from)
+    x, labels = whole(25, 3), torch.rand(25, 4, generator=torch.Generator().manual_seed(3)) > 0.7
+    relevant = (labels[:, None] & labels).any(2)
+    check_against_slow(rank_relevant(x, labels), x @ x.T, relevant, torch.arange(25))
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 1000])
+@pytest.mark.parametrize("tile", [4, 64])
+def test_any_block_and_tile_size_gives_the_same_ranks(block, tile, monkeypatch):
+    x, labels = whole(50, 4, values=2), torch.arange(50) % 6
+    want = rank_relevant(x, labels)
+    monkeypatch.setattr(search, "TILE", tile)
+    got = rank_relevant(x, labels, block=block)
+    for ties in TIES:
+        for name in ("query", "item", "gain", "above_pos", "above_neg"):
+            torch.testing.assert_close(getattr(getattr(got, ties), name), getattr(getattr(want, ties), name))
+
+
+@pytest.mark.parametrize("ties", TIES)
+def test_ranks_equal_exact_ranks_of_the_score_matrix(ties):
+    x, labels = whole(30, 4), torch.arange(30) % 4
+    want = exact_ranks(x @ x.T, labels[:, None] == labels, ~torch.eye(30, dtype=torch.bool), ties=ties)
+    got = getattr(rank_relevant(x, labels), ties)
+    for name in ("query", "item"):
+        assert getattr(got, name).equal(getattr(want, name))
+    for name in ("above_pos", "above_neg"):
+        assert getattr(got, name).equal(getattr(want, name).double())
+
+
+def test_no_relevant_item_ever_stands_above_itself_in_float32():
+    # thresholds of another matrix product than the counts are off by an ulp: then R@1 of perfect data is not 1
+    centre = torch.nn.functional.normalize(torch.randn(500, 96, generator=torch.Generator().manual_seed(0)))
+    labels = torch.arange(500).repeat_interleave(2)
+    noise = torch.randn(1000, 96, generator=torch.Generator().manual_seed(1))
+    x = torch.nn.functional.normalize(centre[labels] + 1e-3 * noise)
+    for ties in TIES:
+        assert (getattr(rank_relevant(x, labels, block=100), ties).rank == 1).all()
+
+
+@pytest.mark.parametrize(("count", "dim"), [(5, 7), (17, 7), (100, 33), (257, 64), (1001, 3)])
+def test_identical_items_are_tied_although_matrix_products_round_them_differently(count, dim):
+    generator = torch.Generator().manual_seed(dim)
+    x = torch.randn(1, dim, generator=generator).expand(count, dim).contiguous()
+    found = rank_relevant(x, torch.arange(count) % 2)
+    assert (found.optimistic.rank == 1).all()
+    assert (found.pessimistic.rank == count - 1).all()
+    assert (found.index.rank == found.index.item + 1 - (found.index.item > found.index.query).long()).all()
+    queries = torch.randn(9, dim, generator=generator)
+    assert topk(queries, x, 4)[1].tolist() == [[0, 1, 2, 3]] * 9
+
+
+def test_duplicates_are_found_whatever_the_sign_of_zero_and_nothing_else_is():
+    rows = torch.cat([whole(40, 30, seed=5, values=9), torch.zeros(3, 30)])
+    rows[41, 3] = -0.0
+    rows[42, 17] = 1e-30  # equal to row 40 in the columns that are looked at first or nearly so
+    again = torch.cat([rows, rows[[7, 3, 7]]])
+    copies, originals = duplicate_rows(again)
+    assert dict(zip(copies.tolist(), originals.tolist(), strict=True)) == {41: 40, 43: 7, 44: 3, 45: 7}
+    copies, _ = duplicate_rows(again.double())
+    assert sorted(copies.tolist()) == [41, 43, 44, 45]
+
+
+def test_blocks_bring_every_query_with_a_relevant_item_once_and_the_extreme_scores():
+    x, labels = whole(30, 3), torch.tensor([0] * 11 + [1] * 18 + [2])
+    scores = (x @ x.T).fill_diagonal_(-torch.inf)
+    seen = []
+    for part in rank_blocks(x, labels, block=4):
+        assert part.ranks.index.num_queries == len(part.rows) <= 4
+        for row, low, high in zip(part.rows.tolist(), part.lowest_positive, part.highest_negative, strict=True):
+            same = labels == labels[row]
+            same[row] = False
+            assert low == scores[row][same].min()
+            assert high == scores[row][labels != labels[row]].max()
+            seen.append(row)
+    assert sorted(seen) == list(range(29))
+
+
+def slow_topk(scores: Tensor, own: Tensor, k: int) -> list[list[int]]:
+    return [
+        sorted((i for i in range(scores.shape[1]) if i != int(own[q])), key=lambda i: (-float(scores[q, i]), i))[:k]
+        for q in range(len(scores))
+    ]
+
+
+@pytest.mark.parametrize("k", [1, 3, 29, 30])
+@pytest.mark.parametrize("block", [None, 1, 4])
+def test_topk_is_the_head_of_a_stable_sort(k, block):
+    queries, gallery = whole(9, 3, seed=1, values=1), whole(30, 3, values=1)
+    scores, index = topk(queries, gallery, k, block=block)
+    assert index.tolist() == slow_topk(queries @ gallery.T, torch.full((9,), -1), k)
+    assert scores.equal((queries @ gallery.T).gather(1, index))
+
+
+@pytest.mark.parametrize("k", [1, 5, 29])
+def test_topk_never_returns_the_own_copy(k):
+    gallery = whole(30, 3, values=1)
+    names = np.array([f"image {i}" for i in range(30)])
+    _, index = topk(gallery, gallery, k, ids=names, ref_ids=names)
+    assert index.tolist() == slow_topk(gallery @ gallery.T, torch.arange(30), k)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_half_precision_is_computed_in_float32_and_float64_stays(dtype):
+    x = whole(10, 3).to(dtype)
+    scores, _ = topk(x, x, 2)
+    assert scores.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert rank_relevant(x, torch.arange(10) % 3).index.rank.equal(
+        rank_relevant(x.double(), torch.arange(10) % 3).index.rank
+    )
+
+
+def test_a_set_without_any_relevant_pair_has_no_ranks():
+    found = rank_relevant(whole(4, 2), torch.arange(4))
+    assert len(found.index.query) == 0 and found.index.num_queries == 4
+
+
+def test_one_item_alone_has_no_ranks():
+    assert len(rank_relevant(whole(1, 2), torch.tensor([0])).index.query) == 0
+
+
+def test_inputs_are_not_changed():
+    x, labels = whole(12, 3), torch.arange(12) % 3
+    before = x.clone()
+    rank_relevant(x, labels)
+    topk(x, x, 2)
+    assert x.equal(before)
+
+
+def test_progress_is_told_on_stderr(capsys):
+    topk(whole(6, 2), whole(6, 2), 1, block=2, progress=True)
+    assert "search 6 / 6" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"queries": torch.tensor([[1.0, 2.0], [float("nan"), 0.0]])}, "queries must be finite; row 1 .* nan"),
+        ({"references": torch.tensor([[1.0, float("inf")]])}, "references must be finite; row 0 .* inf"),
+        ({"queries": torch.zeros(0, 2)}, "queries must be a non-empty matrix"),
+        ({"references": torch.zeros(0, 2)}, "references must be a non-empty matrix"),
+        ({"queries": torch.zeros(3)}, "queries must be a non-empty matrix"),
+        ({"queries": torch.zeros(3, 5)}, "one width"),
+        ({"k": 0}, "k must lie in 1 .. 6"),
+        ({"k": 7}, "gallery of 6 items"),
+        ({"ids": [1, 2], "ref_ids": [2, 3, 4, 5, 6, 7], "k": 6}, "its own copy is left out"),
+        ({"ids": [1, 1], "ref_ids": [2, 3, 4, 5, 6, 7]}, "ids must be distinct; .*1.* stands in rows"),
+        ({"ids": [1, 2], "ref_ids": [2, 3, 4, 5, 6, 2]}, "ref_ids must be distinct"),
+        ({"ids": [1, 2]}, "belong together"),
+        ({"ids": [1, 2, 3], "ref_ids": [2, 3, 4, 5, 6, 7]}, "ids must name 2 samples"),
+        ({"ids": [1.5, 2.0], "ref_ids": [2, 3, 4, 5, 6, 7]}, "integers or strings"),
+        ({"block": 0}, "block is a number of queries"),
+        ({"references": torch.full((6, 2), 3e38), "queries": torch.full((2, 2), 3e38)}, "may overflow"),
+    ],
+)
+def test_topk_refuses_what_it_cannot_search(change, message):
+    arguments = {"queries": whole(2, 2), "references": whole(6, 2), "k": 2} | change
+    with pytest.raises(ValueError, match=message):
+        topk(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"labels": torch.zeros(3, dtype=torch.long)}, ValueError, "labels must have one row per embedding, 2"),
+        ({"labels": torch.zeros(2)}, TypeError, "tensor of integers"),
+        ({"labels": [0, 1]}, TypeError, "got list"),
+        ({"labels": torch.zeros(2, 2, dtype=torch.long)}, ValueError, "one level"),
+        ({"labels": torch.zeros(2, 3, dtype=torch.bool)}, ValueError, "one kind"),
+        ({"ref_labels": None}, ValueError, "belong together"),
+        ({"queries": torch.zeros(2, 2, dtype=torch.long)}, TypeError, "floating-point"),
+    ],
+)
+def test_rank_relevant_refuses_labels_out_of_step(change, error, message):
+    arguments = {
+        "queries": whole(2, 2),
+        "labels": torch.tensor([0, 1]),
+        "references": whole(6, 2),
+        "ref_labels": torch.arange(6) % 2,
+    } | change
+    with pytest.raises(error, match=message):
+        rank_relevant(**arguments)
+
+
+def test_own_columns_finds_integers_and_strings():
+    device = torch.device("cpu")
+    assert own_columns(torch.tensor([5, 9]), np.array([9, 7]), 2, 2, device).tolist() == [-1, 0]
+    assert own_columns(["b"], ["a", "b"], 1, 2, device).tolist() == [1]
+
+
+MEASURE = """
+import resource, torch
+from rankgrad import search
+torch.set_num_threads(1)
+x, labels = torch.randn(40_000, 8), torch.arange(40_000) // 4
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+search.rank_relevant(x[:100], labels[:100])
+start = peak()
+found = search.rank_relevant(x[:3_000], labels[:3_000], x, labels)
+assert len(found.index.query) == 12_000
+print(peak() - start)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss differs elsewhere")
+def test_memory_follows_the_block_and_not_the_score_matrix():
+    answer = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
+    assert float(answer.stdout) < 200  # MiB; the float32 matrix alone would be 458
