@@ -65,18 +65,25 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     sub = command("train", TRAIN_HELP + "\n" + _groups())
+    sub.add_argument("--cfg", action="store_true", help="print the settings and stop")
     sub.set_defaults(run=_train, settings_allowed=True)
 
-    sub = command("compare", "Train several losses on the same data, seeds and budget; table of mean and spread.\n\n"
-                  "  rankgrad compare loss=roadmap,pnp,smooth_ap,rambo_recall seeds=0,1,2 data=omniglot data.root=DIR\n\n"
-                  "Every other setting is one of `rankgrad train`. Finished runs are kept and not repeated.")
+    sub = command(
+        "compare",
+        "Train several losses on the same data, seeds and budget; table of mean and spread.\n\n"
+        "  rankgrad compare loss=roadmap,pnp,smooth_ap,rambo_recall seeds=0,1,2 data=omniglot data.root=DIR\n\n"
+        "Every other setting is one of `rankgrad train`. Finished runs are kept and not repeated.",
+    )
     sub.add_argument("-o", "--out", type=Path, default=Path("runs/compare"), help="folder of the runs and the table")
     sub.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
     sub.set_defaults(run=_compare, settings_allowed=True)
 
-    sub = command("evaluate", "Exact retrieval metrics of a run or of embeddings in an npz file.\n\n"
-                  "An npz holds embeddings [n, d] and labels [n]; optionally ids, super_labels, class_names, and for a\n"
-                  "separate gallery ref_embeddings, ref_labels, ref_ids.")
+    sub = command(
+        "evaluate",
+        "Exact retrieval metrics of a run or of embeddings in an npz file.\n\n"
+        "An npz holds embeddings [n, d] and labels [n]; optionally ids, super_labels, class_names, and for a\n"
+        "separate gallery ref_embeddings, ref_labels, ref_ids.",
+    )
     sub.add_argument("source", type=Path, metavar="RUN_OR_NPZ")
     sub.add_argument("-k", "--ks", default="1,2,4,8", help="cut-offs of R@K, comma-separated")
     sub.add_argument("--bootstrap", type=int, default=1000, help="resamples of the intervals; 0: none")
@@ -87,7 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("embed", "Embeddings of all images below a folder, with the model of a run.")
     sub.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
     sub.add_argument("images", type=Path, metavar="DIR")
-    sub.add_argument("-o", "--out", type=Path, required=True, help="npz to write: embeddings, names; labels = sub-folders")
+    sub.add_argument(
+        "-o", "--out", type=Path, required=True, help="npz to write: embeddings, names; labels = sub-folders"
+    )
     sub.add_argument("--batch-size", type=int, default=256)
     sub.set_defaults(run=_embed)
 
@@ -98,9 +107,12 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--data-root", type=Path, help="Omniglot's folder, for the training suite")
     sub.set_defaults(run=_bench)
 
-    sub = command("datasets", "List the data sets, show one, or draw its contact sheet.\n\n"
-                  "  rankgrad datasets\n  rankgrad datasets glyphs --sheet glyphs.png\n"
-                  "  rankgrad datasets folder --root PHOTOS")
+    sub = command(
+        "datasets",
+        "List the data sets, show one, or draw its contact sheet.\n\n"
+        "  rankgrad datasets\n  rankgrad datasets glyphs --sheet glyphs.png\n"
+        "  rankgrad datasets folder --root PHOTOS",
+    )
     sub.add_argument("name", nargs="?", help="data set")
     sub.add_argument("--root", type=Path, help="where its files are")
     sub.add_argument("--sheet", type=Path, help="write a PNG with some images of some classes")
@@ -109,16 +121,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _groups() -> str:
-    from .config import options
+    from .config import GROUPS, options
 
-    lines = [f"  {group + '=':7}{', '.join(options(group))}" for group in ("data", "model", "loss")]
-    return "\n".join(["groups:", *lines, "", "All settings with their defaults: rankgrad train --cfg"])
+    lines = [f"  {group + '=':8}{', '.join(options(group))}" for group in GROUPS]
+    return "\n".join(["groups:", *lines, "", "All settings of a run with these: rankgrad train --cfg [KEY=VALUE ...]"])
 
 
 def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
     from .config import ConfigError, compose
 
     config = compose(settings)
+    if arguments.cfg:
+        from omegaconf import OmegaConf
+
+        print(OmegaConf.to_yaml(config), end="")
+        return
     extra = [s for s in settings if not s.startswith("resume=")]
     if config.resume is not None and extra:
         raise ConfigError(f"a resumed run keeps its own settings; leave out {' '.join(extra)}")

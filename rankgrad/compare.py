@@ -113,7 +113,7 @@ def _train(folder: Path, settings: list[str]) -> str | None:
     if run.finished:
         return None
     task = [f"resume={folder}"] if run.config.exists() else [*settings, f"out={folder}"]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
     with (folder / "log.txt").open("a") as log:
         code = subprocess.run(
             [sys.executable, "-m", "rankgrad.cli", "train", *task], stdout=log, stderr=subprocess.STDOUT, check=False

@@ -11,6 +11,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+GROUPS = ("data", "model", "loss", "recipe")
+
 
 class ConfigError(ValueError):
     """A setting that does not exist or does not fit; the message is for the user, not a programming error."""
@@ -54,17 +56,37 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         if "=" not in override:
             raise ConfigError(f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}")
         key, value = override.split("=", 1)
-        if key in ("data", "model", "loss") and value not in options(key):
+        if key in GROUPS and value not in options(key):
             raise ConfigError(unknown(key, value, options(key)))
     try:
         with initialize_config_module("rankgrad.configs", version_base="1.3"):
             config = hydra_compose(name, overrides=list(overrides))
     except HydraException as error:
         raise ConfigError(_explain(str(error), overrides, name)) from None
-    missing = sorted(OmegaConf.missing_keys(config))
+    missing = [key for key in keys(config) if _is_missing(config, key)]
     if missing:
         raise ConfigError(f"{', '.join(missing)} must be given: add {missing[0]}=... to the command")
     return config
+
+
+def _is_missing(config: DictConfig, key: str) -> bool:
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(config, parent) if parent else config
+    return isinstance(node, DictConfig) and OmegaConf.is_missing(node, name)
+
+
+def make(node: DictConfig) -> Any:
+    """The object that a configuration node with `_target_` describes; its own error, not Hydra's wrapping of it."""
+    from hydra.errors import InstantiationException
+    from hydra.utils import instantiate
+
+    try:
+        return instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, (ValueError, TypeError, OSError, ImportError)):
+            raise cause from None
+        raise ConfigError(str(error)) from None
 
 
 def unknown(kind: str, given: str, known: Sequence[str]) -> str:
@@ -88,8 +110,14 @@ def keys(config: DictConfig, prefix: str = "") -> list[str]:
 def _explain(message: str, overrides: Sequence[str], name: str) -> str:
     match = re.search(r"Could not override '([^']+)'", message)
     if match:
-        groups = [o for o in overrides if o.split("=", 1)[0] in ("data", "model", "loss")]
-        return unknown("setting", match.group(1), keys(compose(groups, name)))
+        groups = [o for o in overrides if o.split("=", 1)[0] in GROUPS]
+        known = keys(compose(groups, name))
+        given = match.group(1)
+        close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        parent = given.rpartition(".")[0]
+        beside = [key for key in known if key.rpartition(".")[0] == parent]
+        return f"unknown setting {given!r}{hint} Known{' there' if parent else ''}: {', '.join(beside)}"
     return message.splitlines()[0]
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import lightning as L
 import torch
-from hydra.utils import instantiate
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from omegaconf import DictConfig, OmegaConf
@@ -25,7 +24,7 @@ from torch import nn
 
 from . import training
 from ._version import __version__
-from .config import ConfigError, load
+from .config import ConfigError, load, make
 from .datasets.base import ImageSet, Table
 from .datasets.folder import find_images
 from .evaluation import Report
@@ -78,10 +77,10 @@ class Run:
 
 
 def open_run(config: DictConfig) -> tuple[Run, DictConfig]:
-    """The run to train: a new folder, or the one to resume with the configuration it was made with.
+    """The run to train and its configuration: a new one, or the one to resume as it was made. Writes nothing.
 
     Raises:
-        ConfigError: the folder to resume is no run, or the new folder is not empty.
+        ConfigError: the folder to resume is no run, or the new folder holds one.
     """
     if config.resume is not None:
         run = Run(Path(config.resume))
@@ -90,19 +89,20 @@ def open_run(config: DictConfig) -> tuple[Run, DictConfig]:
         return run, load(run.config)
     if config.out is None:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        loss = str(OmegaConf.select(config, "loss._target_")).rsplit(".", 1)[-1]
-        config.out = str(Path("runs") / f"{config.data.name}-{loss}-{stamp}")
+        config.out = str(Path("runs") / f"{config.data.name}-{_loss_name(config)}-{stamp}")
     run = Run(Path(config.out))
     if run.config.exists():
         raise ConfigError(f"{run.folder} holds a run already: continue it with resume={run.folder}, or choose out=")
-    run.folder.mkdir(parents=True, exist_ok=True)
-    _write(run.config, OmegaConf.to_yaml(config, resolve=True))
     return run, config
+
+
+def _loss_name(config: DictConfig) -> str:
+    return str(OmegaConf.select(config, "loss._target_")).rsplit(".", 1)[-1]
 
 
 def load_table(config: DictConfig) -> Table:
     """The images of a configuration."""
-    table: Table = instantiate(config.data.load)
+    table: Table = make(config.data.load)
     return table
 
 
@@ -122,7 +122,7 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
     classes = int(table.label[[i for i, s in enumerate(table.split) if s == "train"]].unique().numel())
     config.derived.num_classes = classes
     config.derived.embedding_size = model.embedding_size
-    loss: nn.Module = instantiate(config.loss, _convert_="all")
+    loss: nn.Module = make(config.loss)
     return model, loss
 
 
@@ -135,8 +135,6 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
         started: told the folder as soon as it is known.
     """
     run, config = open_run(config)
-    if started is not None:
-        started(run.folder)
     if run.finished:
         return run
     _calm()
@@ -150,7 +148,13 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
     # classes counted 0 .. C - 1 over the training set, as classifiers need them
     labels = torch.unique(train_table.label, return_inverse=True)[1]
     model, loss = build(config, table)
-    eval_transform = instantiate(config.data.eval_transform, _convert_="all")
+    # what can be wrong with the settings has been found by now; from here on there is something to resume
+    run.folder.mkdir(parents=True, exist_ok=True)
+    if not run.config.exists():
+        _write(run.config, OmegaConf.to_yaml(config, resolve=True))
+    if started is not None:
+        started(run.folder)
+    eval_transform = make(config.data.eval_transform)
     settings = training.plain(config.evaluation)
     workers = config.data.workers
 
@@ -167,7 +171,7 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
         data, to_train = _frozen(run, config, model, train_table, labels, eval_transform)
     else:
         rows = ImageSet(_relabelled(train_table, labels))
-        transform = instantiate(config.data.train_transform, _convert_="all")
+        transform = make(config.data.train_transform)
         data = training.TrainingData(rows, labels, transform, config.sampler, config.seed, workers)
 
     L.seed_everything(config.seed, verbose=False)  # what came before must not change what comes
@@ -176,7 +180,9 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
     callbacks: list[Callback] = [training.SetEpoch(), save]
     if config.evaluation.every:
         if config.frozen:
-            raise ConfigError("evaluation.every needs a whole model, but frozen=true trains a head alone; set one of them")
+            raise ConfigError(
+                "evaluation.every needs a whole model, but frozen=true trains a head alone; set one of them"
+            )
         every = training.EvaluateEvery(config.evaluation.every, lambda current: evaluated(current)[0])
         callbacks.insert(0, every)
     bar = config.trainer.enable_progress_bar and not quiet
@@ -298,7 +304,7 @@ def _page(
     )
     write_report(
         run.folder / "report.html",
-        title=f"{config.data.name}: {str(OmegaConf.select(config, 'loss._target_')).rsplit('.', 1)[-1]}",
+        title=f"{config.data.name}: {_loss_name(config)}",
         config={**training.plain(config), "facts": dict(facts)},
         curves=curves(run),
         before=before,
@@ -341,7 +347,7 @@ def embed_folder(
         paths=paths,
         skipped=skipped,
     )
-    transform = instantiate(extra["data"]["eval_transform"], _convert_="all")
+    transform = make(extra["data"]["eval_transform"])
     embeddings = training.embed(model, table, transform, batch_size=batch_size, progress=True)
     training.save_embeddings(out, embeddings, table)
     return len(paths), skipped
@@ -369,5 +375,10 @@ def _calm() -> None:
     """Silence Lightning's advertisements and advice that does not apply; errors and our own words stay."""
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    for message in (".*`isinstance(treespec.*", ".*does not have many workers.*", ".*Checkpoint directory.*", ".*smaller than the logging interval.*"):
+    for message in (
+        ".*treespec, LeafSpec.*",
+        ".*does not have many workers.*",
+        ".*Checkpoint directory.*",
+        ".*smaller than the logging interval.*",
+    ):
         warnings.filterwarnings("ignore", message=message)

@@ -19,11 +19,11 @@ Step = Callable[[float], float]
 
 def lists(scores: Tensor, relevance: Tensor, valid: Tensor | None = None) -> list[List]:
     """The valid entries of each row."""
-    scores, relevance = scores.detach(), relevance.detach()
     rows = []
-    for q in range(scores.shape[0]):
-        kept = [j for j in range(scores.shape[1]) if valid is None or bool(valid[q, j])]
-        rows.append(([float(scores[q, j]) for j in kept], [float(relevance[q, j]) for j in kept]))
+    exists = torch.ones_like(scores, dtype=torch.bool) if valid is None else valid
+    for s, g, v in zip(scores.tolist(), relevance.tolist(), exists.tolist(), strict=True):
+        kept = [j for j, here in enumerate(v) if here]
+        rows.append(([s[j] for j in kept], [float(g[j]) for j in kept]))
     return rows
 
 
@@ -288,9 +288,10 @@ def rambo(
     counted = sum(1 for _, g in rows if relevant_of(g))
     pairs = sum(len(relevant_of(g)) for _, g in rows)
     loss = 0.0
-    gradient, upstream = torch.zeros(len(rows), n_items, dtype=torch.float64), torch.zeros(len(rows), n_items).double()
+    gradient, upstream = ([[0.0] * n_items for _ in rows] for _ in range(2))
+    exists = torch.ones_like(scores, dtype=torch.bool) if valid is None else valid
     for q, (s, g) in enumerate(rows):
-        kept = [j for j in range(n_items) if valid is None or bool(valid[q, j])]
+        kept = [j for j, here in enumerate(exists[q].tolist()) if here]
         y = [x - margin / 2 if gain > 0 else x + margin / 2 for x, gain in zip(s, g, strict=True)]
         ranks = rk(y)
         weights = [0.0] * len(s)
@@ -304,10 +305,9 @@ def rambo(
             loss += share * value
             weights[i] = share * slope
         size = lambda_ * len(s) if normalized else lambda_
-        if s:
-            gradient[q, kept] = torch.tensor(algorithm_1(y, weights, size), dtype=torch.float64)
-            upstream[q, kept] = torch.tensor(weights, dtype=torch.float64)
-    return loss, gradient, upstream
+        for j, change, weight in zip(kept, algorithm_1(y, weights, size), weights, strict=True):
+            gradient[q][j], upstream[q][j] = change, weight
+    return loss, torch.tensor(gradient, dtype=torch.float64), torch.tensor(upstream, dtype=torch.float64)
 
 
 def recall_cost(weight: str | Sequence[float]) -> Callable[[float, float], tuple[float, float]]:
