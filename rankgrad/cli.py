@@ -20,6 +20,31 @@ Train a retrieval model, evaluate it before and after, and write a folder with t
   rankgrad train data=omniglot data.root=DIR init=RUN frozen=true     a new head on frozen features, in seconds
 """
 
+COMPARE_HELP = """\
+Train several losses on the same data, seeds and budget; table of mean and spread.
+
+  rankgrad compare loss=roadmap,pnp,smooth_ap,rambo_recall seeds=0,1,2
+  rankgrad compare loss=pnp:alpha=1,pnp:variant=Ds data=omniglot data.root=DIR recipe=small -j 2 -o runs/pnp
+
+A variant of a loss carries its own settings after a colon, joined by "+". Every other setting is one of
+`rankgrad train`. Finished runs are kept, a run that was cut off is resumed: the same command again goes on.
+"""
+
+EVALUATE_HELP = """\
+Exact retrieval metrics of a run or of embeddings in an npz file.
+
+An npz holds embeddings [n, d] and labels [n]; optionally ids, super_labels, class_names, super_names, and for a
+separate gallery ref_embeddings, ref_labels, ref_ids.
+"""
+
+DATASETS_HELP = """\
+List the data sets, describe one, or draw its contact sheet.
+
+  rankgrad datasets
+  rankgrad datasets glyphs --sheet glyphs.png
+  rankgrad datasets folder --root PHOTOS
+"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status: 0 done, 1 the user can mend it (the message says how), 130 interrupted."""
@@ -53,37 +78,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(settings_allowed=False, command=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    def command(name: str, text: str, **options: object) -> argparse.ArgumentParser:
-        sub = commands.add_parser(
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(
             name,
             help=text.splitlines()[0],
             description=text,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
-            **options,  # type: ignore[arg-type]
         )
-        return sub
 
     sub = command("train", TRAIN_HELP + "\n" + _groups())
     sub.add_argument("--cfg", action="store_true", help="print the settings and stop")
     sub.set_defaults(run=_train, settings_allowed=True)
 
-    sub = command(
-        "compare",
-        "Train several losses on the same data, seeds and budget; table of mean and spread.\n\n"
-        "  rankgrad compare loss=roadmap,pnp,smooth_ap,rambo_recall seeds=0,1,2 data=omniglot data.root=DIR\n\n"
-        "Every other setting is one of `rankgrad train`. Finished runs are kept and not repeated.",
-    )
+    sub = command("compare", COMPARE_HELP)
     sub.add_argument("-o", "--out", type=Path, default=Path("runs/compare"), help="folder of the runs and the table")
     sub.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
     sub.set_defaults(run=_compare, settings_allowed=True)
 
-    sub = command(
-        "evaluate",
-        "Exact retrieval metrics of a run or of embeddings in an npz file.\n\n"
-        "An npz holds embeddings [n, d] and labels [n]; optionally ids, super_labels, class_names, and for a\n"
-        "separate gallery ref_embeddings, ref_labels, ref_ids.",
-    )
+    sub = command("evaluate", EVALUATE_HELP)
     sub.add_argument("source", type=Path, metavar="RUN_OR_NPZ")
     sub.add_argument("-k", "--ks", default="1,2,4,8", help="cut-offs of R@K, comma-separated")
     sub.add_argument("--bootstrap", type=int, default=1000, help="resamples of the intervals; 0: none")
@@ -94,9 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("embed", "Embeddings of all images below a folder, with the model of a run.")
     sub.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
     sub.add_argument("images", type=Path, metavar="DIR")
-    sub.add_argument(
-        "-o", "--out", type=Path, required=True, help="npz to write: embeddings, names; labels = sub-folders"
-    )
+    sub.add_argument("-o", "--out", type=Path, required=True, help="npz to write; labels are the sub-folders")
     sub.add_argument("--batch-size", type=int, default=256)
     sub.set_defaults(run=_embed)
 
@@ -107,12 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--data-root", type=Path, help="Omniglot's folder, for the training suite")
     sub.set_defaults(run=_bench)
 
-    sub = command(
-        "datasets",
-        "List the data sets, show one, or draw its contact sheet.\n\n"
-        "  rankgrad datasets\n  rankgrad datasets glyphs --sheet glyphs.png\n"
-        "  rankgrad datasets folder --root PHOTOS",
-    )
+    sub = command("datasets", DATASETS_HELP)
     sub.add_argument("name", nargs="?", help="data set")
     sub.add_argument("--root", type=Path, help="where its files are")
     sub.add_argument("--sheet", type=Path, help="write a PNG with some images of some classes")

@@ -99,9 +99,9 @@ def unknown(kind: str, given: str, known: Sequence[str]) -> str:
 def keys(config: DictConfig, prefix: str = "") -> list[str]:
     """All settings of a configuration, dotted."""
     found = []
-    for key in config:
-        child = config._get_node(str(key))
-        found.append(f"{prefix}{key}")
+    for key in map(str, config):
+        child = config._get_node(key)
+        found.append(prefix + key)
         if isinstance(child, DictConfig):
             found += keys(child, f"{prefix}{key}.")
     return found

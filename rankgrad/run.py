@@ -119,7 +119,7 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
     else:
         options = dict(training.plain(config.model))
         model = build_model(options.pop("kind"), in_channels=table.channels, **options)
-    classes = int(table.label[[i for i, s in enumerate(table.split) if s == "train"]].unique().numel())
+    classes = len(torch.unique(table.select("train").label))
     config.derived.num_classes = classes
     config.derived.embedding_size = model.embedding_size
     loss: nn.Module = make(config.loss)
@@ -180,9 +180,7 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
     callbacks: list[Callback] = [training.SetEpoch(), save]
     if config.evaluation.every:
         if config.frozen:
-            raise ConfigError(
-                "evaluation.every needs a whole model, but frozen=true trains a head alone; set one of them"
-            )
+            raise ConfigError("evaluation.every needs a whole model, but frozen=true trains a head alone")
         every = training.EvaluateEvery(config.evaluation.every, lambda current: evaluated(current)[0])
         callbacks.insert(0, every)
     bar = config.trainer.enable_progress_bar and not quiet
@@ -375,10 +373,5 @@ def _calm() -> None:
     """Silence Lightning's advertisements and advice that does not apply; errors and our own words stay."""
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    for message in (
-        ".*treespec, LeafSpec.*",
-        ".*does not have many workers.*",
-        ".*Checkpoint directory.*",
-        ".*smaller than the logging interval.*",
-    ):
+    for message in (".*treespec, LeafSpec.*", ".*many workers.*", ".*Checkpoint directory.*", ".*logging interval.*"):
         warnings.filterwarnings("ignore", message=message)
