@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,9 +19,7 @@ import torch
 from torch import Tensor
 
 from . import metrics
-from .ranks import Ties
-from .search import Ids, check_embeddings, duplicate_rows, rank_blocks
-from .types import Ranks
+from .search import Ids, RankBlock, check_embeddings, duplicate_rows, rank_blocks
 
 Array = npt.NDArray[Any]
 Matrix = Tensor | Array
@@ -490,18 +487,20 @@ class _Found:
     auc_hardest: float | None
 
 
-def _read_off(ks: Sequence[int]) -> dict[str, tuple[Ties, Callable[[Ranks], Tensor]]]:
-    """Report name -> the reading of ties that the metric asks for, and the metric."""
-    hits: dict[str, tuple[Ties, Callable[[Ranks], Tensor]]] = {
-        f"R@{k}": ("index", partial(metrics.recall_at_k, k=int(k))) for k in ks
+def _read_off(ks: Sequence[int]) -> dict[str, Callable[[RankBlock], Tensor]]:
+    """Report name -> metric of a block of ranks; each metric takes its own reading of ties."""
+    hits: dict[str, Callable[[RankBlock], Tensor]] = {
+        f"R@{k}": lambda part, k=int(k): metrics.recall_at_k(part.ranks, k)  # type: ignore[misc]
+        for k in ks
     }
     return hits | {
-        "mAP@R": ("pessimistic", metrics.map_at_r),
-        "AP": ("pessimistic", metrics.average_precision),
-        "R-precision": ("pessimistic", metrics.r_precision),
-        # by index, so that it is R@1: else two relevant duplicates would push each other out of the first place
-        "P@1": ("index", partial(metrics.precision_at_k, k=1)),
-        "MRR": ("index", metrics.reciprocal_rank),
+        "mAP@R": lambda part: metrics.map_at_r(part.ranks),
+        "AP": lambda part: metrics.average_precision(part.ranks),
+        "R-precision": lambda part: metrics.r_precision(part.ranks),
+        "P@1": lambda part: metrics.precision_at_k(part.ranks, 1),
+        "MRR": lambda part: metrics.reciprocal_rank(part.ranks),
+        "NDCG": lambda part: metrics.ndcg(part.ranks),
+        "ROC AUC": lambda part: metrics.roc_auc(part.ranks, irrelevant=part.irrelevant),
     }
 
 
@@ -526,8 +525,8 @@ def _ranked(problem: _Problem, level: int, ks: Sequence[int], block: int | None,
         rows = _array(part.rows)
         counted[rows] = True
         hardest.append(torch.stack([part.lowest_positive, part.highest_negative], dim=1))
-        for name, (ties, metric) in table.items():
-            per_query[name][rows] = _array(metric(getattr(part.ranks, ties)))
+        for name, metric in table.items():
+            per_query[name][rows] = _array(metric(part))
     pairs = torch.cat(hardest) if hardest else torch.empty(0, 2)
     pairs = pairs[pairs[:, 1] > -torch.inf]
     relevant = torch.tensor([True, False], device=pairs.device).expand(len(pairs), 2)

@@ -1,9 +1,10 @@
 r"""Ranking metrics: `Ranks` -> a value per query. Training and evaluation read the same functions.
 
-Every metric here is higher-is-better. A metric of ranks takes either a `Ranks` record (exact, relaxed or blackbox), or
-`scores, relevant, valid=None`; then exact ranks are made with that metric's rule for ties: AP, mAP@R, precision and
-R-precision count a level item as above (equal to scikit-learn's AP); top-k lists (R@K, MRR) put the lower index first;
-NDCG averages over the level items; ROC AUC counts them 1/2.
+Every metric here is higher-is-better. A metric of ranks takes a `Ranks` record (exact, relaxed or blackbox), or
+`TiedRanks` (the same exact ranking under each reading of a tie), or `scores, relevant, valid=None`. In the last two
+cases the metric's own rule for ties applies: AP, mAP@R and R-precision count a level item as above (equal to
+scikit-learn's AP); top-k lists (R@K, P@K, MRR) put the lower index first; NDCG averages over the level items; ROC AUC
+counts them 1/2.
 
 Results are [query]; a query without relevant items has value 0 and is marked False in `ranks.counted`: leave it out of
 means, as `mean_average_precision` and `evaluation.evaluate` do.
@@ -20,19 +21,24 @@ import torch
 from torch import Tensor
 
 from .ranks import Ties, check_lists, exact_ranks
-from .types import Mask, PerPair, PerQuery, Ranks
+from .types import Mask, PerPair, PerQuery, Ranks, TiedRanks
 
 Gain = Literal["linear", "exp2"]
+Source = Ranks | TiedRanks | Tensor
 
 
-def _ranks(first: Ranks | Tensor, relevant: Tensor | None, valid: Mask | None, ties: Ties) -> Ranks:
-    if isinstance(first, Ranks):
+def _ranks(first: Source, relevant: Tensor | None, valid: Mask | None, ties: Ties) -> Ranks:
+    if isinstance(first, (Ranks, TiedRanks)):
         if relevant is not None or valid is not None:
             raise TypeError("ranks already know what is relevant: pass either ranks alone, or scores and relevant")
-        return first
+        return first if isinstance(first, Ranks) else _reading(first, ties)
     if relevant is None:
         raise TypeError("scores need relevant: bool [query, item], or float gains")
     return exact_ranks(torch.as_tensor(first), _as_relevance(relevant), valid, ties=ties)
+
+
+def _reading(tied: TiedRanks, ties: Ties) -> Ranks:
+    return {"pessimistic": tied.pessimistic, "optimistic": tied.optimistic, "index": tied.index}[ties]
 
 
 def _as_relevance(relevant: Tensor) -> Tensor:
@@ -56,7 +62,7 @@ def precision_at_relevant(ranks: Ranks) -> PerPair:
 
 
 def average_precision(
-    ranks: Ranks | Tensor,
+    ranks: Source,
     relevant: Tensor | None = None,
     valid: Mask | None = None,
     *,
@@ -94,7 +100,7 @@ def average_precision(
     return read.mean_per_query(precision_at_relevant(read))
 
 
-def mean_average_precision(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> Tensor:
+def mean_average_precision(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> Tensor:
     """Mean of `average_precision` over the queries that have a relevant item; scalar, ValueError if none has.
 
     >>> mean_average_precision(torch.tensor([[0.9, 0.5], [0.9, 0.5]]), torch.tensor([[False, True], [False, False]]))
@@ -104,7 +110,7 @@ def mean_average_precision(ranks: Ranks | Tensor, relevant: Tensor | None = None
     return _mean(average_precision(read), read.counted, "mean average precision")
 
 
-def map_at_r(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
+def map_at_r(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
     r"""mAP@R_q = 1/R sum_{i in P_q, rank(i) <= R} rank^+(i) / rank(i), R = |P_q|; never above AP.
 
     Musgrave et al., ECCV 2020; ROADMAP eq. 11.
@@ -117,9 +123,7 @@ def map_at_r(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask 
     return read.mean_per_query(precision_at_relevant(read) * inside)
 
 
-def recall_at_k(
-    ranks: Ranks | Tensor, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
-) -> PerQuery:
+def recall_at_k(ranks: Source, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None) -> PerQuery:
     """R@K of the retrieval papers: 1 if any of the K best items is relevant, else 0 (a hit rate).
 
     k beyond the list is the whole list. For found / relevant see `found_at_k`, for RaMBO's refined recall
@@ -132,9 +136,7 @@ def recall_at_k(
     return (read.sum_per_query(_counts(read, k)) > 0).to(read.above_pos.dtype)
 
 
-def found_at_k(
-    ranks: Ranks | Tensor, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
-) -> PerQuery:
+def found_at_k(ranks: Source, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None) -> PerQuery:
     """Recall at K of information retrieval: share of the relevant items among the K best.
 
     >>> found_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
@@ -145,20 +147,18 @@ def found_at_k(
 
 
 def precision_at_k(
-    ranks: Ranks | Tensor, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
+    ranks: Source, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
 ) -> PerQuery:
     """Share of relevant items among the K best; the denominator is K even when the list is shorter.
 
     >>> precision_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
     tensor([0.5000], dtype=torch.float64)
     """
-    read, k = _top(ranks, relevant, valid, k, "pessimistic")
+    read, k = _top(ranks, relevant, valid, k, "index")
     return read.sum_per_query(_counts(read, k)) / k
 
 
-def _top(
-    ranks: Ranks | Tensor, relevant: Tensor | int | None, valid: Mask | None, k: int, ties: Ties
-) -> tuple[Ranks, int]:
+def _top(ranks: Source, relevant: Tensor | int | None, valid: Mask | None, k: int, ties: Ties) -> tuple[Ranks, int]:
     given: Tensor | None
     if isinstance(relevant, int):  # metric(ranks, 4)
         given, k = None, relevant
@@ -174,7 +174,7 @@ def _counts(ranks: Ranks, k: int) -> PerPair:
 
 
 def refined_recall_at_k(
-    ranks: Ranks | Tensor, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
+    ranks: Source, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
 ) -> PerQuery:
     r"""RaMBO eq. 16: |{i in P_q : r_i < K}| / |P_q|, r_i = number of irrelevant items above i.
 
@@ -187,7 +187,7 @@ def refined_recall_at_k(
     return read.mean_per_query((read.above_neg < k).to(read.above_neg.dtype))
 
 
-def r_precision(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
+def r_precision(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
     """Precision at R = |P_q|.
 
     >>> r_precision(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]]))
@@ -197,7 +197,7 @@ def r_precision(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Ma
     return read.mean_per_query((read.rank <= read.num_relevant[read.query]).to(read.above_pos.dtype))
 
 
-def reciprocal_rank(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
+def reciprocal_rank(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
     """1 / rank of the best relevant item.
 
     >>> reciprocal_rank(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]))
@@ -208,7 +208,7 @@ def reciprocal_rank(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid
     return best.scatter_reduce(0, read.query, 1 / read.rank, "amax")
 
 
-def mean_reciprocal_rank(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> Tensor:
+def mean_reciprocal_rank(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> Tensor:
     """Mean of `reciprocal_rank` over the queries that have a relevant item; scalar, ValueError if none has.
 
     >>> mean_reciprocal_rank(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]))
@@ -239,7 +239,7 @@ def _gains(gain: Tensor, kind: Gain) -> Tensor:
 
 
 def ndcg(
-    ranks: Ranks | Tensor,
+    ranks: Source,
     relevant: Tensor | None = None,
     valid: Mask | None = None,
     *,
@@ -287,7 +287,7 @@ def ndcg(
     return read.sum_per_query(weight * here) / torch.where(ideal > 0, ideal, 1)
 
 
-def hierarchical_ap(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
+def hierarchical_ap(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
     r"""H-AP_q = sum_i hrank_i / rank_i / sum_i g_i, hrank_i = g_i + sum_{j above i} min(g_i, g_j).
 
     HAPPIER (Ramzi et al., ECCV 2022). Equals AP when relevance is binary.
@@ -304,19 +304,34 @@ def hierarchical_ap(ranks: Ranks | Tensor, relevant: Tensor | None = None, valid
 # ------------------------------------------------------------------------------------------- not read off the ranks
 
 
-def roc_auc(scores: Tensor, relevant: Tensor, valid: Mask | None = None) -> PerQuery:
+def roc_auc(
+    ranks: TiedRanks | Tensor,
+    relevant: Tensor | None = None,
+    valid: Mask | None = None,
+    *,
+    irrelevant: Tensor | None = None,
+) -> PerQuery:
     r"""Share of (relevant, irrelevant) pairs in the right order, level pairs 1/2 (Mann-Whitney); per query.
 
     A query without relevant or without irrelevant items has value 0: leave it out.
 
+    Args:
+        ranks: [query, item] scores, or exact ranks under each reading of a tie.
+        relevant: with scores: [query, item] bool.
+        valid: with scores: [query, item] bool.
+        irrelevant: with ranks: [query] number of irrelevant items.
+
     >>> roc_auc(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]]))
     tensor([0.5000], dtype=torch.float64)
     """
-    relevant = _as_relevance(relevant) > 0
-    low, high = (exact_ranks(scores, relevant, valid, ties=t) for t in ("optimistic", "pessimistic"))
-    rest = (~relevant if valid is None else valid & ~relevant).sum(1).double()
-    wrong = low.mean_per_query((low.above_neg + high.above_neg) / 2)
-    return torch.where(low.counted & (rest > 0), 1 - wrong / rest.clamp(min=1), 0)
+    low, high = (_ranks(ranks, relevant, valid, t) for t in ("optimistic", "pessimistic"))
+    if relevant is not None:
+        is_relevant = _as_relevance(relevant) > 0
+        irrelevant = (~is_relevant if valid is None else valid & ~is_relevant).sum(1)
+    if irrelevant is None:
+        raise TypeError("ROC AUC of ranks needs irrelevant: the number of irrelevant items of each query")
+    wrong = low.mean_per_query((low.above_neg + high.above_neg) / 2) / irrelevant.clamp(min=1)
+    return torch.where(low.counted & (irrelevant > 0), 1 - wrong, 0)
 
 
 def auc_hardest(scores: Tensor, relevant: Tensor, valid: Mask | None = None) -> Tensor:

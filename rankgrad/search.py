@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from .ranks import Ties
-from .types import Ranks
+from .types import Ranks, TiedRanks
 
 Ids = Tensor | npt.NDArray[Any] | Sequence[Any]
 
@@ -38,21 +38,6 @@ SORT_FROM = 64
 
 
 @dataclass(frozen=True)
-class TiedRanks:
-    """The same ranking under the three readings of a tie.
-
-    Attributes:
-        pessimistic: an item tied with me is above me, H(0) = 1: for metrics that count ranks (AP, mAP@R, precision).
-        optimistic: an item tied with me is below me; with `pessimistic` it bounds the tied group (NDCG).
-        index: a permutation, of tied items the one of lower index is above: what `topk` returns (R@K, MRR).
-    """
-
-    pessimistic: Ranks
-    optimistic: Ranks
-    index: Ranks
-
-
-@dataclass(frozen=True)
 class RankBlock:
     """Ranks of a block of queries.
 
@@ -61,12 +46,14 @@ class RankBlock:
         ranks: ranks of the relevant items of these queries, `query` counted from 0 within the block.
         lowest_positive: [block] score of the lowest-scored relevant item.
         highest_negative: [block] score of the highest-scored irrelevant item, -inf where every item is relevant.
+        irrelevant: [block] long, number of irrelevant items.
     """
 
     rows: Tensor
     ranks: TiedRanks
     lowest_positive: Tensor
     highest_negative: Tensor
+    irrelevant: Tensor
 
 
 def topk(
@@ -497,7 +484,8 @@ def _rank_block(scores: Tensor, rows: Tensor, own: Tensor, relevance: Relevance)
         index=ranks(above.neg_index, above.pos_index),
     )
     lowest = positive.masked_fill(~used, torch.inf).amin(1)
-    return RankBlock(rows, tied, lowest, scores.amax(1))
+    irrelevant = scores.shape[1] - (own >= 0).long() - length
+    return RankBlock(rows, tied, lowest, scores.amax(1), irrelevant)
 
 
 @dataclass(frozen=True)

@@ -73,3 +73,18 @@ class Ranks:
     def mean_per_query(self, values: PerPair) -> PerQuery:
         """[query] mean of a value of each pair over the pairs of a query, 0 where there are none."""
         return self.sum_per_query(values) / self.num_relevant.clamp(min=1)
+
+
+@dataclass(frozen=True)
+class TiedRanks:
+    """The same exact ranking under the three readings of a tie; each metric takes the one that it is defined with.
+
+    Attributes:
+        pessimistic: an item tied with me is above me, H(0) = 1 (AP, mAP@R, R-precision).
+        optimistic: an item tied with me is below me; with `pessimistic` it bounds the tied group (NDCG, ROC AUC).
+        index: a permutation, of tied items the one of lower index is above: a top-k list (R@K, P@K, MRR).
+    """
+
+    pessimistic: Ranks
+    optimistic: Ranks
+    index: Ranks
