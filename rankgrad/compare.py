@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -53,8 +54,7 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1) -> str:
     def one(key: tuple[str, int]) -> str | None:
         if stop.is_set():
             return None
-        folder = out / f"{key[0].replace('/', '_').replace(':', '-')}-seed{key[1]}"
-        return _train(folder, commands[key])
+        return _train(_folder(out, *key), commands[key])
 
     failed = []
     with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(commands), desc="runs", unit="run") as bar:
@@ -93,6 +93,11 @@ def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
     return losses, seeds, rest
 
 
+def _folder(out: Path, loss: str, seed: int) -> Path:
+    """Of one run: letters that any shell and file system takes, in a name a person reads."""
+    return out / f"{re.sub(r'[^A-Za-z0-9_.]+', '-', loss)}-seed{seed}"
+
+
 def _own_settings(loss: str) -> list[str]:
     name, _, own = loss.partition(":")
     return [f"loss={name}", *(f"loss.{setting}" for setting in own.split("+") if setting)]
@@ -129,7 +134,7 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
     seconds: dict[str, list[float]] = {}
     for loss in losses:
         for seed in seeds:
-            run = Run(out / f"{loss.replace('/', '_').replace(':', '-')}-seed{seed}")
+            run = Run(_folder(out, loss, seed))
             if not run.finished:
                 continue
             values = Report.from_json(run.after).values

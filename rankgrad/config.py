@@ -12,6 +12,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 GROUPS = ("data", "model", "loss", "recipe")
+# Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
+PATHS = ("out", "resume", "init", "data.root", "model.weights")
 
 
 class ConfigError(ValueError):
@@ -60,13 +62,21 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
             raise ConfigError(unknown(key, value, options(key)))
     try:
         with initialize_config_module("rankgrad.configs", version_base="1.3"):
-            config = hydra_compose(name, overrides=list(overrides))
+            config = hydra_compose(name, overrides=[_quoted(override) for override in overrides])
     except HydraException as error:
         raise ConfigError(_explain(str(error), overrides, name)) from None
     missing = [key for key in keys(config) if _is_missing(config, key)]
     if missing:
         raise ConfigError(f"{', '.join(missing)} must be given: add {missing[0]}=... to the command")
     return config
+
+
+def _quoted(override: str) -> str:
+    key, value = override.split("=", 1)
+    if key not in PATHS or value in ("", "null") or value[0] in "'\"":
+        return override
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}='{escaped}'"
 
 
 def _is_missing(config: DictConfig, key: str) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -35,6 +36,13 @@ def slow_metrics(scores: list[float], relevant: list[bool], own: int, ks: tuple[
     r = len(positives)
     if not r:
         return None
+    rest = [i for i in items if not relevant[i]]
+    # level items share the mean discount of their places
+    places: dict[float, list[float]] = {}
+    for place, i in enumerate(sorted(items, key=lambda i: -scores[i]), start=1):
+        places.setdefault(scores[i], []).append(1 / math.log2(1 + place))
+    gained = sum(sum(places[scores[i]]) / len(places[scores[i]]) for i in positives)
+    wins = sum((scores[i] > scores[j]) + (scores[i] == scores[j]) / 2 for i in positives for j in rest)
     # a tied item counts as above, in both ranks
     rank = {i: sum(scores[j] >= scores[i] for j in items) for i in positives}
     among = {i: sum(scores[j] >= scores[i] for j in positives) for i in positives}
@@ -45,6 +53,8 @@ def slow_metrics(scores: list[float], relevant: list[bool], own: int, ks: tuple[
         "R-precision": sum(rank[i] <= r for i in positives) / r,
         "P@1": float(listed[0]),
         "MRR": 1 / (1 + listed.index(True)),
+        "NDCG": gained / sum(1 / math.log2(1 + place) for place in range(1, r + 1)),
+        "ROC AUC": wins / (r * len(rest)),
     }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..metrics import Gain, hierarchical_ap, ndcg, soft_recall_at_k
 from ..ranks import Soft
 from ..relaxations import Heaviside, Sigmoid, SupStep
-from ..types import PerQuery, Ranks
+from ..types import Mask, PerQuery, Ranks, Scores
 from .base import Common
 from .rank_loss import RankLoss
 
@@ -117,13 +117,17 @@ class RecallAtKLoss(RankLoss):
         self.k, self.tau1, self.tau2, self.rank_query = k, tau1, tau2, rank_query
         self._temperatures = temperatures
 
-    def _recall(self, ranks: Ranks) -> PerQuery:
-        # k beyond the list changes nothing but rounding, except where published code caps it
-        longest = ranks.num_queries if self.rank_query else max(self.k)
+    def _recall(self, ranks: Ranks, longest: int | None = None) -> PerQuery:
         recalls = [
-            soft_recall_at_k(ranks, min(k, longest), tau) for k, tau in zip(self.k, self._temperatures, strict=True)
+            soft_recall_at_k(ranks, k if longest is None else min(k, longest), tau)
+            for k, tau in zip(self.k, self._temperatures, strict=True)
         ]
         return torch.stack(recalls).mean(0)
+
+    def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
+        """1 - the mean of the soft recalls; published code caps k by the list, the formula does not."""
+        ranks = self.ranks(scores, relevant, valid)
+        return 1 - self._recall(ranks, scores.shape[1] if self.rank_query else None), ranks.counted
 
     def _relevance(
         self,
