@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
-    except (ValueError, TypeError, FileNotFoundError, NotADirectoryError) as error:
+    except (ValueError, TypeError, OSError) as error:
         if arguments.debug:
             raise
         print(f"rankgrad: {error}", file=sys.stderr)
@@ -164,13 +164,20 @@ def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from zipfile import is_zipfile
+
     import numpy as np
 
+    from .config import load
     from .evaluation import evaluate
 
     source = arguments.source / "embeddings.npz" if arguments.source.is_dir() else arguments.source
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist: give the folder of a finished run, or an npz file")
+    if not is_zipfile(source):
+        raise ValueError(f"{source} is no npz file: write one with numpy.savez(FILE, embeddings=..., labels=...)")
+    if arguments.out and not arguments.out.parent.is_dir():
+        raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
     with np.load(source, allow_pickle=False) as file:
         columns = {name: file[name] for name in file.files}
     for needed in ("embeddings", "labels"):
@@ -185,12 +192,15 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
         ks = tuple(int(k) for k in arguments.ks.split(","))
     except ValueError:
         raise ValueError(f"--ks takes integers such as 1,10,100; got {arguments.ks!r}") from None
+    made = arguments.source / "config.yaml"
+    seed = load(made).seed if made.exists() else 0  # of a run: then k-means and intervals are those of after.json
     report = evaluate(
         columns["embeddings"],
         columns["labels"],
         ks=ks,
         bootstrap=arguments.bootstrap,
         clusters=arguments.clusters,
+        seed=seed,
         progress=True,
         **options,
     )
@@ -231,6 +241,8 @@ def _datasets(arguments: argparse.Namespace, settings: list[str]) -> None:
         raise ValueError(unknown("data set", arguments.name, sorted(DATASETS)))
     if arguments.name != "glyphs" and arguments.root is None:
         raise ValueError(f"{arguments.name} is read from files: say where with --root DIR")
+    if arguments.name == "glyphs" and arguments.root is not None:
+        raise ValueError("glyphs is built in and reads no files; leave out --root")
     options = {} if arguments.root is None else {"root": arguments.root}
     table = DATASETS[arguments.name](**options)
     print(table.summary())

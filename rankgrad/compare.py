@@ -78,7 +78,7 @@ def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
     for setting in settings:
         key, _, value = setting.partition("=")
         if key == "loss":
-            losses = [name for name in value.split(",") if name]
+            losses = [name for name in re.split(r",(?![^\[]*\])", value) if name]  # k=[1,2] is one value
         elif key == "seeds":
             try:
                 seeds = [int(seed) for seed in value.split(",")]
@@ -94,8 +94,8 @@ def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
 
 
 def _folder(out: Path, loss: str, seed: int) -> Path:
-    """Of one run: letters that any shell and file system takes, in a name a person reads."""
-    return out / f"{re.sub(r'[^A-Za-z0-9_.]+', '-', loss)}-seed{seed}"
+    """Of one run: letters that any shell and file system takes, in a name a person reads; no two alike."""
+    return out / f"{re.sub(r'[^A-Za-z0-9_.+=-]+', '-', loss)}-seed{seed}"
 
 
 def _own_settings(loss: str) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 GROUPS = ("data", "model", "loss", "recipe")
 # Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
@@ -42,13 +43,12 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     """The configuration `name` with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
 
     Raises:
-        ConfigError: an unknown key or group option, with the closest known one; a value that is needed and missing.
+        ConfigError: an unknown key or group option, with the closest known one; a value that is needed and missing; a
+            word where a number belongs.
 
     >>> compose(["loss=smooth_ap"]).loss.tau
     0.01
     """
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
     from hydra.errors import HydraException
 
     if not OmegaConf.has_resolver("resize_for"):
@@ -60,22 +60,51 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         key, value = override.split("=", 1)
         if key in GROUPS and value not in options(key):
             raise ConfigError(unknown(key, value, options(key)))
+        if key in PATHS and not value:
+            raise ConfigError(f"{key}= is empty: give a path, or leave it out")
     try:
-        with initialize_config_module("rankgrad.configs", version_base="1.3"):
-            config = hydra_compose(name, overrides=[_quoted(override) for override in overrides])
+        config = _composed([_quoted(override) for override in overrides], name)
     except HydraException as error:
         raise ConfigError(_explain(str(error), overrides, name)) from None
     missing = [key for key in keys(config) if _is_missing(config, key)]
     if missing:
         raise ConfigError(f"{', '.join(missing)} must be given: add {missing[0]}=... to the command")
+    _check_kinds(config, _composed(_groups(overrides), name), [override.split("=", 1)[0] for override in overrides])
     return config
+
+
+def _composed(overrides: Sequence[str], name: str) -> DictConfig:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+
+    with initialize_config_module("rankgrad.configs", version_base="1.3"):
+        return hydra_compose(name, overrides=list(overrides))
+
+
+def _groups(overrides: Sequence[str]) -> list[str]:
+    return [override for override in overrides if override.split("=", 1)[0] in GROUPS]
+
+
+def _check_kinds(config: DictConfig, default: DictConfig, given: Sequence[str]) -> None:
+    """Raise where a word stands for a number, or one value for a list. Losses and Lightning check their own."""
+    for key in given:
+        if key in GROUPS or key.startswith(("loss.", "+", "~")) or key == "trainer.devices":
+            continue
+        before, now = OmegaConf.select(default, key, throw_on_missing=False), OmegaConf.select(config, key)
+        if isinstance(before, (bool, int, float)) and not isinstance(now, (bool, int, float, type(None))):
+            raise ConfigError(f"{key} is {'true or false' if isinstance(before, bool) else 'a number'}; got {now!r}")
+        if isinstance(before, ListConfig) and not isinstance(now, ListConfig):
+            raise ConfigError(f"{key} is a list such as {key}={str(before).replace(' ', '')}; got {now!r}")
 
 
 def _quoted(override: str) -> str:
     key, value = override.split("=", 1)
     if key not in PATHS or value in ("", "null") or value[0] in "'\"":
         return override
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    value = os.path.expanduser(value)  # a shell leaves the ~ of data.root=~/photos alone
+    # in Hydra's quotes only a quote, and backslashes before one, need a backslash
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)
+    escaped += "\\" * (len(value) - len(value.rstrip("\\")))
     return f"{key}='{escaped}'"
 
 
@@ -120,8 +149,7 @@ def keys(config: DictConfig, prefix: str = "") -> list[str]:
 def _explain(message: str, overrides: Sequence[str], name: str) -> str:
     match = re.search(r"Could not override '([^']+)'", message)
     if match:
-        groups = [o for o in overrides if o.split("=", 1)[0] in GROUPS]
-        known = keys(compose(groups, name))
+        known = keys(_composed(_groups(overrides), name))
         given = match.group(1)
         close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]!r}?" if close else "."
@@ -133,6 +161,10 @@ def _explain(message: str, overrides: Sequence[str], name: str) -> str:
 
 def load(path: Path) -> DictConfig:
     """The configuration that a run was made with."""
-    config = OmegaConf.load(path)
-    assert isinstance(config, DictConfig)
+    try:
+        config = OmegaConf.load(path)
+    except Exception as error:  # YAML's own, of several kinds
+        raise ConfigError(f"{path} can't be read: {error}") from None
+    if not isinstance(config, DictConfig):
+        raise ConfigError(f"{path} holds no settings")
     return config

@@ -13,6 +13,7 @@ means, as `mean_average_precision` and `evaluation.evaluate` do.
 from __future__ import annotations
 
 import itertools
+import operator
 import warnings
 from collections.abc import Sequence
 from typing import Literal
@@ -34,7 +35,17 @@ def _ranks(first: Source, relevant: Tensor | None, valid: Mask | None, ties: Tie
         return first if isinstance(first, Ranks) else _reading(first, ties)
     if relevant is None:
         raise TypeError("scores need relevant: bool [query, item], or float gains")
-    return exact_ranks(torch.as_tensor(first), _as_relevance(relevant), valid, ties=ties)
+    scores, relevant = torch.as_tensor(first), _as_relevance(relevant)
+    _check(scores, relevant, valid)
+    return exact_ranks(scores, relevant, valid, ties=ties)
+
+
+def _check(scores: Tensor, relevant: Tensor, valid: Mask | None) -> None:
+    check_lists(scores, relevant, valid)
+    bad = ~scores.isfinite() if valid is None else ~scores.isfinite() & valid
+    if bool(bad.any()):
+        row = int(bad.any(1).nonzero()[0])
+        raise ValueError(f"scores hold NaN or infinity, first in row {row}; leave such items out with valid")
 
 
 def _reading(tied: TiedRanks, ties: Ties) -> Ranks:
@@ -44,7 +55,20 @@ def _reading(tied: TiedRanks, ties: Ties) -> Ranks:
 def _as_relevance(relevant: Tensor) -> Tensor:
     """Integer relevance (0/1 or grades) as float gains: unlike a loss, a metric is fed from label files."""
     relevant = torch.as_tensor(relevant)
-    return relevant if relevant.dtype == torch.bool or relevant.is_floating_point() else relevant.double()
+    if relevant.dtype == torch.bool:
+        return relevant
+    gains = relevant if relevant.is_floating_point() else relevant.double()
+    bad = ~(gains.isfinite() & (gains >= 0))
+    if bool(bad.any()):
+        raise ValueError(f"gains must be finite and >= 0; got {float(gains[bad][0])}")
+    return gains
+
+
+def _whole(k: object, what: str) -> int:
+    """An integer >= 1; numpy's count, floats and booleans do not."""
+    if isinstance(k, bool) or not hasattr(k, "__index__") or operator.index(k) < 1:
+        raise ValueError(f"k counts {what} and must be an integer >= 1; got {k!r}")
+    return operator.index(k)
 
 
 def _mean(values: PerQuery, counted: Tensor, name: str) -> Tensor:
@@ -90,12 +114,16 @@ def average_precision(
         if isinstance(ranks, Ranks):
             raise TypeError("ties='average' needs scores: a Ranks record no longer knows which items were level")
         low, high = (_ranks(ranks, relevant, valid, t) for t in ("optimistic", "pessimistic"))
+        if bool((low.gain != 1).any()):
+            raise ValueError("ties='average' has a closed form for binary relevance only; got graded gains")
         # A group of n level items, p of them relevant, below A items of which P relevant. Expected precision at a
         # relevant one, over all orders: mean over places i < n of (P + 1 + i c) / (A + 1 + i), c = (p - 1) / (n - 1).
         level_pos, level = high.above_pos - low.above_pos + 1, high.rank - low.rank + 1
         share = torch.where(level > 1, (level_pos - 1) / (level - 1).clamp(min=1), 0)
         harmonic = torch.special.digamma(low.rank + level) - torch.special.digamma(low.rank)
         return low.mean_per_query(share + (low.above_pos + 1 - share * low.rank) * harmonic / level)
+    if isinstance(ranks, Ranks) and ties != "pessimistic":
+        raise TypeError(f"ties={ties!r} needs scores: a Ranks record no longer knows which items were level")
     read = _ranks(ranks, relevant, valid, ties)
     return read.mean_per_query(precision_at_relevant(read))
 
@@ -164,9 +192,7 @@ def _top(ranks: Source, relevant: Tensor | int | None, valid: Mask | None, k: in
         given, k = None, relevant
     else:
         given = relevant
-    if not isinstance(k, int) or k < 1:
-        raise ValueError(f"k counts items and must be an integer >= 1; got {k!r}")
-    return _ranks(ranks, given, valid, ties), k
+    return _ranks(ranks, given, valid, ties), _whole(k, "items")
 
 
 def _counts(ranks: Ranks, k: int) -> PerPair:
@@ -260,8 +286,7 @@ def ndcg(
     >>> ndcg(torch.tensor([[0.1, 0.2]]), torch.tensor([[1.0, 3.0]]))
     tensor([1.], dtype=torch.float64)
     """
-    if k is not None and k < 1:
-        raise ValueError(f"k counts places and must be >= 1 or None; got {k}")
+    k = None if k is None else _whole(k, "places")
 
     def discount(rank: Tensor) -> Tensor:
         value = 1 / torch.log2(1 + rank)
@@ -344,7 +369,8 @@ def auc_hardest(scores: Tensor, relevant: Tensor, valid: Mask | None = None) -> 
     >>> auc_hardest(torch.tensor([[0.9, 0.5], [0.8, 0.95]]), torch.tensor([[True, False], [True, False]]))
     tensor(0.5000, dtype=torch.float64)
     """
-    check_lists(scores, relevant, valid)
+    relevant = _as_relevance(relevant)
+    _check(scores, relevant, valid)
     relevant = relevant > 0
     rest = ~relevant if valid is None else valid & ~relevant
     relevant = relevant if valid is None else valid & relevant
@@ -363,13 +389,16 @@ def average_ranks(values: Tensor) -> Tensor:
     >>> average_ranks(torch.tensor([0.5, 0.9, 0.5]))
     tensor([2.5000, 1.0000, 2.5000], dtype=torch.float64)
     """
-    ordered, values = (-values).sort(dim=-1).values.contiguous(), (-values).contiguous()
+    values = -(values if values.is_floating_point() else values.double())
+    ordered, values = values.sort(dim=-1).values.contiguous(), values.contiguous()
     below, upto = torch.searchsorted(ordered, values), torch.searchsorted(ordered, values, right=True)
     return (below + upto + 1).double() / 2
 
 
 def spearman(first: Tensor, second: Tensor) -> Tensor:
-    """Spearman's rank correlation along the last dimension: Pearson of average ranks; NaN for a constant vector.
+    """Spearman's rank correlation along the last dimension: Pearson of average ranks.
+
+    NaN for a constant vector and for one that holds NaN.
 
     >>> spearman(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 30.0, 20.0]))
     tensor(0.5000, dtype=torch.float64)
@@ -377,7 +406,8 @@ def spearman(first: Tensor, second: Tensor) -> Tensor:
     if first.shape != second.shape:
         raise ValueError(f"both must have one shape; got {tuple(first.shape)} and {tuple(second.shape)}")
     a, b = (r - r.mean(-1, keepdim=True) for r in (average_ranks(first), average_ranks(second)))
-    return (a * b).sum(-1) / (a.square().sum(-1) * b.square().sum(-1)).sqrt()
+    value = (a * b).sum(-1) / (a.square().sum(-1) * b.square().sum(-1)).sqrt()
+    return torch.where(first.isnan().any(-1) | second.isnan().any(-1), torch.nan, value)
 
 
 def nmi(labels: Tensor, clusters: Tensor) -> float:
@@ -408,8 +438,8 @@ def nmi(labels: Tensor, clusters: Tensor) -> float:
     return 1.0 if h_a + h_b == 0 else min(max(2 * (h_a + h_b - h_ab) / (h_a + h_b), 0.0), 1.0)
 
 
-def _class_sums(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """[class, dim] sums of the L2-normalised rows in float64, [class] counts."""
+def _class_sums(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """[class, dim] sums of the L2-normalised rows in float64, [class] rows that are not 0, [class] counts."""
     embeddings, labels = torch.as_tensor(embeddings), torch.as_tensor(labels)
     if embeddings.dim() != 2 or labels.shape != embeddings.shape[:1] or len(labels) == 0:
         raise ValueError(
@@ -417,7 +447,8 @@ def _class_sums(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         )
     unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
     _, index, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-    return unit.new_zeros(len(counts), unit.shape[1]).index_add(0, index, unit), counts
+    sums = unit.new_zeros(len(counts), unit.shape[1]).index_add(0, index, unit)
+    return sums, unit.new_zeros(len(counts)).index_add(0, index, unit.square().sum(1)), counts
 
 
 def dists_intra(embeddings: Tensor, labels: Tensor) -> float:
@@ -428,11 +459,11 @@ def dists_intra(embeddings: Tensor, labels: Tensor) -> float:
     >>> dists_intra(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0, 1]))
     1.0
     """
-    sums, counts = _class_sums(embeddings, labels)
-    sums, n = sums[counts > 1], counts[counts > 1].double()
+    sums, squares, counts = _class_sums(embeddings, labels)
+    sums, squares, n = sums[counts > 1], squares[counts > 1], counts[counts > 1].double()
     if len(n) == 0:
         raise ValueError("the distance inside classes is undefined: no class has two members")
-    return float((1 - (sums.square().sum(1) - n) / (n * (n - 1))).mean())
+    return float((1 - (sums.square().sum(1) - squares) / (n * (n - 1))).mean())
 
 
 def dists_inter(embeddings: Tensor, labels: Tensor) -> float:
@@ -441,7 +472,7 @@ def dists_inter(embeddings: Tensor, labels: Tensor) -> float:
     >>> dists_inter(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1]))
     1.0
     """
-    sums, counts = _class_sums(embeddings, labels)
+    sums, _, counts = _class_sums(embeddings, labels)
     if len(counts) < 2:
         raise ValueError("the distance between classes is undefined: there is one class only")
     centre = torch.nn.functional.normalize(sums, dim=1)
@@ -515,7 +546,13 @@ def decomposability_bound(
         raise ValueError("eq. 9 needs both above_alpha and above_beta, eq. 8 neither")
     good = list(above_alpha) if above_alpha is not None else [0] * len(positives)
     wrong = list(above_beta) if above_beta is not None else [0] * len(positives)
+    if order not in ("worst", "given"):
+        raise ValueError(f"order must be 'worst' or 'given'; got {order!r}")
+    if not len(positives) == len(good) == len(wrong):
+        raise ValueError("above_alpha and above_beta must name the same batches as positives and negatives")
     rows = list(zip(positives, negatives, good, wrong, strict=True))
+    if any(min(row) < 0 or row[2] > row[0] or row[3] > row[1] for row in rows):
+        raise ValueError("counts must be >= 0, with above_alpha <= positives and above_beta <= negatives")
     if order == "worst" and len(rows) > 7:
         warnings.warn(f"{len(rows)} batches have too many orders; the bound is for the given one", stacklevel=2)
         order = "given"

@@ -135,15 +135,13 @@ class SupStep:
     def __call__(self, diff: Tensor) -> Tensor:
         """The three branches of eq. 4."""
         # sigmoid up to the joint, constant behind it; the steps and the linear part are added on top
-        value = torch.sigmoid(diff.clamp(max=self.joint).div_(self.tau))
-        above = diff >= 0 if self.tie == "upper" else diff > 0
+        value = torch.sigmoid(diff.clamp(max=self.joint) / self.tau)
         if self.start:
-            value.add_(above, alpha=self.start)
-        beyond = (diff - self.joint).clamp_(min=0)
+            value = torch.add(value, diff >= 0 if self.tie == "upper" else diff > 0, alpha=self.start)
         if self.offset is not None:
             jump = self.offset - 1 / (1 + math.exp(-self.joint / self.tau)) - self.start
-            value.add_(beyond > 0, alpha=jump)
-        return value.add_(beyond, alpha=self.rho)
+            value = torch.add(value, diff > self.joint, alpha=jump)
+        return torch.add(value, F.relu(diff - self.joint), alpha=self.rho)
 
     def slope(self, diff: Tensor) -> Tensor:
         """Slope s (1 - s) / tau up to the joint, rho behind it."""
@@ -178,8 +176,7 @@ class Exponential:
     def __call__(self, diff: Tensor) -> Tensor:
         """exp(diff / tau), continued by its tangent behind `cap`."""
         scaled = diff / self.tau
-        over = (scaled - self.cap).clamp_(min=0)
-        return scaled.clamp_(max=self.cap).exp_().mul_(1 + over)
+        return torch.exp(scaled.clamp(max=self.cap)) * (1 + F.relu(scaled - self.cap))
 
     def slope(self, diff: Tensor) -> Tensor:
         """exp(min(diff / tau, cap)) / tau."""
@@ -204,7 +201,7 @@ class Softplus:
 
     def __call__(self, diff: Tensor) -> Tensor:
         """softplus(diff / tau) / ln 2."""
-        return F.softplus(diff / self.tau).div_(math.log(2))
+        return F.softplus(diff / self.tau) / math.log(2)
 
     def slope(self, diff: Tensor) -> Tensor:
         """sigmoid(diff / tau) / (tau ln 2)."""

@@ -13,6 +13,8 @@ from .types import Mask
 
 def check_labels(labels: Tensor, name: str = "labels") -> None:
     """Raise unless labels are long [image], bool [image, class] or long [image, level]."""
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"{name} must be a tensor; got {type(labels).__name__}. Use torch.as_tensor({name})")
     if labels.dim() == 1 and not labels.is_floating_point() and labels.dtype != torch.bool:
         return
     if labels.dim() == 2 and not labels.is_floating_point():
@@ -135,7 +137,7 @@ def shared_levels(labels: Tensor, ref_labels: Tensor) -> Tensor:
 
 
 def hierarchical_gains(shared: Tensor, levels: int, valid: Mask | None = None, alpha: float = 1.0) -> Tensor:
-    r"""HAPPIER's relevance (l / L)^alpha / |valid items of exactly l shared levels|, float; 0 where l = 0.
+    r"""HAPPIER's relevance (l / L)^alpha / |valid items of exactly l shared levels|, float64; 0 where l = 0.
 
     Args:
         shared: [query, item] long, l.
@@ -144,9 +146,9 @@ def hierarchical_gains(shared: Tensor, levels: int, valid: Mask | None = None, a
         alpha: exponent, larger = finer levels matter more.
     """
     kept = shared if valid is None else shared.masked_fill(~valid, 0)
-    counts = torch.zeros(len(shared), levels + 1, device=shared.device)
+    counts = torch.zeros(len(shared), levels + 1, dtype=torch.float64, device=shared.device)
     counts.scatter_add_(1, kept, torch.ones_like(kept, dtype=counts.dtype))
-    strength = (kept / levels) ** alpha
+    strength = (kept.double() / levels) ** alpha
     return strength / counts.gather(1, kept).clamp(min=1)
 
 
@@ -167,6 +169,11 @@ def from_indices_tuple(indices_tuple: tuple[Tensor, ...], num_queries: int, num_
             "indices_tuple must be pairs (anchors, positives, anchors, negatives) or triplets (anchors, positives, "
             f"negatives); got {len(indices_tuple)} tensors"
         )
+    for index, end, what in zip(pairs, (num_queries, num_items) * 2, ("queries", "items") * 2, strict=True):
+        if len(index) and not 0 <= int(index.min()) <= int(index.max()) < end:
+            raise ValueError(
+                f"indices_tuple must name {what} 0 .. {end - 1}; got {int(index.min())} .. {int(index.max())}"
+            )
     relevant = torch.zeros(num_queries, num_items, dtype=torch.bool, device=pairs[0].device)
     valid = torch.zeros_like(relevant)
     relevant[pairs[0], pairs[1]] = True

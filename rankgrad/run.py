@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import platform
+import signal
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from omegaconf import DictConfig, OmegaConf
@@ -28,8 +30,14 @@ from .config import ConfigError, load, make
 from .datasets.base import ImageSet, Table
 from .datasets.folder import find_images
 from .evaluation import Report
-from .models import EmbeddingModel, build_model, extract_features, load_weights, save_weights
+from .models import EmbeddingModel, _misfits, build_model, extract_features, head_only, load_weights, save_weights
 from .report.html import retrieval_gallery, write_report
+
+# What training depends on: a run goes on with these as they were when its state was saved.
+FIXED = (
+    *("seed", "frozen", "model", "loss", "sampler", "optimizer", "derived"),
+    *("data.train_transform", "trainer.max_epochs", "trainer.precision"),
+)
 
 # What before | after shows, as far as it was computed.
 HEADLINE = ("R@1", "R@4", "mAP@R", "AP", "NMI")
@@ -138,7 +146,9 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
     if run.finished:
         return run
     _calm()
-    if config.threads:
+    if config.threads is not None:
+        if not (isinstance(config.threads, int) and config.threads >= 1):
+            raise ConfigError(f"threads must be an integer >= 1, or null for all cores; got {config.threads!r}")
         torch.set_num_threads(config.threads)
     L.seed_everything(config.seed, verbose=False)
     table = load_table(config)
@@ -148,60 +158,43 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
     # classes counted 0 .. C - 1 over the training set, as classifiers need them
     labels = torch.unique(train_table.label, return_inverse=True)[1]
     model, loss = build(config, table)
-    # what can be wrong with the settings has been found by now; from here on there is something to resume
-    run.folder.mkdir(parents=True, exist_ok=True)
-    if not run.config.exists():
-        _write(run.config, OmegaConf.to_yaml(config, resolve=True))
-    if started is not None:
-        started(run.folder)
     eval_transform = make(config.data.eval_transform)
     settings = training.plain(config.evaluation)
     workers = config.data.workers
+    data, to_train = _to_train(config, model, train_table, labels)
+    module = training.RetrievalModule(to_train, loss, training.plain(config.optimizer))
 
     def evaluated(current: nn.Module) -> tuple[Report, torch.Tensor]:
         return training.evaluate_model(current, test, eval_transform, settings, workers=workers, seed=config.seed)
 
-    if not run.before.exists():
-        report, _ = evaluated(model)
-        _write(run.before, report.to_json())
+    trainer = _trainer(run, config, quiet, lambda current: evaluated(current)[0])
+    resumed = run.state if run.state.exists() else None
+    if resumed is not None:
+        _check_state(run, config, module)
+    # what can be wrong with the settings has been found by now; from here on there is something to resume
+    fresh = not run.config.exists()
+    run.folder.mkdir(parents=True, exist_ok=True)
+    if fresh:
+        _write(run.config, OmegaConf.to_yaml(_absolute(config), resolve=True))
+    if started is not None:
+        started(run.folder)
+    try:
+        if fresh or not run.before.exists():
+            report, _ = evaluated(model)
+            _write(run.before, report.to_json())
+        if config.frozen:
+            features = _features(run.folder / "features.pt", config, model, train_table, eval_transform, anew=fresh)
+            data.dataset = training.FeatureSet(features, labels)
+    except Exception:
+        if fresh:
+            run.config.unlink()  # nothing was trained: the folder stays free for settings that work
+        raise
     before = Report.from_json(run.before)
 
-    to_train: nn.Module = model
-    if config.frozen:
-        data, to_train = _frozen(run, config, model, train_table, labels, eval_transform)
-    else:
-        rows = ImageSet(_relabelled(train_table, labels))
-        transform = make(config.data.train_transform)
-        data = training.TrainingData(rows, labels, transform, config.sampler, config.seed, workers)
-
+    module.kept = _fixed(load(run.config))
     L.seed_everything(config.seed, verbose=False)  # what came before must not change what comes
-    module = training.RetrievalModule(to_train, loss, training.plain(config.optimizer))
-    save = training.SaveState(run.state, config.checkpoint_minutes)
-    callbacks: list[Callback] = [training.SetEpoch(), save]
-    if config.evaluation.every:
-        if config.frozen:
-            raise ConfigError("evaluation.every needs a whole model, but frozen=true trains a head alone")
-        every = training.EvaluateEvery(config.evaluation.every, lambda current: evaluated(current)[0])
-        callbacks.insert(0, every)
-    bar = config.trainer.enable_progress_bar and not quiet
-    if bar:
-        callbacks.append(TQDMProgressBar(refresh_rate=5))
-    trainer = L.Trainer(
-        **{**training.plain(config.trainer), "enable_progress_bar": bar},
-        default_root_dir=run.folder,
-        logger=_loggers(run, config.loggers),
-        callbacks=callbacks,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-    )
     start = time.monotonic()
-    resumed = run.state if run.state.exists() else None
-    # our own file: the configuration inside is not needed, and everything else in it is plain
-    trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=False)
-    if trainer.interrupted:
-        raise KeyboardInterrupt
+    _fit(trainer, module, data, resumed)
     seconds = time.monotonic() - start
 
     model = model.with_head(to_train) if config.frozen else model  # type: ignore[arg-type]
@@ -224,36 +217,131 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
     return run
 
 
-def _frozen(
-    run: Run, config: DictConfig, model: EmbeddingModel, table: Table, labels: torch.Tensor, transform: Any
+def _absolute(config: DictConfig) -> DictConfig:
+    """The same with absolute paths: a run can be resumed from any folder."""
+    copy = config.copy()
+    for key in ("init", "data.root", "model.weights"):
+        path = OmegaConf.select(copy, key)
+        if path is not None:
+            OmegaConf.update(copy, key, str(Path(path).absolute()))
+    return copy
+
+
+def _to_train(
+    config: DictConfig, model: EmbeddingModel, table: Table, labels: torch.Tensor
 ) -> tuple[training.TrainingData, nn.Module]:
-    """Features of the training images, computed once and kept in the run, and a new head for them."""
-    from torch.utils.data import DataLoader
-
-    from .models import head_only
-    from .transforms import Collate
-
+    """Batches, and what learns from them: the model, or with frozen=true a new head for its features."""
+    if not config.frozen:
+        rows = ImageSet(_relabelled(table, labels))
+        transform = make(config.data.train_transform)
+        data = training.TrainingData(rows, labels, transform, config.sampler, config.seed, config.data.workers)
+        return data, model
     if config.init is None:
         raise ConfigError("frozen=true trains a head on features of a trained network: say which one with init=RUN")
-    cache = run.folder / "features.pt"
-    if cache.exists():
-        features = torch.load(cache, weights_only=True)
-    else:
-        loader = DataLoader(
-            ImageSet(table),
-            batch_size=config.evaluation.batch_size,
-            collate_fn=Collate(transform),
-            num_workers=config.data.workers,
+    if config.evaluation.every:
+        raise ConfigError("evaluation.every needs a whole model, but frozen=true trains a head alone")
+    head = head_only(model.feature_size, config.model.embedding_size, config.model.head)
+    # the images stand in for their features until those are computed
+    keep = training.KeepFeatures()
+    return training.TrainingData(ImageSet(table), labels, keep, config.sampler, config.seed), head
+
+
+def _features(
+    cache: Path, config: DictConfig, model: EmbeddingModel, table: Table, transform: Any, anew: bool
+) -> torch.Tensor:
+    """Features of the training images, computed once and kept in the run."""
+    from torch.utils.data import DataLoader
+
+    from .transforms import Collate
+
+    if cache.exists() and not anew:
+        features: torch.Tensor = torch.load(cache, weights_only=True)
+        return features
+    loader = DataLoader(
+        ImageSet(table),
+        batch_size=config.evaluation.batch_size,
+        collate_fn=Collate(transform),
+        num_workers=config.data.workers,
+    )
+    features, _, _ = extract_features(model, loader, progress=bool(config.trainer.enable_progress_bar))
+    temporary = cache.with_suffix(".tmp")
+    torch.save(features, temporary)
+    os.replace(temporary, cache)
+    return features
+
+
+def _trainer(run: Run, config: DictConfig, quiet: bool, evaluated: Callable[[nn.Module], Report]) -> L.Trainer:
+    bar = config.trainer.enable_progress_bar and not quiet
+    callbacks: list[Callback] = [training.SetEpoch(), training.SaveState(run.state, config.checkpoint_minutes)]
+    if config.evaluation.every:
+        callbacks.insert(0, training.EvaluateEvery(config.evaluation.every, evaluated))
+    if bar:
+        callbacks.append(TQDMProgressBar(refresh_rate=5))
+    try:
+        trainer = L.Trainer(
+            **{**training.plain(config.trainer), "enable_progress_bar": bar},
+            default_root_dir=run.folder,
+            logger=_loggers(run, config.loggers),
+            callbacks=callbacks,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            use_distributed_sampler=False,
         )
-        features, _, _ = extract_features(model, loader, progress=bool(config.trainer.enable_progress_bar))
-        temporary = cache.with_suffix(".tmp")
-        torch.save(features, temporary)
-        os.replace(temporary, cache)
-    size = config.model.embedding_size
-    head = head_only(features.shape[1], size, config.model.head)
-    dataset = training.FeatureSet(features, labels)
-    data = training.TrainingData(dataset, labels, training.KeepFeatures(), config.sampler, config.seed)
-    return data, head
+    except MisconfigurationException as error:
+        raise ConfigError(f"trainer: {error}") from None
+    if trainer.world_size > 1:
+        raise ConfigError(f"rankgrad train runs on one device; got {trainer.world_size}. Set trainer.devices=1")
+    return trainer
+
+
+def _fit(trainer: L.Trainer, module: L.LightningModule, data: training.TrainingData, state: Path | None) -> None:
+    """Train, from a saved state if there is one.
+
+    Raises:
+        KeyboardInterrupt: on Ctrl-C or SIGTERM.
+    """
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        # our own file: the configuration inside is not needed, and everything else in it is plain
+        trainer.fit(module, datamodule=data, ckpt_path=state, weights_only=False)
+    except SystemExit:  # what Lightning makes of both; the caller is to say how to go on
+        raise KeyboardInterrupt from None
+    finally:
+        if trainer.interrupted and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, on_interrupt)  # Lightning leaves Ctrl-C switched off
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+
+
+def _fixed(config: DictConfig) -> dict[str, Any]:
+    """The settings of `FIXED`, dotted."""
+    found: dict[str, Any] = {}
+    for name in FIXED:
+        value = training.plain(OmegaConf.select(config, name))
+        found |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
+    return found
+
+
+def _check_state(run: Run, config: DictConfig, module: training.RetrievalModule) -> None:
+    """Raise if the saved state can't be read or belongs to other settings or another model; change nothing."""
+    try:
+        saved = torch.load(run.state, map_location="cpu", weights_only=False)
+        kept, weights = saved["kept"], saved["state_dict"]
+    except Exception as error:  # torch, pickle and zip each raise their own
+        raise ConfigError(
+            f"{run.state} is damaged ({type(error).__name__}). Delete it, and resume= trains this run from its start"
+        ) from None
+    now = _fixed(config)
+    changed = [f"{k} (then {kept.get(k)}, now {now.get(k)})" for k in {**kept, **now} if kept.get(k) != now.get(k)]
+    if changed:
+        raise ConfigError(
+            f"{run.config} was changed since {run.state.name} was saved: {', '.join(changed)}. Change it back to "
+            "resume, or start a new run with out="
+        )
+    misfits = _misfits(module.state_dict(), weights)
+    if misfits:
+        raise ConfigError(f"{run.state} holds another model than {run.config} describes: {'; '.join(misfits)}")
 
 
 def _relabelled(table: Table, labels: torch.Tensor) -> Table:
@@ -265,25 +353,46 @@ def _relabelled(table: Table, labels: torch.Tensor) -> Table:
 
 
 def _loggers(run: Run, names: Any) -> list[Logger]:
-    known: dict[str, type[CSVLogger] | type[TensorBoardLogger]] = {"csv": CSVLogger, "tensorboard": TensorBoardLogger}
+    known = ("csv", "tensorboard")
+    if isinstance(names, str):
+        raise ConfigError(f"loggers is a list such as loggers=[csv,tensorboard]; got {names!r}")
     loggers: list[Logger] = []
     for name in names:
-        if name not in known:
+        if name == "csv":
+            # every attempt has its own file: the logger deletes what it finds
+            logs = run.folder / "logs"
+            attempt = len([*logs.glob("resumed-*")]) + logs.exists()
+            loggers.append(CSVLogger(run.folder, name="logs", version=f"resumed-{attempt}" if attempt else ""))
+        elif name == "tensorboard":
+            loggers.append(TensorBoardLogger(run.folder, name="logs", version="tensorboard"))
+        else:
             raise ConfigError(f"unknown logger {name!r}; known: {', '.join(known)}")
-        loggers.append(known[name](run.folder, name="logs", version=""))
     return loggers
 
 
+def _attempts(run: Run) -> list[Path]:
+    """The files that were logged, first attempt first."""
+    logs = run.folder / "logs"
+    resumed = sorted(
+        logs.glob("resumed-*/metrics.csv"), key=lambda path: int(path.parent.name.removeprefix("resumed-"))
+    )
+    return [path for path in (logs / "metrics.csv", *resumed) if path.exists()]
+
+
 def curves(run: Run) -> dict[str, list[tuple[float, float]]]:
-    """What was logged: name -> (step, value)."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    path = run.folder / "logs" / "metrics.csv"
-    if path.exists():
+    """What was logged: name -> (step, value). Where a run was resumed, the later attempt counts."""
+    rows: list[dict[str, str]] = []
+    for path in _attempts(run):
         with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                for name, value in row.items():
-                    if value and name not in ("step", "epoch"):
-                        found.setdefault(name, []).append((float(row["step"]), float(value)))
+            new = list(csv.DictReader(file))
+        if new:
+            start = min(float(row["step"]) for row in new)
+            rows = [row for row in rows if float(row["step"]) < start] + new
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if value and name not in ("step", "epoch"):
+                found.setdefault(name, []).append((float(row["step"]), float(value)))
     return found
 
 
@@ -328,6 +437,8 @@ def embed_folder(
     path = Run(source).weights if source.is_dir() else source
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give the folder of a finished run, or its model.pt")
+    if not out.parent.is_dir() or out.is_dir():
+        raise FileNotFoundError(f"{out} cannot be written: give a file in a folder that exists")
     model, extra = load_weights(path)
     paths, skipped = find_images(images)
     if not paths:
@@ -373,5 +484,8 @@ def _calm() -> None:
     """Silence Lightning's advertisements and advice that does not apply; errors and our own words stay."""
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    for message in (".*treespec, LeafSpec.*", ".*many workers.*", ".*Checkpoint directory.*", ".*logging interval.*"):
+    for message in (
+        *(".*treespec, LeafSpec.*", ".*many workers.*", ".*Checkpoint directory.*", ".*logging interval.*"),
+        ".*your dataloader is not resumable.*",  # it is: the data module keeps the place
+    ):
         warnings.filterwarnings("ignore", message=message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from .datasets.base import ImageSet, Table
 from .evaluation import Report, evaluate
@@ -29,6 +29,7 @@ from .samplers import EpochList, MPerClassBatchSampler
 from .transforms import Collate
 
 STATE = "state.ckpt"
+OPTIMIZERS = ("adamw", "adam", "sgd")
 
 
 class RetrievalModule(L.LightningModule):
@@ -43,7 +44,12 @@ class RetrievalModule(L.LightningModule):
     def __init__(self, model: nn.Module, loss: nn.Module, optimizer: Mapping[str, Any]) -> None:
         super().__init__()
         self.model, self.loss, self.settings = model, loss, dict(optimizer)
+        self.kept: dict[str, Any] = {}  # settings to be found again in a saved state
         self._rng: Tensor | None = None
+        if self.settings["name"] not in OPTIMIZERS:
+            raise ValueError(f"unknown optimizer.name {self.settings['name']!r}; known: {', '.join(OPTIMIZERS)}")
+        if not 0 <= self.settings["warmup"] <= 1:
+            raise ValueError(f"optimizer.warmup is a share of all steps, 0 .. 1; got {self.settings['warmup']}")
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
         """Loss of a batch; logged with the share of queries that count."""
@@ -78,17 +84,15 @@ class RetrievalModule(L.LightningModule):
         name = s["name"]
         if name == "sgd":
             optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, momentum=s["momentum"])
-        elif name in ("adam", "adamw"):
-            optimizer = (torch.optim.Adam if name == "adam" else torch.optim.AdamW)(groups)
         else:
-            raise ValueError(f"unknown optimizer.name {name!r}; known: adamw, adam, sgd")
+            optimizer = (torch.optim.Adam if name == "adam" else torch.optim.AdamW)(groups)
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, WarmupCosine(steps, s["warmup"]))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Lightning keeps all but the random state (dropout needs it)."""
-        checkpoint["rng"] = torch.get_rng_state()
+        checkpoint["rng"], checkpoint["kept"] = torch.get_rng_state(), self.kept
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the random state until training starts: loading draws numbers of its own."""
@@ -173,8 +177,9 @@ class TrainingData(L.LightningDataModule):
         """One loader for all epochs; `SetEpoch` names the epoch before each."""
         return DataLoader(
             self.dataset,
-            batch_sampler=self.sampler,
+            batch_sampler=_Once(self.sampler),
             collate_fn=self.collate,
+            generator=torch.Generator(),  # a loader draws a number per epoch; the model's dropout must not notice
             num_workers=self.workers,
             persistent_workers=self.workers > 0,
             pin_memory=torch.cuda.is_available(),
@@ -186,7 +191,7 @@ class TrainingData(L.LightningDataModule):
         assert trainer is not None
         done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
         epoch = trainer.current_epoch
-        if done >= len(self.sampler):
+        if done >= trainer.num_training_batches:
             epoch, done = epoch + 1, 0
         self.sampler.set_epoch(epoch)
         return self.sampler.state_dict(batches_done=done)
@@ -194,6 +199,23 @@ class TrainingData(L.LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on in the middle of the epoch."""
         self.sampler.load_state_dict(state_dict)
+
+
+class _Once(Sampler[list[int]]):
+    """The batches of a sampler that is asked for them once per epoch, however often a DataLoader asks.
+
+    With workers a DataLoader makes two iterators at its start and reads the second; the first would take the sampler's
+    `start_batch` with it. A generator does nothing until it is read.
+    """
+
+    def __init__(self, sampler: MPerClassBatchSampler) -> None:
+        self.batches = sampler
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from self.batches
 
 
 class SetEpoch(L.Callback):
@@ -217,9 +239,13 @@ class SaveState(L.Callback):
         self.path, self.seconds = path, 60 * minutes
         self.last = time.monotonic()
 
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        """Write if the last time is long ago."""
-        if time.monotonic() - self.last >= self.seconds:
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Write if the last time is long ago; not between the parts of an accumulated gradient, which is not kept."""
+        whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        # the end of the epoch writes by itself, after whatever else belongs to it
+        if whole and not trainer.is_last_batch and time.monotonic() - self.last >= self.seconds:
             self.write(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -233,6 +259,8 @@ class SaveState(L.Callback):
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, self.path)
+        for logger in trainer.loggers:
+            logger.save()  # what led to this state is not computed again, so it must not be lost either
         self.last = time.monotonic()
 
 
@@ -276,7 +304,11 @@ def embed(
         device: where to compute; None: where the model is.
     """
     loader = DataLoader(
-        ImageSet(table), batch_size=batch_size, collate_fn=Collate(transform), num_workers=workers, shuffle=False
+        ImageSet(table),
+        batch_size=batch_size,
+        collate_fn=Collate(transform),
+        num_workers=workers,
+        generator=torch.Generator(),  # evaluating in the middle of training must not move torch's own
     )
     batches: Any = loader
     if progress:

@@ -72,6 +72,8 @@ class AUCLoss(RetrievalLoss):
         rest = ~relevant if valid is None else valid & ~relevant
         relevant = relevant if valid is None else valid & relevant
         kept = relevant.any(1) & rest.any(1)
+        if scores.shape[1] == 0:  # nothing to take a minimum of
+            return scores.sum(1), kept
         hard_pos = scores.masked_fill(~relevant, torch.inf).amin(1, keepdim=True)
         hard_neg = scores.masked_fill(~rest, -torch.inf).amax(1, keepdim=True)
         steps = round((self.t_max - self.t_min) / self.step) + 2 * self.pad_steps

@@ -116,11 +116,13 @@ class RetrievalLoss(nn.Module):
         if ref_emb is not None:
             self._require_finite("ref_emb", ref_emb)
         same = ref_emb is None
+        if same and (ref_labels is not None or ref_ids is not None):
+            raise ValueError("ref_labels and ref_ids name references: they need ref_emb")
         shape = (len(embeddings), len(references))
         allowed: Mask | None
         if indices_tuple is not None:
-            if relevant is not None:
-                raise ValueError("give either indices_tuple or relevant, not both")
+            if relevant is not None or ids is not None or ref_ids is not None:
+                raise ValueError("indices_tuple names all pairs that exist: give it without relevant, ids and ref_ids")
             relevant, allowed = from_indices_tuple(indices_tuple, *shape)
         elif relevant is not None:
             allowed = validity(
@@ -129,15 +131,17 @@ class RetrievalLoss(nn.Module):
         else:
             relevant, allowed = self._relevance(shape, labels, ref_labels, ids, ref_ids, same)
         if valid is not None:
-            if valid.shape != shape:
-                raise ValueError(f"valid must be bool {shape}, [query, item]; got {tuple(valid.shape)}")
+            if valid.shape != shape or valid.dtype != torch.bool:
+                raise ValueError(f"valid must be bool {shape}, [query, item]; got {valid.dtype} {tuple(valid.shape)}")
             allowed = valid if allowed is None else allowed & valid
 
         # autocast would round the scores to half precision, which is coarser than a temperature of 0.01
         with torch.autocast(embeddings.device.type, enabled=False):
             rows = self._prepare(embeddings)
             zero_rows = (rows.detach() == 0).all(1).sum()
-            scores = rows @ (rows if same else self._prepare(references)).T
+            columns = rows if same else self._prepare(references)
+            kind = torch.promote_types(rows.dtype, columns.dtype)
+            scores = rows.to(kind) @ columns.to(kind).T
             loss = self._reduced(scores, relevant, allowed)
         self.stats["zero_rows"] = zero_rows
         return loss
@@ -186,6 +190,11 @@ class RetrievalLoss(nn.Module):
         rows = computed(embeddings)
         if not self.normalize:
             return rows
+        if rows.shape[1] == 0:
+            return rows
+        # dividing by the largest entry first keeps the squares from over- and underflowing; it cancels
+        largest = rows.detach().abs().amax(1, keepdim=True)
+        rows = rows / torch.where(largest > 0, largest, 1)
         norm = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
         return rows / torch.where(norm > 0, norm, 1)
 

@@ -106,6 +106,8 @@ class RecallAtKLoss(RankLoss):
         rank_query: bool = False,
         **common: Unpack[Common],
     ) -> None:
+        if any(not hasattr(each, "__index__") for each in k):
+            raise ValueError(f"k names list lengths, integers >= 1; got {tuple(k)}")
         k = tuple(int(each) for each in k)
         temperatures = (float(tau2),) * len(k) if isinstance(tau2, (int, float)) else tuple(float(t) for t in tau2)
         if not k or min(k) < 1:

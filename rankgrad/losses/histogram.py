@@ -64,8 +64,8 @@ class FastAPLoss(_HistogramAP):
 
     def __init__(self, bins: int = 10, **common: Unpack[Common]) -> None:
         super().__init__(**common)
-        if bins < 1:
-            raise ValueError(f"bins must be >= 1; got {bins}")
+        if not hasattr(bins, "__index__") or bins < 1:
+            raise ValueError(f"bins must be an integer >= 1; got {bins}")
         self.bins = bins
 
     def position(self, scores: Scores) -> tuple[Tensor, int]:
@@ -91,8 +91,8 @@ class SoftBinAPLoss(_HistogramAP):
 
     def __init__(self, bins: int = 20, low: float = -1.0, high: float = 1.0, **common: Unpack[Common]) -> None:
         super().__init__(**common)
-        if bins < 2 or not low < high:
-            raise ValueError(f"need bins >= 2 and low < high; got bins={bins}, low={low}, high={high}")
+        if not hasattr(bins, "__index__") or bins < 2 or not low < high:
+            raise ValueError(f"need an integer bins >= 2 and low < high; got bins={bins}, low={low}, high={high}")
         self.bins, self.low, self.high = bins, low, high
 
     def position(self, scores: Scores) -> tuple[Tensor, int]:

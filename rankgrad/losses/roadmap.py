@@ -43,6 +43,8 @@ class CalibrationLoss(RetrievalLoss):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
+        if not beta <= alpha:
+            raise ValueError(f"beta (irrelevant below) must not exceed alpha (relevant above); got {beta} > {alpha}")
         if aggregation not in ("query", "avg_non_zero"):
             raise ValueError(f"aggregation must be 'query' or 'avg_non_zero'; got {aggregation!r}")
         self.alpha, self.beta, self.aggregation = alpha, beta, aggregation

@@ -1,0 +1,614 @@
+"""Losses and metrics on input that is wrong, empty or degenerate: a clear error, or what the documentation says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rankgrad import losses, metrics
+from rankgrad.losses import LOSSES, RankLoss
+from rankgrad.ranks import Soft, exact_ranks, soft_ranks
+from rankgrad.relaxations import Sigmoid
+
+CALIBRATED = ["roadmap", "calibration"]
+GRADED = [name for name, cls in LOSSES.items() if cls.graded]
+LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
+
+
+def embeddings(rows: int = 6, dim: int = 4, seed: int = 0) -> Tensor:
+    return torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed))
+
+
+def lists(seed: int = 0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return torch.rand(4, 6, generator=g), torch.rand(4, 6, generator=g) < 0.5
+
+
+# -------------------------------------------------------------------------------------------------- NaN and infinity
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", LOSSES)
+def test_nan_or_infinity_is_an_error_that_names_the_tensor_and_the_row(name, bad):
+    loss, rows, refs = LOSSES[name](), embeddings(), embeddings(5, seed=1)
+    broken = rows.clone()
+    broken[3, 1] = broken[5, 0] = bad
+    with pytest.raises(ValueError, match=r"embeddings: it holds NaN or infinity, first in row 3"):
+        loss(broken, LABELS)
+    other = refs.clone()
+    other[4, 2] = bad
+    with pytest.raises(ValueError, match=r"ref_emb: it holds NaN or infinity, first in row 4"):
+        loss(rows, LABELS, ref_emb=other, ref_labels=LABELS[:5])
+    scores, relevant = lists()
+    scores[2, 0] = bad
+    with pytest.raises(ValueError, match=r"scores: it holds NaN or infinity, first in row 2"):
+        loss.from_scores(scores, relevant)
+
+
+# Blackbox ranks and bins of NaN are numbers: that is what the check is for.
+@pytest.mark.parametrize("name", [n for n in LOSSES if n not in ("rambo_recall", "rambo_ap", "fastap", "softbin_ap")])
+def test_nan_is_not_hidden_where_the_check_is_turned_off(name):
+    rows = embeddings()
+    rows[3] = math.nan
+    assert LOSSES[name](check_finite=False)(rows, LABELS).isnan()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_largest_finite_scores_give_no_nan(name):
+    g = torch.Generator().manual_seed(0)
+    for size in (1e4, 1e18, 1e30):
+        scores = ((torch.rand(4, 6, generator=g) * 2 - 1) * size).requires_grad_()
+        value = LOSSES[name]().from_scores(scores, lists()[1])
+        value.backward()
+        assert not value.isnan() and scores.grad.isfinite().all()
+
+
+NAN_METRICS = {
+    "average_precision": metrics.average_precision,
+    "map_at_r": metrics.map_at_r,
+    "recall_at_k": metrics.recall_at_k,
+    "ndcg": metrics.ndcg,
+    "reciprocal_rank": metrics.reciprocal_rank,
+    "hierarchical_ap": metrics.hierarchical_ap,
+    "roc_auc": metrics.roc_auc,
+    "auc_hardest": metrics.auc_hardest,
+}
+
+
+@pytest.mark.parametrize("name", NAN_METRICS)
+def test_metric_of_nan_scores_is_an_error_or_nan(name):
+    scores, relevant = torch.tensor([[0.3, math.nan, 0.5]]), torch.tensor([[True, False, False]])
+    try:
+        value = NAN_METRICS[name](scores, relevant)
+    except ValueError as error:
+        assert "NaN" in str(error)
+    else:
+        assert value.isnan().all()
+
+
+def test_metric_of_infinite_scores_is_an_error_or_right():
+    scores, relevant = torch.tensor([[-math.inf, 0.2, 0.5]]), torch.tensor([[True, False, False]])
+    try:
+        found = metrics.roc_auc(scores, relevant).item(), metrics.average_precision(scores, relevant).item()
+    except ValueError:
+        return
+    assert found == pytest.approx((0.0, 1 / 3))
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize("name", GRADED)
+def test_gain_that_is_negative_or_not_finite_is_an_error_that_names_the_row(name, bad):
+    scores, relevant = lists()
+    gains = relevant.float()
+    gains[2, 3] = bad
+    with pytest.raises(ValueError, match=r"relevant: gains must be finite and >= 0, first in row 2"):
+        LOSSES[name]().from_scores(scores, gains)
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan])
+def test_metric_of_a_gain_that_is_negative_or_nan_is_an_error(bad):
+    with pytest.raises(ValueError, match="gain"):
+        metrics.ndcg(torch.tensor([[0.3, 0.1, 0.5]]), torch.tensor([[bad, 1.0, 0.0]]))
+
+
+# ------------------------------------------------------------------------------------------------ shapes and dtypes
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(
+    "rows",
+    [torch.zeros(6), torch.zeros(1, 6, 4), torch.zeros(6, 4, dtype=torch.long), torch.zeros(6, 4, dtype=torch.cfloat)],
+    ids=lambda t: f"{t.dtype}{list(t.shape)}",
+)
+def test_embeddings_that_are_no_float_matrix_are_an_error_that_shows_them(name, rows):
+    with pytest.raises(ValueError, match=rf"embeddings must be a float tensor \[row, dim\]; got {rows.dtype}"):
+        LOSSES[name]()(rows, LABELS)
+
+
+def test_references_of_another_width_are_an_error():
+    with pytest.raises(ValueError, match="4 dimensions"):
+        losses.SupAPLoss()(embeddings(), LABELS, ref_emb=embeddings(dim=3), ref_labels=LABELS)
+
+
+def test_half_precision_embeddings_against_float32_references_are_computed_in_float32():
+    rows, refs = embeddings().half(), embeddings(5, seed=1)
+    loss = losses.SupAPLoss()
+    value = loss(rows, LABELS, ref_emb=refs, ref_labels=LABELS[:5])
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, loss(rows.float(), LABELS, ref_emb=refs, ref_labels=LABELS[:5]))
+
+
+def test_float32_embeddings_against_float64_references_are_computed_in_float64():
+    loss = losses.SupAPLoss()
+    mixed = loss(embeddings(), LABELS, ref_emb=embeddings().double(), ref_labels=LABELS)
+    wide = loss(embeddings().double(), LABELS, ref_emb=embeddings().double(), ref_labels=LABELS)
+    assert mixed.dtype == torch.float64
+    torch.testing.assert_close(mixed, wide, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(
+    ("scores", "relevant", "valid", "word"),
+    [
+        (torch.zeros(6), torch.zeros(6, dtype=torch.bool), None, r"scores must be a float tensor \[query, item\]"),
+        (torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, 3, dtype=torch.bool), None, "scores must be a float"),
+        (torch.zeros(2, 3), torch.zeros(2, 2, dtype=torch.bool), None, "relevant must have the shape of scores"),
+        (torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.long), None, r"relevant\.bool\(\)"),
+        (torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.bool), torch.ones(2, 3), "valid must be bool"),
+        (
+            torch.zeros(2, 3),
+            torch.zeros(2, 3, dtype=torch.bool),
+            torch.ones(3, 2, dtype=torch.bool),
+            "valid must be bool",
+        ),
+    ],
+    ids=["vector", "integer scores", "relevance of another shape", "integer relevance", "float mask", "turned mask"],
+)
+def test_lists_that_do_not_fit_are_an_error_that_says_what_was_needed(name, scores, relevant, valid, word):
+    with pytest.raises(ValueError, match=word):
+        LOSSES[name]().from_scores(scores, relevant, valid)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in GRADED])
+def test_gains_for_a_loss_that_knows_no_grades_are_an_error_that_names_ones_that_do(name):
+    scores, relevant = lists()
+    with pytest.raises(ValueError, match="HAPLoss or NDCGLoss"):
+        LOSSES[name]().from_scores(scores, relevant.float())
+
+
+def test_valid_of_another_shape_is_an_error():
+    with pytest.raises(ValueError, match=r"valid must be bool \(6, 6\)"):
+        losses.SupAPLoss()(embeddings(), LABELS, valid=torch.ones(6, 5, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("dtype", [torch.long, torch.float32])
+def test_valid_that_is_not_bool_is_an_error(dtype):
+    with pytest.raises(ValueError, match="valid must be bool"):
+        losses.SupAPLoss()(embeddings(), LABELS, valid=torch.ones(6, 6, dtype=dtype))
+
+
+# ---------------------------------------------------------------------------------------------------------- labels
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_labels_out_of_step_are_an_error_that_counts_both(name):
+    loss, rows, refs = LOSSES[name](), embeddings(), embeddings(5, seed=1)
+    with pytest.raises(ValueError, match="labels are out of step: 5 labels for 6 embeddings"):
+        loss(rows, LABELS[:5])
+    with pytest.raises(ValueError, match="ref_labels are out of step: 6 labels for 5 embeddings"):
+        loss(rows, LABELS, ref_emb=refs, ref_labels=LABELS)
+
+
+@pytest.mark.parametrize("labels", [LABELS.float(), LABELS.bool(), LABELS.view(6, 1, 1)], ids=lambda t: str(t.dtype))
+def test_labels_of_no_kind_are_an_error(labels):
+    with pytest.raises(ValueError, match="labels must be long"):
+        losses.SmoothAPLoss()(embeddings(), labels)
+
+
+@pytest.mark.parametrize("labels", [LABELS.tolist(), LABELS.numpy()], ids=["list", "numpy"])
+def test_labels_that_are_no_tensor_are_an_error_that_says_so(labels):
+    with pytest.raises((TypeError, ValueError), match="labels"):
+        losses.SmoothAPLoss()(embeddings(), labels)
+
+
+def test_missing_labels_are_an_error_that_names_the_ways_out():
+    rows = embeddings()
+    loss = losses.SmoothAPLoss()
+    with pytest.raises(ValueError, match="relevant or indices_tuple"):
+        loss(rows)
+    with pytest.raises(ValueError, match="ref_emb and ref_labels go together"):
+        loss(rows, LABELS, ref_emb=rows)
+    for options in ({"ref_labels": LABELS}, {"ref_ids": LABELS}):
+        with pytest.raises(ValueError, match="they need ref_emb"):
+            loss(rows, LABELS, **options)
+
+
+def test_indices_tuple_and_relevance_together_are_an_error():
+    one = torch.tensor([0])
+    with pytest.raises(ValueError, match="without relevant"):
+        losses.SmoothAPLoss()(embeddings(), indices_tuple=(one,) * 3, relevant=torch.ones(6, 6, dtype=torch.bool))
+
+
+def test_indices_tuple_beyond_the_batch_is_an_error():
+    one = torch.tensor
+    with pytest.raises((IndexError, ValueError)):
+        losses.SmoothAPLoss()(embeddings(), LABELS, (one([0]), one([9]), one([0]), one([1])))
+
+
+def test_negative_index_in_an_indices_tuple_is_an_error():
+    one = torch.tensor
+    with pytest.raises((IndexError, ValueError)):
+        losses.SmoothAPLoss()(embeddings(), LABELS, (one([0]), one([-1]), one([0]), one([1])))
+
+
+@pytest.mark.parametrize(
+    ("ids", "word"),
+    [(torch.arange(5), r"integers \[6\]"), (torch.arange(6.0), r"integers \[6\]")],
+    ids=["short", "float"],
+)
+def test_ids_out_of_step_or_not_integer_are_an_error(ids, word):
+    with pytest.raises(ValueError, match=word):
+        losses.SmoothAPLoss()(embeddings(), LABELS, ids=ids)
+
+
+@pytest.mark.parametrize("given", ["ids", "ref_ids"])
+def test_ids_of_one_side_only_are_an_error(given):
+    with pytest.raises(ValueError, match="were given without"):
+        losses.SmoothAPLoss()(embeddings(), LABELS, ref_emb=embeddings(), ref_labels=LABELS, **{given: torch.arange(6)})
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_batch_of_copies_of_one_sample_has_nothing_to_compare(name):
+    rows = embeddings().requires_grad_()
+    loss = LOSSES[name]()
+    value = loss(rows, torch.zeros(6, dtype=torch.long), ids=torch.zeros(6, dtype=torch.long))
+    value.backward()
+    assert value == 0 and (rows.grad == 0).all()
+
+
+# ------------------------------------------------------------------------------- batches with little or nothing in it
+
+EMPTY = [name for name in LOSSES]
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_empty_batch_costs_nothing_and_keeps_its_graph(name):
+    rows = torch.zeros(0, 4, requires_grad=True)
+    loss = LOSSES[name]()
+    value = loss(rows, LABELS[:0])
+    value.backward()
+    assert value == 0 and rows.grad.shape == (0, 4) and loss.stats["counted"].shape == (0,)
+    assert LOSSES[name](reduction="none")(rows, LABELS[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_queries_without_any_reference_cost_nothing(name):
+    rows = embeddings().requires_grad_()
+    value = LOSSES[name]()(rows, LABELS, ref_emb=torch.zeros(0, 4), ref_labels=LABELS[:0])
+    value.backward()
+    assert value == 0 and (rows.grad == 0).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_no_query_against_references_costs_nothing(name):
+    rows = torch.zeros(0, 4, requires_grad=True)
+    value = LOSSES[name]()(rows, LABELS[:0], ref_emb=embeddings(), ref_labels=LABELS)
+    value.backward()
+    assert value == 0
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_one_row_has_nobody_to_be_compared_with(name):
+    row = embeddings(1).requires_grad_()
+    value = LOSSES[name]()(row, LABELS[:1])
+    value.backward()
+    assert value == 0 and (row.grad == 0).all()
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in CALIBRATED])
+def test_batch_without_two_of_a_class_costs_nothing(name):
+    rows = embeddings().requires_grad_()
+    loss = LOSSES[name]()
+    value = loss(rows, torch.arange(6))
+    value.backward()
+    assert value == 0 and (rows.grad == 0).all() and not loss.stats["counted"].any()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_batch_of_one_class_has_a_finite_gradient(name):
+    rows = embeddings().requires_grad_()
+    value = LOSSES[name]()(rows, torch.zeros(6, dtype=torch.long))
+    value.backward()
+    assert value.isfinite() and rows.grad.isfinite().all()
+    # nothing irrelevant stands above; AUC lacks the irrelevant, calibration wants the relevant beyond alpha, FastAP's
+    # and SoftBinAP's bins and Recall@k's and NDCG's sigmoids compare relevant items too
+    if name in ("supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "h_ap", "auc"):
+        assert value.item() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_zero_vectors_have_finite_gradients_and_are_counted(name):
+    for zeros in ([2], range(6)):
+        rows = embeddings()
+        rows[list(zeros)] = 0
+        rows.requires_grad_()
+        loss = LOSSES[name]()
+        value = loss(rows, LABELS)
+        value.backward()
+        assert value.isfinite() and rows.grad.isfinite().all()
+        assert loss.stats["zero_rows"] == len(zeros)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_identical_embeddings_have_finite_gradients(name):
+    rows = torch.ones(6, 4, requires_grad=True)
+    value = LOSSES[name]()(rows, LABELS)
+    value.backward()
+    assert value.isfinite() and rows.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        1e-15,
+        1e15,
+        *(s for s in (1e-25, 1e20)),
+    ],
+)
+def test_length_of_finite_embeddings_does_not_matter(scale):
+    loss = losses.SmoothAPLoss(tau=0.1)
+    torch.testing.assert_close(loss(embeddings() * scale, LABELS), loss(embeddings(), LABELS), rtol=1e-4, atol=1e-5)
+
+
+def test_k_beyond_the_batch_is_no_error():
+    value = losses.RecallAtKLoss(k=(1, 1000))(embeddings(), LABELS)
+    assert value.isfinite() and 0 < value < 1
+
+
+def test_query_ranked_option_says_nothing_about_references():
+    refs, ref_labels = embeddings(20, seed=1), torch.arange(20) % 3
+    both = [
+        losses.RecallAtKLoss(k=(1, 16), rank_query=flag)(
+            embeddings(2), LABELS[1:3], ref_emb=refs, ref_labels=ref_labels
+        )
+        for flag in (False, True)
+    ]
+    torch.testing.assert_close(*both)
+
+
+def test_second_derivatives_are_refused_and_not_wrong():
+    scores, relevant = lists()
+    scores.requires_grad_()
+    (grad,) = torch.autograd.grad(losses.SupAPLoss().from_scores(scores, relevant), scores, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
+
+
+# --------------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda: losses.SupAPLoss(reduction="sum"), "reduction"),
+        (lambda: losses.SmoothAPLoss(tau=0.0), "tau"),
+        (lambda: losses.SupAPLoss(rho=-1.0), "rho"),
+        (lambda: losses.SupAPLoss(tie="lower"), "tie"),
+        (lambda: losses.HAPLoss(delta=-0.1), "delta"),
+        (lambda: losses.ROADMAPLoss(weight=1.5), "weight"),
+        (lambda: losses.ROADMAPLoss(aggregation="pooled"), "aggregation"),
+        (lambda: losses.CalibrationLoss(aggregation="sum"), "aggregation"),
+        (lambda: losses.PNPLoss("Dz"), "Dq, Ds, Ib, Iu, O"),
+        (lambda: losses.PNPLoss(alpha=0.0), "alpha"),
+        (lambda: losses.PNPLoss("Ib", b=0.0), "b bounds"),
+        (lambda: losses.RaMBORecallLoss(lambda_=0.0), "lambda_"),
+        (lambda: losses.RaMBOAPLoss(margin=-0.1), "margin"),
+        (lambda: losses.RaMBORecallLoss(weight="lin"), "weight"),
+        (lambda: losses.RaMBORecallLoss(weight=(1.0, -1.0)), "weights"),
+        (lambda: losses.RaMBORecallLoss(weight=()), "weights"),
+        (lambda: losses.RaMBORecallLoss(weight=lambda r: r + 1), r"W\(0\)"),
+        (lambda: losses.RaMBORecallLoss(aggregation="mean"), "aggregation"),
+        (lambda: losses.RaMBOAPLoss(aggregation="mean"), "aggregation"),
+        (lambda: losses.FastAPLoss(bins=0), "bins"),
+        (lambda: losses.SoftBinAPLoss(bins=1), "bins"),
+        (lambda: losses.SoftBinAPLoss(low=1.0, high=0.0), "low"),
+        (lambda: losses.AUCLoss(step=0.3), "divide"),
+        (lambda: losses.AUCLoss(step=0.0), "step"),
+        (lambda: losses.AUCLoss(t_min=1.0, t_max=-1.0), "t_min"),
+        (lambda: losses.AUCLoss(slope=-1.0), "slope"),
+        (lambda: losses.AUCLoss(pad_steps=-1), "pad_steps"),
+        (lambda: losses.RecallAtKLoss(k=()), "k names"),
+        (lambda: losses.RecallAtKLoss(k=(0, 1)), "k names"),
+        (lambda: losses.RecallAtKLoss(k=(1, 2), tau2=(1.0,)), "tau2"),
+        (lambda: losses.RecallAtKLoss(tau2=0.0), "tau2"),
+        (lambda: losses.RecallAtKLoss(tau1=-1.0), "tau"),
+        (lambda: losses.NDCGLoss(gain="log"), "gain"),
+        (lambda: RankLoss(exact_ranks), "metric"),
+        (lambda: RankLoss(exact_ranks, metric=metrics.ndcg, penalty=torch.log1p), "metric"),
+    ],
+)
+def test_impossible_option_is_an_error_that_names_it(make, word):
+    with pytest.raises(ValueError, match=word):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: losses.RecallAtKLoss(k=(1.5,)), lambda: losses.FastAPLoss(bins=10.5)], ids=["k", "bins"]
+)
+def test_fraction_for_a_whole_number_is_an_error(make):
+    with pytest.raises((TypeError, ValueError)):
+        make()
+
+
+def test_thresholds_that_contradict_each_other_are_an_error():
+    with pytest.raises(ValueError, match="beta"):
+        losses.CalibrationLoss(alpha=0.1, beta=0.6)
+
+
+def test_fourth_positional_argument_cannot_be_mistaken_for_an_option_of_all_losses():
+    with pytest.raises(TypeError):
+        losses.SmoothAPLoss(0.01, "none")
+
+
+def test_chunk_and_steps_of_a_soft_rank_loss_are_its_own(problem):
+    scores, relevant, valid = problem()
+    step = Sigmoid(0.1)
+    loss = RankLoss(Soft(step, step, chunk=3), metric=metrics.average_precision)
+    expected = RankLoss(Soft(step, step), metric=metrics.average_precision)
+    torch.testing.assert_close(loss.from_scores(scores, relevant, valid), expected.from_scores(scores, relevant, valid))
+    with pytest.raises(TypeError):
+        soft_ranks(scores, relevant, valid)
+
+
+# --------------------------------------------------------------------------------------------------------- metrics
+
+FROM_SCORES = {
+    **{
+        name: getattr(metrics, name)
+        for name in (
+            "average_precision",
+            "map_at_r",
+            "recall_at_k",
+            "found_at_k",
+            "precision_at_k",
+            "refined_recall_at_k",
+            "r_precision",
+            "reciprocal_rank",
+            "ndcg",
+            "hierarchical_ap",
+            "roc_auc",
+        )
+    }
+}
+
+
+@pytest.mark.parametrize("name", FROM_SCORES)
+def test_metric_of_no_query_and_of_no_item_is_empty_and_zero(name):
+    read = FROM_SCORES[name]
+    assert read(torch.zeros(0, 3), torch.zeros(0, 3, dtype=torch.bool)).shape == (0,)
+    assert read(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool)).tolist() == [0, 0]
+    assert read(torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.bool)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("name", FROM_SCORES)
+def test_metric_of_lists_that_do_not_fit_is_an_error(name):
+    read, none = FROM_SCORES[name], torch.zeros(2, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match="shape of scores"):
+        read(torch.zeros(2, 3), none[:, :2])
+    with pytest.raises(ValueError, match="scores must be a float"):
+        read(torch.zeros(2, 3, dtype=torch.long), none)
+    with pytest.raises(ValueError, match="scores must be a float"):
+        read(torch.zeros(3), none[0])
+    with pytest.raises(ValueError, match="valid must be bool"):
+        read(torch.zeros(2, 3), none, valid=torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("read", [metrics.mean_average_precision, metrics.mean_reciprocal_rank, metrics.auc_hardest])
+def test_mean_over_no_query_is_an_error_and_not_nan(read):
+    with pytest.raises(ValueError, match="undefined"):
+        read(torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.bool))
+    with pytest.raises(ValueError, match="undefined"):
+        read(torch.zeros(0, 3), torch.zeros(0, 3, dtype=torch.bool))
+
+
+def test_scores_without_relevance_and_ranks_with_it_are_type_errors():
+    scores, relevant = lists()
+    with pytest.raises(TypeError, match="need relevant"):
+        metrics.average_precision(scores)
+    with pytest.raises(TypeError, match="already know"):
+        metrics.average_precision(exact_ranks(scores, relevant), relevant)
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, "1"])
+@pytest.mark.parametrize(
+    "read", [metrics.recall_at_k, metrics.found_at_k, metrics.precision_at_k, metrics.refined_recall_at_k]
+)
+def test_k_that_counts_nothing_is_an_error(read, k):
+    with pytest.raises(ValueError, match="k counts items"):
+        read(*lists(), k)
+
+
+def test_k_may_be_an_integer_of_numpy():
+    assert torch.equal(metrics.recall_at_k(*lists(), np.int64(2)), metrics.recall_at_k(*lists(), 2))
+
+
+def test_options_of_metrics_that_do_not_exist_are_an_error():
+    with pytest.raises(ValueError, match="ties"):
+        metrics.average_precision(*lists(), ties="mean")
+    with pytest.raises(ValueError, match="gain"):
+        metrics.ndcg(*lists(), gain="log")
+    with pytest.raises(ValueError, match="k counts places"):
+        metrics.ndcg(*lists(), k=0)
+    with pytest.raises(TypeError, match="level"):
+        metrics.average_precision(exact_ranks(*lists()), ties="average")
+
+
+def test_ties_asked_of_ranks_that_have_forgotten_them_are_an_error():
+    with pytest.raises(TypeError):
+        metrics.average_precision(exact_ranks(*lists()), ties="optimistic")
+
+
+def test_integer_relevance_means_the_same_to_every_metric():
+    scores, relevant = lists()
+    assert torch.equal(metrics.auc_hardest(scores, relevant.long()), metrics.auc_hardest(scores, relevant))
+
+
+def test_partitions_and_vectors_that_do_not_fit_are_errors():
+    with pytest.raises(ValueError, match="equally long"):
+        metrics.nmi(torch.arange(3), torch.arange(4))
+    with pytest.raises(ValueError, match="equally long"):
+        metrics.nmi(LABELS[:0], LABELS[:0])
+    with pytest.raises(ValueError, match="one shape"):
+        metrics.spearman(torch.zeros(2), torch.zeros(3))
+    with pytest.raises(ValueError, match="no class has two"):
+        metrics.dists_intra(embeddings(), torch.arange(6))
+    with pytest.raises(ValueError, match="one class only"):
+        metrics.dists_inter(embeddings(), torch.zeros(6, dtype=torch.long))
+    with pytest.raises(ValueError, match="labels"):
+        metrics.dists_intra(embeddings(), LABELS[:4])
+    with pytest.raises(ValueError, match="batch must name"):
+        metrics.decomposability_gap(*lists(), LABELS[:4])
+
+
+def test_spearman_of_bytes_is_that_of_their_numbers():
+    values = torch.arange(3, dtype=torch.uint8)
+    assert metrics.spearman(values, torch.arange(3)).item() == 1
+
+
+def test_spearman_of_nan_is_nan_or_an_error():
+    try:
+        value = metrics.spearman(torch.tensor([1.0, math.nan, 2.0]), torch.arange(3.0))
+    except ValueError:
+        return
+    assert value.isnan()
+
+
+def test_zero_rows_stand_at_cosine_distance_one():
+    assert metrics.dists_intra(torch.zeros(4, 3), torch.tensor([0, 0, 1, 1])) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"positives": [], "negatives": []},
+        {"positives": [1, 2], "negatives": [1]},
+        {"positives": [0, 0], "negatives": [1, 1]},
+        {"positives": [1, 2], "negatives": [1, 1], "above_alpha": [1, 1]},
+        *(
+            options
+            for options in (
+                {"positives": [1, 2], "negatives": [1, 1], "order": "best"},
+                {"positives": [-1, 2], "negatives": [1, 1]},
+                {"positives": [1, 2], "negatives": [1, 1], "above_alpha": [2, 2], "above_beta": [0, 0]},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_bound_of_impossible_batches_is_an_error(options):
+    with pytest.raises(ValueError):
+        metrics.decomposability_bound(**options)
