@@ -1,0 +1,319 @@
+"""The documentation says what is true: its code runs, its commands exist, its links lead somewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import rankgrad
+from rankgrad import losses, metrics
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its text, its first line in the page, and whether it follows another directly."""
+
+    language: str
+    text: str
+    line: int
+    follows: bool
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found, end = [], -1
+    for match in re.finditer(r"^ *```(\w*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE):
+        follows = end >= 0 and not text[end : match.start()].strip()
+        found.append(Block(match[1], match[2], text[: match.start()].count("\n") + 2, follows))
+        end = match.end()
+    return found
+
+
+def matches(expected: str, got: str) -> bool:
+    """Equal up to trailing spaces; "..." stands for anything within a line."""
+    wanted = [re.escape(line.rstrip()).replace(r"\.\.\.", ".*") for line in expected.strip().splitlines()]
+    lines = [line.rstrip() for line in got.strip().splitlines()]
+    return len(wanted) == len(lines) and all(map(re.fullmatch, wanted, lines))
+
+
+def execute(page: Path) -> None:
+    """Run the Python blocks of a page in order, in one namespace; a text block directly behind one is its output."""
+    space: dict[str, object] = {"__name__": page.stem}
+    printed = ""
+    for block in blocks(page):
+        if block.language == "python":
+            # line numbers of errors are those of the page
+            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+            with contextlib.redirect_stdout(io.StringIO()) as output:
+                exec(code, space)
+            printed = output.getvalue()
+        elif block.language == "text" and block.follows:
+            where = f"{page.name}, line {block.line}"
+            assert matches(block.text, printed), f"{where} says\n{block.text}\nbut it prints\n{printed}"
+
+
+@contextlib.contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    """contextlib.chdir, which Python 3.10 does not have."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Runs the code of a page once, in a folder of its own, which is given back."""
+    folders: dict[str, Path] = {}
+
+    def run(name: str) -> Path:
+        if name not in folders:
+            folder = tmp_path_factory.mktemp("page")
+            threads = torch.get_num_threads()
+            with inside(folder):
+                execute(ROOT / name)
+            torch.set_num_threads(threads)
+            folders[name] = folder
+        return folders[name]
+
+    return run
+
+
+# ------------------------------------------------------------------------------------------------------------- code
+
+
+@pytest.mark.parametrize("name", [n for n, p in zip(NAMES, PAGES, strict=True) if "```python" in p.read_text("utf-8")])
+def test_code_of_a_page_runs_and_prints_what_the_page_says(ran, name):
+    ran(name)
+
+
+def test_output_that_differs_would_be_noticed():
+    assert matches("a ... c\n", "a b c  \n")
+    assert not matches("1.0\n", "1.1\n")
+    assert not matches("one\n", "one\ntwo\n")
+
+
+@pytest.mark.parametrize(
+    "script, arguments",
+    [("compose_a_loss.py", []), ("evaluate_embeddings.py", []), ("train_loop.py", ["--steps", "1", "--loss", "pnp"])],
+)
+def test_example_runs(monkeypatch, capsys, script, arguments):
+    monkeypatch.setattr(sys, "argv", [script, *arguments])
+    runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
+    assert capsys.readouterr().out.count("\n") >= 4
+
+
+def test_every_example_is_run():
+    source = Path(__file__).read_text("utf-8")
+    assert [path.name for path in (ROOT / "examples").glob("*.py") if path.name not in source] == []
+
+
+def test_losses_and_evaluation_run_with_torch_and_numpy_alone():
+    extras = (
+        "torchvision timm lightning hydra omegaconf sklearn matplotlib PIL tqdm scipy pytorch_metric_learning pandas"
+    )
+    program = f"""
+import runpy, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {extras.split()!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+runpy.run_path({str(ROOT / "examples" / "evaluate_embeddings.py")!r}, run_name="__main__")
+import rankgrad.losses, rankgrad.samplers
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_steps_picture_can_be_drawn_again(tmp_path):
+    script = runpy.run_path(str(ROOT / "docs" / "make_images.py"))
+    assert script["steps"](tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
+
+
+# --------------------------------------------------------------------------------------------------------- commands
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    found = []
+    for name, page in zip(NAMES, PAGES, strict=True):
+        for block in blocks(page):
+            if block.language in ("bash", "console"):
+                text = block.text.replace("\\\n", " ")
+                lines = [line.removeprefix("$ ") for line in text.splitlines() if line.strip()]
+                if block.language == "console":
+                    lines = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
+                found += [(name, words) for line in lines if (words := shlex.split(line, comments=True))]
+    return found
+
+
+@pytest.mark.parametrize(
+    "name, words", commands(), ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_command_exists_and_its_settings_fit(name, words):
+    from rankgrad import cli, compare, config
+
+    program, *rest = words
+    if program == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert set(rest) <= set(targets)
+    elif program == "pip":
+        extras = re.findall(r"\.\[([\w,]+)\]", rest[-1])
+        assert rest[:1] == ["install"] and all(f"\n{extra} = [" in _pyproject() for extra in extras)
+    elif program == "python":
+        assert (ROOT / rest[0]).exists()
+    else:
+        assert program == "rankgrad", f"{name} has a command that this test does not know: {program}"
+        arguments, settings = cli._parser().parse_known_args(rest)
+        assert not [word for word in settings if word.startswith("-")]
+        assert arguments.settings_allowed or not settings
+        if arguments.command == "train":
+            config.compose(settings)
+        elif arguments.command == "compare":
+            names, _, others = compare._split(settings)
+            for each in names:
+                config.compose([*others, *compare._own_settings(each)])
+
+
+def _pyproject() -> str:
+    return (ROOT / "pyproject.toml").read_text("utf-8")
+
+
+def test_settings_of_the_training_page_exist():
+    from rankgrad import config
+
+    text = (ROOT / "docs" / "training.md").read_text("utf-8")
+    known = set()
+    for choice in (["data=folder", "data.root=X"], ["model=timm"], ["data=omniglot", "data.root=X"]):
+        known |= set(config.keys(config.compose(choice)))
+    words = [word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()]
+    named = {m[1] for word in words if (m := re.fullmatch(r"\+?([a-z_]+(?:\.[a-z_]+)+)(?:=.*)?", word))}
+    files = {"config.yaml", "facts.json", "model.pt", "state.ckpt", "embeddings.npz", "before.json", "after.json"}
+    files |= {"features.pt", "report.html", "compare.md", "compare.json", "models.load_weights"}
+    assert len(named) > 20
+    assert named - known - files == set()
+
+
+@pytest.mark.parametrize("group", ["data", "model", "recipe", "loss"])
+def test_every_option_of_a_group_is_named(group):
+    from rankgrad import config
+
+    text = (ROOT / "docs" / "training.md").read_text("utf-8") + (ROOT / "README.md").read_text("utf-8")
+    assert [option for option in config.options(group) if f"`{option}`" not in text] == []
+
+
+def test_files_of_a_run_are_those_of_the_table(ran):
+    text = (ROOT / "docs" / "training.md").read_text("utf-8")
+    table = text[text.index("## What a run leaves") :]
+    named = {
+        word for row in re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE) for word in re.findall(r"`([^`]+)`", row)
+    }
+    folder = ran("docs/training.md") / "short"
+    assert named == {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+# ---------------------------------------------------------------------------------------------------- what is named
+
+
+def test_table_of_losses_is_that_of_the_code():
+    text = (ROOT / "README.md").read_text("utf-8")
+    rows = {}
+    for line in text[text.index("## Losses") : text.index("## Results")].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 6 and cells[0].startswith("`"):
+            rows[cells[0].strip("`")] = cells[1:]
+    assert set(rows) == set(losses.LOSSES)
+    for name, kind in losses.LOSSES.items():
+        class_name, _, _, sees, gains = rows[name]
+        assert class_name == f"`{kind.__name__}`"
+        assert (sees == "differences") == (name in losses.RANK_LOSSES), name
+        assert (gains == "yes") == kind.graded, name
+
+
+def test_every_metric_is_defined_on_the_page_of_metrics():
+    text = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+    public = {
+        name
+        for name, value in vars(metrics).items()
+        if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == metrics.__name__
+    }
+    assert sorted(name for name in public - {"precision_at_relevant"} if f"`{name}`" not in text) == []
+
+
+def test_every_metric_of_a_report_is_defined_on_the_page_of_metrics():
+    from rankgrad.evaluation import evaluate
+
+    report = evaluate(torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2), ks=[1], bootstrap=0)
+    text = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+    column = {cell.strip() for cell in re.findall(r"^\| `[^|]*\|([^|]*)\|", text, re.MULTILINE)}
+    assert [name for name in report.values if name.replace("R@1", "R@K") not in column] == []
+
+
+# ------------------------------------------------------------------------------------------------- links and records
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings, as code hosts make them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_inside_the_repository_lead_somewhere(name):
+    page = ROOT / name
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        target, _, anchor = link.partition("#")
+        if "://" in target:
+            continue
+        path = page.parent / target if target else page
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_files_that_pages_name_in_code_exist():
+    named = set()
+    for page in PAGES:
+        named |= set(re.findall(r"`(?:python )?((?:docs|tests|examples|rankgrad)/[\w/.]+)", page.read_text("utf-8")))
+    assert named and [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_pictures_are_small_and_shown():
+    text = "".join(page.read_text("utf-8") for page in PAGES)
+    for picture in (ROOT / "docs" / "images").iterdir():
+        assert picture.name in text
+        assert picture.stat().st_size < 200_000
+
+
+def test_citation_and_changelog_are_of_this_version():
+    import yaml
+
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert citation["cff-version"] == "1.2.0"
+    assert str(citation["version"]) == rankgrad.__version__
+    assert citation["license"] in _pyproject()
+    for reference in citation["references"]:
+        assert {"type", "title", "authors", "year"} <= set(reference)
+    assert len(citation["references"]) == 4
+    assert f"## [{rankgrad.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
