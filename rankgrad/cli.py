@@ -61,6 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
+    except ModuleNotFoundError as error:
+        if arguments.debug or (error.name or "rankgrad").startswith("rankgrad"):
+            raise
+        print(f"rankgrad: this needs {error.name}, one of the extras: pip install 'rankgrad[all]'", file=sys.stderr)
+        return 1
     except (ValueError, TypeError, OSError) as error:
         if arguments.debug:
             raise
@@ -127,8 +132,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _groups() -> str:
-    from .config import GROUPS, options
-
+    try:
+        from .config import GROUPS, options
+    except ModuleNotFoundError:  # evaluation works without the extras
+        return "Training needs the extras: pip install 'rankgrad[all]'"
     lines = [f"  {group + '=':8}{', '.join(options(group))}" for group in GROUPS]
     return "\n".join(["groups:", *lines, "", "All settings of a run with these: rankgrad train --cfg [KEY=VALUE ...]"])
 

@@ -65,7 +65,8 @@ class RetrievalModule(L.LightningModule):
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Log the length of the gradient: 0 or exploding is the first sign of trouble."""
-        if self.trainer.global_step % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+        every = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if every and (self.trainer.global_step + 1) % every == 0:  # the steps that Lightning writes down
             grads = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
             if grads:
                 self.log("grad_norm", torch.stack(grads).norm())
