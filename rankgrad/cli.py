@@ -175,7 +175,6 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
 
     import numpy as np
 
-    from .config import load
     from .evaluation import evaluate
 
     source = arguments.source / "embeddings.npz" if arguments.source.is_dir() else arguments.source
@@ -200,7 +199,11 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
     except ValueError:
         raise ValueError(f"--ks takes integers such as 1,10,100; got {arguments.ks!r}") from None
     made = arguments.source / "config.yaml"
-    seed = load(made).seed if made.exists() else 0  # of a run: then k-means and intervals are those of after.json
+    seed = 0
+    if made.exists():  # of a run: then k-means and intervals are those of after.json
+        from .config import load
+
+        seed = load(made).seed
     report = evaluate(
         columns["embeddings"],
         columns["labels"],
