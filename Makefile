@@ -24,7 +24,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/rankgrad bench
+	$(BIN)/rankgrad bench --json benchmarks/results.json --markdown benchmarks/README.md
 
 wheel: $(READY)
 	$(BIN)/python -m build --wheel

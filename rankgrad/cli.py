@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,7 +121,10 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("suites", nargs="*", metavar="SUITE", help="which (default: all); --list names them")
     sub.add_argument("--list", action="store_true", help="list the suites")
     sub.add_argument("--json", type=Path, help="also write the numbers")
+    sub.add_argument("--markdown", type=Path, help="also write the tables as a page")
     sub.add_argument("--data-root", type=Path, help="Omniglot's folder, for the training suite")
+    sub.add_argument("--long", action="store_true", help="also sizes that take minutes (10M scores)")
+    sub.add_argument("--quick", action="store_true", help="tiny sizes: shows that the suites run")
     sub.set_defaults(run=_bench)
 
     sub = command("datasets", DATASETS_HELP)
@@ -159,7 +163,8 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
         finished = runs.train(config, started=where.append)
     except KeyboardInterrupt:
         if where:
-            print(f"\ninterrupted; continue with: rankgrad train resume={where[0]}", file=sys.stderr)
+            command = shlex.join(["rankgrad", "train", f"resume={where[0]}"])
+            print(f"\ninterrupted; continue with: {command}", file=sys.stderr)
         raise
     print(runs.summary(finished))
 
@@ -236,7 +241,14 @@ def _bench(arguments: argparse.Namespace, settings: list[str]) -> None:
         for name, suite in SUITES.items():
             print(f"{name:12} {(suite.__doc__ or '').splitlines()[0]}")
         return
-    run(arguments.suites, json_path=arguments.json, data_root=arguments.data_root)
+    run(
+        arguments.suites,
+        json_path=arguments.json,
+        data_root=arguments.data_root,
+        markdown_path=arguments.markdown,
+        long=arguments.long,
+        quick=arguments.quick,
+    )
 
 
 def _datasets(arguments: argparse.Namespace, settings: list[str]) -> None:

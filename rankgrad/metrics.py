@@ -37,6 +37,8 @@ def _ranks(first: Source, relevant: Tensor | None, valid: Mask | None, ties: Tie
         raise TypeError("scores need relevant: bool [query, item], or float gains")
     scores, relevant = torch.as_tensor(first), _as_relevance(relevant)
     _check(scores, relevant, valid)
+    if valid is not None:  # what does not exist may be anything, NaN too
+        scores = scores.masked_fill(~valid, 0)
     return exact_ranks(scores, relevant, valid, ties=ties)
 
 

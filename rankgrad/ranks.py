@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -70,6 +71,7 @@ class Lists:
         rest: [query, item] bool, valid and irrelevant.
         length: [query] long, valid items.
         graded: gains differ from 1, so that relevant items must be compared by gain too.
+        complete: every item is valid.
     """
 
     query: Tensor
@@ -80,6 +82,7 @@ class Lists:
     rest: Mask
     length: Tensor
     graded: bool
+    complete: bool
 
     @property
     def width(self) -> int:
@@ -97,17 +100,22 @@ class Lists:
         else:
             is_relevant = is_relevant & valid
             rest = valid & ~is_relevant
-        counts = _row_sums(is_relevant)
-        sizes: list[int] = counts.tolist()
-        # Knowing the size spares a GPU a second synchronisation; on a CPU plain nonzero is several times faster.
-        static = scores.is_cuda
-        pairs = torch.nonzero_static(is_relevant, size=sum(sizes)) if static else is_relevant.nonzero()
-        query, item = pairs.unbind(1)
+        if scores.device.type == "cpu":  # numpy skips over the zeros; torch looks at each
+            flat = torch.from_numpy(np.flatnonzero(is_relevant.numpy()))
+            query = flat // max(scores.shape[1], 1)
+            item = flat - query * scores.shape[1]
+            counts = torch.bincount(query, minlength=len(scores))
+            sizes: list[int] = counts.tolist()
+        else:
+            counts = _row_sums(is_relevant)
+            sizes = counts.tolist()
+            # Knowing the size spares a second synchronisation.
+            query, item = torch.nonzero_static(is_relevant, size=sum(sizes)).unbind(1)
         slot = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
         dtype = computed(scores).dtype
         gain = relevant[query, item].to(dtype) if graded else scores.new_ones(len(query), dtype=dtype)
         length = torch.full_like(counts, scores.shape[1]) if valid is None else _row_sums(valid)
-        return cls(query, item, gain, slot, sizes, rest, length, graded)
+        return cls(query, item, gain, slot, sizes, rest, length, graded, valid is None)
 
     def rectangle(self, values: PerPair, fill: float) -> Tensor:
         """[query, slot] the values of the pairs, `fill` where a query has fewer than the most."""
@@ -365,16 +373,16 @@ class _Order:
     Scores are negated, so that "better" is "smaller" and torch.searchsorted counts the items that are better.
 
     Attributes:
-        rest: [query, item] negated scores of the irrelevant items, +inf elsewhere.
+        scores: [query, item] as given.
         own: [query, slot] negated scores of the relevant items, +inf where absent.
         place: [query, slot] relevant items above this one (0 = best).
         rivals: [query, slot] irrelevant items above this one.
-        overtaken: [query, item] int32, relevant items above an irrelevant item (meaningless elsewhere).
+        overtaken: [query, item] integers, relevant items above an irrelevant item (meaningless elsewhere).
     """
 
     def __init__(self, scores: Scores, lists: Lists, margin: float, ties: Ties) -> None:
         self.lists, self.ties = lists, ties
-        self.rest = scores.neg().masked_fill_(~lists.rest, torch.inf)
+        self.scores = scores
         self.items = lists.rectangle(lists.item, -1)
         # only differences count: half the margin up and half down is the whole margin down for the few
         self.place_relevant(lists.rectangle(margin - scores[lists.query, lists.item], torch.inf))
@@ -390,7 +398,12 @@ class _Order:
             self.place = torch.searchsorted(ordered, own, right=True) - 1
         else:
             self.place = torch.searchsorted(ordered, own)
-        self.overtaken, row, item = count_below(ordered, self.rest, right=self.ties == "optimistic")
+        self.overtaken, row, item = count_below(ordered, self.scores, right=self.ties == "optimistic")
+        # whatever is not an irrelevant item goes below everything, where nothing looks
+        if self.lists.complete:
+            self.overtaken[self.lists.query, self.lists.item] = own.shape[1]
+        else:
+            self.overtaken.masked_fill_(~self.lists.rest, own.shape[1])
         order = self.place
         if self.ties != "index":  # then places are shared by level items, and the order of sorting is needed
             places = torch.arange(own.shape[1], device=own.device).expand_as(own).contiguous()
@@ -403,7 +416,7 @@ class _Order:
         """[query, place] irrelevant items with at most so many relevant ones above them."""
         queries = len(self.overtaken)
         histogram = torch.empty(queries, width + 1, dtype=torch.long, device=self.overtaken.device)
-        rows = max(2**24 // max(self.rest.shape[1], 1), 1)  # bounds the int64 temporary
+        rows = max(2**24 // max(self.overtaken.shape[1], 1), 1)  # bounds the int64 temporary
         for start in range(0, queries, rows):
             count = self.overtaken[start : start + rows]
             if len(count) > 1:
@@ -417,7 +430,7 @@ class _Order:
         irrelevant = self.lists.rest[row, item]
         row, item = row[irrelevant], item[irrelevant]
         # Relevant items of one score run by index, so (first place of the score, index) sorts them: search that key.
-        n = self.rest.shape[1]
+        n = self.overtaken.shape[1]
         key = torch.searchsorted(ordered, ordered) * (n + 1) + self.items.gather(1, by_place)
         key.masked_fill_(ordered == torch.inf, torch.iinfo(torch.int64).max)
         query = self.overtaken[row, item].long() * (n + 1) + item
@@ -530,7 +543,11 @@ class _BlackboxValues(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor, None, None, None, None]:
         (change,) = ctx.saved_tensors
-        return change * (upstream * ctx.num_counted).unsqueeze(1), None, None, None, None
+        factor = upstream * ctx.num_counted
+        # plain `loss.backward()`: on a long list a copy costs as much as the ranks did
+        if factor.device.type == "cpu" and bool((factor == 1).all()):
+            return change, None, None, None, None
+        return change * factor.unsqueeze(1), None, None, None, None
 
 
 def _rank_change(scores: Scores, lists: Lists, order: _Order, box: Blackbox, g: PerPair) -> Scores:
@@ -540,8 +557,8 @@ def _rank_change(scores: Scores, lists: Lists, order: _Order, box: Blackbox, g: 
     shift = lists.rectangle((size[lists.query] * g).to(scores.dtype), 0.0)
     order.place_relevant(order.own - shift)
     inverse = 1 / size.clamp(min=torch.finfo(torch.float32).tiny)
-    change = (order.overtaken - before).to(scores.dtype)  # 0 for items that are not there: nothing overtakes +inf
-    change *= inverse.to(scores.dtype).unsqueeze(1)
+    change = order.overtaken.sub_(before).to(scores.dtype)  # 0 for items that are not there
+    change.mul_(inverse.to(scores.dtype).unsqueeze(1))
     moved = ((order.place - place) + (order.rivals - rivals))[lists.query, lists.slot]
     change[lists.query, lists.item] = (moved * inverse[lists.query]).to(scores.dtype)
     return change

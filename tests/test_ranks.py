@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rankgrad import blackbox_rank, losses
 from rankgrad.kernels import counting
+from rankgrad.metrics import average_precision
 from rankgrad.ranks import Blackbox, Ties, exact_ranks, soft_ranks
 from rankgrad.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, SupStep
 from rankgrad.types import Ranks
@@ -267,7 +268,6 @@ def long_values(kind: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         ordered[:, 0] = 1e6
     if kind == "huge":
         values, ordered = values * 1e30, ordered * 1e30
-    values[:, 7] = torch.inf
     ordered = ordered.sort(1).values
     ordered[1, 30:], ordered[2] = torch.inf, torch.inf  # ragged, and a row without relevant items
     return ordered.to(dtype), values.to(dtype)
@@ -278,21 +278,24 @@ def long_values(kind: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("kind", ["random", "ties", "far from zero", "tiny", "one value", "outlier", "huge"])
 def test_counting_by_grid_equals_a_binary_search(kind, dtype, right):
     ordered, values = long_values(kind, dtype)
-    count, row, item = counting.count_below(ordered, values, right=right)
+    count, row, item = counting.count_below(ordered, -values, right=right)
     assert torch.equal(count.long(), torch.searchsorted(ordered, values, right=right))
     level = torch.zeros_like(values, dtype=torch.bool)
     level[row, item] = True
-    expected = (ordered.unsqueeze(2) == values[:, None, ::1].expand(-1, 40, -1)).any(1) & values.isfinite()
+    expected = (ordered.unsqueeze(2) == values[:, None, ::1].expand(-1, 40, -1)).any(1)
     assert torch.equal(level, expected)
 
 
+@pytest.mark.parametrize("share", [0.005, 0.05], ids=["few relevant", "many relevant"])
+@pytest.mark.parametrize("junk", [False, True], ids=["all valid", "some not valid"])
 @pytest.mark.parametrize("ties", ["pessimistic", "optimistic", "index"])
-def test_exact_ranks_of_a_long_list_with_ties_equal_sorting(ties):
+def test_exact_ranks_of_a_long_list_with_ties_equal_sorting(ties, junk, share):
     generator = torch.Generator().manual_seed(3)
     n = counting.GRID_FROM + 11
     scores = (torch.randn(1, n, generator=generator) * 1000).round() / 1000
-    relevant = torch.rand(1, n, generator=generator) < 0.005
-    ranks = exact_ranks(scores, relevant, ties=ties)
+    relevant = torch.rand(1, n, generator=generator) < share
+    valid = torch.rand(1, n, generator=generator) > 0.1 if junk else torch.ones(1, n, dtype=torch.bool)
+    ranks = exact_ranks(scores, relevant, valid if junk else None, ties=ties)
     order = scores[0].argsort(descending=True, stable=True)
     place = torch.empty_like(order).scatter_(0, order, torch.arange(n))
     mine = scores[0][ranks.item].unsqueeze(1)
@@ -302,8 +305,38 @@ def test_exact_ranks_of_a_long_list_with_ties_equal_sorting(ties):
         "index": place.unsqueeze(0) < place[ranks.item].unsqueeze(1),
     }[ties]
     above = above.scatter(1, ranks.item.unsqueeze(1), False)
-    assert torch.equal(ranks.above_pos, (above & relevant).sum(1).double())
-    assert torch.equal(ranks.above_neg, (above & ~relevant).sum(1).double())
+    assert torch.equal(ranks.above_pos, (above & relevant & valid).sum(1).double())
+    assert torch.equal(ranks.above_neg, (above & ~relevant & valid).sum(1).double())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("relevant_items", [10, 300])
+@pytest.mark.parametrize("rounded", [False, True], ids=["distinct", "ties"])
+def test_blackbox_gradient_of_a_long_list_is_that_of_algorithm_1(dtype, relevant_items, rounded):
+    generator = torch.Generator().manual_seed(5)
+    n = counting.GRID_FROM + 3
+    scores = torch.randn(2, n, generator=generator, dtype=torch.float64).to(dtype)
+    if rounded:
+        scores = (scores * 64).round() / 64
+    relevant = torch.zeros(2, n, dtype=torch.bool)
+    for row in relevant:
+        row[torch.randperm(n, generator=generator)[:relevant_items]] = True
+    box = Blackbox(lambda_=4.0, margin=0.0)
+    leaf = scores.clone().requires_grad_()
+    values, ranks = box.values(average_precision, leaf, relevant)
+    values.mean().backward()
+    rank = ranks.rank.clone().requires_grad_()
+    per_pair = (1 + ranks.above_pos) / rank
+    (g,) = torch.autograd.grad(ranks.mean_per_query(per_pair).mean(), rank)
+    moved = scores.clone()
+    moved[relevant] += (4.0 * n * g).to(dtype)
+
+    def ranked(s: Tensor) -> Tensor:
+        order = s.argsort(dim=1, descending=True, stable=True)
+        return torch.empty_like(order).scatter_(1, order, torch.arange(n).expand_as(order))
+
+    steps = leaf.grad.double() * 4.0 * n
+    assert torch.equal(steps.round().long(), ranked(moved) - ranked(scores))
 
 
 # ---------------------------------------------------------------------------------------------------------- blackbox
