@@ -69,7 +69,7 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     missing = [key for key in keys(config) if _is_missing(config, key)]
     if missing:
         raise ConfigError(f"{', '.join(missing)} must be given: add {missing[0]}=... to the command")
-    _check_kinds(config, _composed(_groups(overrides), name), [override.split("=", 1)[0] for override in overrides])
+    _check_kinds(config, overrides, name)
     return config
 
 
@@ -85,11 +85,13 @@ def _groups(overrides: Sequence[str]) -> list[str]:
     return [override for override in overrides if override.split("=", 1)[0] in GROUPS]
 
 
-def _check_kinds(config: DictConfig, default: DictConfig, given: Sequence[str]) -> None:
+def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None:
     """Raise where a word stands for a number, or one value for a list. Losses and Lightning check their own."""
+    given = [override.split("=", 1)[0] for override in overrides]
+    own = {*GROUPS, *PATHS, "trainer.devices"}
+    given = [key for key in given if key not in own and not key.startswith(("loss.", "+", "~"))]
+    default = _composed(_groups(overrides), name) if given else config
     for key in given:
-        if key in GROUPS or key.startswith(("loss.", "+", "~")) or key == "trainer.devices":
-            continue
         before, now = OmegaConf.select(default, key, throw_on_missing=False), OmegaConf.select(config, key)
         if isinstance(before, (bool, int, float)) and not isinstance(now, (bool, int, float, type(None))):
             raise ConfigError(f"{key} is {'true or false' if isinstance(before, bool) else 'a number'}; got {now!r}")

@@ -357,7 +357,7 @@ def _loggers(run: Run, names: Any) -> list[Logger]:
     if isinstance(names, str):
         raise ConfigError(f"loggers is a list such as loggers=[csv,tensorboard]; got {names!r}")
     loggers: list[Logger] = []
-    for name in names:
+    for name in sorted(names):  # csv first: it wants its folder empty
         if name == "csv":
             # every attempt has its own file: the logger deletes what it finds
             logs = run.folder / "logs"
@@ -383,8 +383,10 @@ def curves(run: Run) -> dict[str, list[tuple[float, float]]]:
     """What was logged: name -> (step, value). Where a run was resumed, the later attempt counts."""
     rows: list[dict[str, str]] = []
     for path in _attempts(run):
-        with path.open(newline="") as file:
-            new = list(csv.DictReader(file))
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            del lines[-1]  # the process died while it wrote this one
+        new = list(csv.DictReader(lines))
         if new:
             start = min(float(row["step"]) for row in new)
             rows = [row for row in rows if float(row["step"]) < start] + new

@@ -260,8 +260,6 @@ class SaveState(L.Callback):
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, self.path)
-        for logger in trainer.loggers:
-            logger.save()  # what led to this state is not computed again, so it must not be lost either
         self.last = time.monotonic()
 
 
@@ -280,7 +278,10 @@ class EvaluateEvery(L.Callback):
         """Log R@1, mAP@R and AP of this epoch."""
         if (trainer.current_epoch + 1) % self.epochs == 0:
             values = self.run(cast(RetrievalModule, pl_module).model).values
-            pl_module.log_dict({f"test/{k}": values[k] for k in ("R@1", "mAP@R", "AP") if k in values})
+            found = {f"test/{k}": values[k] for k in ("R@1", "mAP@R", "AP") if k in values}
+            for logger in trainer.loggers:  # at once: `self.log` would come after this epoch's state is saved
+                logger.log_metrics(found, step=trainer.global_step - 1)
+                logger.save()
 
 
 def embed(

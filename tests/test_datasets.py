@@ -558,3 +558,16 @@ def test_every_loader_is_in_the_table_under_its_name():
         "folder": "load_folder",
     }
     assert replace(small_table(), name="x").name == "x"
+
+
+@needs_data
+def test_turned_training_classes_are_classes_of_their_own_and_the_test_stays_as_it_is():
+    root = Path(DATA or "", "omniglot")
+    drawn, turned = load_omniglot(root), load_omniglot(root, turns=4)
+    train, test = turned.select("train"), turned.select("test")
+    assert len(train) == 4 * 2720 and len(torch.unique(train.label)) == 4 * 136
+    assert torch.equal(test.images, drawn.select("test").images) and torch.equal(test.label, drawn.select("test").label)
+    row = train.names.index(drawn.select("train").names[5] + " turned 90")
+    assert torch.equal(train.images[row], drawn.select("train").images[5].rot90(1, (1, 2)))
+    with pytest.raises(ValueError, match="turns must be 1 or 4"):
+        load_omniglot(root, turns=2)

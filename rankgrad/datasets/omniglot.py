@@ -6,6 +6,7 @@ are the test set, so that the test asks for classes and alphabets never seen.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 from zipfile import ZipFile
@@ -25,7 +26,9 @@ TEST_ALPHABETS = ("Japanese_(katakana)", "Sanskrit", "Tagalog")
 SIDE = 105  # pixels of a drawing
 
 
-def load_omniglot(root: str | Path, size: int = 28, holdout: Literal["latin", "latin4"] | None = None) -> Table:
+def load_omniglot(
+    root: str | Path, size: int = 28, holdout: Literal["latin", "latin4"] | None = None, turns: Literal[1, 4] = 1
+) -> Table:
     """Omniglot's two minimal sets as a table of grey images, ink 255 on 0; super-label = alphabet.
 
     Images are the adaptive average pool of the 105 x 105 ink mask to `size` x `size`, times 255, rounded.
@@ -41,6 +44,8 @@ def load_omniglot(root: str | Path, size: int = 28, holdout: Literal["latin", "l
             training classes (2200 images) and has the 26 Latin classes (520) as val; "latin4" has them as val turned
             by 0, 90, 180 and 270 degrees, each turn its own class (104 / 2080). "latin4" orders methods as the test
             does; "latin" has too few classes for that.
+        turns: 4 adds every training class turned by 90, 180 and 270 degrees as classes of their own, as few-shot work
+            on Omniglot does (Vinyals et al., NeurIPS 2016). Evaluation classes stay as they are.
 
     Returns:
         Table; names such as "Greek/character01/0394_17.png", where 17 is the drawer.
@@ -53,6 +58,8 @@ def load_omniglot(root: str | Path, size: int = 28, holdout: Literal["latin", "l
         raise ValueError(f"size must be 1 .. {SIDE} pixels, the size of the drawings; got {size}")
     if holdout not in (None, "latin", "latin4"):
         raise ValueError(f"holdout must be None, 'latin' or 'latin4'; got {holdout!r}")
+    if turns not in (1, 4):
+        raise ValueError(f"turns must be 1 or 4, orientations of the training classes; got {turns!r}")
     root = Path(root)
     packed = root if root.is_file() else root / PACKED
     zips = [root / name for name in ZIPS]
@@ -66,7 +73,9 @@ def load_omniglot(root: str | Path, size: int = 28, holdout: Literal["latin", "l
             f"Get the two archives from {SOURCE} and set data.root to their folder."
         )
     table = _table(names, _pool(torch.from_numpy(ink), size))
-    return table if holdout is None else _hold_out_latin(table, turns=4 if holdout == "latin4" else 1)
+    if holdout is not None:
+        table = _hold_out_latin(table, turns=4 if holdout == "latin4" else 1)
+    return table if turns == 1 else _turn_training(table)
 
 
 def _from_packed(path: Path) -> tuple[list[str], npt.NDArray[np.uint8]]:
@@ -127,6 +136,31 @@ def _table(names: list[str], images: Tensor) -> Table:
     )
 
 
+TURNED = (" turned 90", " turned 180", " turned 270")
+
+
+def _turn_training(table: Table) -> Table:
+    """The table with its training classes added in three further orientations."""
+    train = torch.tensor([split == "train" for split in table.split]).nonzero().squeeze(1)
+    letters = table.take(train.tolist())
+    assert table.images is not None and letters.images is not None
+    assert table.super_label is not None and letters.super_label is not None
+    classes, label = torch.unique(letters.label, return_inverse=True)
+    known = [table.class_names[c] for c in classes.tolist()]
+    turned = [letters.images.rot90(turn, (2, 3)) for turn in (1, 2, 3)]
+    first = len(table.class_names)
+    return replace(
+        table,
+        name=table.name + ", training classes in 4 orientations",
+        label=torch.cat([table.label, *(first + turn * len(classes) + label for turn in range(3))]),
+        class_names=(*table.class_names, *(name + suffix for suffix in TURNED for name in known)),
+        split=(*table.split, *letters.split * 3),
+        names=(*table.names, *(name + suffix for suffix in TURNED for name in letters.names)),
+        images=torch.cat([table.images, *turned]),
+        super_label=torch.cat([table.super_label, letters.super_label.repeat(3)]),
+    )
+
+
 def _hold_out_latin(table: Table, turns: int) -> Table:
     """Train = the training classes that are not Latin, val = Latin in `turns` orientations, classes numbered anew."""
     assert table.super_label is not None and table.images is not None
@@ -138,7 +172,7 @@ def _hold_out_latin(table: Table, turns: int) -> Table:
     assert rest.super_label is not None and letters.super_label is not None
     rest_classes, rest_label = torch.unique(rest.label, return_inverse=True)
     letter_classes, letter_label = torch.unique(letters.label, return_inverse=True)
-    suffixes = ["", " turned 90", " turned 180", " turned 270"][:turns]
+    suffixes = ("", *TURNED)[:turns]
     numbers = [len(rest_classes) + turn * len(letter_classes) + letter_label for turn in range(turns)]
     turned = [letters.images.rot90(turn, (2, 3)) for turn in range(turns)]
     return Table(
