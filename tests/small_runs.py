@@ -1,0 +1,79 @@
+"""Runs of a second, for tests: a folder of coloured tiles, a tiny network, two epochs of three batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rankgrad import run as runs
+from rankgrad import training
+from rankgrad.config import compose
+
+CONVNET = ("model.widths=[8,8,8,8]", "model.embedding_size=8")
+QUICK = (
+    *("sampler.classes_per_batch=4", "sampler.samples_per_class=2", "sampler.batches_per_epoch=3"),
+    *("trainer.max_epochs=2", "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1", "threads=1"),
+    *("evaluation.bootstrap=0", "evaluation.clusters=none"),
+)
+
+
+def make_photos(root: Path, classes: int = 10, per_class: int = 5, side: int = 36) -> Path:
+    """A folder of classes; half of them, whole, are for the test."""
+    g = np.random.RandomState(0)
+    for name in (f"class {number}" for number in range(classes)):
+        (root / name).mkdir(parents=True)
+        colours = g.randint(0, 256, (4, 4, 3))
+        for number in range(per_class):
+            pixels = np.clip(colours + g.randint(-60, 60, (4, 4, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).resize((side, side)).save(root / name / f"{number}.png")
+    return root
+
+
+def small(photos: Path, *settings: str) -> list[str]:
+    """Settings of a small run on these photos; later ones win."""
+    given = [f"data.root={photos}", "data=folder", "data.size=32", "data.workers=0", *QUICK]
+    given += [] if any(s.startswith("model=") for s in settings) else CONVNET
+    keys = [s.split("=")[0] for s in settings]
+    return [s for s in given if s.split("=")[0] not in keys] + list(settings)
+
+
+def train(*settings: str) -> runs.Run:
+    """The run of these settings."""
+    return runs.train(compose(settings), quiet=True)
+
+
+class Killed(Exception):
+    """Stands for a death of the process; nothing in the library knows it."""
+
+
+def die_after_writes(patch: pytest.MonkeyPatch, count: int, die: Callable[[], object] | None = None) -> None:
+    """Let training die as soon as its state has been written `count` times."""
+    write, done = training.SaveState.write, [0]
+
+    def write_and_die(self: training.SaveState, trainer: object) -> None:
+        write(self, trainer)  # type: ignore[arg-type]
+        done[0] += 1
+        if done[0] == count:
+            if die is None:
+                raise Killed
+            die()
+
+    patch.setattr(training.SaveState, "write", write_and_die)
+
+
+def cut_off(settings: list[str], writes: int, die: Callable[[], object] | None = None) -> None:
+    """Begin a run that saves its state after every batch, and let it die after so many times."""
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, writes, die)
+        with pytest.raises(Killed if die is None else KeyboardInterrupt):
+            train(*settings, "checkpoint_minutes=0")
+
+
+def same_results(one: Path, other: Path) -> bool:
+    """Are the numbers and the embeddings of two runs equal, byte by byte?"""
+    files = ("after.json", "embeddings.npz")
+    return all((one / file).read_bytes() == (other / file).read_bytes() for file in files)

@@ -1,0 +1,285 @@
+"""The command line: what it prints, the status it ends with, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_runs import die_after_writes, make_photos, small, train
+
+from rankgrad import __version__, evaluation
+from rankgrad.cli import main
+from rankgrad.evaluation import Report
+from rankgrad.run import Run, summary
+
+COMMANDS = ("train", "compare", "evaluate", "embed", "bench", "datasets")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos"))
+
+
+@pytest.fixture(scope="module")
+def finished(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    return train(*small(photos, "seed=3", "evaluation.bootstrap=50", "evaluation.clusters=auto"), f"out={out}")
+
+
+def fails(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line that a command which the user can mend ends with."""
+    assert main(words) == 1
+    shown = capsys.readouterr().err.strip().splitlines()[-1]
+    assert shown.startswith("rankgrad: ")
+    return shown.removeprefix("rankgrad: ")
+
+
+# ------------------------------------------------------------------------------------------------------ help, usage
+
+
+def test_without_a_command_the_help_is_shown(capsys):
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n    {command} " in shown for command in COMMANDS)
+
+
+@pytest.mark.parametrize("words", [("--help",), *[(command, "--help") for command in COMMANDS]])
+def test_help_ends_with_status_0(capsys, words):
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 0 and capsys.readouterr().out.startswith("usage: rankgrad")
+
+
+def test_the_help_of_train_lists_every_group_and_option(capsys):
+    from rankgrad.config import GROUPS, options
+
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    shown = capsys.readouterr().out
+    for group in GROUPS:
+        assert f"{group}=" in shown and all(option in shown for option in options(group))
+
+
+def test_the_version_is_shown(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0 and capsys.readouterr().out == f"rankgrad {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trian"], "invalid choice: 'trian'"),
+        (["train", "--fast"], "unknown argument '--fast'; see rankgrad train --help"),
+        (["evaluate", "a.npz", "loss=pnp"], "unknown argument 'loss=pnp'; see rankgrad evaluate --help"),
+        (["evaluate"], "RUN_OR_NPZ"),
+        (["embed", "run", "folder"], "-o/--out"),
+        (["evaluate", "a.npz", "--clusters", "some"], "invalid choice: 'some'"),
+        (["compare", "--job", "2"], "unknown argument '--job'"),
+    ],
+)
+def test_wrong_usage_ends_with_status_2(capsys, words, message):
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_the_package_s_module_is_the_same_command():
+    command = [sys.executable, "-m", "rankgrad.cli"]
+    done = subprocess.run([*command, "train", "loss=pmp"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout == ""
+    assert (
+        done.stderr.startswith("rankgrad: unknown loss 'pmp'; did you mean 'pnp'?") and "Traceback" not in done.stderr
+    )
+
+
+def test_debug_shows_the_error_itself():
+    with pytest.raises(ValueError, match="unknown loss"):
+        main(["--debug", "train", "loss=nothing"])
+
+
+# ----------------------------------------------------------------------------------------------------------- train
+
+
+def test_settings_can_be_shown_before_training(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "loss=pnp", "optimizer.lr=0.5", "--cfg"]) == 0
+    shown = capsys.readouterr().out
+    assert "_target_: rankgrad.losses.PNPLoss" in shown and "lr: 0.5" in shown
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_train_ends_with_a_table_of_before_and_after(capsys, photos, tmp_path):
+    assert main(["train", *small(photos), f"out={tmp_path / 'run'}"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith(summary(Run(tmp_path / "run")) + "\n")
+    assert "before" in shown and "after" in shown and str(tmp_path / "run" / "report.html") in shown
+
+
+def test_resuming_a_finished_run_shows_its_table(capsys, finished):
+    assert main(["train", f"resume={finished.folder}"]) == 0
+    shown = capsys.readouterr().out
+    assert shown == summary(finished) + "\n" and "NMI" in shown and " - " in shown
+
+
+def test_a_resumed_run_takes_no_other_settings(capsys, finished):
+    assert fails(capsys, "train", f"resume={finished.folder}", "loss=pnp", "seed=1") == (
+        "a resumed run keeps its own settings; leave out loss=pnp seed=1"
+    )
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interrupted_run_ends_with_130_and_says_how_to_continue(capsys, photos, tmp_path, name):
+    out = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, 2, partial(signal.raise_signal, getattr(signal, name)))
+        assert main(["train", *small(photos, "checkpoint_minutes=0"), f"out={out}"]) == 130
+    shown = capsys.readouterr().err
+    assert f"interrupted; continue with: rankgrad train resume={out}" in shown and "Traceback" not in shown
+    command = shown.split("continue with: rankgrad ")[1].split("\n")[0].split()
+    assert main(command) == 0
+    assert capsys.readouterr().out.endswith(summary(Run(out)) + "\n")
+
+
+def test_an_interrupted_run_in_a_folder_with_a_space_gives_a_command_for_the_shell(capsys, photos, tmp_path):
+    out = tmp_path / "my run"
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, 1, partial(signal.raise_signal, signal.SIGINT))
+        assert main(["train", *small(photos, "checkpoint_minutes=0"), f"out={out}"]) == 130
+    command = capsys.readouterr().err.split("continue with: rankgrad ")[1].split("\n")[0]
+    assert shlex.split(command) == ["train", f"resume={out}"]
+
+
+def test_an_error_of_the_file_system_is_one_line(capsys, photos, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "file" in fails(capsys, "train", *small(photos), f"out={tmp_path / 'file'}")
+
+
+# -------------------------------------------------------------------------------------------------------- evaluate
+
+
+def npz(path: Path, **columns: Any) -> str:
+    given: dict[str, Any] = {"embeddings": np.eye(6)[[0, 0, 1, 1, 2, 2]] + 0.1, "labels": np.array([0, 0, 1, 1, 2, 2])}
+    given |= columns
+    np.savez(path, **{name: value for name, value in given.items() if value is not None})
+    return str(path)
+
+
+QUICK = ("--bootstrap", "0", "--clusters", "none")
+
+
+def test_evaluating_a_run_gives_the_numbers_it_ended_with(capsys, finished, tmp_path):
+    out = tmp_path / "again.json"
+    assert main(["evaluate", str(finished.folder), "--bootstrap", "50", "-o", str(out)]) == 0
+    assert f"wrote {out}" in capsys.readouterr().out
+    again, after = Report.from_json(out), Report.from_json(finished.after)
+    assert again.values == after.values and again.intervals == after.intervals and "NMI" in again.values
+
+
+def test_evaluating_an_npz_prints_every_metric(capsys, tmp_path):
+    names = np.array(["a", "b", "c"])
+    out = tmp_path / "report.json"
+    path = npz(tmp_path / "e.npz", class_names=names, super_labels=np.array([0, 0, 0, 0, 1, 1]))
+    assert main(["evaluate", path, *QUICK, "-k", "1,3", "-o", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "6 queries, leave-one-out, 3 classes, cosine" in shown and "R@3" in shown and "R@2" not in shown
+    report = Report.from_json(out)
+    assert report.values["R@1"] == 1.0 and [row["name"] for row in report.per_class] == ["a", "b", "c"]
+    assert len(report.per_super_label) == 2
+
+
+def test_queries_are_compared_with_a_gallery_and_not_with_themselves_in_it(capsys, tmp_path):
+    embeddings, labels = np.eye(4)[[0, 1, 0, 1]] + 0.01, np.array([0, 1, 0, 1])
+    gallery = {"ref_embeddings": embeddings, "ref_labels": labels}
+    ids = {"ids": np.arange(4), "ref_ids": np.arange(4)}
+    path = npz(tmp_path / "e.npz", embeddings=embeddings, labels=labels, **gallery, **ids)
+    assert main(["evaluate", path, *QUICK, "-o", str(tmp_path / "a.json")]) == 0
+    report = Report.from_json(tmp_path / "a.json")
+    assert report.settings["protocol"] == "query-gallery" and report.counts["gallery"] == 4
+    alone = np.array([0, 1, 2, 3])  # nothing else of its class in the gallery but itself
+    path = npz(tmp_path / "f.npz", embeddings=embeddings, labels=alone, **{**gallery, "ref_labels": alone}, **ids)
+    assert "none of the 4 queries has a relevant item" in fails(capsys, "evaluate", path, *QUICK)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words", "message"),
+    [
+        ({"labels": None}, [], "must hold 'embeddings' and 'labels'; it has embeddings"),
+        ({"embeddings": None}, [], "must hold 'embeddings' and 'labels'; it has labels"),
+        ({"labels": np.zeros(5, int)}, [], "labels must have one row per embedding, 6; got 5"),
+        ({"labels": np.zeros(6, int)}, [], "one class only"),
+        ({"labels": np.arange(6)}, [], "none of the 6 queries has a relevant item"),
+        ({"labels": np.array(list("aabbcc"))}, [], "Number the classes"),
+        ({"embeddings": np.full((6, 2), np.nan)}, [], "embeddings must be finite; row 0 (first of 6) holds nan"),
+        ({"embeddings": np.zeros(6)}, [], "non-empty matrix [row, dim]; got shape (6,)"),
+        ({"embeddings": np.array([None] * 6)}, [], "bject"),
+        ({"ref_labels": np.zeros(2, int)}, [], "ref_embeddings and ref_labels belong together"),
+        ({"class_names": np.array(["a"])}, [], "no name for class 1: 1 names were given"),
+        ({"ids": np.zeros(6, int)}, [], "ids must be distinct"),
+        ({}, ["-k", "1,x"], "--ks takes integers such as 1,10,100; got '1,x'"),
+        ({}, ["-k", "0"], "ks are list lengths and must be integers >= 1"),
+        ({}, ["--bootstrap", "-1"], "bootstrap"),
+        ({}, ["-o", "no such folder/a.json"], "no folder no such folder to write a.json into"),
+    ],
+)
+def test_an_npz_that_does_not_fit_says_why(capsys, tmp_path, columns, words, message):
+    quick = QUICK if "--bootstrap" not in words else QUICK[2:]
+    assert message in fails(capsys, "evaluate", npz(tmp_path / "e.npz", **columns), *quick, *words)
+
+
+def test_what_is_no_npz_is_named(capsys, tmp_path):
+    assert "does not exist: give the folder of a finished run, or an npz" in fails(capsys, "evaluate", "missing.npz")
+    assert "does not exist: give the folder of a finished run" in fails(capsys, "evaluate", str(tmp_path))
+    np.save(tmp_path / "a.npy", np.zeros((2, 2)))
+    (tmp_path / "a.csv").write_text("1,2")
+    for name in ("a.npy", "a.csv"):
+        assert f"{name} is no npz file: write one with numpy.savez" in fails(capsys, "evaluate", str(tmp_path / name))
+
+
+def test_a_folder_for_the_report_is_looked_for_before_the_work(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "evaluate", lambda *_, **__: pytest.fail("evaluated for nothing"))
+    fails(capsys, "evaluate", npz(tmp_path / "e.npz"), "-o", str(tmp_path / "missing" / "a.json"))
+
+
+# -------------------------------------------------------------------------------------------- embed, datasets
+
+
+def test_embed_writes_an_npz_that_evaluate_reads_and_lists_skipped_files(capsys, finished, tmp_path):
+    photos = make_photos(tmp_path / "new", classes=3)
+    (photos / "class 0" / "broken.png").write_bytes(b"")
+    out = tmp_path / "without extension"
+    assert main(["embed", str(finished.folder), str(photos), "-o", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert f"wrote {out}: 15 images, 1 files skipped:" in shown and "broken.png: empty file" in shown
+    assert main(["evaluate", str(out), *QUICK]) == 0
+    assert "15 queries, leave-one-out, 3 classes" in capsys.readouterr().out
+
+
+def test_embed_says_what_it_needs(capsys, finished, photos, tmp_path):
+    run, out = str(finished.folder), str(tmp_path / "a.npz")
+    assert "give the folder of a finished run" in fails(capsys, "embed", str(tmp_path), str(photos), "-o", out)
+    assert "need a folder of images" in fails(capsys, "embed", run, str(tmp_path / "none"), "-o", out)
+    assert "cannot be written" in fails(capsys, "embed", run, str(photos), "-o", str(tmp_path))
+    assert "batch_size" in fails(capsys, "embed", run, str(photos), "-o", out, "--batch-size", "0")
+
+
+def test_datasets_lists_describes_and_draws(capsys, photos, tmp_path):
+    assert main(["datasets"]) == 0
+    assert all(name in capsys.readouterr().out for name in ("glyphs",))
+    sheet = tmp_path / "sheet.png"
+    assert main(["datasets", "folder", "--root", str(photos), "--sheet", str(sheet)]) == 0
+    assert "50 images, 10 classes" in capsys.readouterr().out and sheet.stat().st_size > 1000
+
+
+def test_datasets_says_what_it_needs(capsys, tmp_path):
+    assert "unknown data set 'glyph'; did you mean 'glyphs'?" in fails(capsys, "datasets", "glyph")
+    assert "folder is read from files: say where with --root DIR" in fails(capsys, "datasets", "folder")
+    assert "glyphs is built in" in fails(capsys, "datasets", "glyphs", "--root", str(tmp_path))
+    assert "does not exist" in fails(capsys, "datasets", "folder", "--root", str(tmp_path / "none"))

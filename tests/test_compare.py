@@ -1,0 +1,165 @@
+"""Comparing losses: one table from the same data, seeds and budget; the same command again goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from small_runs import Killed, die_after_writes, make_photos, small
+
+from rankgrad import compare as compare_module
+from rankgrad.cli import main
+from rankgrad.compare import compare
+from rankgrad.config import ConfigError, load
+from rankgrad.evaluation import Report
+from rankgrad.run import Run
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos"))
+
+
+class Here:
+    """`subprocess.run` in this process, since starting Python takes longer than these runs; `calls` are the tasks."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+
+    def __call__(self, command: list[str], stdout: Any, **_: Any) -> subprocess.CompletedProcess[str]:
+        assert command[:4] == [sys.executable, "-m", "rankgrad.cli", "train"]
+        self.calls.append(command[4:])
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stdout):
+            try:
+                code = main(command[3:])
+            except Killed:
+                code = -9
+        return subprocess.CompletedProcess(command, code)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+    runner = Here()
+    monkeypatch.setattr(compare_module.subprocess, "run", runner)
+    return runner
+
+
+def test_a_comparison_trains_every_loss_with_every_seed_and_the_same_settings(photos, tmp_path, here):
+    table = compare(["loss=roadmap,pnp", "seeds=0,1", *small(photos)], tmp_path)
+    folders = ["roadmap-seed0", "roadmap-seed1", "pnp-seed0", "pnp-seed1"]
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == set(folders) and len(here.calls) == 4
+    made = {name: load(tmp_path / name / "config.yaml") for name in folders}
+    assert [made[name].seed for name in folders] == [0, 1, 0, 1]
+    for group in ("sampler", "optimizer", "model", "data.load", "trainer", "evaluation"):
+        first, *others = (OmegaConf.select(config, group) for config in made.values())
+        assert all(other == first for other in others)
+    for loss in ("roadmap", "pnp"):
+        values = [100 * Report.from_json(Run(tmp_path / f"{loss}-seed{s}").after).values["mAP@R"] for s in (0, 1)]
+        row = next(line for line in table.splitlines() if line.startswith(f"| {loss} "))
+        assert f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" in row
+    assert (tmp_path / "compare.md").read_text() == table + "\n"
+    content = json.loads((tmp_path / "compare.json").read_text())
+    assert content["seeds"] == [0, 1] and len(content["values"]["pnp"]["mAP@R"]) == 2
+    assert len(content["train_seconds"]["pnp"]) == 2
+
+
+def test_the_same_command_again_trains_nothing_and_one_more_loss_trains_that_one(photos, tmp_path, here):
+    first = compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path)
+    assert compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path) == first and len(here.calls) == 1
+    both = compare(["loss=pnp,smooth_ap", "seeds=0", *small(photos)], tmp_path)
+    assert len(here.calls) == 2 and "loss=smooth_ap" in here.calls[1] and "| smooth_ap" in both
+
+
+def test_a_run_that_was_cut_off_is_resumed_and_ends_like_a_whole_one(photos, tmp_path, here):
+    settings = ["loss=pnp", "seeds=0", *small(photos, "checkpoint_minutes=0")]
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, 2)
+        with pytest.raises(ConfigError, match=r"these runs failed:\npnp seed 0: .*exit -9"):
+            compare(settings, tmp_path / "cut")
+    resumed = compare(settings, tmp_path / "cut")
+    assert here.calls[1] == [f"resume={tmp_path / 'cut' / 'pnp-seed0'}"]
+    whole = compare(settings, tmp_path / "whole")
+    assert [*tmp_path.glob("*/pnp-seed0/after.json")] and same_but_seconds(resumed, whole)
+
+
+def same_but_seconds(one: str, other: str) -> bool:
+    def cells(table: str) -> list[str]:
+        return [line.rpartition("|")[0].rpartition("|")[0] for line in table.splitlines()]
+
+    return cells(one) == cells(other)
+
+
+def test_a_failing_run_is_named_and_the_others_are_in_the_table(photos, tmp_path, here):
+    with pytest.raises(ConfigError) as error:
+        compare(["loss=pnp:tau=-1,roadmap", "seeds=0", *small(photos)], tmp_path)
+    text = str(error.value)
+    assert "these runs failed:\npnp:tau=-1 seed 0: rankgrad: tau is a temperature" in text and "log.txt" in text
+    assert "| roadmap" in text and "| pnp" not in text
+    assert "| roadmap" in (tmp_path / "compare.md").read_text()
+
+
+def test_a_variant_carries_its_own_settings_and_has_its_own_folder(photos, tmp_path, here):
+    variants = ["pnp:alpha=1", "pnp:alpha=2+variant=Ds", "supap:offset=-0.1", "supap:offset=0.1", "recall_at_k:k=[1,2]"]
+    table = compare([f"loss={','.join(variants)}", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
+    assert len(here.calls) == 5 and all(f"| {variant} " in table for variant in variants)
+    found = [load(path).loss for path in tmp_path.glob("*/config.yaml")]
+    assert sorted((loss.alpha, loss.variant) for loss in found if "alpha" in loss) == [(1, "Dq"), (2, "Ds")]
+    assert sorted(loss.offset for loss in found if "offset" in loss) == [-0.1, 0.1]
+    assert [loss.k for loss in found if "k" in loss] == [[1, 2]]
+
+
+def test_other_settings_need_another_folder(photos, tmp_path, here):
+    compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
+    with pytest.raises(ConfigError, match="holds runs with other settings .* choose another folder with --out"):
+        compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path)
+    assert len(here.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ([], "which losses"),
+        (["loss="], "which losses"),
+        (["loss=pnp,smoothap"], "unknown loss 'smoothap'; did you mean 'smooth_ap'"),
+        (["loss=pnp:alhpa=1"], "unknown setting 'loss.alhpa'; did you mean 'loss.alpha'"),
+        (["loss=pnp", "optimizer.rate=1"], "unknown setting 'optimizer.rate'"),
+        (["loss=pnp", "data=folder"], "data.root must be given"),
+        (["loss=pnp", "seeds=a"], "seeds are integers such as seeds=0,1,2; got 'a'"),
+        (["loss=pnp", "seed=1"], "seed= belongs to a single run"),
+        (["loss=pnp", "out=x"], "out= belongs to a single run"),
+        (["loss=pnp", "resume=x"], "resume= belongs to a single run"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_the_first_run(tmp_path, here, settings, message):
+    with pytest.raises(ConfigError) as error:
+        compare(settings, tmp_path / "out")
+    assert message in str(error.value)
+    assert here.calls == [] and not (tmp_path / "out").exists()
+
+
+def test_jobs_share_the_cores(photos, tmp_path, here, monkeypatch):
+    monkeypatch.setattr(compare_module.os, "cpu_count", lambda: 8)
+    settings = [s for s in small(photos, "trainer.max_epochs=1") if not s.startswith("threads=")]
+    monkeypatch.setattr(compare_module, "_train", lambda folder, task: here.calls.append(task))
+    compare(["loss=pnp", "seeds=0,1", *settings], tmp_path, jobs=4)
+    assert all("threads=2" in task for task in here.calls) and len(here.calls) == 2
+    with pytest.raises(ConfigError, match="--jobs must be >= 1; got 0"):
+        compare(["loss=pnp", *settings], tmp_path, jobs=0)
+
+
+def test_the_command_prints_the_table_and_runs_in_processes_of_their_own(photos, tmp_path, capsys):
+    out = tmp_path / "my runs (1)"
+    settings = small(photos, "trainer.max_epochs=1")
+    assert main(["compare", "loss=pnp", "seeds=0", *settings, "-o", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "| pnp " in shown and "mAP@R" in shown and Run(out / "pnp-seed0").finished
+    assert "report: " in (out / "pnp-seed0" / "log.txt").read_text()
+    assert main(["compare", "-o", str(out)]) == 1
+    assert "which losses? loss=roadmap,pnp,smooth_ap" in capsys.readouterr().err

@@ -1,0 +1,198 @@
+"""Settings: every loss can be had with every option, and what is misspelt is answered with what would fit."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra.utils import get_class
+from omegaconf import OmegaConf
+
+from rankgrad import losses
+from rankgrad.config import GROUPS, PATHS, ConfigError, compose, load, make, options
+from rankgrad.losses.base import Common
+
+LOSSES = options("loss")
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    node = OmegaConf.to_container(compose([f"loss={name}"]).loss, resolve=True)
+    assert isinstance(node, dict)
+    return node
+
+
+# --------------------------------------------------------------------------------------------------------- losses
+
+
+def test_every_loss_of_the_library_has_a_file_of_its_name():
+    assert {name for name in losses.LOSSES if name not in LOSSES} == set()
+    for name, kind in losses.LOSSES.items():
+        assert get_class(settings_of(name)["_target_"]) is kind
+
+
+@pytest.mark.parametrize("name", sorted(losses.LOSSES))
+def test_a_loss_file_holds_exactly_the_options_of_its_class_with_their_defaults(name):
+    given = settings_of(name)
+    kind = get_class(given.pop("_target_"))
+    known = {
+        p.name: list(p.default) if isinstance(p.default, tuple) else p.default
+        for p in inspect.signature(kind).parameters.values()
+        if p.kind is not p.VAR_KEYWORD and p.name not in Common.__annotations__
+    }
+    assert given == {**known, "include_self": False}
+
+
+def nodes(node: Any) -> list[dict[str, Any]]:
+    """All mappings with a class to make, at any depth."""
+    if not isinstance(node, dict):
+        return []
+    return ([node] if "_target_" in node else []) + [found for child in node.values() for found in nodes(child)]
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in losses.LOSSES])
+def test_the_files_of_baselines_name_options_that_exist(name):
+    if name.startswith("pml/"):
+        pytest.importorskip("pytorch_metric_learning")
+    for node in nodes(settings_of(name)):
+        known = inspect.signature(get_class(node["_target_"])).parameters
+        takes_more = any(p.kind is p.VAR_KEYWORD for p in known.values())
+        assert {key for key in node if key != "_target_" and key not in known} == set() or takes_more
+        needed = {p.name for p in known.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD}
+        assert needed <= set(node)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_file_makes_a_loss_that_trains_for_a_step(name):
+    if name.startswith("pml/"):
+        pytest.importorskip("pytorch_metric_learning")
+    config = compose([f"loss={name}"])
+    config.derived.num_classes, config.derived.embedding_size = 4, 6
+    loss = make(config.loss)
+    g = torch.Generator().manual_seed(0)
+    centres = torch.randn(4, 6, generator=g).repeat_interleave(4, 0)
+    embeddings = (centres + 1.5 * torch.randn(16, 6, generator=g)).requires_grad_()
+    value = loss(embeddings, torch.arange(4).repeat_interleave(4))
+    value.backward()
+    assert value.shape == () and value > 0
+    assert embeddings.grad is not None and embeddings.grad.isfinite().all() and embeddings.grad.abs().sum() > 0
+    step = embeddings.detach() - 0.02 * embeddings.grad / embeddings.grad.norm()
+    # the gradient of a blackbox loss is no derivative: its step may change nothing
+    after = loss(step, torch.arange(4).repeat_interleave(4))
+    assert after <= value if name.startswith("rambo") else after < value
+
+
+def test_options_that_all_losses_share_can_be_added():
+    config = compose(["loss=pnp", "+loss.normalize=false", "+loss.check_finite=false"])
+    loss = make(config.loss)
+    assert loss.normalize is False and loss.check_finite is False
+
+
+# ---------------------------------------------------------------------------------------------- what does not exist
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["loss=smoothap"], "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: auc, calibration"),
+        (["data=glyph"], "unknown data 'glyph'; did you mean 'glyphs'? Known: folder, glyphs, omniglot"),
+        (["model=tim"], "unknown model 'tim'; did you mean 'timm'?"),
+        (["recipe=smal"], "unknown recipe 'smal'; did you mean 'small'?"),
+        (["loss="], "unknown loss ''. Known: "),
+        (["los=pnp"], "unknown setting 'los'; did you mean 'loss'?"),
+        (["loss.tua=0.1"], "unknown setting 'loss.tua'; did you mean 'loss.tau'? Known there: loss._target_, loss.tau"),
+        (["loss=pnp", "loss.rho=1"], "unknown setting 'loss.rho'"),
+        (["optimizer.learning_rate=1"], "unknown setting 'optimizer.learning_rate'"),
+        (["trainer.max_epoch=1"], "unknown setting 'trainer.max_epoch'; did you mean 'trainer.max_epochs'?"),
+        (["data=folder", "data.root=x", "data.sise=3"], "unknown setting 'data.sise'; did you mean 'data.size'?"),
+        (["data=folder"], "data.root must be given: add data.root=... to the command"),
+        (["data=omniglot"], "data.root must be given"),
+        (["pnp"], "settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got 'pnp'"),
+        (["data=folder", "data.root="], "data.root= is empty"),
+        (["optimizer.lr=fast"], "optimizer.lr is a number; got 'fast'"),
+        (["trainer.max_epochs=many"], "trainer.max_epochs is a number; got 'many'"),
+        (["seed=x"], "seed is a number; got 'x'"),
+        (["frozen=maybe"], "frozen is true or false; got 'maybe'"),
+        (["evaluation.ks=3"], "evaluation.ks is a list such as evaluation.ks=[1,2,4,8]; got 3"),
+        (["loggers=csv"], "loggers is a list such as loggers=['csv']; got 'csv'"),
+        (["data.workers=[1]"], "data.workers is a number; got [1]"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_what_would(settings, message):
+    with pytest.raises(ConfigError) as error:
+        compose(settings)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_every_group_can_be_listed_and_every_option_composes():
+    for group in GROUPS:
+        assert options(group)
+    for data in options("data"):
+        root = [] if data == "glyphs" else ["data.root=x"]
+        for model in options("model"):
+            assert compose([f"data={data}", *root, f"model={model}"]).model.kind == model
+    assert compose(["recipe=small"]).trainer.max_epochs == 12
+
+
+# ---------------------------------------------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a b (2)",
+        "a,b",
+        "a=b",
+        "{a}",
+        "[a]",
+        "it's",
+        'say "x"',
+        "fötos 写真",
+        "a:b",
+        "a;b&c",
+        "#1",
+        "a\\b",
+        "a\\'b",
+        "a\\",
+        "@!*",
+    ],
+)
+def test_a_path_is_taken_as_it_is(path):
+    config = compose(["data=folder", f"data.root={path}", f"out={path}"])
+    assert config.data.load.root == path and config.out == path
+
+
+def test_a_path_may_begin_at_home(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert compose(["data=folder", "data.root=~/photos"]).data.root == "/home/me/photos"
+
+
+def test_null_stands_for_no_path():
+    for key in PATHS:
+        if key.startswith(("data.", "model.")):
+            continue
+        assert compose([f"{key}=null"])[key] is None
+    assert compose(["model=timm", "model.weights=null"]).model.weights is None
+
+
+def test_sizes_that_belong_together_follow_one_another():
+    config = compose(["data=folder", "data.root=x", "data.size=112", "data.train_transform.mean=[0,0,0]", "seed=5"])
+    assert config.data.resize == 128 and config.data.eval_transform.resize == 128
+    assert config.data.eval_transform.mean == [0, 0, 0] and config.data.train_transform.seed == 5
+    assert compose(["data=folder", "data.root=x", "data.size=112", "data.resize=120"]).data.eval_transform.resize == 120
+
+
+@pytest.mark.parametrize(("text", "message"), [("a: [1", "can't be read"), ("- 1", "holds no settings")])
+def test_a_settings_file_that_is_none_is_named(tmp_path: Path, text, message):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=f"config.yaml.* {message}"):
+        load(tmp_path / "config.yaml")
+
+
+def test_an_error_of_the_thing_that_is_made_comes_as_it_is():
+    with pytest.raises(ValueError, match="tau is a temperature .* got -1"):
+        make(compose(["loss.tau=-1"]).loss)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tua'"):
+        make(compose(["+loss.tua=1"]).loss)

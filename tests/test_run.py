@@ -1,0 +1,341 @@
+"""Runs as a user makes them: on a folder with broken files, from another run's network, and with wrong settings."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from small_runs import cut_off, make_photos, same_results, small, train
+
+from rankgrad import run as runs
+from rankgrad.config import ConfigError, compose, options
+from rankgrad.evaluation import Report
+from rankgrad.models import load_weights
+from rankgrad.run import Run, embed_folder
+from rankgrad.samplers import SmallClassWarning
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos"))
+
+
+@pytest.fixture(scope="module")
+def finished(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(*small(photos), f"out={tmp_path_factory.mktemp('finished') / 'run'}")
+
+
+# -------------------------------------------------------------------------------------------------- what a run leaves
+
+
+def test_a_run_leaves_its_settings_numbers_model_embeddings_log_and_page(finished, photos):
+    names = {path.name for path in finished.folder.iterdir()}
+    assert names == {
+        *("config.yaml", "state.ckpt", "model.pt", "before.json", "after.json", "facts.json"),
+        *("embeddings.npz", "report.html", "logs"),
+    }
+    facts = json.loads((finished.folder / "facts.json").read_text())
+    assert facts["steps"] == 6 and facts["train_seconds"] > 0 and facts["device"] == "cpu"
+    with np.load(finished.folder / "embeddings.npz") as file:
+        assert file["embeddings"].shape == (25, 8) and file["labels"].shape == (25,)
+        assert [file["class_names"][label] for label in file["labels"]] == [n.split("/")[0] for n in file["names"]]
+    model, extra = load_weights(finished.weights)
+    assert model.embedding_size == 8 and extra["data"]["root"] == str(photos)
+
+
+def test_training_helps_and_the_test_classes_are_unseen(finished):
+    before, after = Report.from_json(finished.before), Report.from_json(finished.after)
+    assert after.values["mAP@R"] > before.values["mAP@R"]
+    assert after.counts["classes"] == 5 and after.counts["queries"] == 25
+
+
+def test_the_page_needs_nothing_but_itself(finished):
+    page = (finished.folder / "report.html").read_text()
+    assert "<table" in page and "data:image/" in page and "<svg" in page
+    assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!data:|#)[^"']*""", page)
+    assert not re.findall(r"@import|url\((?!['\"]?(?:data:|#))", page)
+
+
+def test_two_runs_with_the_same_seed_are_alike_and_another_seed_is_not(photos, finished, tmp_path):
+    assert same_results(train(*small(photos), f"out={tmp_path / 'same'}").folder, finished.folder)
+    assert not same_results(train(*small(photos, "seed=1"), f"out={tmp_path / 'other'}").folder, finished.folder)
+
+
+def test_the_summary_shows_what_was_computed_in_per_cent(finished):
+    text = runs.summary(finished)
+    value = 100 * Report.from_json(finished.after).values["mAP@R"]
+    line = next(line for line in text.splitlines() if "mAP@R" in line)
+    assert f"{value:.1f}" in line
+    assert "NMI" not in text and str(finished.folder / "report.html") in text
+
+
+@pytest.mark.parametrize("loss", options("loss"))
+def test_every_loss_trains_a_run(photos, tmp_path, loss):
+    if loss.startswith("pml/"):
+        pytest.importorskip("pytorch_metric_learning")
+    quick = ("trainer.max_epochs=1", "sampler.batches_per_epoch=2", "loggers=[]")
+    run = train(*small(photos, f"loss={loss}", *quick), f"out={tmp_path}")
+    weights = load_weights(run.weights)[0].state_dict()
+    torch.manual_seed(0)
+    assert run.finished and all(value.isfinite().all() for value in weights.values())
+    before, after = Report.from_json(run.before), Report.from_json(run.after)
+    assert before.values != after.values
+
+
+def test_a_timm_backbone_trains_a_run(photos, tmp_path):
+    run = train(*small(photos, "model=timm", "model.name=test_resnet", "model.pooling=gem"), f"out={tmp_path}")
+    model, _ = load_weights(run.weights)
+    assert run.finished and model.embedding_size == 512 and model.config["name"] == "test_resnet"
+
+
+# --------------------------------------------------------------------------------------------------- broken images
+
+
+@pytest.fixture
+def messy(tmp_path) -> Path:
+    """Photos beside files that are empty, cut short, no images at all, of other modes, and a class with one image."""
+    root = make_photos(tmp_path / "messy")
+    first = root / "class 0"
+    whole = (first / "0.png").read_bytes()
+    (first / "empty.png").write_bytes(b"")
+    (first / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (first / "text.jpg").write_text("no image")
+    (first / "notes.txt").write_text("not listed: no image by its name")
+    (root / "beside.png").write_bytes(whole)
+    (root / "class empty").mkdir()
+    (root / "class of broken ones").mkdir()
+    (root / "class of broken ones" / "only.png").write_bytes(b"x")
+    for split_of in range(8):  # both splits get one, whatever the division
+        (root / f"single {split_of}").mkdir()
+        Image.new("L" if split_of % 2 else "RGBA", (50, 33 + split_of), split_of).save(
+            root / f"single {split_of}" / "a.png"
+        )
+    return root
+
+
+BROKEN = {"empty.png", "cut.png", "text.jpg", "beside.png", "only.png"}
+
+
+def test_broken_files_are_listed_and_the_run_goes_to_its_end(messy, tmp_path, capsys):
+    with pytest.warns(SmallClassWarning, match="have fewer than samples_per_class=2 images"):
+        run = train(*small(messy), f"out={tmp_path / 'run'}")
+    shown = capsys.readouterr().out
+    assert run.finished and "skipped 5 files" in shown and all(name in shown for name in BROKEN)
+    assert "one image only" in shown
+    report = Report.from_json(run.after)
+    assert len(report.uncounted) > 0 and any("no relevant item" in note for note in report.notes)
+    assert "5 files could not be read" in (run.folder / "report.html").read_text()
+
+
+def test_embedding_a_folder_names_the_files_it_left_out(messy, finished, tmp_path):
+    out = tmp_path / "all.npz"
+    count, skipped = embed_folder(finished.folder, messy, out)
+    assert count == 59 and {Path(path).name for path, _ in skipped} == BROKEN - {"beside.png"}
+    with np.load(out) as file:
+        assert file["embeddings"].shape == (59, 8) and np.isfinite(file["embeddings"]).all()
+        names = dict(zip(file["names"].tolist(), file["labels"].tolist(), strict=True))
+        assert (
+            file["class_names"][names["beside.png"]] == "." and file["class_names"][names["class 3/2.png"]] == "class 3"
+        )
+    again = tmp_path / "again.npz"
+    embed_folder(finished.weights, messy, again, batch_size=7)
+    with np.load(out) as one, np.load(again) as other:
+        np.testing.assert_allclose(one["embeddings"], other["embeddings"], atol=1e-5)
+
+
+def test_embedding_gives_what_the_run_gave(photos, finished, tmp_path):
+    embed_folder(finished.folder, photos, tmp_path / "all.npz")
+    with np.load(tmp_path / "all.npz") as file, np.load(finished.folder / "embeddings.npz") as kept:
+        row = {name: i for i, name in enumerate(file["names"].tolist())}
+        rows = [row[name] for name in kept["names"].tolist()]
+        np.testing.assert_allclose(file["embeddings"][rows], kept["embeddings"], atol=1e-5)
+
+
+def test_embedding_refuses_before_it_works_for_nothing(photos, finished, tmp_path, monkeypatch):
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("images were embedded, but the result can't be written")
+
+    monkeypatch.setattr(runs.training, "embed", never)
+    for out in (tmp_path / "missing" / "a.npz", tmp_path):
+        with pytest.raises(FileNotFoundError, match="cannot be written: give a file in a folder that exists"):
+            embed_folder(finished.folder, photos, out)
+    with pytest.raises(FileNotFoundError, match="give the folder of a finished run, or its model.pt"):
+        embed_folder(tmp_path, photos, tmp_path / "a.npz")
+    with pytest.raises(NotADirectoryError):
+        embed_folder(finished.folder, tmp_path / "none", tmp_path / "a.npz")
+    (tmp_path / "blank").mkdir()
+    with pytest.raises(ValueError, match="no readable image below"):
+        embed_folder(finished.folder, tmp_path / "blank", tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [(0, "has no sub-folders"), (1, "images of one class only"), (2, "ranking needs at least two in each split")],
+)
+def test_a_folder_with_too_little_in_it_leaves_no_run(tmp_path, classes, message):
+    root = tmp_path / "photos"
+    root.mkdir()
+    make_photos(root, classes=classes)
+    with pytest.raises(ValueError, match=message):
+        train(*small(root), f"out={tmp_path / 'run'}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_that_breaks_after_the_check_is_named(photos, tmp_path, monkeypatch):
+    mine = make_photos(tmp_path / "photos")
+    real = runs.training.embed
+
+    def broken(*arguments: object, **options: object) -> torch.Tensor:
+        for folder in mine.iterdir():
+            (folder / "1.png").write_bytes(b"x")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(runs.training, "embed", broken)
+    with pytest.raises(OSError, match=r"cannot read image .*1\.png"):
+        train(*small(mine), f"out={tmp_path / 'run'}")
+
+
+# -------------------------------------------------------------------------------------- new, resumed, refused
+
+
+def test_a_finished_run_is_not_trained_again(finished, monkeypatch):
+    monkeypatch.setattr(runs, "load_table", lambda config: pytest.fail("the data were loaded"))
+    assert train(f"resume={finished.folder}").folder == finished.folder
+
+
+def test_a_folder_that_holds_a_run_is_refused_and_untouched(photos, finished):
+    before = {path: path.stat().st_mtime_ns for path in finished.folder.iterdir()}
+    with pytest.raises(ConfigError, match="holds a run already: continue it with resume="):
+        train(*small(photos, "seed=7"), f"out={finished.folder}")
+    assert {path: path.stat().st_mtime_ns for path in finished.folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["", "missing", "state.ckpt"])
+def test_only_the_folder_of_a_run_can_be_resumed(tmp_path, name):
+    (tmp_path / "state.ckpt").write_bytes(b"")
+    with pytest.raises(ConfigError, match="nothing to resume: .* takes the folder of a run"):
+        train(f"resume={tmp_path / name}")
+
+
+def test_a_new_run_is_named_after_data_loss_and_time(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run, _ = runs.open_run(compose([*small(photos, "loss=pnp")]))
+    assert re.fullmatch(r"runs/folder-PNPLoss-\d{8}-\d{6}", run.folder.as_posix())
+
+
+def test_relative_paths_are_those_of_the_caller_and_a_run_resumes_from_anywhere(tmp_path, monkeypatch):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    make_photos(here / "my photos (1)")
+    monkeypatch.chdir(here)
+    cut_off([*small(Path("my photos (1)")), "out=runs/a=b"], 2)
+    assert (here / "runs" / "a=b" / "state.ckpt").exists()
+    monkeypatch.chdir(elsewhere)
+    assert train("resume=../here/runs/a=b").finished
+    assert [*elsewhere.iterdir()] == []
+
+
+WRONG = [
+    (["sampler.classes_per_batch=40"], "a batch needs 40 classes with at least 2 images each; of 5 classes"),
+    (["optimizer.name=lion"], "unknown optimizer.name 'lion'"),
+    (["optimizer.warmup=2"], "optimizer.warmup is a share"),
+    (["loggers=[wandb]"], "unknown logger 'wandb'; known: csv, tensorboard"),
+    (["trainer.precision=3"], "Precision 3 is invalid"),
+    (["trainer.accelerator=abacus"], "invalid accelerator name"),
+    (["trainer.accelerator=cpu", "trainer.devices=0"], "trainer: .*devices=0"),
+    (["trainer.accelerator=cpu", "trainer.devices=2"], "runs on one device; got 2"),
+    (["+trainer.colour=red"], "unexpected keyword argument 'colour'"),
+    (["evaluation.clusters=some"], "clusters must be 'auto' or 'none'"),
+    (["evaluation.ks=[0]"], "ks are list lengths"),
+    (["evaluation.split=val"], "has no images of split 'val'; it has train, test"),
+    (["evaluation.batch_size=0"], "batch_size should be a positive integer"),
+    (["data.size=8"], "at least 16 x 16; got 8 x 8"),
+    (["data.load.channels=1"], "mean and std are given for 3 channels"),
+    (["data.workers=-1"], "num_workers"),
+    (["threads=0"], "threads must be an integer >= 1"),
+    (["loss.tau=0"], "tau is a temperature"),
+    (["model.head=two"], "unknown head 'two'"),
+    (["model=timm", "model.name=resnet81"], "unknown timm model 'resnet81'; did you mean"),
+    (["model=timm", "model.weights=missing.pth"], "no weights file at missing.pth"),
+    (["frozen=true"], "say which one with init=RUN"),
+    (["init=missing"], "no weights file at missing"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG, ids=[" ".join(settings) for settings, _ in WRONG])
+def test_settings_that_cannot_work_are_refused_and_the_folder_stays_free(photos, tmp_path, settings, message):
+    with pytest.raises((ValueError, TypeError, FileNotFoundError), match=message):
+        train(*small(photos, *settings), f"out={tmp_path / 'run'}")
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_a_folder_in_which_settings_failed_takes_better_ones(photos, finished, tmp_path):
+    with pytest.raises(ValueError, match="clusters"):
+        train(*small(photos, "evaluation.clusters=some"), f"out={tmp_path}")
+    assert same_results(train(*small(photos), f"out={tmp_path}").folder, finished.folder)
+
+
+# --------------------------------------------------------------------------------------------- from another run
+
+
+def test_a_run_begins_with_the_weights_of_another(photos, finished, tmp_path):
+    for source in (finished.folder, finished.weights):
+        run = train(*small(photos, "trainer.max_epochs=0"), f"init={source}", f"out={tmp_path / source.name}")
+        assert run.before.read_bytes() == finished.after.read_bytes()
+
+
+def test_a_head_is_trained_on_frozen_features_and_the_rest_stays_bit_by_bit(photos, finished, tmp_path):
+    settings = ["model.embedding_size=5", "model.head=layer_norm", "optimizer.lr=0.1"]
+    run = train(*small(photos, *settings), f"init={finished.folder}", "frozen=true", f"out={tmp_path}")
+    old, new = load_weights(finished.weights)[0], load_weights(run.weights)[0]
+    assert new.embedding_size == 5 and new.head.kind == "layer_norm"
+    kept = {key: value for key, value in new.state_dict().items() if not key.startswith("head.")}
+    assert len(kept) > 10 and all(torch.equal(value, old.state_dict()[key]) for key, value in kept.items())
+    assert run.before.read_bytes() == finished.after.read_bytes()
+    assert Report.from_json(run.after).values != Report.from_json(run.before).values
+
+
+def test_features_are_computed_once_and_a_frozen_run_resumes_like_any_other(photos, finished, tmp_path, monkeypatch):
+    settings = [*small(photos), f"init={finished.folder}", "frozen=true"]
+    cut_off([*settings, f"out={tmp_path / 'cut'}"], 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "extract_features", lambda *_, **__: pytest.fail("features were computed again"))
+        train(f"resume={tmp_path / 'cut'}")
+    whole = train(*settings, f"out={tmp_path / 'whole'}")
+    assert same_results(tmp_path / "cut", whole.folder)
+
+
+def test_a_frozen_run_that_died_before_its_first_state_ends_like_a_whole_one(photos, finished, tmp_path, monkeypatch):
+    settings = [*small(photos), f"init={finished.folder}", "frozen=true"]
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_fit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(*settings, f"out={tmp_path / 'cut'}")
+    train(f"resume={tmp_path / 'cut'}")
+    assert same_results(tmp_path / "cut", train(*settings, f"out={tmp_path / 'whole'}").folder)
+
+
+def test_features_of_a_run_that_failed_are_not_used_for_another(photos, finished, tmp_path, monkeypatch):
+    settings = [*small(photos), f"init={finished.folder}", "frozen=true"]
+    torch.save(torch.zeros(25, 8), tmp_path / "features.pt")  # left behind, without a config.yaml
+    whole = train(*settings, f"out={tmp_path / 'whole'}")
+    assert same_results(train(*settings, f"out={tmp_path}").folder, whole.folder)
+
+
+def test_a_network_for_other_channels_is_refused(photos, finished, tmp_path):
+    grey = ("data.load.channels=1", "data.train_transform.mean=[0.5]", "data.train_transform.std=[0.5]")
+    with pytest.raises(ConfigError, match="sees 3-channel images but folder has 1 channels"):
+        train(*small(photos, *grey), f"init={finished.folder}", f"out={tmp_path / 'run'}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_during_training_needs_a_whole_model(photos, finished, tmp_path):
+    with pytest.raises(ConfigError, match="evaluation.every needs a whole model"):
+        settings = [f"init={finished.folder}", "frozen=true", "evaluation.every=1"]
+        train(*small(photos), *settings, f"out={tmp_path / 'run'}")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,355 @@
+"""Training: what is saved, that a run goes on where it died, and what ends up in the log."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import Killed, cut_off, die_after_writes, make_photos, same_results, small, train
+from torch import nn
+
+from rankgrad import run as runs
+from rankgrad import training
+from rankgrad.config import ConfigError
+from rankgrad.run import Run, curves
+
+DROPOUT = ("model=timm", "model.name=test_resnet", "model.embedding_size=8", "++model.drop_rate=0.5")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos"))
+
+
+@pytest.fixture(scope="module")
+def whole(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """An uninterrupted run with these settings; each is made once."""
+    made: dict[tuple[str, ...], Path] = {}
+
+    def get(*settings: str) -> Path:
+        if settings not in made:
+            made[settings] = train(*small(photos, *settings), f"out={tmp_path_factory.mktemp('whole') / 'run'}").folder
+        return made[settings]
+
+    return get
+
+
+# --------------------------------------------------------------------------------------------------------- resume
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3, 4, 5, 6])
+def test_a_run_that_died_in_or_after_any_batch_ends_like_one_that_did_not(photos, whole, tmp_path, writes):
+    # three batches an epoch; the state is saved after batches 1 and 2 and at the end of the epoch: six times
+    cut_off([*small(photos), f"out={tmp_path}"], writes)
+    assert not Run(tmp_path).finished
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole())
+
+
+@pytest.mark.parametrize("writes", [2, 3])
+def test_a_run_with_data_workers_goes_on_in_the_middle_of_an_epoch(photos, whole, tmp_path, writes):
+    cut_off([*small(photos, "data.workers=1"), f"out={tmp_path}"], writes)
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole())  # and the number of workers changes nothing
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3, 4])
+def test_dropout_goes_on_with_the_numbers_it_would_have_drawn(photos, whole, tmp_path, writes):
+    cut_off([*small(photos, *DROPOUT), f"out={tmp_path}"], writes)
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole(*DROPOUT))
+
+
+def test_dropout_is_at_work_in_the_runs_above(photos, whole, tmp_path):
+    without = train(*small(photos, *DROPOUT[:-1]), f"out={tmp_path}").folder
+    assert not same_results(without, whole(*DROPOUT))
+
+
+def test_evaluating_during_training_changes_nothing_and_resumes(photos, whole, tmp_path):
+    settings = [*small(photos, *DROPOUT, "evaluation.every=1"), f"out={tmp_path}"]
+    cut_off(settings, 3)
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole(*DROPOUT))
+    assert [step for step, _ in curves(Run(tmp_path))["test/R@1"]] == [2, 5]  # both epochs, the one before the cut too
+
+
+def test_a_run_that_dies_twice_and_then_after_training_ends_like_one_that_did_not(photos, whole, tmp_path, monkeypatch):
+    cut_off([*small(photos), f"out={tmp_path}"], 1)
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, 2)
+        with pytest.raises(Killed):
+            train(f"resume={tmp_path}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "write_report", _die)
+        with pytest.raises(Killed):
+            train(f"resume={tmp_path}")
+    assert not Run(tmp_path).finished
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole())
+
+
+def test_a_loss_with_weights_of_its_own_resumes(photos, whole, tmp_path):
+    cut_off([*small(photos, "loss=cross_entropy"), f"out={tmp_path}"], 2)
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole("loss=cross_entropy"))
+
+
+def test_a_gradient_gathered_over_batches_is_never_cut_in_two(photos, whole, tmp_path):
+    gathered = ("sampler.batches_per_epoch=4", "+trainer.accumulate_grad_batches=2")
+    cut_off([*small(photos, *gathered), f"out={tmp_path}"], 1)
+    assert torch.load(tmp_path / "state.ckpt", weights_only=False)["global_step"] == 1  # two batches, one step
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole(*gathered))
+
+
+def test_a_run_killed_by_the_system_ends_like_one_that_was_not(photos, whole, tmp_path):
+    out, log = tmp_path / "run", tmp_path / "log.txt"
+    command = [sys.executable, "-m", "rankgrad.cli", "train", *small(photos, "trainer.max_epochs=12")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            [*command, f"out={out}", "checkpoint_minutes=0"], stdout=stream, stderr=stream, env=environment
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while len(curves(Run(out)).get("loss", [])) < 5 and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)  # then it dies at any moment, perhaps while the state is written
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    assert process.returncode == -signal.SIGKILL, log.read_text()
+    train(f"resume={out}")
+    assert same_results(out, whole("trainer.max_epochs=12"))
+    # the log was on the disk too, but for the step that comes after its state is saved
+    mine, expected = dict(curves(Run(out))["loss"]), dict(curves(Run(whole("trainer.max_epochs=12")))["loss"])
+    assert len(expected) == 36 and len(mine) >= 35 and mine.items() <= expected.items()
+
+
+# ------------------------------------------------------------------------------------------------- the saved state
+
+
+def _die(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def test_dying_while_the_state_is_written_leaves_the_last_one_whole(photos, whole, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        real, done = training.L.Trainer.save_checkpoint, []
+
+        def half(self: object, path: Path) -> None:
+            real(self, path)
+            done.append(path)
+            if len(done) == 2:
+                content = path.read_bytes()
+                path.write_bytes(content[: len(content) // 2])
+                raise Killed
+
+        patch.setattr(training.L.Trainer, "save_checkpoint", half)
+        with pytest.raises(Killed):
+            train(*small(photos), "checkpoint_minutes=0", f"out={tmp_path}")
+    assert torch.load(tmp_path / "state.ckpt", weights_only=False)["global_step"] == 1
+    assert (tmp_path / ".state.ckpt.tmp").exists()  # the half that was never renamed
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole())
+
+
+def test_the_state_is_saved_after_every_epoch_and_within_the_minutes_asked_for(photos, tmp_path, monkeypatch):
+    saved: list[int] = []
+    write = training.SaveState.write
+
+    def note(self: training.SaveState, trainer: training.L.Trainer) -> None:
+        saved.append(trainer.global_step)
+        write(self, trainer)
+
+    monkeypatch.setattr(training.SaveState, "write", note)
+    train(*small(photos, "checkpoint_minutes=60"), f"out={tmp_path / 'rarely'}")
+    assert saved == [3, 6]
+    saved.clear()
+    train(*small(photos, "checkpoint_minutes=0"), f"out={tmp_path / 'often'}")
+    assert saved == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.fixture
+def cut(photos, tmp_path) -> Path:
+    """A run with a saved state."""
+    cut_off([*small(photos), f"out={tmp_path}"], 2)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("embedding_size: 8", "embedding_size: 6", "model.embedding_size (then 8, now 6)"),
+        ("lr: 0.0025", "lr: 0.001", "optimizer.lr (then 0.0025, now 0.001)"),
+        ("max_epochs: 2", "max_epochs: 5", "trainer.max_epochs (then 2, now 5)"),
+        ("tau: 0.01", "tau: 0.02", "loss.tau (then 0.01, now 0.02)"),
+    ],
+)
+def test_a_state_of_other_settings_is_refused_and_kept(cut, old, new, named):
+    config, state = cut / "config.yaml", cut / "state.ckpt"
+    before = state.read_bytes()
+    text = config.read_text()
+    assert old in text
+    config.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match="was changed since state.ckpt was saved") as error:
+        train(f"resume={cut}")
+    assert named in str(error.value) and "Change it back" in str(error.value)
+    assert state.read_bytes() == before and config.exists()
+    config.write_text(text)
+    assert train(f"resume={cut}").finished
+
+
+def test_a_state_of_another_model_is_refused_even_if_the_settings_are_alike(cut):
+    state = torch.load(cut / "state.ckpt", weights_only=False)
+    state["state_dict"]["model.head.layers.weight"] = torch.zeros(5, 8)
+    torch.save(state, cut / "state.ckpt")
+    before = (cut / "state.ckpt").read_bytes()
+    with pytest.raises(ConfigError, match=r"another model .*model.head.layers.weight is \[5, 8\] in the file"):
+        train(f"resume={cut}")
+    assert (cut / "state.ckpt").read_bytes() == before
+
+
+def test_a_damaged_state_says_what_to_do_and_doing_it_helps(cut, whole):
+    content = (cut / "state.ckpt").read_bytes()
+    (cut / "state.ckpt").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ConfigError, match=r"state.ckpt is damaged .* Delete it"):
+        train(f"resume={cut}")
+    (cut / "state.ckpt").unlink()
+    train(f"resume={cut}")
+    assert same_results(cut, whole())
+
+
+def test_a_state_of_other_images_is_refused(photos, tmp_path):
+    mine = make_photos(tmp_path / "mine")
+    cut_off([*small(mine), f"out={tmp_path / 'run'}"], 2)
+    for folder in sorted(mine.iterdir()):
+        (folder / "0.png").unlink()
+    with pytest.raises(ValueError, match="num_images: saved 25, now 20"):
+        train(f"resume={tmp_path / 'run'}")
+
+
+# ---------------------------------------------------------------------------------------------------------- Ctrl-C
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_ctrl_c_and_the_system_s_request_to_end_leave_a_run_to_continue(photos, whole, tmp_path, name):
+    handler = signal.getsignal(signal.SIGINT)
+    cut_off([*small(photos), f"out={tmp_path}"], 2, die=partial(signal.raise_signal, getattr(signal, name)))
+    assert signal.getsignal(signal.SIGINT) is handler  # a later Ctrl-C works again
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole())
+
+
+# --------------------------------------------------------------------------------------------------------- the log
+
+
+def test_the_curves_of_a_run_that_died_twice_are_those_of_a_whole_one(photos, whole, tmp_path):
+    cut_off([*small(photos, "trainer.max_epochs=3"), f"out={tmp_path}"], 3)
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, 3)
+        with pytest.raises(Killed):
+            train(f"resume={tmp_path}")
+    train(f"resume={tmp_path}")
+    mine, expected = curves(Run(tmp_path)), curves(Run(whole("trainer.max_epochs=3")))
+    assert mine == expected
+    assert [step for step, _ in expected["loss"]] == [*range(9)]
+
+
+def test_a_line_that_was_cut_off_is_left_out_of_the_curves(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "metrics.csv").write_text("epoch,loss,step\r\n0,0.5,0\r\n0,0.4,1\r\n0,0.3")
+    assert curves(Run(tmp_path)) == {"loss": [(0.0, 0.5), (1.0, 0.4)]}
+
+
+def test_the_log_holds_loss_its_parts_the_share_of_queries_that_count_and_the_length_of_the_gradient(whole):
+    found = curves(Run(whole()))
+    assert {"loss", "supap", "calibration", "counted", "grad_norm"} <= set(found)
+    assert len(found["grad_norm"]) == 6 and all(value > 0 for _, value in found["grad_norm"])
+    assert {value for _, value in found["counted"]} == {1.0}
+
+
+def test_tensorboard_and_csv_stand_side_by_side(photos, tmp_path):
+    run = train(*small(photos, "loggers=[tensorboard,csv]"), f"out={tmp_path}")
+    assert len(curves(run)["loss"]) == 6
+    assert [*(tmp_path / "logs").rglob("events.out.tfevents.*")]
+
+
+def test_a_run_without_loggers_has_no_curves_and_ends(photos, tmp_path):
+    run = train(*small(photos, "loggers=[]"), f"out={tmp_path}")
+    assert run.finished and curves(run) == {}
+
+
+# ------------------------------------------------------------------------------------------ optimisation and numbers
+
+
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd"])
+def test_every_optimiser_moves_backbone_head_and_the_weights_of_the_loss_at_its_own_rate(name):
+    from rankgrad.baselines import CrossEntropyLoss
+    from rankgrad.models import convnet
+
+    settings = {"name": name, "lr": 0.1, "weight_decay": 0.0, "momentum": 0.9, "head_lr_factor": 2.0}
+    settings |= {"loss_lr_factor": 10.0, "warmup": 0.0}
+    model = convnet(widths=(8, 8), embedding_size=3)
+    module = training.RetrievalModule(model, CrossEntropyLoss(2, 3), settings)
+    module.trainer = type("Trainer", (), {"estimated_stepping_batches": 10})()
+    optimizer = module.configure_optimizers()["optimizer"]
+    rates = {group["name"]: group["initial_lr"] for group in optimizer.param_groups}
+    assert rates == {"backbone": 0.1, "head": 0.2, "loss": 1.0}
+    before = [parameter.detach().clone() for parameter in module.parameters()]
+    images = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    module.loss(module.model(images), torch.tensor([0, 0, 1, 1])).backward()
+    optimizer.step()
+    changed = [not torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True)]
+    assert all(changed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "lion", "warmup": 0.1}, "unknown optimizer.name 'lion'; known: adamw, adam, sgd"),
+        ({"name": "sgd", "warmup": 1.5}, "optimizer.warmup is a share of all steps, 0 .. 1; got 1.5"),
+    ],
+)
+def test_wrong_optimiser_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        training.RetrievalModule(nn.Linear(2, 2), nn.MSELoss(), settings)
+
+
+def test_the_learning_rate_rises_over_the_warm_up_and_ends_near_zero():
+    rate = training.WarmupCosine(steps=100, warmup=0.1)
+    factors = [rate(step) for step in range(101)]
+    assert factors[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
+    assert all(a > b for a, b in zip(factors[10:], factors[11:], strict=False)) and factors[-1] == pytest.approx(0)
+    assert training.WarmupCosine(steps=4, warmup=0.0)(0) == 1.0
+    assert [training.WarmupCosine(steps=2, warmup=1.0)(step) for step in (0, 1)] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("setting", ["trainer.precision=bf16-mixed", "trainer.gradient_clip_val=0.001"])
+def test_half_precision_and_gradient_clipping_take_effect(photos, whole, tmp_path, setting):
+    run = train(*small(photos, setting), f"out={tmp_path}")
+    assert run.finished and not same_results(run.folder, whole())
+
+
+def test_the_mode_of_a_model_survives_embedding():
+    from rankgrad.datasets import Table
+    from rankgrad.models import convnet
+    from rankgrad.transforms import InkEval
+
+    images = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
+    names = ("a", "b", "c")
+    table = Table("t", torch.arange(3), names, ("test",) * 3, names, channels=1, images=images)
+    model = convnet(widths=(8, 8), embedding_size=4)
+    state = torch.get_rng_state()
+    found = training.embed(model.train(), table, InkEval(8), batch_size=2)
+    assert found.shape == (3, 4) and found.dtype == torch.float32 and model.training
+    assert torch.equal(torch.get_rng_state(), state)  # nor is a random number drawn
+    training.embed(model.eval(), table, InkEval(8))
+    assert not model.training
