@@ -127,11 +127,29 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
     else:
         options = dict(training.plain(config.model))
         model = build_model(options.pop("kind"), in_channels=table.channels, **options)
+    _check_pixels(config, model)
     classes = len(torch.unique(table.select("train").label))
     config.derived.num_classes = classes
     config.derived.embedding_size = model.embedding_size
     loss: nn.Module = make(config.loss)
     return model, loss
+
+
+def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
+    """Raise if the weights were trained on pixels of another mean and deviation than the data will have."""
+    wanted = (tuple(model.pixel_mean), tuple(model.pixel_std))
+    if wanted == ((0.0,) * len(wanted[0]), (1.0,) * len(wanted[1])):
+        return  # nothing is asked for: no weights, or weights of our own
+    given = tuple(OmegaConf.select(config, f"data.eval_transform.{name}") for name in ("mean", "std"))
+    if None in given or all(
+        torch.allclose(torch.tensor(a), torch.tensor(list(b)), atol=1e-3) for a, b in zip(wanted, given, strict=True)
+    ):
+        return
+    mean, std = (str([round(v, 4) for v in values]).replace(" ", "") for values in wanted)
+    raise ConfigError(
+        f"these weights expect pixels of mean {mean} and deviation {std}; "
+        f'add "data.train_transform.mean={mean}" "data.train_transform.std={std}"'
+    )
 
 
 def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], object] | None = None) -> Run:

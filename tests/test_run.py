@@ -15,7 +15,7 @@ from small_runs import cut_off, make_photos, same_results, small, train
 from rankgrad import run as runs
 from rankgrad.config import ConfigError, compose, options
 from rankgrad.evaluation import Report
-from rankgrad.models import load_weights
+from rankgrad.models import build_model, load_weights
 from rankgrad.run import Run, embed_folder
 from rankgrad.samplers import SmallClassWarning
 
@@ -338,4 +338,13 @@ def test_evaluation_during_training_needs_a_whole_model(photos, finished, tmp_pa
     with pytest.raises(ConfigError, match="evaluation.every needs a whole model"):
         settings = [f"init={finished.folder}", "frozen=true", "evaluation.every=1"]
         train(*small(photos), *settings, f"out={tmp_path / 'run'}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_expect_other_pixels_are_refused_with_the_settings_to_give(photos, tmp_path):
+    weights = tmp_path / "resnet18.pt"
+    torch.save(build_model("timm", name="resnet18").backbone.state_dict(), weights)
+    given = small(photos, "model=timm", f"model.weights={weights}", "data.train_transform.mean=[0.5,0.5,0.5]")
+    with pytest.raises(ConfigError, match=r"data\.train_transform\.mean=\[0\.485,0\.456,0\.406\]"):
+        train(*given, f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run").exists()
