@@ -183,14 +183,26 @@ class Soft:
         pos: step for items of at least equal gain.
         neg: step for items of less gain.
         chunk: see `soft_ranks`.
+        pull: share of the gradient that reaches the scores of relevant items, in (0, 1]. 1 is the gradient of the
+            value. Below 1, relevant items are pulled less than irrelevant ones are pushed, so that a class need not
+            shrink to a point; the value stays. Ours; 0.9 helped with steps whose tail is unbounded (docs/results.md).
     """
 
     pos: Callable[[Tensor], Tensor]
     neg: Callable[[Tensor], Tensor]
     chunk: int | None = None
+    pull: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.pull <= 1:
+            raise ValueError(f"pull is the share of the gradient on relevant items, in (0, 1]; got {self.pull}")
 
     def __call__(self, scores: Scores, relevant: Tensor, valid: Mask | None = None) -> Ranks:
         """Relaxed ranks of a batch."""
+        if self.pull != 1 and scores.requires_grad:
+            check_lists(scores, relevant, valid)
+            damped = torch.lerp(scores.detach(), scores, self.pull)
+            scores = torch.where(relevant > 0, damped, scores)
         return soft_ranks(scores, relevant, valid, pos=self.pos, neg=self.neg, chunk=self.chunk)
 
 

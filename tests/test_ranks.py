@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rankgrad import blackbox_rank, losses
 from rankgrad.kernels import counting
 from rankgrad.metrics import average_precision
-from rankgrad.ranks import Blackbox, Ties, exact_ranks, soft_ranks
+from rankgrad.ranks import Blackbox, Soft, Ties, exact_ranks, soft_ranks
 from rankgrad.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, SupStep
 from rankgrad.types import Ranks
 
@@ -337,6 +337,23 @@ def test_blackbox_gradient_of_a_long_list_is_that_of_algorithm_1(dtype, relevant
 
     steps = leaf.grad.double() * 4.0 * n
     assert torch.equal(steps.round().long(), ranked(moved) - ranked(scores))
+
+
+def test_pull_scales_the_gradient_of_relevant_scores_and_leaves_the_value(problem):
+    scores, relevance, valid = problem(4)
+    gradients, values = [], []
+    for pull in (1.0, 0.25):
+        leaf = scores.clone().requires_grad_()
+        ranks = Soft(Sigmoid(0.1), Exponential(0.3), pull=pull)(leaf, relevance, valid)
+        value = (ranks.above_neg + ranks.above_pos).sum()
+        value.backward()
+        gradients.append(leaf.grad)
+        values.append(value.detach())
+    torch.testing.assert_close(values[0], values[1])
+    torch.testing.assert_close(gradients[1], torch.where(relevance, 0.25, 1.0) * gradients[0])
+    assert gradients[0][relevance].abs().max() > 0
+    with pytest.raises(ValueError, match="pull"):
+        Soft(Sigmoid(), Sigmoid(), pull=0.0)
 
 
 # ---------------------------------------------------------------------------------------------------------- blackbox
