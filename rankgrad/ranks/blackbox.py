@@ -1,0 +1,165 @@
+"""Blackbox ranks (RaMBO): exact forward, and backward the change of rank under a perturbation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..types import Mask, PerPair, PerQuery, Ranks, Scores
+from .exact import Order, exact_ranks
+from .lists import Lists, computed
+
+
+@dataclass(frozen=True)
+class Blackbox:
+    r"""Exact ranks whose gradient is that of a perturbed ranking (RaMBO, Rolínek et al., CVPR 2020, Algorithm 1).
+
+    Forward: exact ranks of the scores shifted by the margin, ties by lower index. Backward, with
+    g = d(mean loss) / d(rank): y_lambda = y' + lambda g and gradient -(rk(y') - rk(y_lambda)) / lambda.
+    Only relevant items have g != 0, so only they are perturbed and sorted: O(n log p). The backward is not linear in
+    g; therefore it is taken at the level of the loss (`values`), with g of the mean over the valid queries, and only
+    then multiplied by what comes in: no loss scale, outer weight or accumulation changes lambda.
+
+    Args:
+        lambda_: size of the perturbation, > 0: 4 (SOP), 0.2 (CUB, In-shop) in the paper, in normalised ranks.
+        margin: alpha of eq. 14, score units, >= 0.
+        normalized_ranks: True: ranks divided by the length of the list, as all published lambdas mean it;
+            False: Algorithm 1 as printed. lambda n with False equals lambda with True.
+    """
+
+    lambda_: float = 4.0
+    margin: float = 0.02
+    normalized_ranks: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.lambda_ > 0:
+            raise ValueError(f"lambda_ is the size of RaMBO's perturbation and must be > 0; got {self.lambda_}")
+        if not self.margin >= 0:
+            raise ValueError(f"margin is in score units and must be >= 0; got {self.margin}")
+
+    def __call__(self, scores: Scores, relevant: Tensor, valid: Mask | None = None) -> Ranks:
+        """The exact ranks of the forward pass, without gradient."""
+        return exact_ranks(scores, relevant, valid, ties="index", margin=self.margin)
+
+    def values(
+        self, read: Callable[[Ranks], PerQuery], scores: Scores, relevant: Tensor, valid: Mask | None = None
+    ) -> tuple[PerQuery, Ranks]:
+        """`read(ranks)` per query with the blackbox gradient, and the ranks it was read off.
+
+        The gradient of the mean over the counted queries is Algorithm 1's; a query's own value has as gradient that of
+        the mean times the number of counted queries.
+        """
+        lists = Lists.of(scores, relevant, valid)
+        holder: list[Ranks] = []
+        values = _BlackboxValues.apply(computed(scores), lists, self, read, holder)
+        return values, holder[0]
+
+
+class _BlackboxValues(torch.autograd.Function):
+    """Read a value off exact ranks; the score gradient of its mean is computed at once, in the forward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Scores, lists: Lists, box: Blackbox, read: Callable[[Ranks], PerQuery], holder: list[Ranks]
+    ) -> PerQuery:
+        order = Order(scores, lists, box.margin, "index")
+        exact = order.ranks(lists)
+        holder.append(exact)
+        leaf = exact.above_neg.detach().requires_grad_()
+        with torch.enable_grad():
+            values = read(replace(exact, above_neg=leaf))
+        counted = exact.counted
+        ctx.num_counted = counted.sum().clamp(min=1)
+        if ctx.needs_input_grad[0]:
+            g = torch.zeros_like(leaf)
+            if values.requires_grad:
+                with torch.enable_grad():
+                    mean = torch.where(counted, values, 0).sum() / ctx.num_counted
+                (g,) = torch.autograd.grad(mean, leaf)
+            ctx.save_for_backward(_rank_change(scores, lists, order, box, g))
+        return values.detach().to(scores.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor, None, None, None, None]:
+        (change,) = ctx.saved_tensors
+        factor = upstream * ctx.num_counted
+        # plain `loss.backward()`: on a long list a copy costs as much as the ranks did
+        if factor.device.type == "cpu" and bool((factor == 1).all()):
+            return change, None, None, None, None
+        return change * factor.unsqueeze(1), None, None, None, None
+
+
+def _rank_change(scores: Scores, lists: Lists, order: Order, box: Blackbox, g: PerPair) -> Scores:
+    """[query, item] (rk(y_lambda) - rk(y')) / lambda, with y_lambda = y' + lambda g on the relevant items."""
+    size = box.lambda_ * (lists.length if box.normalized_ranks else torch.ones_like(lists.length)).double()
+    before, place, rivals = order.overtaken, order.place, order.rivals
+    shift = lists.rectangle((size[lists.query] * g).to(scores.dtype), 0.0)
+    order.place_relevant(order.own - shift)
+    inverse = 1 / size.clamp(min=torch.finfo(torch.float32).tiny)
+    change = order.overtaken.sub_(before).to(scores.dtype)  # 0 for items that are not there
+    change.mul_(inverse.to(scores.dtype).unsqueeze(1))
+    moved = ((order.place - place) + (order.rivals - rivals))[lists.query, lists.slot]
+    change[lists.query, lists.item] = (moved * inverse[lists.query]).to(scores.dtype)
+    return change
+
+
+def blackbox_rank(scores: Tensor, lambda_: float, normalized: bool = False) -> Tensor:
+    r"""Ranks along the last dimension with RaMBO's gradient: Algorithm 1 (Rolínek et al., CVPR 2020) literally.
+
+    Forward: rk(y) in 1 .. n, 1 the largest, a permutation (of level scores the lower index ranks first).
+    Backward with upstream g: -(rk(y) - rk(y + lambda g)) / lambda. Not linear in g: whatever scales the loss scales the
+    perturbation. The losses guard against that (`Blackbox`); this bare operator does not.
+
+    Args:
+        scores: [..., n] float.
+        lambda_: size of the perturbation, > 0.
+        normalized: ranks divided by n, in the result, the upstream gradient and lambda (the published code's way).
+
+    Returns:
+        [..., n] ranks in the dtype of scores (float32 for half precision).
+
+    >>> y = torch.tensor([0.3, 0.9, 0.5], requires_grad=True)
+    >>> ranks = blackbox_rank(y, lambda_=1.0)
+    >>> ranks.detach()
+    tensor([3., 1., 2.])
+    >>> (ranks * torch.tensor([1.0, 0.0, 0.0])).sum().backward()  # push item 0 up: 1.3 would be first
+    >>> y.grad
+    tensor([-2.,  1.,  1.])
+    """
+    if not lambda_ > 0:
+        raise ValueError(f"lambda_ is the size of the perturbation and must be > 0; got {lambda_}")
+    if not scores.is_floating_point() or scores.dim() == 0:
+        raise ValueError(f"scores must be a float tensor [..., n]; got {scores.dtype} {tuple(scores.shape)}")
+    ranks: Tensor = _BlackboxRank.apply(computed(scores), lambda_, normalized)
+    return ranks
+
+
+def _permutation_ranks(scores: Tensor) -> Tensor:
+    """[..., n] long, 1 = largest, lower index first on ties."""
+    order = scores.argsort(dim=-1, descending=True, stable=True)
+    places = torch.arange(1, scores.shape[-1] + 1, device=scores.device).expand_as(order)
+    return torch.empty_like(order).scatter_(-1, order, places)
+
+
+class _BlackboxRank(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, lambda_: float, normalized: bool) -> Tensor:
+        ranks = _permutation_ranks(scores)
+        ctx.save_for_backward(scores, ranks)
+        ctx.lambda_, ctx.unit = lambda_, (max(scores.shape[-1], 1) if normalized else 1)
+        values: Tensor = ranks.to(scores.dtype) / ctx.unit
+        return values
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        scores, ranks = ctx.saved_tensors
+        moved = _permutation_ranks(scores + ctx.lambda_ * upstream)
+        change: Tensor = (moved - ranks).to(scores.dtype) / (ctx.unit * ctx.lambda_)
+        return change, None, None
