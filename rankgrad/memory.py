@@ -1,0 +1,302 @@
+r"""Cross-batch memory: embeddings of earlier batches, as further items of the lists that a loss ranks.
+
+A batch holds a few hundred of the thousands of images that a query is ranked against in the end. Embeddings drift
+slowly, so those of the last batches are good stand-ins for the rest (XBM, Wang et al., CVPR 2020, arXiv:1912.06798;
+RaMBO, section 4.3; ROADMAP, section 4.2). They have no graph: gradients go to the current batch alone.
+
+What goes wrong with rank losses and memories elsewhere, and not here: a query meets an older embedding of itself
+(sample ids prevent it), old *queries* are added instead of items to be ranked (lists never grow), the memory is lost
+on resuming (it lies in buffers), and processes fill it differently (see `distributed.GlobalBatch`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .relevance import check_labels
+
+Combine = Literal["sum", "joint"]
+NO_ID = -1
+
+
+class CrossBatchMemory(nn.Module):
+    r"""A loss over the batch and the embeddings of earlier batches.
+
+    | combine | value | as in |
+    |---------|-------|-------|
+    | "sum"   | loss(batch) + weight * loss(batch against memory) | ROADMAP |
+    | "joint" | loss(batch against batch and memory, one list)    | RaMBO's last tau batches: size = tau * batch; XBM |
+
+    The memory is a ring: the oldest entries make room. A batch is written after its loss is computed, so the memory
+    holds earlier batches only. An entry with the id of a query is not in that query's list, whatever its age.
+    In eval mode nothing is written.
+
+    Differs from published code: in XBM's (and so ROADMAP's) the current batch is written first, and each query is its
+    own positive of score 1; RaMBO's adds old queries instead of old items (docs/numerics.md).
+
+    Args:
+        loss: a rankgrad loss, or any module called as loss(embeddings, labels, ref_emb=, ref_labels=, ids=, ref_ids=).
+        size: entries, >= 1. A whole training set (ROADMAP: 59 551 on SOP) is common; so are 3 batches (RaMBO).
+        combine: see the table.
+        weight: of the memory's term, >= 0; "sum" only.
+        warmup: batches before the memory is filled and used: embeddings drift fast at the start.
+        dtype: what entries are stored in. bfloat16 halves the memory and rounds cosines to about 0.004.
+        need_ids: False: work without sample ids. A query then meets older embeddings of itself, as relevant items.
+
+    Attributes:
+        stats: the loss's statistics of the batch, and of the last call: "memory_entries", "memory_age" (mean age of
+            the entries in batches), "memory_counted" (share of queries with a relevant entry), and with ids
+            "memory_drift" (mean of 1 - cosine between a query and its own newest entry; NaN if no query has one).
+
+    Raises:
+        TypeError: the loss takes no references.
+        ValueError: sizes out of range; another embedding width or kind of labels than the memory holds; ids missing.
+
+    >>> from rankgrad.losses import SmoothAPLoss
+    >>> memory = CrossBatchMemory(SmoothAPLoss(), size=6)
+    >>> embeddings, labels = torch.eye(4)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])
+    >>> for step in range(2):
+    ...     loss = memory(embeddings, labels, ids=torch.arange(4) + 4 * step)
+    >>> memory.labels, int(memory.stats["memory_entries"])
+    (tensor([1, 1, 1, 1, 0, 0]), 4)
+    """
+
+    stats: dict[str, Tensor]
+    embeddings: Tensor
+    labels: Tensor
+    ids: Tensor
+    written: Tensor
+    clock: Tensor
+
+    def __init__(
+        self,
+        loss: nn.Module,
+        size: int,
+        *,
+        combine: Combine = "sum",
+        weight: float = 1.0,
+        warmup: int = 0,
+        dtype: torch.dtype = torch.float32,
+        need_ids: bool = True,
+    ) -> None:
+        super().__init__()
+        for name, value, low in (("size", size, 1), ("warmup", warmup, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise ValueError(f"{name} must be an integer >= {low}; got {value!r}")
+        if combine not in ("sum", "joint"):
+            raise ValueError(f"combine must be 'sum' or 'joint'; got {combine!r}")
+        if not weight >= 0:
+            raise ValueError(f"weight of the memory's term must be >= 0; got {weight}")
+        if combine == "joint" and weight != 1:
+            raise ValueError("with combine='joint' there is one list and one term: weight has no meaning")
+        if not dtype.is_floating_point:
+            raise ValueError(f"dtype must be a float; got {dtype}")
+        takes = inspect.signature(loss.forward).parameters
+        missing = [name for name in ("ref_emb", "ref_labels", "ids", "ref_ids") if name not in takes]
+        if missing:
+            raise TypeError(f"{type(loss).__name__} can't have a memory: its forward takes no {', '.join(missing)}")
+        self.loss, self.size, self.combine, self.weight, self.warmup = loss, size, combine, weight, warmup
+        self.dtype, self.need_ids = dtype, need_ids
+        self.stats = {}
+        self.reset()
+
+    # ------------------------------------------------------------------ what it holds
+
+    @property
+    def filled(self) -> int:
+        """Entries now held."""
+        return min(self._written, self.size)
+
+    def reset(self) -> None:
+        """Forget everything, the warm-up included: after a change of data or model."""
+        device = self.clock.device if hasattr(self, "clock") else None
+        # the width and the kind of labels become known with the first batch, or with a saved state
+        self._allocate(torch.empty(0, 0, device=device), torch.empty(0, dtype=torch.long, device=device))
+        self.register_buffer("clock", torch.zeros(2, dtype=torch.long, device=device))  # batches seen, entries written
+        self._seen = self._written = 0  # the same on the host: reading the buffer would wait for a GPU
+
+    def _allocate(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Room for entries like these; empty rows of both make an empty memory."""
+        size = self.size if embeddings.shape[1] else 0
+        device = embeddings.device
+        self.register_buffer("embeddings", torch.zeros(size, embeddings.shape[1], dtype=self.dtype, device=device))
+        self.register_buffer("labels", labels.new_zeros(size, *labels.shape[1:]))
+        self.register_buffer("ids", torch.full((size,), NO_ID, device=device))
+        self.register_buffer("written", torch.zeros(size, dtype=torch.long, device=device))  # at which batch
+
+    def summary(self) -> dict[str, float]:
+        """Numbers for a person: entries, classes among them (of 1-d labels), entries per class, ages in batches.
+
+        >>> from rankgrad.losses import SmoothAPLoss
+        >>> CrossBatchMemory(SmoothAPLoss(), size=6).summary()
+        {'entries': 0.0}
+        """
+        held = self.filled
+        found = {"entries": float(held)}
+        if held:
+            age = (self._seen - self.written[:held]).double()
+            found |= {"mean_age": float(age.mean()), "oldest": float(age.max())}
+            if self.labels.dim() == 1:
+                per_class = torch.unique(self.labels[:held], return_counts=True)[1]
+                found |= {
+                    "classes": float(len(per_class)),
+                    "least_per_class": float(per_class.min()),
+                    "most_per_class": float(per_class.max()),
+                }
+        return found
+
+    # ------------------------------------------------------------------ the loss
+
+    def forward(self, embeddings: Tensor, labels: Tensor, *, ids: Tensor | None = None) -> Tensor:
+        """Loss of a batch; in training mode the batch is then written to the memory.
+
+        Args:
+            embeddings: [row, dim] float.
+            labels: long [row], bool [row, class] or long [row, level], always of one kind.
+            ids: [row] integers >= 0 naming the samples, the same number whenever a sample comes again.
+        """
+        check_labels(labels)
+        if ids is None and self.need_ids:
+            raise ValueError(
+                "a memory needs ids=..., the number of each sample in the training set, so that no query meets an "
+                "older embedding of itself; need_ids=False does without"
+            )
+        if ids is not None and (ids.shape != labels.shape[:1] or ids.is_floating_point()):
+            raise ValueError(f"ids must be integers [{len(labels)}], one per row; got {ids.dtype} {tuple(ids.shape)}")
+        self._check(embeddings, labels)
+        active = self._seen >= self.warmup
+        held = self.filled
+        memory = self.embeddings[:held]
+        if not getattr(self.loss, "normalize", False):
+            memory = memory.clone()  # the graph would hold the ring itself, which is written to before backward()
+        if self.combine == "sum":
+            value: Tensor = self.loss(embeddings, labels) if ids is None else self.loss(embeddings, labels, ids=ids)
+            stats = dict(getattr(self.loss, "stats", {}))
+            if active and held and self.weight:
+                value = value + self.weight * self._against(embeddings, labels, ids, memory, self.labels[:held])
+                stats["memory_counted"] = self._counted()
+        else:
+            # the batch comes first, so that a query's own column is its row
+            everything = torch.cat([embeddings, memory]), torch.cat([labels, self.labels[:held].to(labels.dtype)])
+            value = self._against(embeddings, labels, ids, *everything)
+            stats = dict(getattr(self.loss, "stats", {}))
+            stats["memory_counted"] = self._counted()
+        stats |= self._statistics(embeddings, ids, held)
+        self.stats = stats
+        if self.training:
+            self._write(embeddings.detach(), labels, ids, active)
+        return value
+
+    def _against(
+        self, embeddings: Tensor, labels: Tensor, ids: Tensor | None, items: Tensor, item_labels: Tensor
+    ) -> Tensor:
+        """The loss of the batch against items, whose last `filled` are the memory."""
+        rows, held = len(embeddings), self.filled
+        if ids is None:  # names that only keep a query from its own column
+            mine = torch.arange(rows, device=embeddings.device)
+            theirs = mine.new_full((held,), NO_ID)
+        else:
+            mine, theirs = ids.to(torch.long), self.ids[:held]
+        if len(items) > held:
+            theirs = torch.cat([mine, theirs])
+        value: Tensor = self.loss(embeddings, labels, ref_emb=items, ref_labels=item_labels, ids=mine, ref_ids=theirs)
+        return value
+
+    def _counted(self) -> Tensor:
+        stats: Mapping[str, Tensor] = getattr(self.loss, "stats", {})
+        counted = stats.get("has_relevant", stats.get("counted"))
+        return torch.tensor(torch.nan) if counted is None else counted.float().mean()
+
+    @torch.no_grad()
+    def _statistics(self, embeddings: Tensor, ids: Tensor | None, held: int) -> dict[str, Tensor]:
+        age = self._seen - self.written[:held]
+        found = {"memory_entries": torch.tensor(float(held)), "memory_age": age.float().mean() if held else age.sum()}
+        if ids is not None and held:
+            mine = ids.unsqueeze(1) == self.ids[:held]
+            newest, slot = torch.where(mine, self.written[:held] + 1, 0).max(1)
+            cosine = F.cosine_similarity(embeddings.float(), self.embeddings[slot].float(), dim=1)
+            there = newest > 0
+            found["memory_drift"] = ((1 - cosine) * there).sum() / there.sum()
+        return found
+
+    # ------------------------------------------------------------------ the ring
+
+    def _check(self, embeddings: Tensor, labels: Tensor) -> None:
+        if embeddings.dim() != 2 or len(embeddings) != len(labels):
+            raise ValueError(
+                f"embeddings must be [row, dim], one label each; got {tuple(embeddings.shape)} and {len(labels)} labels"
+            )
+        if not len(self.embeddings):
+            self._allocate(embeddings.detach()[:0], labels[:0])
+        if embeddings.shape[1] != self.embeddings.shape[1]:
+            raise ValueError(
+                f"memory holds {self.embeddings.shape[1]}-d embeddings but got {embeddings.shape[1]}-d; was the head "
+                "changed after resuming? reset() empties the memory"
+            )
+        if labels.shape[1:] != self.labels.shape[1:] or (labels.dtype == torch.bool) != (
+            self.labels.dtype == torch.bool
+        ):
+            raise ValueError(
+                f"memory holds labels {self.labels.dtype} {tuple(self.labels.shape)} but got {labels.dtype} "
+                f"{tuple(labels.shape)}; reset() empties the memory"
+            )
+
+    @torch.no_grad()
+    def _write(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None, active: bool) -> None:
+        if active and len(embeddings):
+            rows = embeddings[-self.size :]  # of a batch larger than the memory, what fits
+            start = self._written + len(embeddings) - len(rows)
+            place = (torch.arange(start, start + len(rows), device=rows.device)) % self.size
+            self.embeddings[place] = rows.to(self.dtype)
+            self.labels[place] = labels[-self.size :].to(self.labels.dtype)
+            self.ids[place] = NO_ID if ids is None else ids[-self.size :].to(torch.long)
+            self.written[place] = self._seen
+            self._written += len(embeddings)
+        self._seen += 1
+        self.clock[0], self.clock[1] = self._seen, self._written
+
+    # ------------------------------------------------------------------ saved and resumed
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        saved, labels = state_dict.get(f"{prefix}embeddings"), state_dict.get(f"{prefix}labels")
+        clock = state_dict.get(f"{prefix}clock")
+        if saved is None or labels is None or clock is None:
+            super()._load_from_state_dict(state_dict, prefix, *rest)
+            return
+        if len(saved) not in (0, self.size):
+            raise ValueError(
+                f"the saved memory has room for {len(saved)} entries, this one for {self.size}: build it with the same "
+                "size, or drop the memory from the state and start with an empty one"
+            )
+        device = self.clock.device
+        self._allocate(saved[:0].to(device), labels[:0].to(device))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        self._seen, self._written = clock.tolist()
+
+    def extra_repr(self) -> str:
+        """The settings, and how full it is."""
+        settings = f"size={self.size}, combine={self.combine!r}, weight={self.weight}, warmup={self.warmup}"
+        return f"{settings}, dtype={self.dtype}, need_ids={self.need_ids}, filled={self.filled}"
+
+
+def memory_buffers(module: nn.Module) -> list[str]:
+    """Names of all buffers of memories inside a module.
+
+    DistributedDataParallel sends the buffers of the first process to all others before each forward pass. Memories are
+    equal on all processes anyway (`distributed.GlobalBatch`) and may be large: it should leave them out.
+
+    >>> memory_buffers(nn.Linear(2, 2))
+    []
+    """
+    found = []
+    for name, child in module.named_modules():
+        if isinstance(child, CrossBatchMemory):
+            prefix = f"{name}." if name else ""
+            found += [prefix + buffer for buffer, _ in child.named_buffers(recurse=False)]
+    return found

@@ -1,0 +1,250 @@
+"""Cross-batch memory: against lists put together by hand, through saving and resuming, and through misuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rankgrad.losses import LOSSES, CalibrationLoss, RaMBOAPLoss, RetrievalLoss, ROADMAPLoss, SmoothAPLoss, SupAPLoss
+from rankgrad.memory import CrossBatchMemory, memory_buffers
+
+STEPS, ROWS, DIM = 5, 8, 4
+
+
+def batches(seed: int = 0) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Batches of 4 classes x 2; samples come again in later batches, with other embeddings."""
+    g = torch.Generator().manual_seed(seed)
+    found = []
+    for _ in range(STEPS):
+        ids = torch.randperm(12, generator=g)[:ROWS]
+        found.append((torch.randn(ROWS, DIM, generator=g, dtype=torch.float64), ids % 4, ids))
+    return found
+
+
+def make(name: str, **kwargs: Any) -> RetrievalLoss:
+    if name == "fastap" or name == "softbin_ap":
+        kwargs["bins"] = 5
+    loss = LOSSES[name](**kwargs)
+    assert isinstance(loss, RetrievalLoss)
+    return loss
+
+
+def by_hand(loss: RetrievalLoss, size: int, combine: str, weight: float, warmup: int) -> list[tuple[Tensor, Tensor]]:
+    """Value and gradient of each batch, the memory being a Python list of (embedding, label, id)."""
+    held: list[tuple[Tensor, Tensor, Tensor]] = []
+    found = []
+    for step, (embeddings, labels, ids) in enumerate(batches()):
+        x = embeddings.clone().requires_grad_()
+        items = [torch.stack(column) for column in zip(*held, strict=True)]
+        if combine == "joint":
+            refs = (
+                [torch.cat([a, b]) for a, b in zip((x, labels, ids), items, strict=True)] if held else [x, labels, ids]
+            )
+            value = loss(x, labels, ref_emb=refs[0], ref_labels=refs[1], ids=ids, ref_ids=refs[2])
+        else:
+            value = loss(x, labels, ids=ids)
+            if held and step >= warmup:
+                more = loss(x, labels, ref_emb=items[0], ref_labels=items[1], ids=ids, ref_ids=items[2])
+                value = value + weight * more
+        (gradient,) = torch.autograd.grad(value, x)
+        found.append((value.detach(), gradient))
+        if step >= warmup:
+            held = (held + list(zip(embeddings, labels, ids, strict=True)))[-size:]
+    return found
+
+
+def trained(memory: CrossBatchMemory, steps: slice = slice(None)) -> list[tuple[Tensor, Tensor]]:
+    found = []
+    for embeddings, labels, ids in batches()[steps]:
+        x = embeddings.clone().requires_grad_()
+        value = memory(x, labels, ids=ids)
+        value.backward()
+        assert x.grad is not None
+        found.append((value.detach(), x.grad))
+    return found
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(("combine", "weight"), [("sum", 0.3), ("joint", 1.0)])
+def test_value_and_gradient_are_those_of_lists_put_together_by_hand(name: str, combine: Any, weight: float) -> None:
+    loss = make(name)
+    memory = CrossBatchMemory(loss, size=13, combine=combine, weight=weight, dtype=torch.float64)
+    for (value, gradient), (wanted, slope) in zip(trained(memory), by_hand(loss, 13, combine, weight, 0), strict=True):
+        torch.testing.assert_close(value, wanted, rtol=0, atol=1e-12)
+        torch.testing.assert_close(gradient, slope, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [3, ROWS, 2 * ROWS, 100])
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_the_ring_keeps_the_newest_entries_after_the_warm_up(size: int, warmup: int) -> None:
+    loss = SupAPLoss()
+    memory = CrossBatchMemory(loss, size=size, warmup=warmup, dtype=torch.float64)
+    for (value, _), (wanted, _) in zip(trained(memory), by_hand(loss, size, "sum", 1.0, warmup), strict=True):
+        torch.testing.assert_close(value, wanted, rtol=0, atol=1e-12)
+    kept = [row for embeddings, _, _ in batches()[warmup:] for row in embeddings][-size:]
+    assert memory.filled == len(kept)
+    mine = {tuple(row.tolist()) for row in memory.embeddings[: memory.filled]}
+    assert mine == {tuple(row.tolist()) for row in kept}
+
+
+def test_a_query_never_meets_its_own_older_embedding() -> None:
+    embeddings, labels = torch.eye(3)[[0, 1, 2]], torch.tensor([0, 1, 2])
+    memory = CrossBatchMemory(CalibrationLoss(), size=9, combine="joint")
+    for _ in range(3):
+        # each class has one sample: if a query met itself in the memory, it would have a relevant item
+        memory(embeddings, labels, ids=torch.tensor([5, 6, 7]))
+    memory.loss = SmoothAPLoss()
+    assert memory(embeddings, labels, ids=torch.tensor([5, 6, 7])) == 0
+    assert not memory.loss.stats["counted"].any()
+    memory(embeddings, labels, ids=torch.tensor([15, 16, 17]))
+    assert memory.loss.stats["counted"].all()
+
+
+def test_without_ids_a_query_is_still_not_its_own_item_within_the_batch() -> None:
+    embeddings, labels, _ = batches()[0]
+    loss = SmoothAPLoss()
+    memory = CrossBatchMemory(loss, size=16, combine="joint", need_ids=False)
+    torch.testing.assert_close(memory(embeddings, labels), loss(embeddings, labels))
+
+
+@pytest.mark.parametrize("combine", ["sum", "joint"])
+def test_a_saved_memory_goes_on_where_it_stopped(combine: Any) -> None:
+    whole = trained(CrossBatchMemory(ROADMAPLoss(), size=13, combine=combine, warmup=1, dtype=torch.float64))
+    first = CrossBatchMemory(ROADMAPLoss(), size=13, combine=combine, warmup=1, dtype=torch.float64)
+    trained(first, slice(0, 3))
+    second = CrossBatchMemory(ROADMAPLoss(), size=13, combine=combine, warmup=1, dtype=torch.float64)
+    second.load_state_dict(first.state_dict())
+    for (value, gradient), (wanted, slope) in zip(trained(second, slice(3, None)), whole[3:], strict=True):
+        assert torch.equal(value, wanted) and torch.equal(gradient, slope)
+    assert second.summary() == pytest.approx({**first.summary(), **second.summary()})
+
+
+def test_an_untouched_memory_is_saved_and_loaded_too() -> None:
+    first, second = (CrossBatchMemory(SupAPLoss(), size=4) for _ in range(2))
+    second.load_state_dict(first.state_dict())
+    assert second.filled == 0
+
+
+def test_nothing_is_written_in_eval_mode() -> None:
+    memory = CrossBatchMemory(SupAPLoss(), size=16)
+    trained(memory, slice(0, 1))
+    before = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
+    memory.eval()
+    trained(memory, slice(1, 3))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in memory.state_dict().items())
+
+
+def test_blackbox_perturbation_does_not_see_the_weight_of_the_memory() -> None:
+    embeddings, labels, ids = batches()[1]
+    gradients = []
+    for weight in (1.0, 0.5):
+        memory = CrossBatchMemory(RaMBOAPLoss(), size=16, weight=weight, dtype=torch.float64)
+        trained(memory, slice(0, 1))
+        x = embeddings.clone().requires_grad_()
+        memory(x, labels, ids=ids).backward()
+        alone = torch.autograd.grad(RaMBOAPLoss()(x, labels, ids=ids), x)[0]
+        assert x.grad is not None
+        gradients.append((x.grad - alone) / weight)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_writing_the_batch_does_not_disturb_its_backward_pass(normalize: bool) -> None:
+    loss = SmoothAPLoss(normalize=normalize)
+    memory = CrossBatchMemory(loss, size=ROWS, dtype=torch.float64)
+    wanted = by_hand(loss, ROWS, "sum", 1.0, 0)
+    for (_, gradient), (_, slope) in zip(trained(memory), wanted, strict=True):
+        torch.testing.assert_close(gradient, slope, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["multi-hot", "hierarchy"])
+def test_multi_hot_and_hierarchical_labels_are_kept_as_they_are(kind: str) -> None:
+    g = torch.Generator().manual_seed(1)
+    if kind == "multi-hot":
+        labels = torch.rand(ROWS, 5, generator=g) > 0.5
+    else:
+        labels = torch.stack([torch.arange(ROWS) // 4, torch.arange(ROWS) // 2], 1)
+    memory = CrossBatchMemory(LOSSES["h_ap"](), size=ROWS)
+    embeddings = torch.randn(ROWS, DIM, generator=g)
+    memory(embeddings, labels, ids=torch.arange(ROWS))
+    assert memory.labels.dtype == labels.dtype and torch.equal(memory.labels, labels)
+    again = CrossBatchMemory(LOSSES["h_ap"](), size=ROWS)
+    again.load_state_dict(memory.state_dict())
+    other = torch.arange(ROWS) + ROWS
+    assert torch.equal(again(embeddings, labels, ids=other), memory(embeddings, labels, ids=other))
+
+
+def test_half_precision_entries_give_nearly_the_same_loss() -> None:
+    values = []
+    for dtype in (torch.float32, torch.bfloat16):
+        memory = CrossBatchMemory(LOSSES["fastap"](), size=16, dtype=dtype)
+        values.append(torch.stack([value for value, _ in trained(memory)]))
+        assert memory.embeddings.dtype == dtype
+    torch.testing.assert_close(values[0], values[1], rtol=0, atol=0.02)
+    assert not torch.equal(values[0], values[1])
+
+
+def test_statistics_say_how_full_how_old_and_how_far_drifted() -> None:
+    memory = CrossBatchMemory(SupAPLoss(), size=4)
+    embeddings, labels, ids = torch.eye(2)[[0, 0]], torch.tensor([0, 0]), torch.tensor([3, 4])
+    memory(embeddings, labels, ids=ids)
+    assert memory.stats["memory_entries"] == 0 and "memory_drift" not in memory.stats
+    memory(embeddings, labels, ids=ids + 10)
+    assert memory.stats["memory_entries"] == 2 and memory.stats["memory_age"] == 1
+    assert memory.stats["memory_drift"].isnan()  # none of these samples was there
+    memory(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), labels, ids=ids)
+    assert memory.stats["memory_entries"] == 4 and memory.stats["memory_age"] == 1.5
+    assert memory.stats["memory_drift"] == 0.5  # one turned by a right angle, one stayed
+    assert memory.stats["memory_counted"] == 1
+    assert memory.summary() == {
+        "entries": 4.0,
+        "mean_age": 1.5,
+        "oldest": 2.0,
+        "classes": 1.0,
+        "least_per_class": 4.0,
+        "most_per_class": 4.0,
+    }
+    memory.reset()
+    assert memory.filled == 0 and memory.summary() == {"entries": 0.0}
+
+
+def test_its_buffers_are_found_inside_a_model() -> None:
+    memory = CrossBatchMemory(SupAPLoss(), size=4)
+    inside = nn.Sequential(nn.BatchNorm1d(2), memory)
+    assert set(memory_buffers(inside)) == {f"1.{name}" for name in ("embeddings", "labels", "ids", "written", "clock")}
+    assert set(memory_buffers(memory)) == {"embeddings", "labels", "ids", "written", "clock"}
+
+
+def test_what_does_not_fit_is_refused_with_a_reason() -> None:
+    loss, labels, ids = SupAPLoss(), torch.tensor([0, 0]), torch.arange(2)
+    for options, word in (
+        ({"size": 0}, "size must be"),
+        ({"size": 1, "warmup": -1}, "warmup must be"),
+        ({"size": 1, "combine": "both"}, "combine must be"),
+        ({"size": 1, "weight": -1.0}, "weight"),
+        ({"size": 1, "combine": "joint", "weight": 0.5}, "one term"),
+        ({"size": 1, "dtype": torch.int8}, "dtype"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            CrossBatchMemory(loss, **options)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="CrossEntropyLoss can't have a memory"):
+        CrossBatchMemory(nn.CrossEntropyLoss(), size=2)
+    memory = CrossBatchMemory(loss, size=4)
+    with pytest.raises(ValueError, match="needs ids"):
+        memory(torch.eye(2), labels)
+    with pytest.raises(ValueError, match="ids must be integers"):
+        memory(torch.eye(2), labels, ids=torch.arange(3))
+    with pytest.raises(ValueError, match="one label each"):
+        memory(torch.eye(3), labels, ids=ids)
+    assert memory.filled == 0
+    memory(torch.eye(2), labels, ids=ids)
+    with pytest.raises(ValueError, match="holds 2-d embeddings but got 3-d"):
+        memory(torch.eye(3)[:2], labels, ids=ids)
+    with pytest.raises(ValueError, match="memory holds labels"):
+        memory(torch.eye(2), torch.stack([labels, labels], 1), ids=ids)
+    with pytest.raises(ValueError, match="room for 4 entries, this one for 5"):
+        CrossBatchMemory(loss, size=5).load_state_dict(memory.state_dict())
+    assert memory.filled == 2
