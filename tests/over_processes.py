@@ -1,0 +1,176 @@
+"""What the processes of test_distributed.py do: train a small model on their share of a batch, and report."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from rankgrad.baselines import CrossEntropyLoss
+from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, on_first
+from rankgrad.large_batch import embed_in_parts
+from rankgrad.losses import LOSSES
+from rankgrad.memory import CrossBatchMemory, memory_buffers
+
+ROWS, CLASSES, DIM = 12, 5, 4
+# Rows of each process: uneven, with classes that are on one process only, and a process without any.
+SPLITS: dict[int, tuple[tuple[int, ...], ...]] = {
+    2: ((6, 6), (11, 1)),
+    3: ((5, 4, 3), (6, 0, 6)),
+    4: ((3, 3, 3, 3), (1, 7, 0, 4)),
+}
+
+
+class Batch(NamedTuple):
+    """Inputs, labels and sample numbers of one step."""
+
+    images: Tensor
+    labels: Tensor
+    ids: Tensor
+
+    def share(self, rank: int, sizes: Sequence[int]) -> Batch:
+        start = sum(sizes[:rank])
+        return Batch(*(column[start : start + sizes[rank]] for column in self))
+
+
+def batches(steps: int = 3) -> list[Batch]:
+    g = torch.Generator().manual_seed(0)
+    found = []
+    for _ in range(steps):
+        ids = torch.randperm(2 * ROWS, generator=g)[:ROWS].sort()[0]  # sorted: whole classes lie on one process
+        found.append(Batch(torch.randn(ROWS, 6, generator=g, dtype=torch.float64), ids * CLASSES // (2 * ROWS), ids))
+    return found
+
+
+class Learner(nn.Module):
+    """A model and a loss with a share of weights of its own, as one module to wrap."""
+
+    def __init__(self, loss: nn.Module, dropout: float = 0.0, parts: int | None = None) -> None:
+        super().__init__()
+        g = torch.Generator().manual_seed(1)
+        self.model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, DIM)).double()
+        for parameter in self.model.parameters():
+            parameter.data = torch.randn(parameter.shape, generator=g, dtype=torch.float64)
+        self.loss = loss
+        self.parts = parts
+
+    def forward(self, batch: Batch) -> Tensor:
+        parts = self.parts if len(batch.images) else None
+        embeddings = self.model(batch.images) if parts is None else embed_in_parts(self.model, batch.images, parts)
+        value: Tensor = self.loss(embeddings, batch.labels, ids=batch.ids)
+        return value
+
+
+class NoIds(nn.Module):
+    """Cross-entropy, which knows no sample numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.loss = CrossEntropyLoss(CLASSES, DIM).double()
+
+    def forward(self, embeddings: Tensor, labels: Tensor, *, ids: Tensor) -> Tensor:
+        value: Tensor = self.loss(embeddings, labels)
+        return value
+
+
+def cases() -> dict[str, Callable[[], nn.Module]]:
+    """Name -> loss: all of them, one with weights, and memories."""
+    found: dict[str, Callable[[], nn.Module]] = {name: make for name, make in LOSSES.items()}
+    found["cross_entropy"] = NoIds
+    for combine in ("sum", "joint"):
+        for name in ("roadmap", "rambo_ap"):
+            found[f"{name} memory {combine}"] = lambda name=name, combine=combine: CrossBatchMemory(  # type: ignore[misc]
+                LOSSES[name](), size=20, combine=combine, dtype=torch.float64
+            )
+    return found
+
+
+class Outcome(NamedTuple):
+    """Loss of each step, gradients after the last one, and the buffers (memories)."""
+
+    values: list[float]
+    gradients: list[Tensor]
+    buffers: dict[str, Tensor]
+
+
+def run(learner: nn.Module, inner: Learner, share: Callable[[Batch], Batch]) -> Outcome:
+    optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)
+    values = []
+    for batch in batches():
+        optimizer.zero_grad()
+        value = learner(share(batch))
+        value.backward()
+        values.append(float(value.detach()))
+        if len(values) < len(batches()):
+            optimizer.step()
+    gradients = [p.grad.clone() for p in inner.parameters() if p.grad is not None]
+    return Outcome(values, gradients, {name: b.clone() for name, b in inner.named_buffers()})
+
+
+def alone(name: str, parts: int | None = None) -> Outcome:
+    """One process with the whole batch."""
+    inner = Learner(cases()[name](), parts=parts)
+    return run(inner, inner, lambda batch: batch)
+
+
+def together(name: str, rank: int, sizes: Sequence[int], parts: int | None = None) -> Outcome:
+    """This process's part of the same."""
+    inner = Learner(GlobalBatch(cases()[name]()), parts=parts)
+    ignored = memory_buffers(inner)
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(inner, ignored)  # type: ignore[no-untyped-call]
+    return run(DistributedDataParallel(inner), inner, lambda batch: batch.share(rank, sizes))
+
+
+def _work(rank: int, processes: int, folder: str) -> None:
+    warnings.simplefilter("error")
+    # of torch's own DDP, on torch 2.15: told to people who write its C++
+    warnings.filterwarnings("default", category=FutureWarning, module="torch")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=processes)
+    found: dict[str, Any] = {}
+    for sizes in SPLITS[processes]:
+        for name in cases():
+            found[f"{name} {sizes}"] = together(name, rank, sizes)
+        found[f"in parts {sizes}"] = together("smooth_ap", rank, sizes, parts=2)
+    found["order"] = gather_rows(torch.full((rank, 1), rank)).flatten().tolist()
+    found["flags"] = gather_rows(torch.tensor([rank % 2 == 0])).tolist()
+    found["even"] = gather_rows(torch.tensor([float(rank)]), even=True).tolist()
+    found["objects"] = gather_objects({"rank": rank})
+    found["first"] = on_first(lambda: f"from {rank}")
+    for what, work in {
+        "first fails": lambda: on_first(_fail),
+        "widths differ": lambda: gather_rows(torch.zeros(1, 2 + rank)),
+        "nan on one": lambda: GlobalBatch(LOSSES["supap"]())(
+            torch.full((2, 2), torch.nan if rank == 1 else 1.0), torch.tensor([0, 0])
+        ),
+    }.items():
+        try:
+            work()
+            found[what] = "nothing"
+        except ValueError as error:
+            found[what] = str(error)
+    torch.save(found, Path(folder) / f"{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _fail() -> None:
+    raise ValueError("the first one is to blame")
+
+
+def spawn(processes: int) -> list[dict[str, Any]]:
+    """What each of the processes found."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        mp.start_processes(_work, (processes, folder), nprocs=processes, start_method="spawn")  # type: ignore[no-untyped-call]
+        return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(processes)]

@@ -1,0 +1,64 @@
+"""Training on several processes gives the loss and gradient of one process with the concatenated batch."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import pytest
+import torch
+from over_processes import SPLITS, Outcome, alone, cases, spawn
+
+CASES = list(cases())
+# one worker of pytest-xdist: starting the processes is most of the time
+pytestmark = pytest.mark.xdist_group("processes")
+
+
+@lru_cache
+def processes(count: int) -> list[dict[str, Any]]:
+    return spawn(count)
+
+
+@lru_cache
+def one_process(name: str, parts: int | None = None) -> Outcome:
+    return alone(name, parts)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("count", SPLITS)
+def test_loss_gradient_and_memory_equal_those_of_one_process(name: str, count: int) -> None:
+    wanted = one_process(name)
+    assert any(g.abs().max() > 1e-6 for g in wanted.gradients)
+    for sizes in SPLITS[count]:
+        for found in processes(count):
+            mine: Outcome = found[f"{name} {sizes}"]
+            assert mine.values == pytest.approx(wanted.values, rel=0, abs=1e-12)
+            torch.testing.assert_close(mine.gradients, wanted.gradients, rtol=0, atol=1e-12)
+            buffers = {key.replace("loss.loss", "loss", 1): value for key, value in mine.buffers.items()}
+            torch.testing.assert_close(buffers, wanted.buffers, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", SPLITS)
+def test_embedding_in_parts_works_on_each_process(count: int) -> None:
+    for sizes in SPLITS[count]:
+        for found in processes(count):
+            mine: Outcome = found[f"in parts {sizes}"]
+            torch.testing.assert_close(mine.gradients, one_process("smooth_ap").gradients, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", SPLITS)
+def test_rows_and_objects_come_in_the_order_of_the_processes(count: int) -> None:
+    for found in processes(count):
+        assert found["order"] == [rank for rank in range(count) for _ in range(rank)]
+        assert found["flags"] == [rank % 2 == 0 for rank in range(count)]
+        assert found["even"] == list(range(count))
+        assert found["objects"] == [{"rank": rank} for rank in range(count)]
+        assert found["first"] == "from 0"
+
+
+@pytest.mark.parametrize("count", SPLITS)
+def test_an_error_reaches_every_process(count: int) -> None:
+    for found in processes(count):
+        assert found["first fails"] == "the first one is to blame"
+        assert "agree in width" in found["widths differ"]
+        assert "row 2" in found["nan on one"]  # of the whole batch: two rows of process 0 come first

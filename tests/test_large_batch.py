@@ -1,0 +1,155 @@
+"""Embedding in parts: the gradient is that of the whole batch, dropout, autocast and buffers included."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.utils.parametrizations import spectral_norm
+
+from rankgrad.large_batch import embed_in_parts
+from rankgrad.losses import LOSSES, SmoothAPLoss
+from rankgrad.memory import CrossBatchMemory
+
+ROWS = 12
+LABELS = torch.arange(ROWS) // 3
+
+
+def images(dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(ROWS, 3, 6, 6, generator=torch.Generator().manual_seed(0), dtype=dtype)
+
+
+def network(*middle: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 8, 3), *middle, nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 5)]
+    return nn.Sequential(*layers).to(dtype)
+
+
+def gradients(model: nn.Module, loss: nn.Module, embeddings: Tensor) -> list[Tensor]:
+    model.zero_grad()
+    loss(embeddings, LABELS).backward()
+    found = []
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        found.append(parameter.grad.clone())
+    return found
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("size", [1, 5, ROWS, 100])
+def test_the_gradient_is_that_of_the_whole_batch(name: str, size: int) -> None:
+    model, loss = network(nn.GroupNorm(2, 8)), LOSSES[name]()
+    whole = gradients(model, loss, model(images()))
+    parts = gradients(model, loss, embed_in_parts(model, images(), size))
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_dropout_and_autocast_are_the_same_in_the_second_pass(autocast: bool) -> None:
+    """The reference embeds the same parts with their graphs kept, from the same state of the generator."""
+    model, loss = network(nn.Dropout2d(0.4), nn.Dropout(0.3), dtype=torch.float32), SmoothAPLoss()
+    pictures = images(torch.float32)
+    found = []
+    for in_parts in (False, True):
+        torch.manual_seed(3)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            if in_parts:
+                embeddings = embed_in_parts(model, pictures, 5)
+            else:
+                embeddings = torch.cat([model(part) for part in torch.split(pictures, 5)])
+            after = torch.rand(1)
+        found.append((gradients(model, loss, embeddings), embeddings.detach(), after, torch.rand(1)))
+    (whole, kept, *numbers), (parts, made, *others) = found
+    assert torch.equal(made, kept) and made.dtype == (torch.bfloat16 if autocast else torch.float32)
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-6)
+    assert numbers == others  # and the generator goes on as if there were one pass
+
+
+def test_dropout_differs_between_the_parts() -> None:
+    model = nn.Sequential(nn.Dropout(0.5))
+    embeddings = embed_in_parts(model, torch.ones(2, 64), 1)
+    assert not torch.equal(embeddings[0], embeddings[1])
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_running_statistics_are_updated_once(momentum: float | None) -> None:
+    model = network(nn.BatchNorm2d(8, momentum=momentum))
+    other = copy.deepcopy(model)
+    whole = gradients(other, SmoothAPLoss(), torch.cat([other(part) for part in torch.split(images(), 4)]))
+    parts = gradients(model, SmoothAPLoss(), embed_in_parts(model, images(), 4))
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
+    for (name, buffer), kept in zip(model.named_buffers(), other.buffers(), strict=True):
+        assert torch.equal(buffer, kept), name
+    assert int(model[1].num_batches_tracked) == 3  # type: ignore[arg-type]
+
+
+def test_frozen_batch_norm_gives_the_embeddings_of_the_whole_batch() -> None:
+    model = network(nn.BatchNorm2d(8))
+    model[1].eval()
+    whole = gradients(model, SmoothAPLoss(), model(images()))
+    parts = gradients(model, SmoothAPLoss(), embed_in_parts(model, images(), 5))
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
+
+
+def test_buffers_that_change_what_is_computed_are_those_of_the_first_pass() -> None:
+    """Spectral norm improves its estimate in every forward pass: a second pass would see other weights."""
+    torch.manual_seed(0)
+    model = nn.Sequential(spectral_norm(nn.Linear(6, 6)), nn.Tanh(), nn.Linear(6, 3)).double()
+    other = copy.deepcopy(model)
+    x = torch.randn(ROWS, 6, dtype=torch.float64)
+    whole = gradients(other, SmoothAPLoss(), torch.cat([other(part) for part in torch.split(x, 4)]))
+    parts = gradients(model, SmoothAPLoss(), embed_in_parts(model, x, 4))
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
+
+
+def test_a_memory_inside_the_loss_is_written_once() -> None:
+    model = network()
+    memory = CrossBatchMemory(SmoothAPLoss(), size=100, need_ids=False)
+    gradients(model, memory, embed_in_parts(model, images(), 5))
+    assert memory.filled == ROWS
+
+
+def test_a_retained_graph_can_be_gone_through_again() -> None:
+    model = network(nn.BatchNorm2d(8))
+    value = SmoothAPLoss()(embed_in_parts(model, images(), 5), LABELS)
+    value.backward(retain_graph=True)
+    first = model[0].weight.grad.clone()  # type: ignore[union-attr]
+    model.zero_grad()
+    value.backward()
+    assert torch.equal(model[0].weight.grad, first)  # type: ignore[arg-type]
+
+
+def test_only_one_part_has_its_activations_at_a_time() -> None:
+    model = network()
+    activations: list[StorageWeakRef] = []
+    alive: list[int] = []
+
+    def count(module: nn.Module, inputs: object, output: Tensor) -> None:
+        activations.append(StorageWeakRef(output.untyped_storage()))
+        alive.append(sum(not ref.expired() for ref in activations))
+
+    model[1].register_forward_hook(count)  # a ReLU's graph keeps its output
+    gradients(model, SmoothAPLoss(), torch.cat([model(part) for part in torch.split(images(), 4)]))
+    assert alive == [1, 2, 3]  # graphs that are kept
+    alive.clear()
+    activations.clear()
+    gradients(model, SmoothAPLoss(), embed_in_parts(model, images(), 4))
+    assert alive == [1] * 6
+
+
+def test_inputs_may_wait_elsewhere_and_without_gradient_there_is_one_pass() -> None:
+    model = network()
+    with torch.no_grad():
+        embeddings = embed_in_parts(model, images(), 5, device="cpu")
+    assert not embeddings.requires_grad
+    torch.testing.assert_close(embeddings, model(images()))
+
+
+def test_bad_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="an integer >= 1; got 0"):
+        embed_in_parts(nn.Identity(), torch.zeros(2, 2), 0)
+    with pytest.raises(ValueError, match="no rows"):
+        embed_in_parts(nn.Identity(), torch.zeros(0, 2), 4)
