@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from . import metrics
+from .distributed import gather_objects, on_first, share, world
 from .search import Ids, RankBlock, check_embeddings, duplicate_rows, rank_blocks
 
 Array = npt.NDArray[Any]
@@ -146,6 +148,7 @@ def evaluate(
     block: int | None = None,
     progress: bool = False,
     device: torch.device | str | None = None,
+    shared: bool = False,
 ) -> Report:
     """Evaluate a retrieval: rank the gallery for every query and read all metrics off the ranks, exactly.
 
@@ -180,6 +183,8 @@ def evaluate(
         block: queries ranked at once; None chooses by a memory budget.
         progress: print the share done to stderr.
         device: where to compute; None: where the embeddings are.
+        shared: all processes of the running torch.distributed group have called with the same input: each ranks its
+            share of the queries, and all return the same report. Without a group it changes nothing.
 
     Returns:
         The report; print it for a table.
@@ -205,7 +210,7 @@ def evaluate(
     notes = list(problem.notes)
     skip = query_without_relevant == "skip"
 
-    found = _ranked(problem, -1, ks, block, progress)
+    found = _ranked(problem, -1, ks, block, progress, shared)
     if not found.counted.any():
         raise ValueError(
             f"none of the {len(classes)} queries has a relevant item in the gallery: nothing can be evaluated. "
@@ -221,7 +226,7 @@ def evaluate(
         values["AUC_hardest"] = found.auc_hardest
     coarser = []
     for level in range(len(problem.levels) - 1):
-        above = _ranked(problem, level, ks, block, progress)
+        above = _ranked(problem, level, ks, block, progress, shared)
         coarser.append(_means(above.per_query, above.counted if skip else inside))
 
     intervals: dict[str, tuple[float, float]] = {}
@@ -238,7 +243,8 @@ def evaluate(
     method = "none"
     if classes.ndim == 1:
         if clusters == "auto":
-            assigned, method = _clusters(problem.queries, len(torch.unique(classes)), seed)
+            clustering = partial(_clusters, problem.queries, len(torch.unique(classes)), seed)
+            assigned, method = on_first(clustering) if shared else clustering()
             if assigned is None:
                 notes.append("No NMI: k-means needs scikit-learn, which is not installed.")
             else:
@@ -504,13 +510,15 @@ def _read_off(ks: Sequence[int]) -> dict[str, Callable[[RankBlock], Tensor]]:
     }
 
 
-def _ranked(problem: _Problem, level: int, ks: Sequence[int], block: int | None, progress: bool) -> _Found:
+def _ranked(
+    problem: _Problem, level: int, ks: Sequence[int], block: int | None, progress: bool, shared: bool
+) -> _Found:
     """Every metric of every query, at one level of the labels."""
     queries = len(problem.queries)
     table = _read_off(ks)
-    per_query = {name: np.zeros(queries) for name in table}
-    counted = np.zeros(queries, dtype=bool)
-    hardest = []
+    ranked: list[Array] = [np.zeros(0, dtype=np.int64)]
+    hardest: list[Array] = [np.zeros((0, 2))]
+    values: dict[str, list[Array]] = {name: [np.zeros(0)] for name in table}
     same = problem.leave_one_out
     for part in rank_blocks(
         problem.queries,
@@ -520,17 +528,28 @@ def _ranked(problem: _Problem, level: int, ks: Sequence[int], block: int | None,
         ids=problem.ids,
         ref_ids=problem.ref_ids,
         block=block,
-        progress=progress,
+        progress=progress and (not shared or world()[0] == 0),
+        **({"rows": torch.arange(queries)[share(queries)]} if shared and world()[1] > 1 else {}),
     ):
-        rows = _array(part.rows)
-        counted[rows] = True
-        hardest.append(torch.stack([part.lowest_positive, part.highest_negative], dim=1))
+        ranked.append(_array(part.rows))
+        hardest.append(_array(torch.stack([part.lowest_positive, part.highest_negative], dim=1)))
         for name, metric in table.items():
-            per_query[name][rows] = _array(metric(part))
-    pairs = torch.cat(hardest) if hardest else torch.empty(0, 2)
-    pairs = pairs[pairs[:, 1] > -torch.inf]
-    relevant = torch.tensor([True, False], device=pairs.device).expand(len(pairs), 2)
-    return _Found(per_query, counted, float(metrics.auc_hardest(pairs, relevant)) if len(pairs) else None)
+            values[name].append(_array(metric(part)).astype(np.float64))
+    mine = [np.concatenate(parts) for parts in [ranked, hardest, *values.values()]]
+    # the order of the blocks must not decide about the last bit of a sum
+    everyone: list[list[Array]] = gather_objects(mine) if shared else [mine]
+    rows, pairs, *columns = [np.concatenate(parts) for parts in zip(*everyone, strict=True)]
+    order = np.argsort(rows)
+    counted = np.zeros(queries, dtype=bool)
+    counted[rows] = True
+    per_query = {name: np.zeros(queries) for name in table}
+    for name, column in zip(table, columns, strict=True):
+        per_query[name][rows] = column
+    pairs = pairs[order]
+    pairs = pairs[pairs[:, 1] > -np.inf]
+    relevant = torch.tensor([True, False]).expand(len(pairs), 2)
+    hard = float(metrics.auc_hardest(torch.from_numpy(pairs), relevant)) if len(pairs) else None
+    return _Found(per_query, counted, hard)
 
 
 def _means(per_query: dict[str, Array], inside: Array) -> dict[str, float]:

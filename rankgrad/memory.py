@@ -215,8 +215,8 @@ class CrossBatchMemory(nn.Module):
 
     @torch.no_grad()
     def _statistics(self, embeddings: Tensor, ids: Tensor | None, held: int) -> dict[str, Tensor]:
-        age = self._seen - self.written[:held]
-        found = {"memory_entries": torch.tensor(float(held)), "memory_age": age.float().mean() if held else age.sum()}
+        age = (self._seen - self.written[:held]).float()
+        found = {"memory_entries": torch.tensor(float(held)), "memory_age": age.mean() if held else age.sum()}
         if ids is not None and held:
             mine = ids.unsqueeze(1) == self.ids[:held]
             newest, slot = torch.where(mine, self.written[:held] + 1, 0).max(1)

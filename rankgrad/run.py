@@ -24,18 +24,20 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from . import training
+from . import launch, training
 from ._version import __version__
 from .config import ConfigError, load, make
 from .datasets.base import ImageSet, Table
 from .datasets.folder import find_images
+from .distributed import on_first, world
 from .evaluation import Report
+from .memory import CrossBatchMemory, memory_buffers
 from .models import EmbeddingModel, _misfits, build_model, extract_features, head_only, load_weights, save_weights
 from .report.html import retrieval_gallery, write_report
 
 # What training depends on: a run goes on with these as they were when its state was saved.
 FIXED = (
-    *("seed", "frozen", "model", "loss", "sampler", "optimizer", "derived"),
+    *("seed", "frozen", "model", "loss", "memory", "sampler", "train", "optimizer", "derived"),
     *("data.train_transform", "trainer.max_epochs", "trainer.precision"),
 )
 
@@ -132,7 +134,21 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
     config.derived.num_classes = classes
     config.derived.embedding_size = model.embedding_size
     loss: nn.Module = make(config.loss)
+    if config.get("memory"):
+        loss = _remembering(config, loss, images=len(table.select("train")))
     return model, loss
+
+
+def _remembering(config: DictConfig, loss: nn.Module, images: int) -> nn.Module:
+    """The loss with a memory, whose length is given in batches or images."""
+    options = dict(training.plain(config.memory))
+    options.pop("_target_")
+    batches, size = options.pop("batches"), options.pop("size")
+    if (batches is None) == (size is None):
+        raise ConfigError(f"give memory.batches or memory.size, not both; got batches={batches}, size={size}")
+    if batches is not None:
+        size = batches * config.sampler.classes_per_batch * config.sampler.samples_per_class
+    return CrossBatchMemory(loss, images if size == "auto" else size, **options)
 
 
 def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
@@ -155,14 +171,22 @@ def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
 def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], object] | None = None) -> Run:
     """Train, evaluate before and after, write the folder; returns it. Resumes if `config.resume` names a run.
 
+    Under torchrun each process calls this with the same configuration; the batch is divided between them.
+
     Args:
         config: composed by `config.compose`.
         quiet: no progress bars.
         started: told the folder as soon as it is known.
     """
-    run, config = open_run(config)
-    if run.finished:
+    with launch.joined(config):
+        return _train(config, quiet, started)
+
+
+def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | None) -> Run:
+    run, config = on_first(lambda: open_run(config))
+    if on_first(lambda: run.finished):
         return run
+    first = world()[0] == 0
     _calm()
     if config.threads is not None:
         if not (isinstance(config.threads, int) and config.threads >= 1):
@@ -170,7 +194,8 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
         torch.set_num_threads(config.threads)
     L.seed_everything(config.seed, verbose=False)
     table = load_table(config)
-    print(table.summary())
+    if first:
+        print(table.summary(), flush=True)
     test = table.select(config.evaluation.split)
     train_table = table.select("train")
     # classes counted 0 .. C - 1 over the training set, as classifiers need them
@@ -180,31 +205,33 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
     settings = training.plain(config.evaluation)
     workers = config.data.workers
     data, to_train = _to_train(config, model, train_table, labels)
-    module = training.RetrievalModule(to_train, loss, training.plain(config.optimizer))
+    optimizer, sub_batch = training.plain(config.optimizer), config.train.sub_batch
+    module = training.RetrievalModule(to_train, loss, optimizer, sub_batch, data.sampler.even)
 
     def evaluated(current: nn.Module) -> tuple[Report, torch.Tensor]:
-        return training.evaluate_model(current, test, eval_transform, settings, workers=workers, seed=config.seed)
+        return training.evaluate_model(
+            current, test, eval_transform, settings, workers=workers, seed=config.seed, device=device
+        )
 
-    trainer = _trainer(run, config, quiet, lambda current: evaluated(current)[0])
-    resumed = run.state if run.state.exists() else None
+    trainer = _trainer(run, config, quiet or not first, lambda current: evaluated(current)[0])
+    device = trainer.strategy.root_device
+    resumed = run.state if on_first(lambda: run.state.exists()) else None
     if resumed is not None:
-        _check_state(run, config, module)
+        on_first(lambda: _check_state(run, config, module))
     # what can be wrong with the settings has been found by now; from here on there is something to resume
-    fresh = not run.config.exists()
-    run.folder.mkdir(parents=True, exist_ok=True)
-    if fresh:
-        _write(run.config, OmegaConf.to_yaml(_absolute(config), resolve=True))
-    if started is not None:
+    fresh = on_first(lambda: _begin(run, config))
+    if started is not None and first:
         started(run.folder)
     try:
-        if fresh or not run.before.exists():
+        if fresh or not on_first(lambda: run.before.exists()):
             report, _ = evaluated(model)
-            _write(run.before, report.to_json())
+            on_first(lambda: _write(run.before, report.to_json()))
         if config.frozen:
-            features = _features(run.folder / "features.pt", config, model, train_table, eval_transform, anew=fresh)
+            cache = run.folder / "features.pt"
+            features = on_first(lambda: _features(cache, config, model, train_table, eval_transform, anew=fresh))
             data.dataset = training.FeatureSet(features, labels)
     except Exception:
-        if fresh:
+        if fresh and first:
             run.config.unlink()  # nothing was trained: the folder stays free for settings that work
         raise
     before = Report.from_json(run.before)
@@ -217,8 +244,6 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
 
     model = model.with_head(to_train) if config.frozen else model  # type: ignore[arg-type]
     after, embeddings = evaluated(model)
-    save_weights(run.weights, model, {"data": training.plain(config.data), "version": __version__})
-    training.save_embeddings(run.folder / "embeddings.npz", embeddings, test)
     facts = {
         "train_seconds": round(seconds, 1) if resumed is None else None,
         "steps": trainer.global_step,
@@ -226,13 +251,29 @@ def train(config: DictConfig, *, quiet: bool = False, started: Callable[[Path], 
         "torch": torch.__version__,
         "lightning": L.__version__,
         "python": platform.python_version(),
+        "processes": trainer.world_size,
         "threads": torch.get_num_threads(),
-        "device": str(trainer.strategy.root_device),
+        "device": str(device),
     }
-    _write(run.folder / "facts.json", json.dumps(facts, indent=1))
-    _page(run, config, before, after, embeddings, test, facts)
-    _write(run.after, after.to_json())
+
+    def write() -> None:
+        save_weights(run.weights, model, {"data": training.plain(config.data), "version": __version__})
+        training.save_embeddings(run.folder / "embeddings.npz", embeddings, test)
+        _write(run.folder / "facts.json", json.dumps(facts, indent=1))
+        _page(run, config, before, after, embeddings, test, facts)
+        _write(run.after, after.to_json())
+
+    on_first(write)
     return run
+
+
+def _begin(run: Run, config: DictConfig) -> bool:
+    """Make the folder and write the settings, unless a run is there to go on with; True if it is new."""
+    fresh = not run.config.exists()
+    run.folder.mkdir(parents=True, exist_ok=True)
+    if fresh:
+        _write(run.config, OmegaConf.to_yaml(_absolute(config), resolve=True))
+    return fresh
 
 
 def _absolute(config: DictConfig) -> DictConfig:
@@ -252,7 +293,9 @@ def _to_train(
     if not config.frozen:
         rows = ImageSet(_relabelled(table, labels))
         transform = make(config.data.train_transform)
-        data = training.TrainingData(rows, labels, transform, config.sampler, config.seed, config.data.workers)
+        data = training.TrainingData(
+            rows, labels, transform, config.sampler, config.seed, config.data.workers, table.super_label
+        )
         return data, model
     if config.init is None:
         raise ConfigError("frozen=true trains a head on features of a trained network: say which one with init=RUN")
@@ -261,7 +304,10 @@ def _to_train(
     head = head_only(model.feature_size, config.model.embedding_size, config.model.head)
     # the images stand in for their features until those are computed
     keep = training.KeepFeatures()
-    return training.TrainingData(ImageSet(table), labels, keep, config.sampler, config.seed), head
+    data = training.TrainingData(
+        ImageSet(table), labels, keep, config.sampler, config.seed, super_labels=table.super_label
+    )
+    return data, head
 
 
 def _features(
@@ -296,8 +342,8 @@ def _trainer(run: Run, config: DictConfig, quiet: bool, evaluated: Callable[[nn.
     if bar:
         callbacks.append(TQDMProgressBar(refresh_rate=5))
     try:
-        trainer = L.Trainer(
-            **{**training.plain(config.trainer), "enable_progress_bar": bar},
+        return L.Trainer(
+            **{**training.plain(config.trainer), **launch.trainer_options(config), "enable_progress_bar": bar},
             default_root_dir=run.folder,
             logger=_loggers(run, config.loggers),
             callbacks=callbacks,
@@ -308,9 +354,6 @@ def _trainer(run: Run, config: DictConfig, quiet: bool, evaluated: Callable[[nn.
         )
     except MisconfigurationException as error:
         raise ConfigError(f"trainer: {error}") from None
-    if trainer.world_size > 1:
-        raise ConfigError(f"rankgrad train runs on one device; got {trainer.world_size}. Set trainer.devices=1")
-    return trainer
 
 
 def _fit(trainer: L.Trainer, module: L.LightningModule, data: training.TrainingData, state: Path | None) -> None:
@@ -357,7 +400,11 @@ def _check_state(run: Run, config: DictConfig, module: training.RetrievalModule)
             f"{run.config} was changed since {run.state.name} was saved: {', '.join(changed)}. Change it back to "
             "resume, or start a new run with out="
         )
-    misfits = _misfits(module.state_dict(), weights)
+    memories = set(memory_buffers(module))  # they take the size of what is saved
+    now_there, then_there = (
+        {k: v for k, v in state.items() if k not in memories} for state in (module.state_dict(), weights)
+    )
+    misfits = _misfits(now_there, then_there)
     if misfits:
         raise ConfigError(f"{run.state} holds another model than {run.config} describes: {'; '.join(misfits)}")
 
@@ -507,5 +554,6 @@ def _calm() -> None:
     for message in (
         *(".*treespec, LeafSpec.*", ".*many workers.*", ".*Checkpoint directory.*", ".*logging interval.*"),
         ".*your dataloader is not resumable.*",  # it is: the data module keeps the place
+        ".*in eval mode at the start of training.*",  # model.freeze_batch_norm asks for it
     ):
         warnings.filterwarnings("ignore", message=message)

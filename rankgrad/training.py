@@ -1,5 +1,7 @@
 """Training a retrieval model: Lightning's loop around our data, model and loss. Wiring only.
 
+Several processes (`launch`) train one run: the first one writes.
+
 A run is a folder: config.yaml, state.ckpt (to resume), model.pt (weights), metrics.csv, before.json, after.json,
 embeddings.npz and report.html. Everything random in it is a function of (seed, epoch, image), so a run that was killed
 and resumed ends, on a CPU, with the numbers of one that was not.
@@ -22,10 +24,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from .datasets.base import ImageSet, Table
+from .distributed import GlobalBatch, gather_objects, gather_rows, on_first, world
 from .evaluation import Report, evaluate
-from .losses import RetrievalLoss
+from .large_batch import embed_in_parts
+from .memory import CrossBatchMemory, memory_buffers
 from .models import EmbeddingModel, parameter_groups
-from .samplers import EpochList, MPerClassBatchSampler
+from .samplers import ClassBatchSampler, EpochList, HierarchicalBatchSampler, MPerClassBatchSampler
 from .transforms import Collate
 
 STATE = "state.ckpt"
@@ -35,32 +39,51 @@ OPTIMIZERS = ("adamw", "adam", "sgd")
 class RetrievalModule(L.LightningModule):
     """A model and a loss, trained with a warm-up and cosine schedule over all steps.
 
+    The loss is that of the batches of all processes together (`distributed.GlobalBatch`).
+
     Args:
         model: images -> embeddings.
-        loss: (embeddings, labels) -> scalar.
+        loss: (embeddings, labels) -> scalar; a `CrossBatchMemory` is also given the numbers of the images.
         optimizer: name, lr, weight_decay, momentum, head_lr_factor, loss_lr_factor, warmup.
+        sub_batch: images embedded at once, see `large_batch`; None: all.
+        even: all processes have equally many images in every batch.
     """
 
-    def __init__(self, model: nn.Module, loss: nn.Module, optimizer: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: nn.Module,
+        optimizer: Mapping[str, Any],
+        sub_batch: int | None = None,
+        even: bool = False,
+    ) -> None:
         super().__init__()
-        self.model, self.loss, self.settings = model, loss, dict(optimizer)
+        self.model, self.settings, self.sub_batch = model, dict(optimizer), sub_batch
+        self.loss = GlobalBatch(loss, even=even)
         self.kept: dict[str, Any] = {}  # settings to be found again in a saved state
-        self._rng: Tensor | None = None
+        self._rng: dict[str, Any] | None = None
+        # memories are equal on all processes: sending them around before every step would only take time
+        self._ddp_params_and_buffers_to_ignore = memory_buffers(self)
         if self.settings["name"] not in OPTIMIZERS:
             raise ValueError(f"unknown optimizer.name {self.settings['name']!r}; known: {', '.join(OPTIMIZERS)}")
+        if sub_batch is not None and (not isinstance(sub_batch, int) or sub_batch < 1):
+            raise ValueError(f"train.sub_batch is a number of images, an integer >= 1, or null; got {sub_batch!r}")
         if not 0 <= self.settings["warmup"] <= 1:
             raise ValueError(f"optimizer.warmup is a share of all steps, 0 .. 1; got {self.settings['warmup']}")
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
         """Loss of a batch; logged with the share of queries that count."""
-        images, labels, _ = batch
-        loss: Tensor = self.loss(self.model(images), labels)
+        images, labels, ids = batch
+        size = self.sub_batch
+        embeddings = self.model(images) if size is None else embed_in_parts(self.model, images, size)
+        remembers = isinstance(self.loss.loss, CrossBatchMemory)
+        loss: Tensor = self.loss(embeddings, labels, ids=ids if remembers else None)
         self.log("loss", loss, prog_bar=True)
-        if isinstance(self.loss, RetrievalLoss):
-            for name, value in self.loss.stats.items():
-                if name in ("supap", "calibration"):
-                    self.log(name, value)
-            self.log("counted", self.loss.stats["counted"].float().mean())
+        for name, value in self.loss.stats.items():
+            if name in ("supap", "calibration") or name.startswith("memory_"):
+                self.log(name, value)
+            elif name == "counted":
+                self.log(name, value.float().mean())
         return loss
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -93,16 +116,23 @@ class RetrievalModule(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Lightning keeps all but the random state (dropout needs it)."""
-        checkpoint["rng"], checkpoint["kept"] = torch.get_rng_state(), self.kept
+        mine = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            mine["cuda"] = torch.cuda.get_rng_state(self.device)
+        checkpoint["rng"], checkpoint["kept"] = gather_objects(mine), self.kept
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the random state until training starts: loading draws numbers of its own."""
-        self._rng = checkpoint["rng"]
+        states, rank = checkpoint["rng"], world()[0]
+        # a run may go on with more processes than it had: the new ones start as they are
+        self._rng = states[rank] if rank < len(states) else None
 
     def on_train_start(self) -> None:
         """Restore the random state of the checkpoint."""
         if self._rng is not None:
-            torch.set_rng_state(self._rng)
+            torch.set_rng_state(self._rng["cpu"])
+            if "cuda" in self._rng and self.device.type == "cuda":
+                torch.cuda.set_rng_state(self._rng["cuda"], self.device)
 
 
 class WarmupCosine:
@@ -154,9 +184,11 @@ class TrainingData(L.LightningDataModule):
         dataset: gives (image, label, index).
         labels: [image] long, classes of the dataset.
         transform: see `transforms`.
-        sampler: classes_per_batch, samples_per_class, batches_per_epoch.
+        sampler: classes_per_batch, samples_per_class, batches_per_epoch, and batches_per_pair: None, or how often
+            each pair of super-labels has a batch.
         seed: of the batches.
         workers: of the DataLoader.
+        super_labels: [image] long, for batches_per_pair.
     """
 
     def __init__(
@@ -167,11 +199,22 @@ class TrainingData(L.LightningDataModule):
         sampler: Mapping[str, Any],
         seed: int,
         workers: int = 0,
+        super_labels: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.dataset, self.workers = dataset, workers
         self.collate = Collate(transform)
-        self.sampler = MPerClassBatchSampler(labels, seed=seed, **sampler)
+        settings = dict(sampler)
+        per_pair = settings.pop("batches_per_pair", None)
+        self.sampler: ClassBatchSampler
+        if per_pair is None:
+            self.sampler = MPerClassBatchSampler(labels, seed=seed, **settings)
+        elif super_labels is None:
+            raise ValueError("sampler.batches_per_pair draws from pairs of super-labels, but this data has none")
+        else:
+            self.sampler = HierarchicalBatchSampler(
+                labels, super_labels, batches_per_pair=per_pair, seed=seed, **settings
+            )
         self.resumed: dict[str, int] | None = None
 
     def train_dataloader(self) -> DataLoader[Any]:
@@ -209,7 +252,7 @@ class _Once(Sampler[list[int]]):
     `start_batch` with it. A generator does nothing until it is read.
     """
 
-    def __init__(self, sampler: MPerClassBatchSampler) -> None:
+    def __init__(self, sampler: ClassBatchSampler) -> None:
         self.batches = sampler
 
     def __len__(self) -> int:
@@ -246,8 +289,15 @@ class SaveState(L.Callback):
         """Write if the last time is long ago; not between the parts of an accumulated gradient, which is not kept."""
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         # the end of the epoch writes by itself, after whatever else belongs to it
-        if whole and not trainer.is_last_batch and time.monotonic() - self.last >= self.seconds:
+        if whole and not trainer.is_last_batch and self._due(batch_idx):
             self.write(trainer)
+
+    def _due(self, batch_idx: int) -> bool:
+        """Several processes write together, when the first says so; asking it takes time, so not after every batch."""
+        late = time.monotonic() - self.last >= self.seconds
+        if world()[1] == 1:
+            return late
+        return batch_idx % 20 == 19 and on_first(lambda: late)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write."""
@@ -256,10 +306,11 @@ class SaveState(L.Callback):
     def write(self, trainer: L.Trainer) -> None:
         """To a temporary file beside, flushed, then renamed."""
         temporary = self.path.with_name(f".{self.path.name}.tmp")
-        trainer.save_checkpoint(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
+        trainer.save_checkpoint(temporary)  # called by all processes, written by the first
+        if trainer.is_global_zero:
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
         self.last = time.monotonic()
 
 
@@ -296,6 +347,8 @@ def embed(
 ) -> Tensor:
     """[image, dim] float32 embeddings of a table, on the CPU, in eval mode; the model's mode is restored.
 
+    Several processes embed a share each, and all get the whole.
+
     Args:
         model: images -> embeddings.
         table: the images.
@@ -305,15 +358,17 @@ def embed(
         progress: show a progress bar.
         device: where to compute; None: where the model is.
     """
+    rank, processes = world()
+    mine = range(rank, len(table), processes)
     loader = DataLoader(
-        ImageSet(table),
+        ImageSet(table if processes == 1 else table.take(mine)),
         batch_size=batch_size,
         collate_fn=Collate(transform),
         num_workers=workers,
         generator=torch.Generator(),  # evaluating in the middle of training must not move torch's own
     )
     batches: Any = loader
-    if progress:
+    if progress and rank == 0:
         from tqdm import tqdm
 
         batches = tqdm(loader, desc="embedding", unit="batch", leave=False)
@@ -325,13 +380,24 @@ def embed(
             found = [model(images.to(where)).float().cpu() for images, _, _ in batches]
     finally:
         model.train(was_training)
-    return torch.cat(found).clone()
+    embeddings = torch.cat(found).clone()
+    if processes == 1:
+        return embeddings
+    order = gather_rows(torch.tensor(mine))
+    return torch.empty(len(table), embeddings.shape[1]).index_copy_(0, order, gather_rows(embeddings))
 
 
 def evaluate_model(
-    model: nn.Module, table: Table, transform: Any, settings: Mapping[str, Any], *, workers: int = 0, seed: int = 0
+    model: nn.Module,
+    table: Table,
+    transform: Any,
+    settings: Mapping[str, Any],
+    *,
+    workers: int = 0,
+    seed: int = 0,
+    device: torch.device | str | None = None,
 ) -> tuple[Report, Tensor]:
-    """Leave-one-out retrieval on a table: its Report and the embeddings.
+    """Leave-one-out retrieval on a table: its Report and the embeddings. Several processes share the work.
 
     Args:
         model: images -> embeddings.
@@ -340,8 +406,9 @@ def evaluate_model(
         settings: ks, batch_size, bootstrap, clusters.
         workers: of the DataLoader.
         seed: of bootstrap and k-means.
+        device: where to compute; None: where the model is.
     """
-    embeddings = embed(model, table, transform, batch_size=settings["batch_size"], workers=workers)
+    embeddings = embed(model, table, transform, batch_size=settings["batch_size"], workers=workers, device=device)
     report = evaluate(
         embeddings,
         table.label,
@@ -352,6 +419,8 @@ def evaluate_model(
         bootstrap=settings["bootstrap"],
         clusters=settings["clusters"],
         seed=seed,
+        device=device,
+        shared=True,
     )
     return report, embeddings
 

@@ -102,6 +102,25 @@ def test_a_loss_with_weights_of_its_own_resumes(photos, whole, tmp_path):
     assert same_results(tmp_path, whole("loss=cross_entropy"))
 
 
+@pytest.mark.parametrize("memory", [("memory=sum", "memory.warmup=1"), ("memory=joint", "loss=rambo_ap")])
+def test_a_memory_is_saved_and_resumed(photos, whole, tmp_path, memory):
+    cut_off([*small(photos, *memory), f"out={tmp_path}"], 4)
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole(*memory))
+    assert not same_results(tmp_path, whole(*memory[1:]) if "loss" in memory[-1] else whole())
+    assert curves(Run(tmp_path))["memory_entries"][-1][1] == (25 if memory[0] == "memory=sum" else 24)
+
+
+def test_a_batch_in_parts_trains_like_a_whole_one_and_resumes(photos, whole, tmp_path):
+    plain = ("model.freeze_batch_norm=true", "optimizer.name=sgd")
+    cut_off([*small(photos, *plain, "train.sub_batch=3"), f"out={tmp_path}"], 2)
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole(*plain, "train.sub_batch=3"))
+    # batch norm is frozen, as its statistics would be those of the parts; and Adam makes steps of rounding errors
+    mine, expected = (dict(curves(Run(whole(*s)))["loss"]) for s in ((*plain, "train.sub_batch=3"), plain))
+    assert len(expected) == 6 and mine == pytest.approx(expected, abs=1e-5)
+
+
 def test_a_gradient_gathered_over_batches_is_never_cut_in_two(photos, whole, tmp_path):
     gathered = ("sampler.batches_per_epoch=4", "+trainer.accumulate_grad_batches=2")
     cut_off([*small(photos, *gathered), f"out={tmp_path}"], 1)
