@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ Train a retrieval model, evaluate it before and after, and write a folder with t
   rankgrad train data=folder data.root=PHOTOS       your images: one sub-folder per class
   rankgrad train data=omniglot data.root=DIR loss=pnp loss.alpha=1 seed=1
   rankgrad train model=timm model.name=resnet50 model.pretrained=true data=folder data.root=PHOTOS
+  rankgrad train trainer.devices=4                  one batch divided between four processes (GPUs, or CPU)
+  rankgrad train memory=sum train.sub_batch=64      earlier batches in the lists; a batch that does not fit, in parts
   rankgrad train resume=runs/glyphs-...             continue where a run stopped
   rankgrad train data=omniglot data.root=DIR init=RUN frozen=true     a new head on frozen features, in seconds
 """
@@ -70,7 +73,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError) as error:
         if arguments.debug:
             raise
-        print(f"rankgrad: {error}", file=sys.stderr)
+        if "TORCHELASTIC_ERROR_FILE" in os.environ:  # one of several processes
+            from .launch import report
+
+            report(error)
+        else:
+            print(f"rankgrad: {error}", file=sys.stderr)
         return 1
     return 0
 
@@ -156,8 +164,13 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
     extra = [s for s in settings if not s.startswith("resume=")]
     if config.resume is not None and extra:
         raise ConfigError(f"a resumed run keeps its own settings; leave out {' '.join(extra)}")
+    from . import launch
     from . import run as runs
 
+    if not launch.started():
+        settled = config if config.resume is None else runs.open_run(config)[1]
+        if launch.wanted(settled) > 1:
+            sys.exit(launch.launch(settled, ["train", *settings]))
     where: list[Path] = []
     try:
         finished = runs.train(config, started=where.append)
@@ -166,7 +179,8 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
             command = shlex.join(["rankgrad", "train", f"resume={where[0]}"])
             print(f"\ninterrupted; continue with: {command}", file=sys.stderr)
         raise
-    print(runs.summary(finished))
+    if launch.first():
+        print(runs.summary(finished))
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:

@@ -529,7 +529,7 @@ def _ranked(
         ref_ids=problem.ref_ids,
         block=block,
         progress=progress and (not shared or world()[0] == 0),
-        **({"rows": torch.arange(queries)[share(queries)]} if shared and world()[1] > 1 else {}),
+        rows=torch.arange(queries)[share(queries)] if shared and world()[1] > 1 else None,
     ):
         ranked.append(_array(part.rows))
         hardest.append(_array(torch.stack([part.lowest_positive, part.highest_negative], dim=1)))

@@ -179,12 +179,14 @@ def rank_blocks(
     ref_ids: Ids | None = None,
     block: int | None = None,
     progress: bool = False,
+    rows: Tensor | None = None,
 ) -> Iterator[RankBlock]:
     """`rank_relevant` block by block, so that memory stays bounded whatever the number of relevant pairs.
 
     Queries come in order of their number of relevant items (blocks of like queries are counted without padding), not
     in input order: `RankBlock.rows` says which they are. Queries without a relevant item do not come at all.
-    Arguments and errors are those of `rank_relevant`; errors are raised at the first step of the iteration.
+    Arguments and errors are those of `rank_relevant`; errors are raised at the first step of the iteration. `rows`
+    ([n] long) names the queries to rank, each at most once; the others are items only. None: all.
 
     >>> for part in rank_blocks(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1])):
     ...     print(part.rows, part.ranks.index.rank)
@@ -201,7 +203,10 @@ def rank_blocks(
         own = own_columns(ids, ref_ids, len(queries), items, scorer.device)
     relevance = relevance_of(labels, labels if ref_labels is None else ref_labels, len(queries), items, own)
     todo = torch.argsort(relevance.count, stable=True)
-    todo = todo[relevance.count[todo] > 0]
+    wanted = relevance.count > 0
+    if rows is not None:
+        wanted &= torch.zeros_like(wanted).index_fill_(0, rows.to(wanted.device), True)
+    todo = todo[wanted[todo]]
     count = relevance.count[todo].cpu()
     buffer_bytes = items * scorer.dtype.itemsize
     with _Progress(len(todo), "rank", progress) as advance:
@@ -210,8 +215,8 @@ def rank_blocks(
             size = min(_block_size(block, buffer_bytes + int(count[start]) * PAIR_BYTES), len(todo) - start)
             # counts ascend: the last query of the block is the dearest, so ask again with its need
             size = min(size, _block_size(block, buffer_bytes + int(count[start + size - 1]) * PAIR_BYTES))
-            rows = todo[start : start + size]
-            yield _rank_block(scorer(rows), rows, own[rows], relevance)
+            part = todo[start : start + size]
+            yield _rank_block(scorer(part), part, own[part], relevance)
             start += size
             advance(size)
 

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rankgrad.baselines import CrossEntropyLoss
 from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, on_first
+from rankgrad.evaluation import Report, evaluate
 from rankgrad.large_batch import embed_in_parts
 from rankgrad.losses import LOSSES
 from rankgrad.memory import CrossBatchMemory, memory_buffers
@@ -145,6 +146,7 @@ def _work(rank: int, processes: int, folder: str) -> None:
     found["order"] = gather_rows(torch.full((rank, 1), rank)).flatten().tolist()
     found["flags"] = gather_rows(torch.tensor([rank % 2 == 0])).tolist()
     found["even"] = gather_rows(torch.tensor([float(rank)]), even=True).tolist()
+    found["evaluation"] = evaluated(shared=True)
     found["objects"] = gather_objects({"rank": rank})
     found["first"] = on_first(lambda: f"from {rank}")
     for what, work in {
@@ -162,6 +164,15 @@ def _work(rank: int, processes: int, folder: str) -> None:
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
+
+
+def evaluated(shared: bool) -> Report:
+    """Ragged classes at two levels, one of them with a single member."""
+    g = torch.Generator().manual_seed(3)
+    fine = torch.randint(0, 9, (41,), generator=g)
+    fine[0] = 9
+    embeddings = torch.randn(41, 6, generator=g, dtype=torch.float64)
+    return evaluate(embeddings, torch.stack([fine // 3, fine], 1), bootstrap=50, clusters="none", shared=shared)
 
 
 def _fail() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from over_processes import SPLITS, Outcome, alone, cases, spawn
+from over_processes import SPLITS, Outcome, alone, cases, evaluated, spawn
+
+from rankgrad.evaluation import Report
 
 CASES = list(cases())
 # one worker of pytest-xdist: starting the processes is most of the time
@@ -62,3 +65,17 @@ def test_an_error_reaches_every_process(count: int) -> None:
         assert found["first fails"] == "the first one is to blame"
         assert "agree in width" in found["widths differ"]
         assert "row 2" in found["nan on one"]  # of the whole batch: two rows of process 0 come first
+
+
+@pytest.mark.parametrize("count", SPLITS)
+def test_a_shared_evaluation_equals_that_of_one_process(count: int) -> None:
+    wanted = evaluated(shared=False)
+    for found in processes(count):
+        report: Report = found["evaluation"]
+        assert report.values == pytest.approx(wanted.values, abs=1e-12)
+        assert report.per_class == wanted.per_class and len(report.levels) == 1
+        assert report.levels[0] == pytest.approx(wanted.levels[0], abs=1e-12)
+        for name, bounds in wanted.intervals.items():
+            assert report.intervals[name] == pytest.approx(bounds, abs=1e-12)
+        for name, values in wanted.per_query.items():
+            np.testing.assert_allclose(report.per_query[name], values, rtol=0, atol=1e-12)

@@ -1,0 +1,118 @@
+"""One run on several processes: started by the command or by torchrun, cut off and resumed, with errors told once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_runs import make_photos, same_results, small, train
+
+from rankgrad import launch
+from rankgrad.config import compose
+from rankgrad.evaluation import Report
+from rankgrad.run import Run, curves
+
+# one worker of pytest-xdist: these runs have two processes each
+pytestmark = pytest.mark.xdist_group("processes")
+TWO = ("trainer.devices=2", "trainer.accelerator=cpu")
+# batch norm would see half a batch, and Adam makes steps of rounding errors
+PLAIN = ("model.freeze_batch_norm=true", "optimizer.name=sgd", "optimizer.lr=0.05", "loss=smooth_ap")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos"))
+
+
+def command(*settings: str) -> list[str]:
+    return [sys.executable, "-m", "rankgrad", "train", *settings]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
+
+
+def close(one: Path, other: Path) -> None:
+    """Same losses and embeddings up to rounding, which may exchange two items that are nearly level."""
+    mine, expected = dict(curves(Run(one))["loss"]), dict(curves(Run(other))["loss"])
+    assert len(expected) >= 6 and mine == pytest.approx(expected, abs=1e-5)
+    for name in ("before.json", "after.json"):
+        left, right = (Report.from_json(folder / name) for folder in (one, other))
+        assert left.values == pytest.approx(right.values, abs=2e-3) and left.counts == right.counts  # a rank or two
+    left, right = (np.load(folder / "embeddings.npz") for folder in (one, other))
+    assert set(left) == set(right) and (left["names"] == right["names"]).all()
+    np.testing.assert_allclose(left["embeddings"], right["embeddings"], atol=1e-4)
+
+
+def test_two_processes_train_and_evaluate_like_one(photos: Path, tmp_path: Path) -> None:
+    extra = ("memory=sum", "memory.warmup=1", "train.sub_batch=3", "sampler.samples_per_class=3")
+    done = run(*command(*small(photos, *PLAIN, *extra, *TWO), f"out={tmp_path / 'two'}"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("before") == 1 and done.stdout.count("images, 10 classes") == 1  # one process speaks
+    assert '"processes": 2' in (tmp_path / "two" / "facts.json").read_text()
+    one = train(*small(photos, *PLAIN, *extra), f"out={tmp_path / 'one'}")
+    close(tmp_path / "two", one.folder)
+    assert (tmp_path / "two" / "report.html").exists()
+
+
+def test_a_run_on_two_processes_goes_on_after_sigkill(photos: Path, tmp_path: Path) -> None:
+    settings = small(photos, "model=timm", "model.name=test_resnet", "model.embedding_size=8", "++model.drop_rate=0.5")
+    settings += [*TWO, "trainer.max_epochs=8"]
+    whole = run(*command(*settings, f"out={tmp_path / 'whole'}"))
+    assert whole.returncode == 0, whole.stderr
+    out = tmp_path / "cut"
+    process = subprocess.Popen(
+        command(*settings, f"out={out}", "checkpoint_minutes=0"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 120
+    while len(curves(Run(out)).get("loss", [])) < 8 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not Run(out).finished
+    resumed = run(*command(f"resume={out}"))
+    assert resumed.returncode == 0, resumed.stderr
+    assert same_results(out, tmp_path / "whole")  # dropout's generators of both processes included
+
+
+def test_an_error_of_all_processes_is_told_once_in_our_words(photos: Path, tmp_path: Path) -> None:
+    done = run(*command(*small(photos, *TWO, "loss.tau=0"), f"out={tmp_path / 'run'}"))
+    assert done.returncode == 1
+    assert done.stderr.strip() == "rankgrad: tau is a temperature in score units and must be finite and > 0; got 0"
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_same(photos: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "rankgrad"]
+    done = run(*words, "train", *small(photos, *PLAIN, "trainer.accelerator=cpu"), f"out={tmp_path / 'two'}")
+    assert done.returncode == 0, done.stderr
+    close(tmp_path / "two", train(*small(photos, *PLAIN), f"out={tmp_path / 'one'}").folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ([], 1),
+        (["trainer.devices=3"], 3),
+        (["trainer.devices=auto"], 1),
+        (["trainer.devices=-1"], 1),
+        (["trainer.devices=[0,1]"], 2),
+    ],
+)
+def test_the_number_of_processes_is_that_of_the_devices(settings: list[str], count: int) -> None:
+    if torch.cuda.is_available():
+        settings = [*settings, "trainer.accelerator=cpu"]
+    assert launch.wanted(compose(settings)) == count
