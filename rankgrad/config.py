@@ -116,13 +116,18 @@ def _is_missing(config: DictConfig, key: str) -> bool:
     return isinstance(node, DictConfig) and OmegaConf.is_missing(node, name)
 
 
-def make(node: DictConfig) -> Any:
-    """The object that a configuration node with `_target_` describes; its own error, not Hydra's wrapping of it."""
+def make(node: DictConfig, **more: Any) -> Any:
+    """The object that a configuration node with `_target_` describes; its own error, not Hydra's wrapping of it.
+
+    Args:
+        node: `_target_` and arguments.
+        more: further arguments.
+    """
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
 
     try:
-        return instantiate(node, _convert_="all")
+        return instantiate(node, _convert_="all", **more)
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, (ValueError, TypeError, OSError, ImportError)):

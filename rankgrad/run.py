@@ -18,6 +18,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from hydra.utils import get_object
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
@@ -31,6 +32,7 @@ from .datasets.base import ImageSet, Table
 from .datasets.folder import find_images
 from .distributed import on_first, world
 from .evaluation import Report
+from .losses import RetrievalLoss
 from .memory import CrossBatchMemory, memory_buffers
 from .models import EmbeddingModel, _misfits, build_model, extract_features, head_only, load_weights, save_weights
 from .report.html import retrieval_gallery, write_report
@@ -133,10 +135,18 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
     classes = len(torch.unique(table.select("train").label))
     config.derived.num_classes = classes
     config.derived.embedding_size = model.embedding_size
-    loss: nn.Module = make(config.loss)
+    return model, _build_loss(config, images=len(table.select("train")))
+
+
+def _build_loss(config: DictConfig, images: int) -> nn.Module:
+    """The loss, with a memory if one is wanted; without, it is told that every batch is exactly P x K."""
     if config.get("memory"):
-        loss = _remembering(config, loss, images=len(table.select("train")))
-    return model, loss
+        return _remembering(config, make(config.loss), images)
+    kind, promise = get_object(config.loss._target_), {}
+    if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
+        promise["positives"] = config.sampler.samples_per_class - 1 or None
+    loss: nn.Module = make(config.loss, **promise)
+    return loss
 
 
 def _remembering(config: DictConfig, loss: nn.Module, images: int) -> nn.Module:

@@ -171,6 +171,10 @@ def test_command_exists_and_its_settings_fit(name, words):
     from rankgrad import cli, compare, config
 
     program, *rest = words
+    if program == "torchrun":
+        launcher, rest = rest[: rest.index("-m")], rest[rest.index("-m") + 1 :]
+        assert all(word.startswith("--") for word in launcher)
+        program, *rest = rest
     if program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert set(rest) <= set(targets)

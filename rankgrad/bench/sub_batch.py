@@ -1,0 +1,64 @@
+"""Embedding a batch in parts: what the second forward pass costs, and what memory it spares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ..large_batch import embed_in_parts
+from ..losses import ROADMAPLoss
+from . import memory
+from .clocks import CPU, alternate, clock_of
+from .results import Cell, Options, Result, Table
+
+WHOLE = 0  # as a size of parts
+
+
+def sub_batch(options: Options) -> Result:
+    """A training step on a whole batch against the same step in parts (`train.sub_batch`): time and peak memory."""
+    batch, side = options.pick(quick=(8, 32), cpu=(256, 64), gpu=(512, 224))
+    sizes = [WHOLE, batch // 2, batch // 8]
+    step = _stepping(batch, side, options.device)
+    actions = {str(size): (lambda size=size: step(size)) for size in sizes}
+    times = alternate(actions, options.rounds, "sub_batch", clock_of(options.device))
+    whole = times[str(WHOLE)]
+    rows: list[list[Cell]] = []
+    for size in sizes:
+        mine = times[str(size)]
+        peak = memory.peak_mib(CASES, "sub_batch", batch, side, size, device=options.device)
+        rows.append([f"parts of {size}" if size else "whole", mine.ms, mine.over(whole), peak])
+    note = (
+        f"resnet18 of timm with frozen batch norm, {batch} images of {side} x {side}, ROADMAP; forward and backward. "
+        "Both have the same gradient. Peak memory beyond network and images."
+    )
+    return Result([Table("Step in parts", ("", "ms", "x whole", "peak MiB"), rows, note)])
+
+
+def _stepping(batch: int, side: int, device: torch.device) -> Callable[[int], None]:
+    """A forward and backward pass with parts of a size."""
+    from ..models import timm_model
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model: nn.Module = timm_model("resnet18", embedding_size=128, freeze_batch_norm=True).train().to(device)
+    images = torch.rand(batch, 3, side, side, device=device)
+    labels = torch.arange(batch, device=device) // 4
+    loss = ROADMAPLoss()
+
+    def step(size: int) -> None:
+        model.zero_grad()
+        embeddings: Tensor = model(images) if size == WHOLE else embed_in_parts(model, images, size)
+        loss(embeddings, labels).backward()
+
+    return step
+
+
+def _peak(batch: int, side: int, size: int, device: torch.device = CPU) -> int:
+    _stepping(4, side, device)(2)  # loads what is loaded on first use
+    step = _stepping(batch, side, device)
+    return memory.peak_rise(lambda: step(size), device)
+
+
+CASES: memory.Cases = {"sub_batch": _peak}
