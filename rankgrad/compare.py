@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from .config import ConfigError, compose
 from .evaluation import Report
-from .run import Run
+from .history import Run
 
 COLUMNS = ("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "NMI")
 

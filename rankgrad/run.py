@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import os
@@ -11,7 +10,6 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from .datasets.base import ImageSet, Table
 from .datasets.folder import find_images
 from .distributed import on_first, world
 from .evaluation import Report
+from .history import TEST, Run, curves
 from .losses import RetrievalLoss
 from .memory import CrossBatchMemory, memory_buffers
 from .models import EmbeddingModel, _misfits, build_model, extract_features, head_only, load_weights, save_weights
@@ -45,47 +44,6 @@ FIXED = (
 
 # What before | after shows, as far as it was computed.
 HEADLINE = ("R@1", "R@4", "mAP@R", "AP", "NMI")
-
-
-@dataclass(frozen=True)
-class Run:
-    """The folder of a run.
-
-    Attributes:
-        folder: where everything is.
-    """
-
-    folder: Path
-
-    @property
-    def config(self) -> Path:
-        """Configuration."""
-        return self.folder / "config.yaml"
-
-    @property
-    def state(self) -> Path:
-        """To resume."""
-        return self.folder / training.STATE
-
-    @property
-    def weights(self) -> Path:
-        """Model after training."""
-        return self.folder / "model.pt"
-
-    @property
-    def before(self) -> Path:
-        """Report of the untrained model."""
-        return self.folder / "before.json"
-
-    @property
-    def after(self) -> Path:
-        """Report of the trained model; its presence means that the run is finished."""
-        return self.folder / "after.json"
-
-    @property
-    def finished(self) -> bool:
-        """True once the last file is written."""
-        return self.after.exists()
 
 
 def open_run(config: DictConfig) -> tuple[Run, DictConfig]:
@@ -445,34 +403,6 @@ def _loggers(run: Run, names: Any) -> list[Logger]:
     return loggers
 
 
-def _attempts(run: Run) -> list[Path]:
-    """The files that were logged, first attempt first."""
-    logs = run.folder / "logs"
-    resumed = sorted(
-        logs.glob("resumed-*/metrics.csv"), key=lambda path: int(path.parent.name.removeprefix("resumed-"))
-    )
-    return [path for path in (logs / "metrics.csv", *resumed) if path.exists()]
-
-
-def curves(run: Run) -> dict[str, list[tuple[float, float]]]:
-    """What was logged: name -> (step, value). Where a run was resumed, the later attempt counts."""
-    rows: list[dict[str, str]] = []
-    for path in _attempts(run):
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        if lines and not lines[-1].endswith("\n"):
-            del lines[-1]  # the process died while it wrote this one
-        new = list(csv.DictReader(lines))
-        if new:
-            start = min(float(row["step"]) for row in new)
-            rows = [row for row in rows if float(row["step"]) < start] + new
-    found: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        for name, value in row.items():
-            if value and name not in ("step", "epoch"):
-                found.setdefault(name, []).append((float(row["step"]), float(value)))
-    return found
-
-
 def _page(
     run: Run,
     config: DictConfig,
@@ -490,12 +420,22 @@ def _page(
         run.folder / "report.html",
         title=f"{config.data.name}: {_loss_name(config)}",
         config={**training.plain(config), "facts": dict(facts)},
-        curves=curves(run),
+        curves=_with_last(curves(run), after),
         before=before,
         after=after,
         gallery=gallery,
         notes=[f"{len(table.skipped)} files could not be read and were left out."] if table.skipped else [],
     )
+
+
+def _with_last(logged: dict[str, list[tuple[float, float]]], after: Report) -> dict[str, list[tuple[float, float]]]:
+    """The curves of test metrics go on to the result, which is not logged."""
+    last = max((step for points in logged.values() for step, _ in points), default=0.0)
+    for name, points in logged.items():
+        value = after.values.get(name.removeprefix(TEST))
+        if name.startswith(TEST) and value is not None:
+            points.append((last, value))
+    return logged
 
 
 def embed_folder(

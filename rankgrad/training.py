@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,25 +26,26 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from .datasets.base import ImageSet, Table
 from .distributed import GlobalBatch, gather_objects, gather_rows, on_first, world
 from .evaluation import Report, evaluate
+from .history import TEST
 from .large_batch import embed_in_parts
 from .memory import CrossBatchMemory, memory_buffers
 from .models import EmbeddingModel, parameter_groups
 from .samplers import ClassBatchSampler, EpochList, HierarchicalBatchSampler, MPerClassBatchSampler
 from .transforms import Collate
 
-STATE = "state.ckpt"
 OPTIMIZERS = ("adamw", "adam", "sgd")
 
 
 class RetrievalModule(L.LightningModule):
-    """A model and a loss, trained with a warm-up and cosine schedule over all steps.
+    """A model and a loss, trained with a warm-up and a schedule of the rate.
 
     The loss is that of the batches of all processes together (`distributed.GlobalBatch`).
 
     Args:
         model: images -> embeddings.
         loss: (embeddings, labels) -> scalar; a `CrossBatchMemory` is also given the numbers of the images.
-        optimizer: name, lr, weight_decay, momentum, head_lr_factor, loss_lr_factor, warmup.
+        optimizer: name, lr, weight_decay, momentum, head_lr_factor, loss_lr_factor, warmup, and optionally schedule,
+            milestones (epochs) and factor, see `Schedule`.
         sub_batch: images embedded at once, see `large_batch`; None: all.
         even: all processes have equally many images in every batch.
     """
@@ -68,6 +69,9 @@ class RetrievalModule(L.LightningModule):
             raise ValueError(f"unknown optimizer.name {self.settings['name']!r}; known: {', '.join(OPTIMIZERS)}")
         if sub_batch is not None and (not isinstance(sub_batch, int) or sub_batch < 1):
             raise ValueError(f"train.sub_batch is a number of images, an integer >= 1, or null; got {sub_batch!r}")
+        if self.settings.get("schedule", "cosine") not in SCHEDULES:
+            known = ", ".join(SCHEDULES)
+            raise ValueError(f"unknown optimizer.schedule {self.settings['schedule']!r}; known: {known}")
         if not 0 <= self.settings["warmup"] <= 1:
             raise ValueError(f"optimizer.warmup is a share of all steps, 0 .. 1; got {self.settings['warmup']}")
 
@@ -111,7 +115,12 @@ class RetrievalModule(L.LightningModule):
         else:
             optimizer = (torch.optim.Adam if name == "adam" else torch.optim.AdamW)(groups)
         steps = int(self.trainer.estimated_stepping_batches)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, WarmupCosine(steps, s["warmup"]))
+        milestones: list[int] = []
+        if s.get("milestones"):
+            per_epoch = steps / max(self.trainer.max_epochs or 1, 1)
+            milestones = [round(epoch * per_epoch) for epoch in s["milestones"]]
+        factor = Schedule(steps, s["warmup"], s.get("schedule", "cosine"), milestones, s.get("factor", 0.1))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -135,23 +144,47 @@ class RetrievalModule(L.LightningModule):
                 torch.cuda.set_rng_state(self._rng["cuda"], self.device)
 
 
-class WarmupCosine:
-    """Factor of the learning rate at a step: rises linearly over a share of all steps, then falls as a cosine to 0.
+SCHEDULES = ("cosine", "constant", "steps")
 
-    >>> rate = WarmupCosine(steps=10, warmup=0.2)
+
+class Schedule:
+    """Factor of the learning rate at a step: rises linearly over a share of all steps, then follows a schedule.
+
+    Args:
+        steps: of the whole training.
+        warmup: share of all steps, 0 .. 1.
+        name: "cosine": to 0 at the end; "constant"; "steps": times `factor` at each milestone.
+        milestones: steps done at which the rate falls, for "steps".
+        factor: of each fall.
+
+    >>> rate = Schedule(steps=10, warmup=0.2)
     >>> [round(rate(step), 2) for step in (0, 1, 2, 6, 10)]
     [0.5, 1.0, 1.0, 0.5, 0.0]
+    >>> rate = Schedule(steps=10, name="steps", milestones=(4, 8), factor=0.1)
+    >>> [round(rate(step), 3) for step in (0, 3, 4, 8)]
+    [1.0, 1.0, 0.1, 0.01]
     """
 
-    def __init__(self, steps: int, warmup: float) -> None:
+    def __init__(
+        self,
+        steps: int,
+        warmup: float = 0.0,
+        name: str = "cosine",
+        milestones: Sequence[int] = (),
+        factor: float = 0.1,
+    ) -> None:
         self.steps, self.warmup = max(steps, 1), round(warmup * steps)
+        self.name, self.milestones, self.factor = name, tuple(milestones), factor
 
     def __call__(self, step: int) -> float:
         """Factor in 0 .. 1."""
         if step < self.warmup:
             return (step + 1) / self.warmup
-        share = (step - self.warmup) / max(self.steps - self.warmup, 1)
-        return 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+        if self.name == "cosine":
+            share = (step - self.warmup) / max(self.steps - self.warmup, 1)
+            return 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+        fallen = sum(step >= milestone for milestone in self.milestones) if self.name == "steps" else 0
+        return self.factor**fallen
 
 
 class FeatureSet(Dataset[tuple[Tensor, int, int]]):
@@ -315,7 +348,7 @@ class SaveState(L.Callback):
 
 
 class EvaluateEvery(L.Callback):
-    """Evaluates each so many epochs and logs the values.
+    """Evaluates each so many epochs and logs the values: see `history.evaluations`.
 
     Args:
         epochs: between two evaluations.
@@ -326,10 +359,11 @@ class EvaluateEvery(L.Callback):
         self.epochs, self.run = epochs, run
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log R@1, mAP@R and AP of this epoch."""
-        if (trainer.current_epoch + 1) % self.epochs == 0:
+        """Log all metrics of this epoch; those after the last one are the run's result anyway."""
+        epoch = trainer.current_epoch + 1
+        if epoch % self.epochs == 0 and epoch != trainer.max_epochs:
             values = self.run(cast(RetrievalModule, pl_module).model).values
-            found = {f"test/{k}": values[k] for k in ("R@1", "mAP@R", "AP") if k in values}
+            found = {f"{TEST}{name}": value for name, value in values.items()}
             for logger in trainer.loggers:  # at once: `self.log` would come after this epoch's state is saved
                 logger.log_metrics(found, step=trainer.global_step - 1)
                 logger.save()
@@ -453,9 +487,9 @@ __all__ = [
     "KeepFeatures",
     "RetrievalModule",
     "SaveState",
+    "Schedule",
     "SetEpoch",
     "TrainingData",
-    "WarmupCosine",
     "embed",
     "evaluate_model",
     "plain",

@@ -17,7 +17,8 @@ from small_runs import die_after_writes, make_photos, small, train
 from rankgrad import __version__, evaluation
 from rankgrad.cli import main
 from rankgrad.evaluation import Report
-from rankgrad.run import Run, summary
+from rankgrad.history import Run
+from rankgrad.run import summary
 
 COMMANDS = ("train", "compare", "evaluate", "embed", "bench", "datasets")
 

@@ -19,7 +19,7 @@ from rankgrad.cli import main
 from rankgrad.compare import compare
 from rankgrad.config import ConfigError, load
 from rankgrad.evaluation import Report
-from rankgrad.run import Run
+from rankgrad.history import Run
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from small_runs import make_photos, same_results, small, train
 from rankgrad import launch
 from rankgrad.config import compose
 from rankgrad.evaluation import Report
-from rankgrad.run import Run, curves
+from rankgrad.history import Run, curves
 
 # one worker of pytest-xdist: these runs have two processes each
 pytestmark = pytest.mark.xdist_group("processes")

@@ -15,8 +15,9 @@ from small_runs import cut_off, make_photos, same_results, small, train
 from rankgrad import run as runs
 from rankgrad.config import ConfigError, compose, options
 from rankgrad.evaluation import Report
+from rankgrad.history import Run
 from rankgrad.models import build_model, load_weights
-from rankgrad.run import Run, embed_folder
+from rankgrad.run import embed_folder
 from rankgrad.samplers import SmallClassWarning
 
 
@@ -244,6 +245,7 @@ WRONG = [
     (["sampler.classes_per_batch=40"], "a batch needs 40 classes with at least 2 images each; of 5 classes"),
     (["optimizer.name=lion"], "unknown optimizer.name 'lion'"),
     (["optimizer.warmup=2"], "optimizer.warmup is a share"),
+    (["optimizer.schedule=stairs"], "unknown optimizer.schedule .stairs.; known: cosine, constant, steps"),
     (["loggers=[wandb]"], "unknown logger 'wandb'; known: csv, tensorboard"),
     (["trainer.precision=3"], "Precision 3 is invalid"),
     (["trainer.accelerator=abacus"], "invalid accelerator name"),

@@ -19,7 +19,7 @@ from torch import nn
 from rankgrad import run as runs
 from rankgrad import training
 from rankgrad.config import ConfigError
-from rankgrad.run import Run, curves
+from rankgrad.history import Run, best, curves, evaluations
 
 DROPOUT = ("model=timm", "model.name=test_resnet", "model.embedding_size=8", "++model.drop_rate=0.5")
 
@@ -78,7 +78,10 @@ def test_evaluating_during_training_changes_nothing_and_resumes(photos, whole, t
     cut_off(settings, 3)
     train(f"resume={tmp_path}")
     assert same_results(tmp_path, whole(*DROPOUT))
-    assert [step for step, _ in curves(Run(tmp_path))["test/R@1"]] == [2, 5]  # both epochs, the one before the cut too
+    assert [step for step, _ in curves(Run(tmp_path))["test/R@1"]] == [2]  # of the epoch before the cut
+    found = evaluations(Run(tmp_path))
+    assert list(found) == [3, 6] and found[3].keys() == found[6].keys()
+    assert best(Run(tmp_path))[1]["R@1"] == max(values["R@1"] for values in found.values())
 
 
 def test_a_run_that_dies_twice_and_then_after_training_ends_like_one_that_did_not(photos, whole, tmp_path, monkeypatch):
@@ -343,12 +346,33 @@ def test_wrong_optimiser_settings_are_refused(settings, message):
 
 
 def test_the_learning_rate_rises_over_the_warm_up_and_ends_near_zero():
-    rate = training.WarmupCosine(steps=100, warmup=0.1)
+    rate = training.Schedule(steps=100, warmup=0.1)
     factors = [rate(step) for step in range(101)]
     assert factors[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
     assert all(a > b for a, b in zip(factors[10:], factors[11:], strict=False)) and factors[-1] == pytest.approx(0)
-    assert training.WarmupCosine(steps=4, warmup=0.0)(0) == 1.0
-    assert [training.WarmupCosine(steps=2, warmup=1.0)(step) for step in (0, 1)] == [0.5, 1.0]
+    assert training.Schedule(steps=4, warmup=0.0)(0) == 1.0
+    assert [training.Schedule(steps=2, warmup=1.0)(step) for step in (0, 1)] == [0.5, 1.0]
+
+
+def test_the_rate_falls_at_the_epochs_that_are_named(photos, tmp_path):
+    schedule = ("optimizer.schedule=steps", "optimizer.milestones=[1]", "optimizer.factor=0.25", "optimizer.warmup=0")
+    train(*small(photos, *schedule), f"out={tmp_path}")
+    state = torch.load(tmp_path / "state.ckpt", weights_only=False)
+    (group, *_) = state["optimizer_states"][0]["param_groups"]
+    assert group["lr"] == pytest.approx(0.25 * group["initial_lr"])
+    rates = [training.Schedule(6, name="steps", milestones=(3,), factor=0.25)(step) for step in range(6)]
+    assert rates == [1, 1, 1, 0.25, 0.25, 0.25]
+    assert training.Schedule(6, name="constant")(5) == 1
+
+
+def test_the_best_evaluation_is_the_earliest_of_equals(tmp_path):
+    run = Run(tmp_path)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "metrics.csv").write_text("step,test/R@1,test/AP\n3,0.5,0.1\n7,0.75,0.2\n11,0.75,0.3\n")
+    assert evaluations(run) == {4: {"R@1": 0.5, "AP": 0.1}, 8: {"R@1": 0.75, "AP": 0.2}, 12: {"R@1": 0.75, "AP": 0.3}}
+    assert best(run) == (8, {"R@1": 0.75, "AP": 0.2}) and best(run, "AP")[0] == 12
+    with pytest.raises(ValueError, match="no evaluation by NMI"):
+        best(run, "NMI")
 
 
 @pytest.mark.parametrize("setting", ["trainer.precision=bf16-mixed", "trainer.gradient_clip_val=0.001"])
