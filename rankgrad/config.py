@@ -14,7 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 GROUPS = ("data", "model", "loss", "memory", "recipe")
 # Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
-PATHS = ("out", "resume", "init", "data.root", "model.weights")
+PATHS = ("out", "resume", "init", "data.root", "data.cache_dir", "model.weights")
 
 
 class ConfigError(ValueError):

@@ -39,7 +39,7 @@ from .report.html import retrieval_gallery, write_report
 # What training depends on: a run goes on with these as they were when its state was saved.
 FIXED = (
     *("seed", "frozen", "model", "loss", "memory", "sampler", "train", "optimizer", "derived"),
-    *("data.train_transform", "trainer.max_epochs", "trainer.precision"),
+    *("data.train_transform", "data.load.shorter_side", "data.load.draft", "trainer.max_epochs", "trainer.precision"),
 )
 
 # What before | after shows, as far as it was computed.
@@ -247,7 +247,7 @@ def _begin(run: Run, config: DictConfig) -> bool:
 def _absolute(config: DictConfig) -> DictConfig:
     """The same with absolute paths: a run can be resumed from any folder."""
     copy = config.copy()
-    for key in ("init", "data.root", "model.weights"):
+    for key in ("init", "data.root", "data.cache_dir", "model.weights"):
         path = OmegaConf.select(copy, key)
         if path is not None:
             OmegaConf.update(copy, key, str(Path(path).absolute()))
@@ -463,6 +463,7 @@ def embed_folder(
     names = [str(p.relative_to(images)) for p in paths]
     folders = [str(Path(name).parent) for name in names]
     classes = sorted(set(folders))
+    read = extra["data"]["load"]  # files as training read them
     table = Table(
         name=str(images),
         label=torch.tensor([classes.index(folder) for folder in folders]),
@@ -472,6 +473,8 @@ def embed_folder(
         channels=model.in_channels,
         paths=paths,
         skipped=skipped,
+        shorter_side=read.get("shorter_side"),
+        draft=read.get("draft", False),
     )
     transform = make(extra["data"]["eval_transform"])
     embeddings = training.embed(model, table, transform, batch_size=batch_size, progress=True)

@@ -11,7 +11,7 @@ more workers, sees the same pixels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal, Protocol
@@ -21,6 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.data import get_worker_info
 
 from rankgrad.samplers import EpochList
 
@@ -299,6 +300,7 @@ class PhotoTrain:
         if not 0 <= self.color_jitter <= 1:
             raise ValueError(f"color_jitter is a fraction, 0 .. 1; got {self.color_jitter}")
         _need_statistics(self.mean, self.std)
+        _ = self._pipeline  # torchvision is imported now, once, and not by each worker of each DataLoader
 
     @cached_property
     def _pipeline(self) -> Callable[[Tensor], Tensor]:
@@ -311,18 +313,21 @@ class PhotoTrain:
         if self.color_jitter:
             c = self.color_jitter
             steps.append(v2.ColorJitter(brightness=c, contrast=c, saturation=c, hue=min(c / 4, 0.5)))
-        return _with_normalisation(steps, self.mean, self.std)
+        pipeline: Callable[[Tensor], Tensor] = v2.Compose(steps)
+        return pipeline
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Float32 [image, channel, size, size], normalised."""
         _need_images(images, channels=len(self.mean))
         seeds = _keys(self.seed, epoch, index).view(np.int64).tolist()
-        done = []
         with torch.random.fork_rng(devices=[]):  # v2 draws from torch's global generator; it gets its state back
-            for image, seed in zip(images, seeds, strict=True):
-                torch.default_generator.manual_seed(seed)
-                done.append(self._pipeline(image))
-        return torch.stack(done)
+
+            def augmented() -> Iterator[Tensor]:
+                for image, seed in zip(images, seeds, strict=True):
+                    torch.default_generator.manual_seed(seed)
+                    yield self._pipeline(image)
+
+            return _normalised(augmented(), len(images), self.size, self.mean, self.std)
 
 
 @dataclass(frozen=True)
@@ -349,27 +354,41 @@ class PhotoEval:
         if self.resize < self.size:
             raise ValueError(f"resize must be >= size, else the crop would be padded; got {self.resize} < {self.size}")
         _need_statistics(self.mean, self.std)
+        _ = self._pipeline  # as in PhotoTrain
 
     @cached_property
     def _pipeline(self) -> Callable[[Tensor], Tensor]:
         from torchvision.transforms import v2
 
         steps = [v2.Resize(self.resize, antialias=True), v2.CenterCrop(self.size)]
-        return _with_normalisation(steps, self.mean, self.std)
+        pipeline: Callable[[Tensor], Tensor] = v2.Compose(steps)
+        return pipeline
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Float32 [image, channel, size, size], normalised; index and epoch are not used."""
         _need_images(images, channels=len(self.mean))
-        return torch.stack([self._pipeline(image) for image in images])
+        return _normalised(map(self._pipeline, images), len(images), self.size, self.mean, self.std)
 
 
-def _with_normalisation(steps: list[Any], mean: Sequence[float], std: Sequence[float]) -> Callable[[Tensor], Tensor]:
-    from torchvision.transforms import v2
+def _normalised(images: Iterable[Tensor], count: int, size: int, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Float32 [image, channel, size, size]: (image / 255 - mean) / std, each image while it is in the cache.
 
-    pipeline: Callable[[Tensor], Tensor] = v2.Compose(
-        [*steps, v2.ToDtype(torch.float32, scale=True), v2.Normalize(list(mean), list(std))]
-    )
-    return pipeline
+    The batch is written once and never copied. In a DataLoader's worker it lies in shared memory from the start.
+    """
+    deviation = torch.tensor(std).view(-1, 1, 1)
+    factor, offset = 1 / (255 * deviation), -torch.tensor(mean).view(-1, 1, 1) / deviation
+    batch = _empty((count, len(mean), size, size))
+    for place, image in zip(batch, images, strict=True):
+        torch.mul(image, factor, out=place).add_(offset)
+    return batch
+
+
+def _empty(shape: tuple[int, ...]) -> Tensor:
+    """Float32 memory for a batch; shared where a worker has to hand it to another process."""
+    if get_worker_info() is None:
+        return torch.empty(shape)
+    storage = torch.UntypedStorage._new_shared(4 * math.prod(shape))  # type: ignore[no-untyped-call]
+    return torch.empty(0).set_(storage).view(shape)
 
 
 class Collate:

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
+import shutil
+import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from zipfile import ZipFile
 
 import numpy as np
@@ -27,9 +31,11 @@ from rankgrad.datasets import (
     load_omniglot,
     read_image,
 )
+from rankgrad.datasets import base as datasets_base
+from rankgrad.datasets import cache as datasets_cache
 from rankgrad.datasets.base import check_image
 from rankgrad.samplers import EpochList
-from rankgrad.transforms import Collate, PhotoEval
+from rankgrad.transforms import Collate, PhotoEval, PhotoTrain
 
 DATA = os.environ.get("RANKGRAD_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="RANKGRAD_DATA is not set to the folder that holds omniglot/")
@@ -193,6 +199,298 @@ def test_a_file_that_breaks_after_the_check_is_named(tmp_path):
         list(DataLoader(ImageSet(table), batch_size=4, collate_fn=Collate(PhotoEval(8, 8))))
     # a DataLoader's worker hands the error on as type(error)(text)
     assert "text" in str(type(caught.value)("text"))
+
+
+# --- decoded images, kept --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def photo_folder(tmp_path) -> Path:
+    """Two classes of files of several sizes, formats and kinds."""
+    root = tmp_path / "photos"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for name in ("a", "b"):
+        save(root / name / "wide.jpg", size=(90, 61), quality=90)
+        save(root / name / "tall.png", size=(33, 50))
+        save(root / name / "turned.jpg", size=(70, 45), exif=exif)
+        save(root / name / "grey.png", size=(24, 24), mode="L")
+        save(root / name / "clear.png", size=(40, 31), mode="RGBA")
+        save(root / name / "small.bmp", size=(9, 12))
+    return root
+
+
+def load_photos(root: Path, **options) -> Table:
+    return load_folder(root, test_fraction=0.0, cache_dir=root.parent / "cache", **options)
+
+
+def items(table: Table) -> list[torch.Tensor]:
+    return [image for image, _, _ in map(ImageSet(table).__getitem__, range(len(table)))]
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(one) == len(other) and all(map(torch.equal, one, other))
+
+
+@pytest.fixture
+def no_decoding(monkeypatch):
+    def refuse(path, *rest):
+        raise AssertionError(f"{path} was decoded")
+
+    return lambda: monkeypatch.setattr(datasets_base, "read_image", refuse)
+
+
+@pytest.mark.parametrize("where", ["ram", "disk"])
+@pytest.mark.parametrize("shorter_side", [None, 20])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_cached_items_are_those_of_the_files_bit_by_bit(where, shorter_side, channels, photo_folder, no_decoding):
+    options = {"shorter_side": shorter_side, "channels": channels}
+    expected = items(load_photos(photo_folder, **options))
+    table = load_photos(photo_folder, cache=where, **options)
+    no_decoding()
+    found = items(table)
+    assert same(found, expected)
+    assert {image.shape[0] for image in found} == {channels}
+    assert max(min(image.shape[1:]) for image in found) == (20 if shorter_side else 61)
+    rows = [7, 0, 3]
+    assert same(items(table.take(rows)), [expected[row] for row in rows])
+    found[0].zero_()  # an item is one's own
+    assert same(items(table), expected)
+
+
+def test_an_image_is_made_smaller_as_the_transforms_do_it_and_never_larger(photo_folder):
+    from torchvision.transforms import v2
+
+    whole, small = items(load_photos(photo_folder)), items(load_photos(photo_folder, shorter_side=20))
+    for one, other in zip(whole, small, strict=True):
+        assert torch.equal(other, v2.Resize(20, antialias=True)(one) if min(one.shape[1:]) > 20 else one)
+    for shorter_side in (1, 13, 47, 61, 90, 500):
+        for path in sorted(photo_folder.rglob("*.*")):
+            image = read_image(path, 3, shorter_side)
+            assert datasets_base.image_area(path, shorter_side) == image.shape[1] * image.shape[2]
+
+
+@pytest.mark.parametrize("where", ["none", "ram", "disk"])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("shorter_side", [None, 16])  # 16: what the transform resizes to
+def test_training_batches_are_the_same_with_and_without_a_cache(where, workers, shorter_side, photo_folder):
+    transform = PhotoTrain(size=14, resize=16, color_jitter=0.3)
+
+    def batches(table: Table, workers: int) -> list[torch.Tensor]:
+        loader = DataLoader(ImageSet(table), batch_size=5, collate_fn=Collate(transform), num_workers=workers)
+        return [images for images, _, _ in loader]
+
+    expected = batches(load_photos(photo_folder), 0)
+    assert same(batches(load_photos(photo_folder, cache=where, shorter_side=shorter_side), workers), expected)
+
+
+@pytest.fixture
+def reads(monkeypatch) -> list[Path]:
+    """The files that were decoded since it was cleared."""
+    found: list[Path] = []
+    monkeypatch.setattr(datasets_base, "read_image", lambda *given: (found.append(given[0]), read_image(*given))[1])
+    return found
+
+
+def test_a_file_of_images_is_used_again_without_decoding_until_something_changes(photo_folder, reads, monkeypatch):
+    def decoded(**options) -> int:
+        reads.clear()
+        table = load_photos(photo_folder, cache="disk", **options)
+        count = len(reads)
+        assert same(items(table), items(load_photos(photo_folder, **options)))
+        return count
+
+    assert [decoded(), decoded()] == [12, 0]
+    assert [decoded(shorter_side=20), decoded(shorter_side=20), decoded()] == [12, 0, 0]  # a file for each setting
+    one = photo_folder / "a" / "tall.png"
+    status = one.stat()
+    Image.open(one).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(one)
+    assert [decoded(), decoded()] == [12, 0]
+    os.utime(one, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert [decoded(), decoded()] == [12, 0]
+    save(photo_folder / "b" / "another.png")
+    assert [decoded(), decoded()] == [13, 0]
+    monkeypatch.setattr("PIL.__version__", "another")
+    assert [decoded(), decoded()] == [13, 0]
+    # what is out of date is replaced, not left behind
+    assert len(list((photo_folder.parent / "cache").glob("*.pixels"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda content: content[:-1], "not as long as it was"),
+        (lambda content: content + b" ", "not as long as it was"),
+        (lambda content: content[:100], "its head is not what was written"),
+        (lambda content: content[:60] + bytes([content[60] ^ 1]) + content[61:], "its head is not what was written"),
+        (lambda content: content[:-500] + bytes([content[-500] ^ 1]) + content[-499:], "its pixels are not those"),
+        (lambda content: bytes(len(content)), "it does not begin as one"),
+        (lambda content: b"", "it does not begin as one"),
+        (lambda content: content[:20], "unpack requires"),
+    ],
+)
+def test_a_damaged_file_of_images_is_announced_and_built_again(damage, reason, photo_folder):
+    expected = items(load_photos(photo_folder, cache="disk", shorter_side=20))
+    (file,) = (photo_folder.parent / "cache").glob("*.pixels")
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.warns(datasets_cache.CacheWarning, match=f"is damaged .*{reason}.* and is built again"):
+        table = load_photos(photo_folder, cache="disk", shorter_side=20)
+    assert same(items(table), expected)
+    assert same(items(load_photos(photo_folder, cache="disk", shorter_side=20)), expected)  # and is good from now on
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_what_is_interrupted_while_it_is_built_leaves_nothing(error, photo_folder, monkeypatch):
+    calls = []
+
+    def read(path, *rest):
+        calls.append(path)
+        if len(calls) == 5:
+            raise error
+        return read_image(path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(datasets_base, "read_image", read)
+        with pytest.raises(error):
+            load_photos(photo_folder, cache="disk")
+    assert [path.suffix for path in (photo_folder.parent / "cache").iterdir()] == [".lock"]
+    assert same(items(load_photos(photo_folder, cache="disk")), items(load_photos(photo_folder)))
+
+
+def test_of_two_that_want_the_same_file_one_builds_and_the_other_waits(photo_folder, reads):
+    pytest.importorskip("fcntl", reason="the system has no flock")
+    tables: list[Table] = []
+    both = [threading.Thread(target=lambda: tables.append(load_photos(photo_folder, cache="disk"))) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert len(reads) == 12 and same(*map(items, tables))
+
+
+def test_too_little_memory_or_disk_is_said_before_anything_is_decoded(photo_folder, monkeypatch, no_decoding):
+    no_decoding()
+    monkeypatch.setattr(datasets_cache, "free_memory", lambda: 60_000)
+    with pytest.raises(
+        ValueError, match=r"keeping 12 images in memory needs 73\.3 kB, and 60 kB are free .*data.cache=disk"
+    ):
+        load_photos(photo_folder, cache="ram")
+    monkeypatch.setattr(datasets_cache, "free_memory", lambda: 80_000)  # a tenth stays free
+    with pytest.raises(ValueError, match="80 kB are free"):
+        load_photos(photo_folder, cache="ram")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=70_000))
+    with pytest.raises(OSError, match=r"needs 77\.4 kB, and 70 kB are free. Name a folder .* \(data.cache_dir\)"):
+        load_photos(photo_folder, cache="disk")
+
+
+def test_free_memory_is_that_of_the_machine_and_of_its_container(monkeypatch):
+    free = datasets_cache.free_memory()
+    assert free is None or free > 0
+    files = {
+        "/proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 5000 kB\n",
+        "/sys/fs/cgroup/memory.max": "max",
+        "/sys/fs/cgroup/memory.current": "900",
+        "/sys/fs/cgroup/memory.stat": "anon 100\ninactive_file 300\n",
+    }
+
+    def read_text(path, *rest):
+        if str(path) not in files:
+            raise FileNotFoundError(path)
+        return files[str(path)]
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert datasets_cache.free_memory() == 5_120_000
+    files["/sys/fs/cgroup/memory.max"] = "1000"
+    assert datasets_cache.free_memory() == 1000 - 900 + 300
+    files["/sys/fs/cgroup/memory.current"] = "2000"
+    assert datasets_cache.free_memory() == 0
+
+
+def test_a_table_with_its_file_of_images_is_small_to_send_to_another_process(photo_folder):
+    table = load_photos(photo_folder, cache="disk")
+    expected = items(table)
+    sent = pickle.dumps(table)
+    assert len(sent) < 6000 < table.pixels.nbytes
+    assert same(items(pickle.loads(sent)), expected)
+
+
+def test_the_summary_says_what_is_kept_where(photo_folder):
+    first = [load_photos(photo_folder, cache=where).summary().splitlines()[0] for where in ("none", "ram", "disk")]
+    assert first[0].endswith("(RGB, files)")
+    assert first[1].endswith("(RGB, files kept in memory: 0 MB)") and first[2].endswith("kept on disk: 0 MB)")
+
+
+def test_a_broken_file_is_named_while_the_cache_is_built(photo_folder):
+    broken = photo_folder / "a" / "wide.jpg"
+    broken.write_bytes(broken.read_bytes()[:700])
+    for where in ("ram", "disk"):
+        with pytest.raises(OSError, match=f"cannot read image {broken}: image file is truncated"):
+            load_photos(photo_folder, check=False, cache=where)
+        assert len(load_photos(photo_folder, cache=where)) == 11  # checked, it is left out
+
+
+def test_images_in_memory_need_no_cache():
+    assert small_table().cached("ram").pixels is None and small_table().cached("disk").pixels is None
+
+
+def test_wrong_settings_of_a_cache_are_named(photo_folder):
+    with pytest.raises(ValueError, match="a cache is 'none', 'ram' or 'disk'; got 'memory'"):
+        load_photos(photo_folder, cache="memory")
+    with pytest.raises(ValueError, match="say with shorter_side how small"):
+        load_photos(photo_folder, draft=True)
+    with pytest.raises(ValueError, match="shorter_side is in pixels, an integer >= 1, or None; got 0"):
+        load_photos(photo_folder, shorter_side=0)
+    table = load_photos(photo_folder, cache="ram")
+    with pytest.raises(ValueError, match=r"one image per row \(12\); got 3"):
+        replace(table, pixels=table.pixels.take([0, 1, 2]))
+    with pytest.raises(ValueError, match="either in memory or in a file"):
+        datasets_cache.Pixels([], [])
+
+
+def test_settings_of_a_run_reach_the_cache(photo_folder):
+    from rankgrad import config
+
+    settings = ["data=folder", f"data.root={photo_folder}", "data.size=14", "data.load.test_fraction=0"]
+    table = config.make(config.compose(settings).data.load)
+    assert table.pixels is None and table.shorter_side == 16 and not table.draft
+    cached = ["data.cache=disk", f"data.cache_dir={photo_folder.parent / 'mine'}", "data.load.draft=true"]
+    table = config.make(config.compose([*settings, *cached]).data.load)
+    assert table.pixels.path.parent == photo_folder.parent / "mine" and table.draft
+
+
+@pytest.fixture(scope="module")
+def photographs() -> list[Path]:
+    return sorted(Path(DATA or "", "bccd", "JPEGImages").glob("*.jpg"))[:9]
+
+
+@needs_data
+def test_batches_of_real_photographs_are_the_same_with_and_without_a_cache(photographs, tmp_path):
+    for row, path in enumerate(photographs):
+        link = tmp_path / "photos" / "ab"[row % 2] / path.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(path)
+    whole = items(load_photos(tmp_path / "photos"))
+    index = torch.arange(len(whole))
+    expected = PhotoTrain()(whole, index, 1)
+    for options in ({"cache": "ram"}, {"cache": "disk", "shorter_side": 256}, {"shorter_side": 256}):
+        found = items(load_photos(tmp_path / "photos", **options))
+        assert "shorter_side" in options or same(found, whole)
+        assert torch.equal(PhotoTrain()(found, index, 1), expected)
+
+
+@needs_data
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_a_draft_of_a_large_photograph_differs_from_all_of_it_by_less_than_its_compression(mode, photographs, tmp_path):
+    large = Image.new(mode, (3 * 640, 3 * 480))
+    for i, path in enumerate(photographs):
+        large.paste(Image.open(path), (i % 3 * 640, i // 3 * 480))
+    large.save(tmp_path / "large.jpg", quality=90)
+    channels = len(mode)
+    read = [read_image(tmp_path / "large.jpg", channels, 256, draft).float() for draft in (False, True)]
+    difference = (read[0] - read[1]).abs()
+    assert 0.05 < difference.mean() < 0.3 and difference.max() <= 6
+    compressed = read_image(photographs[0], channels, 256, True)  # 480 < 2 * 256: nothing to gain, nothing changed
+    assert torch.equal(compressed, read_image(photographs[0], channels, 256))
 
 
 # --- contact sheet ---------------------------------------------------------------------------------------------------

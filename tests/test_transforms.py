@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from rankgrad.datasets.base import ImageSet, Table
 from rankgrad.samplers import MPerClassBatchSampler
-from rankgrad.transforms import Collate, InkEval, InkTrain, PhotoEval, PhotoTrain, counter_uniform, warp
+from rankgrad.transforms import Collate, InkEval, InkTrain, PhotoEval, PhotoTrain, _keys, counter_uniform, warp
 
 
 def ink(count: int, size: int = 28, channels: int = 1) -> list[torch.Tensor]:
@@ -281,6 +281,56 @@ def test_the_epoch_of_the_sampler_reaches_persistent_workers(workers):
             assert index.tolist() == rows
             assert torch.equal(labels, data.table.label[rows])
             torch.testing.assert_close(images, transform([data.table.images[i] for i in rows], index, epoch))
+
+
+def photo_table() -> Table:
+    g = torch.Generator().manual_seed(2)
+    images = torch.randint(0, 256, (24, 3, 30, 40), dtype=torch.uint8, generator=g)
+    names = tuple(map(str, range(24)))
+    return Table("photos", torch.arange(6).repeat_interleave(4), tuple("abcdef"), ("train",) * 24, names, 3, images)
+
+
+@pytest.mark.parametrize("transform", [PhotoTrain(size=16, resize=20, color_jitter=0.3), PhotoEval(size=16, resize=20)])
+def test_photo_batches_of_workers_are_those_of_one_process_bit_by_bit(transform):
+    data = ImageSet(photo_table())
+    batches = []
+    for workers in (0, 2):
+        loader = DataLoader(data, batch_size=7, collate_fn=Collate(transform), num_workers=workers)
+        batches.append([images for images, _, _ in loader])
+    for one, other in zip(*batches, strict=True):
+        assert torch.equal(one, other)
+        assert other.is_shared() and not one.is_shared()  # written where the other process finds it
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_photo_pixels_are_those_of_torchvision_image_by_image(channels):
+    from torchvision.transforms import v2
+
+    mean, std = ((0.4,), (0.3,)) if channels == 1 else ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    images = [image[:channels] for image in photos(5)]
+    rows_of_pixels = [
+        image.permute(1, 2, 0).contiguous().permute(2, 0, 1) for image in images
+    ]  # as decoders leave them
+    scaled = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(list(mean), list(std))]
+
+    train = PhotoTrain(size=16, resize=20, color_jitter=0.4 if channels == 3 else 0, mean=mean, std=std, seed=3)
+    jitter = [v2.ColorJitter(0.4, 0.4, 0.4, 0.1)] if channels == 3 else []
+    crop = v2.RandomResizedCrop(16, scale=(0.16, 1.0), ratio=(3 / 4, 4 / 3), antialias=True)
+    steps = v2.Compose([v2.Resize(20, antialias=True), crop, v2.RandomHorizontalFlip(0.5), *jitter, *scaled])
+    index = torch.tensor([3, 1, 4, 1, 5])
+    expected = []
+    with torch.random.fork_rng(devices=[]):
+        for image, key in zip(images, _keys(3, 2, index).tolist(), strict=True):
+            torch.manual_seed(key - 2**64 if key >= 2**63 else key)
+            expected.append(steps(image))
+    for given in (images, rows_of_pixels):
+        torch.testing.assert_close(train(given, index, 2), torch.stack(expected), rtol=0, atol=2e-6)
+
+    center = v2.Compose([v2.Resize(20, antialias=True), v2.CenterCrop(16), *scaled])
+    expected = [center(image) for image in images]
+    for given in (images, rows_of_pixels):
+        found = PhotoEval(size=16, resize=20, mean=mean, std=std)(given, index, 0)
+        torch.testing.assert_close(found, torch.stack(expected), rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

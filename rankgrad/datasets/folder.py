@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 
-from rankgrad.datasets.base import SPLITS, Table, check_image
+from rankgrad.datasets.base import SPLITS, Cache, Table, check_image
+from rankgrad.datasets.cache import in_threads
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -24,6 +24,10 @@ def load_folder(
     seed: int = 0,
     channels: int = 3,
     check: bool = True,
+    shorter_side: int | None = None,
+    draft: bool = False,
+    cache: Cache = "none",
+    cache_dir: str | Path | None = None,
 ) -> Table:
     """A table of the image files below `root`: each sub-folder is a class, all images below it belong to it.
 
@@ -45,6 +49,10 @@ def load_folder(
         seed: of the division.
         channels: 3 (RGB) or 1 (grey): what the files are converted to.
         check: read every file now. False is quicker; a broken file then stops training with an `OSError`.
+        shorter_side: make larger images smaller when they are read, pixels; see `Table`.
+        draft: let large JPEG files decode at a fraction of their size; see `Table`.
+        cache: "none": decode files each time they are asked for; "ram", "disk": once, see `Table.cached`.
+        cache_dir: folder for "disk"; None: $XDG_CACHE_HOME/rankgrad, or ~/.cache/rankgrad.
 
     Raises:
         FileNotFoundError, NotADirectoryError: if root is no folder.
@@ -95,9 +103,11 @@ def load_folder(
         channels=channels,
         paths=tuple(path for _, _, path in good),
         skipped=(*stray, *broken),
+        shorter_side=shorter_side,
+        draft=draft,
     )
     _need_two_classes(table, division)
-    return table
+    return table.cached(cache, cache_dir)
 
 
 def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...], Skipped]:
@@ -166,15 +176,7 @@ def _walk(folder: Path) -> Iterable[Path]:
 
 
 def _check_all(paths: list[Path]) -> list[str | None]:
-    from tqdm import tqdm
-
-    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))  # decoding leaves Python's lock free
-    try:
-        reasons = pool.map(check_image, paths)
-        # disable=None: a bar on a terminal only; few files need none
-        return list(tqdm(reasons, total=len(paths), desc="checking images", disable=None if len(paths) > 500 else True))
-    finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C need not wait for the files still to come
+    return list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images"))
 
 
 def _divide(names: list[str], test_fraction: float, val_fraction: float, seed: int) -> dict[str, str]:
