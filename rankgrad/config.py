@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-GROUPS = ("data", "model", "loss", "memory", "recipe")
+GROUPS = ("data", "model", "loss", "memory", "recipe", "experiment")
 # Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
 PATHS = ("out", "resume", "init", "data.root", "data.cache_dir", "model.weights")
 
