@@ -25,7 +25,7 @@ def options(group: str) -> list[str]:
     """Names that a group (data, model, loss) can take.
 
     >>> options("data")
-    ['folder', 'glyphs', 'omniglot']
+    ['cub', 'cub_cropped', 'folder', 'glyphs', 'inaturalist', 'inshop', 'omniglot', 'sop', 'vehicleid']
     """
     root = resources.files("rankgrad.configs") / group
 

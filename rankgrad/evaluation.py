@@ -112,7 +112,10 @@ class Report:
 
     def __str__(self) -> str:
         c, s = self.counts, self.settings
-        protocol = s["protocol"] if s["protocol"] == "leave-one-out" else f"gallery of {c['gallery']}"
+        protocol = s["protocol"]
+        if protocol != "leave-one-out":
+            named = "" if protocol == "query-gallery" else f"{protocol}, "
+            protocol = f"{named}gallery of {c['gallery']}"
         head = f"{c['counted']} queries, {protocol}, {c['classes']} classes, {s['similarity']}"
         rows = [("metric", "value", f"{100 * s['confidence']:g} % interval" if self.intervals else "")]
         for name, value in self.values.items():

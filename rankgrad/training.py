@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from .datasets.base import ImageSet, Table
+from .datasets.protocols import Trial, over_draws, trials
 from .distributed import GlobalBatch, gather_objects, gather_rows, on_first, world
 from .evaluation import Report, evaluate
 from .history import TEST
@@ -431,7 +433,9 @@ def evaluate_model(
     seed: int = 0,
     device: torch.device | str | None = None,
 ) -> tuple[Report, Tensor]:
-    """Leave-one-out retrieval on a table: its Report and the embeddings. Several processes share the work.
+    """Retrieval on a table by its protocol (`protocols.trials`): its Report and the embeddings.
+
+    Several processes share the work.
 
     Args:
         model: images -> embeddings.
@@ -443,10 +447,31 @@ def evaluate_model(
         device: where to compute; None: where the model is.
     """
     embeddings = embed(model, table, transform, batch_size=settings["batch_size"], workers=workers, device=device)
-    report = evaluate(
-        embeddings,
-        table.label,
-        super_labels=table.super_label,
+    reports = [
+        _ranked(embeddings, table, trial, settings, seed=seed, device=device) for trial in trials(table, seed=seed)
+    ]
+    return _mean_report(reports), embeddings
+
+
+def _ranked(
+    embeddings: Tensor,
+    table: Table,
+    trial: Trial,
+    settings: Mapping[str, Any],
+    *,
+    seed: int,
+    device: torch.device | str | None,
+) -> Report:
+    """One evaluation: the queries of a trial against its gallery, or against one another."""
+    query, gallery = trial.query, trial.gallery
+    against: dict[str, Any] = {}
+    if gallery is not None:
+        against = {"ref_embeddings": embeddings[gallery], "ref_labels": table.label[gallery]}
+    return evaluate(
+        embeddings[query],
+        table.label[query],
+        **against,
+        super_labels=None if table.super_label is None else table.super_label[query],
         class_names=table.class_names,
         super_names=table.super_names or None,
         ks=tuple(settings["ks"]),
@@ -456,19 +481,43 @@ def evaluate_model(
         device=device,
         shared=True,
     )
-    return report, embeddings
+
+
+def _mean_report(reports: Sequence[Report]) -> Report:
+    """Of several drawn galleries the first one's report, with the means over all as values."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    over = over_draws([report.values for report in reports])
+    spread = f"R@1 {100 * over['R@1'][0]:.1f} ± {100 * over['R@1'][1]:.1f} %" if "R@1" in over else "see values"
+    note = f"values are means over {len(reports)} drawn galleries ({spread}); all else is of the first one."
+    values = {name: mean for name, (mean, _) in over.items()}
+    settings = {**first.settings, "protocol": f"one-gallery, {len(reports)} draws"}
+    return replace(first, values=values, intervals={}, settings=settings, notes=(*first.notes, note))
 
 
 def save_embeddings(path: Path, embeddings: Tensor, table: Table) -> None:
-    """One npz that `rankgrad evaluate` and anyone's numpy read: embeddings, labels, names, classes, super-labels."""
+    """One npz that `rankgrad evaluate` and anyone's numpy read: embeddings, labels, names, classes, super-labels.
+
+    A division into queries and a gallery is kept: `ref_embeddings`, `ref_labels`, `ref_names`.
+    """
+    query: Any = slice(None)
+    gallery: Tensor | None = None
+    if table.protocol == "query_gallery":
+        (trial,) = trials(table)
+        query, gallery = trial.query, trial.gallery
     columns: dict[str, Any] = {
-        "embeddings": embeddings.numpy(),
-        "labels": table.label.numpy(),
-        "names": np.array(table.names),
+        "embeddings": embeddings[query].numpy(),
+        "labels": table.label[query].numpy(),
+        "names": np.array(table.names)[query],
         "class_names": np.array(table.class_names),
     }
+    if gallery is not None:
+        columns["ref_embeddings"] = embeddings[gallery].numpy()
+        columns["ref_labels"] = table.label[gallery].numpy()
+        columns["ref_names"] = np.array(table.names)[gallery]
     if table.super_label is not None:
-        columns["super_labels"] = table.super_label.numpy()
+        columns["super_labels"] = table.super_label[query].numpy()
         columns["super_names"] = np.array(table.super_names)
     temporary = path.with_name(f".{path.name}.tmp.npz")
     np.savez(temporary, **columns)

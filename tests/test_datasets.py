@@ -18,6 +18,7 @@ from PIL import Image
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
+from rankgrad import config
 from rankgrad.datasets import (
     DATASETS,
     GlyphFontWarning,
@@ -850,11 +851,8 @@ def test_find_images_needs_no_classes(tmp_path):
 
 
 def test_every_loader_is_in_the_table_under_its_name():
-    assert {name: loader.__name__ for name, loader in DATASETS.items()} == {
-        "glyphs": "load_glyphs",
-        "omniglot": "load_omniglot",
-        "folder": "load_folder",
-    }
+    assert {name: loader.__name__ for name, loader in DATASETS.items()} == {name: f"load_{name}" for name in DATASETS}
+    assert sorted(DATASETS) == config.options("data")
     assert replace(small_table(), name="x").name == "x"
 
 

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from small_runs import Killed, cut_off, die_after_writes, make_photos, same_results, small, train
@@ -19,7 +21,11 @@ from torch import nn
 from rankgrad import run as runs
 from rankgrad import training
 from rankgrad.config import ConfigError
+from rankgrad.datasets import load_glyphs
+from rankgrad.datasets.protocols import trials
+from rankgrad.evaluation import evaluate
 from rankgrad.history import Run, best, curves, evaluations
+from rankgrad.transforms import InkEval
 
 DROPOUT = ("model=timm", "model.name=test_resnet", "model.embedding_size=8", "++model.drop_rate=0.5")
 
@@ -396,3 +402,41 @@ def test_the_mode_of_a_model_survives_embedding():
     assert torch.equal(torch.get_rng_state(), state)  # nor is a random number drawn
     training.embed(model.eval(), table, InkEval(8))
     assert not model.training
+
+
+# ------------------------------------------------------------------------------------------------------- protocols
+
+
+def evaluated(protocol, **columns):
+    """Glyphs' test set by a protocol, embedded as their pixels."""
+    table = replace(load_glyphs().select("test").take(range(120)), protocol=protocol, **columns)
+    settings = {"ks": [1], "batch_size": 50, "bootstrap": 20, "clusters": "none"}
+    model = nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 16))
+    return table, *training.evaluate_model(model, table, InkEval(size=28), settings)
+
+
+def test_queries_are_ranked_against_their_gallery_where_a_data_set_divides_them(tmp_path):
+    role = ("query", "gallery", "gallery") * 40
+    torch.manual_seed(0)
+    table, report, embeddings = evaluated("query_gallery", role=role)
+    asked = torch.tensor([r == "query" for r in role])
+    label = table.label
+    items = {"ref_embeddings": embeddings[~asked], "ref_labels": label[~asked]}
+    wanted = evaluate(embeddings[asked], label[asked], **items, ks=[1], clusters="none")
+    assert report.values == wanted.values and report.counts["gallery"] == 80
+    training.save_embeddings(tmp_path / "embeddings.npz", embeddings, table)
+    saved = np.load(tmp_path / "embeddings.npz")
+    assert len(saved["embeddings"]) == len(saved["labels"]) == len(saved["names"]) == 40
+    assert len(saved["ref_embeddings"]) == len(saved["ref_labels"]) == 80
+
+
+def test_drawn_galleries_are_averaged_and_named():
+    torch.manual_seed(0)
+    table, report, embeddings = evaluated("one_gallery")
+    found = []
+    for trial in trials(table):
+        items = {"ref_embeddings": embeddings[trial.gallery], "ref_labels": table.label[trial.gallery]}
+        found.append(evaluate(embeddings[trial.query], table.label[trial.query], **items, ks=[1], bootstrap=0))
+    assert report.values["R@1"] == pytest.approx(sum(r.values["R@1"] for r in found) / 10)
+    assert "one-gallery, 10 draws" in str(report) and report.intervals == {}
+    assert "means over 10 drawn galleries" in report.notes[-1]

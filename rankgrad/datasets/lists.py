@@ -1,0 +1,226 @@
+"""Text lists that come with image data sets -> rows -> a `Table`; what is wrong is named with file and line."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankgrad.datasets.base import Cache, Table
+from rankgrad.datasets.check import Counts, CountWarning, count, missing_files, parts_of, some
+
+Row = tuple[Any, ...]
+Key = TypeVar("Key", int, str)
+Columns = Mapping[str, Callable[[str], Any]]
+
+
+class Reading(TypedDict, total=False):
+    """How files are read, the same for all loaders: see `load_folder`."""
+
+    shorter_side: int | None
+    draft: bool
+    cache: Cache
+    cache_dir: str | Path | None
+
+
+def find_home(root: str | Path, title: str, markers: Sequence[str], inside: Sequence[str], get: str) -> Path:
+    """The folder of a data set: `root`, or a folder in it that archives make when they are unpacked.
+
+    Args:
+        root: what the user gave.
+        title: of the data set.
+        markers: paths below the folder, one of which has to be there.
+        inside: names of such folders.
+        get: what to do if it is not found.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: if it is not found.
+    """
+    root = Path(root)
+    if not root.exists():
+        raise FileNotFoundError(f"the folder {root} does not exist; set data.root to that of {title}. {get}")
+    if not root.is_dir():
+        raise NotADirectoryError(f"data.root must be the folder of {title}; {root} is a file")
+    for folder in (root, *(root / name for name in inside)):
+        if any((folder / marker).is_file() for marker in markers):
+            return folder
+    raise FileNotFoundError(
+        f"{title} is not in {root}: looked for {' or '.join(markers)} there and in {' and '.join(inside)}. {get}"
+    )
+
+
+def first_of(home: Path, *candidates: str) -> Path:
+    """The first of some paths below a folder that exists; the first of all if none does."""
+    return next((home / path for path in candidates if (home / path).exists()), home / candidates[0])
+
+
+def read_rows(
+    path: Path,
+    columns: Columns,
+    *,
+    header: str | None = None,
+    counted: bool = False,
+    name_first: bool = False,
+) -> list[Row]:
+    """Rows of a list whose columns are separated by runs of spaces or tabs. Empty lines mean nothing.
+
+    Args:
+        path: the file, UTF-8.
+        columns: name of each column -> what makes a value of its text, `int`, `float` or `str`. The last column (the
+            first, with name_first) may have spaces in it: file names do.
+        header: words of the line above the rows.
+        counted: the very first line is the number of rows.
+        name_first: see columns.
+
+    Raises:
+        FileNotFoundError: if it is not there.
+        ValueError: naming the line that is not as it should be; or if there are no rows, or not as many as it says.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: it lists {', '.join(columns)}")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start}); was it damaged?") from None
+    kinds, last = list(columns.values()), len(columns) - 1
+    expected, rows = None, []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        if counted and expected is None:
+            if not line.strip().isdecimal():
+                raise ValueError(f"{path}, line {number}: needed the number of images it lists; got {line!r}")
+            expected = int(line)
+        elif header is not None:
+            if line.split() != header.split():
+                raise ValueError(f"{path}, line {number}: needed the header {header!r}; got {line!r}")
+            header = None
+        else:
+            words = line.strip().rsplit(maxsplit=last) if name_first else line.strip().split(maxsplit=last)
+            try:
+                rows.append(tuple(kind(word) for kind, word in zip(kinds, words, strict=True)))
+            except ValueError:
+                raise ValueError(f"{path}, line {number}: needed {', '.join(columns)}; got {line!r}") from None
+    if not rows:
+        raise ValueError(f"{path} lists nothing; was it downloaded to its end?")
+    if expected is not None and expected != len(rows):
+        raise ValueError(
+            f"{path} says in its first line that it lists {expected} images, but it lists {len(rows)}; was it "
+            "downloaded to its end?"
+        )
+    return rows
+
+
+def by_id(path: Path, rows: Sequence[Row], what: str) -> dict[int, Row]:
+    """Rows by their first column, an id.
+
+    Raises:
+        ValueError: if an id occurs twice.
+    """
+    found = {row[0]: row[1:] for row in rows}
+    if len(found) != len(rows):
+        seen: set[int] = set()
+        twice = next(row[0] for row in rows if row[0] in seen or seen.add(row[0]))  # type: ignore[func-returns-value]
+        raise ValueError(f"{path} names {what} {twice} twice")
+    return found
+
+
+def numbered(keys: Sequence[Key]) -> tuple[Tensor, list[Key]]:
+    """Labels 0 .. C - 1 of keys, and the C keys in order.
+
+    >>> numbered([7, 3, 7])
+    (tensor([1, 0, 1]), [3, 7])
+    """
+    names, label = np.unique(np.array(keys), return_inverse=True)
+    return torch.from_numpy(label.astype(np.int64)), names.tolist()
+
+
+def listed(
+    name: str,
+    folder: Path,
+    files: Sequence[str],
+    split: Sequence[str],
+    classes: Sequence[Key],
+    class_name: Callable[[Key], str] = str,
+    super_labels: Sequence[str] | None = None,
+    **columns: Any,
+) -> Table:
+    """The table of listed files: classes numbered in the order of their keys, super-labels in that of their names.
+
+    Args:
+        name: of the table.
+        folder: that the files are below.
+        files: [image] path of each below it, with "/".
+        split: [image] "train" or "test".
+        classes: [image] a key, number or text, of each class.
+        class_name: key -> name.
+        super_labels: [image] name of the coarser class; None: there is none.
+        columns: further columns of the table.
+    """
+    label, keys = numbered(classes)
+    supers, super_names = (None, []) if super_labels is None else numbered(super_labels)
+    return Table(
+        name=name,
+        label=label,
+        class_names=tuple(map(class_name, keys)),
+        split=tuple(split),
+        names=tuple(files),
+        channels=3,
+        paths=tuple(folder / file for file in files),
+        super_label=supers,
+        super_names=tuple(super_names),
+        **columns,
+    )
+
+
+def finished(
+    table: Table,
+    counts: Counts,
+    *,
+    check: bool,
+    shorter_side: int | None = None,
+    draft: bool = False,
+    cache: Cache = "none",
+    cache_dir: str | Path | None = None,
+) -> Table:
+    """The table as a loader gives it: its files are there, its counts are right, its files are read as wanted.
+
+    Args:
+        table: of the lists.
+        counts: as published.
+        check: see that every listed file is there, and compare the counts.
+        shorter_side: see `load_folder`, and so for the others.
+        draft: of large JPEG files.
+        cache: of decoded files.
+        cache_dir: its folder.
+
+    Raises:
+        FileNotFoundError: if listed files are missing.
+
+    Warns:
+        CountWarning: if the counts are others.
+    """
+    if check:
+        assert table.paths is not None
+        missing = missing_files(table.paths)
+        if missing:
+            raise FileNotFoundError(
+                f"{table.name}: {len(missing)} of {len(table)} listed images are missing: {some(missing)}. "
+                "'rankgrad datasets check' says what to do"
+            )
+        found = {name: count(part) for name, part in parts_of(table).items()}
+        off = [f"{p}: {found.get(p, (0, 0))} and not {n}" for p, n in counts.items() if found.get(p) != n]
+        if off:
+            warnings.warn(
+                f"{table.name} does not have the published counts (images, classes): {'; '.join(off)}. Its results are "
+                "not comparable with those of papers",
+                CountWarning,
+                stacklevel=3,
+            )
+    return replace(table, shorter_side=shorter_side, draft=draft).cached(cache, cache_dir)

@@ -1,0 +1,122 @@
+"""PKU VehicleID: 221 567 pictures of 26 328 vehicles from surveillance cameras; three test lists.
+
+Liu, Tian, Wang, Pang and Huang, Deep Relative Distance Learning: Tell the Difference Between Similar Vehicles, CVPR
+2016. What is distributed (version 1.0) has other numbers than that paper: its authors found faked licence plates and
+corrected the lists, as the README that comes with it says. Papers still print the first numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rankgrad.datasets.base import Table
+from rankgrad.datasets.check import Need, Official, parts_of
+from rankgrad.datasets.lists import Reading, by_id, find_home, finished, listed, read_rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+TITLE = "PKU VehicleID"
+GET = "Ask its authors by e-mail (https://www.pkuml.org/resources/pku-vehicleid.html), and unpack VehicleID_V1.0."
+SIZES = {"small": 800, "medium": 1600, "large": 2400}  # vehicles of the test list
+LISTS = ("train_test_split/train_list.txt", *(f"train_test_split/test_list_{n}.txt" for n in SIZES.values()))
+TRAIN = (113346, 13164)
+TESTS = {"small": (6493, 800), "medium": (13377, 1600), "large": (19777, 2400)}
+PAPER_TRAIN = (110178, 13134)
+PAPER_TESTS = {"small": (7332, 800), "medium": (12995, 1600), "large": (20038, 2400)}
+
+Size = Literal["small", "medium", "large"]
+Rows = Literal["leave_one_out", "one_gallery"]
+
+
+def load_vehicleid(
+    root: str | Path,
+    test: Size = "small",
+    protocol: Rows = "leave_one_out",
+    super_labels: Literal["model", "color"] | None = None,
+    check: bool = True,
+    **reading: Unpack[Reading],
+) -> Table:
+    """PKU VehicleID: 113 346 images of 13 164 vehicles to train; a test of 800, 1600 or 2400 other vehicles.
+
+    Args:
+        root: the folder VehicleID_V1.0, or the one it was unpacked in.
+        test: "small" (800 vehicles), "medium" (1600) or "large" (2400): lists of their own, each a benchmark.
+        protocol: "leave_one_out" (FastAP, Smooth-AP, PNP) or "one_gallery" (Liu et al., re-identification): see
+            `protocols.trials`. The numbers of one say nothing about the other.
+        super_labels: "model" (of 250) or "color" (of 7) of the vehicle. Only a part of the vehicles was labelled: the
+            others have the super-label "not labelled". None: no super-labels.
+        check: see that every listed file is there, and warn if the counts are not those published.
+        reading: shorter_side, draft, cache and cache_dir, see `load_folder`.
+
+    Raises:
+        FileNotFoundError: if the folder, a list or a listed image is not there.
+        ValueError: if a list is not as it should be (it names file and line), or an argument is unknown.
+    """
+    if test not in SIZES:
+        raise ValueError(f"test must be one of {', '.join(SIZES)}; got {test!r}")
+    if protocol not in ("leave_one_out", "one_gallery"):
+        raise ValueError(f"VehicleID's protocols are 'leave_one_out' and 'one_gallery'; got {protocol!r}")
+    if super_labels not in (None, "model", "color"):
+        raise ValueError(f"super_labels must be 'model', 'color' or None; got {super_labels!r}")
+    table = _table(_home(root), test, protocol, super_labels)
+    counts = {"train": TRAIN, "test": TESTS[test]}
+    return finished(table, counts, check=check, **reading)
+
+
+def _home(root: str | Path) -> Path:
+    return find_home(root, TITLE, LISTS, ["VehicleID_V1.0", "VehicleID"], GET)
+
+
+def _table(home: Path, test: str, protocol: str = "leave_one_out", super_labels: str | None = None) -> Table:
+    columns = {"image id": int, "vehicle id": int}
+    lists = {"train": LISTS[0], "test": LISTS[1 + list(SIZES).index(test)]}
+    rows, split = [], []
+    for part, name in lists.items():
+        found = read_rows(home / name, columns)
+        rows += found
+        split += [part] * len(found)
+    attribute = None
+    if super_labels is not None:
+        path = home / "attribute" / f"{super_labels}_attr.txt"
+        attribute = by_id(path, read_rows(path, {"vehicle id": int, super_labels: int}), "vehicle")
+    return listed(
+        f"vehicleid_{test}",
+        home / "image",
+        [f"{image:07d}.jpg" for image, _ in rows],
+        split,
+        [vehicle for _, vehicle in rows],
+        lambda vehicle: f"vehicle {vehicle}",
+        super_labels=None if attribute is None else [_attribute(attribute, super_labels, row[1]) for row in rows],
+        protocol=protocol,
+    )
+
+
+def _attribute(attribute: Mapping[int, tuple[int, ...]], kind: str | None, vehicle: int) -> str:
+    # a number: the names are in Chinese, in a file whose format is not described
+    return f"{kind} {attribute[vehicle][0]}" if vehicle in attribute else "not labelled"
+
+
+def _parts(home: Path) -> dict[str, Table]:
+    found = {size: parts_of(_table(home, size)) for size in SIZES}
+    return {"train": found["small"]["train"], **{f"test {size}": parts["test"] for size, parts in found.items()}}
+
+
+OFFICIAL = Official(
+    title=TITLE,
+    get=GET,
+    home=_home,
+    needs=(
+        *(Need((name,), GET) for name in LISTS),
+        Need(("image",), "unpack the images into the folder image"),
+        *(
+            Need((f"attribute/{kind}_attr.txt",), f"only data.load.super_labels={kind} needs it", required=False)
+            for kind in ("model", "color")
+        ),
+    ),
+    parts=_parts,
+    counts={"train": TRAIN, **{f"test {size}": count for size, count in TESTS.items()}},
+    elsewhere={"the papers": {"train": PAPER_TRAIN, **{f"test {size}": count for size, count in PAPER_TESTS.items()}}},
+)

@@ -1,0 +1,710 @@
+"""The data sets of the papers, read from small copies of their official layout."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from dataset_trees import TREES, Tree, write_image, write_list
+from PIL import Image
+from torch.nn import functional as F
+
+from rankgrad import cli
+from rankgrad.config import compose, make
+from rankgrad.datasets import (
+    DATASETS,
+    OFFICIAL,
+    CountWarning,
+    ImageSet,
+    Table,
+    check,
+    inspect,
+    load_cub,
+    load_inaturalist,
+    load_inshop,
+    load_sop,
+    load_vehicleid,
+    over_draws,
+    read_image,
+    trials,
+)
+from rankgrad.datasets.base import image_area
+from rankgrad.evaluation import evaluate
+
+NAMES = list(TREES)
+HAND_MADE = "ignore:.* does not have the published counts:rankgrad.datasets.CountWarning"
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory) -> Callable[[str], Tree]:
+    """Each tree, made once and not to be changed."""
+    made: dict[str, Tree] = {}
+
+    def tree(name: str) -> Tree:
+        if name not in made:
+            made[name] = TREES[name](tmp_path_factory.mktemp(f"a folder for {name}"))
+        return made[name]
+
+    return tree
+
+
+@pytest.fixture
+def damaged(originals, tmp_path) -> Callable[[str], Tree]:
+    """A copy of a tree that may be changed."""
+
+    def tree(name: str) -> Tree:
+        whole = originals(name)
+        root = tmp_path / "copy"
+        shutil.copytree(whole.root, root)
+        moved = {part: root / getattr(whole, part).relative_to(whole.root) for part in ("home", "images")}
+        return whole._replace(root=root, **moved)
+
+    return tree
+
+
+def official(name: str, tree: Tree):
+    """What would be official if the tree was."""
+    return replace(OFFICIAL[name], counts=tree.counts, super_labels=tree.super_labels)
+
+
+def problems(found: check.Inspection) -> list[str]:
+    return [finding.text for finding in found.findings if finding.status == "wrong"]
+
+
+# --- what loaders give -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loader_gives_the_rows_of_the_official_lists(originals, name):
+    tree = originals(name)
+    table = DATASETS[name](tree.root)
+    assert len(table) == len(tree.rows) and table.channels == 3 and table.skipped == ()
+    for row, expected in enumerate(tree.rows):
+        assert table.names[row] == expected.file
+        assert table.paths[row] == tree.images / expected.file and table.paths[row].is_file()
+        assert table.class_names[table.label[row]] == expected.name
+        assert table.split[row] == expected.split
+        if expected.super_name is not None:
+            assert table.super_names[table.super_label[row]] == expected.super_name
+        if expected.role is not None:
+            assert table.role[row] == expected.role
+        if name == "cub_cropped":
+            assert table.box_of(row) == expected.box
+    assert (table.box is not None) == (name == "cub_cropped")
+    assert (table.role is not None) == (name == "inshop")
+    assert (table.super_label is not None) == (name in ("sop", "inshop", "inaturalist"))
+    assert table.protocol == ("query_gallery" if name == "inshop" else "leave_one_out")
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_folder_that_was_unpacked_is_found_from_outside_and_from_inside(originals, name):
+    tree = originals(name)
+    assert DATASETS[name](tree.home).paths == DATASETS[name](str(tree.root)).paths
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_config_makes_the_loader_and_transforms_that_take_its_images(originals, name):
+    config = compose([f"data={name}", f"data.root={originals(name).root}", "data.size=8"])
+    table = make(config.data.load)
+    assert config.data.name == name and table.shorter_side == config.data.resize == 9
+    images = [ImageSet(table)[row][0] for row in range(3)]
+    assert all(min(image.shape[1:]) <= 9 for image in images)
+    for transform in (make(config.data.train_transform), make(config.data.eval_transform)):
+        assert transform(images, torch.arange(3), epoch=0).shape == (3, 3, 8, 8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_counts_than_the_published_are_announced_once_and_can_be_accepted(originals, name):
+    root = originals(name).root
+    with pytest.warns(CountWarning, match=r"does not have the published counts .*not comparable") as caught:
+        table = DATASETS[name](root)
+    assert len(caught) == 1 and caught[0].filename == __file__
+    assert DATASETS[name](root, check=False).names == table.names
+
+
+def test_published_counts_add_up_to_the_published_totals():
+    totals = {"cub": (11788, 200), "cub_cropped": (11788, 200), "sop": (120053, 22634), "inaturalist": (461939, 8142)}
+    for name, total in totals.items():
+        assert tuple(map(sum, zip(*OFFICIAL[name].counts.values(), strict=True))) == total
+    counts = OFFICIAL["inshop"].counts
+    assert sum(images for images, _ in counts.values()) == 52712
+    assert counts["train"][1] + counts["query"][1] == 7982 and counts["query"][1] == counts["gallery"][1]
+    counts = OFFICIAL["vehicleid"].counts
+    assert [counts[f"test {size}"][1] for size in ("small", "medium", "large")] == [800, 1600, 2400]
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_image_stops_a_loader_that_checks_and_no_other(damaged, name):
+    tree = damaged(name)
+    gone = tree.images / tree.rows[1].file
+    gone.unlink()
+    with pytest.raises(
+        FileNotFoundError, match="1 of .* listed images are missing: .*rankgrad datasets check"
+    ) as error:
+        DATASETS[name](tree.root)
+    assert str(gone) in str(error.value)
+    assert len(DATASETS[name](tree.root, check=False)) == len(tree.rows)
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+@pytest.mark.parametrize("name", NAMES)
+def test_files_are_cached_and_made_smaller_as_for_any_folder(originals, name, tmp_path):
+    plain = ImageSet(DATASETS[name](originals(name).root, shorter_side=7))
+    kept = ImageSet(DATASETS[name](originals(name).root, shorter_side=7, cache="disk", cache_dir=tmp_path))
+    assert all(torch.equal(plain[row][0], kept[row][0]) for row in range(len(plain)))
+    assert min(plain[0][0].shape[1:]) == 7 and len(list(tmp_path.glob("*.pixels"))) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_without_the_data_set_says_what_was_looked_for_and_where_to_get_it(name, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"looked for .*\.txt.* (Get|Ask)"):
+        DATASETS[name](tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"does not exist; set data.root .* (Get|Ask)"):
+        DATASETS[name](tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        DATASETS[name](tmp_path / "file")
+
+
+def test_an_unknown_way_of_reading_is_refused(originals):
+    with pytest.raises(TypeError, match="short_side"):
+        load_sop(originals("sop").root, short_side=3)
+
+
+# --- boxes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_box_cuts_out_its_pixels_rounded_and_cut_off_at_the_border(tmp_path):
+    path = tmp_path / "a.jpg"
+    write_image(path, (24, 16))
+    whole = read_image(path, 3)
+    for box, (rows, columns) in {
+        (2.0, 3.0, 12.0, 11.0): (slice(3, 11), slice(2, 12)),
+        (-4.0, 5.0, 8.0, 45.0): (slice(5, 16), slice(0, 8)),
+        (1.6, 2.4, 300.0, 9.7): (slice(2, 10), slice(2, 24)),
+    }.items():
+        assert torch.equal(read_image(path, 3, box=box), whole[:, rows, columns])
+        assert image_area(path, box=box) == whole[0, rows, columns].numel()
+        small = read_image(path, 3, shorter_side=4, box=box)
+        assert min(small.shape[1:]) == 4 and 3 * image_area(path, 4, box) == small.numel()
+    for outside in ((24.0, 0.0, 30.0, 9.0), (3.0, -9.0, 9.0, 0.2)):
+        for look in (lambda box: read_image(path, 3, box=box), lambda box: image_area(path, box=box)):
+            with pytest.raises(
+                OSError, match=r"cannot read image .*a.jpg: its box .* has nothing of its 24 x 16 pixels"
+            ):
+                look(outside)
+
+
+def test_a_box_is_of_the_upright_image(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be shown turned by 90 degrees clockwise
+    pixels = np.arange(32, dtype=np.uint8)[None].repeat(16, 0) * 8
+    Image.fromarray(pixels).save(tmp_path / "turned.png", exif=exif)
+    shown = read_image(tmp_path / "turned.png", 1)
+    assert shown.shape == (1, 32, 16)
+    box = (0.0, 20.0, 16.0, 32.0)
+    assert torch.equal(read_image(tmp_path / "turned.png", 1, box=box), shown[:, 20:])
+    assert image_area(tmp_path / "turned.png", box=box) == 16 * 12
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+def test_cropped_birds_are_the_whole_ones_cut(originals):
+    tree = originals("cub")
+    whole, cropped = (ImageSet(load_cub(tree.root, cropped=cropped)) for cropped in (False, True))
+    for row, expected in enumerate(tree.rows):
+        left, top, right, bottom = (max(0, int(edge)) for edge in expected.box)
+        assert torch.equal(cropped[row][0], whole[row][0][:, top:bottom, left:right])
+    assert "cropped to boxes" in cropped.table.summary() and "cropped" not in whole.table.summary()
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+def test_boxes_and_roles_follow_their_rows(originals):
+    cub, inshop = (DATASETS[name](originals(name).root) for name in ("cub_cropped", "inshop"))
+    assert torch.equal(cub.take([4, 1]).box, cub.box[[4, 1]])
+    assert inshop.take([6, 0]).role == (inshop.role[6], inshop.role[0])
+    assert inshop.select("train").role == ("",) * 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"box": torch.zeros(2, 3)}, r"box must be float \[2, 4\]"),
+        ({"box": torch.zeros(2, 4, dtype=torch.long)}, r"box must be float \[2, 4\]; got torch.int64"),
+        ({"box": torch.tensor([[0.0, 0, 1, 1], [3, 0, 3, 1]])}, r"left < right.*got \[3.0, 0.0, 3.0, 1.0\] in row 1"),
+        ({"box": torch.tensor([[0.0, 0, torch.nan, 1]] * 2)}, "in row 0 and 1 more like it"),
+        ({"role": ("query",)}, r"role needs one entry per image \(2\); got 1"),
+        ({"role": ("query", "probe")}, r"role must be one of .*; got \['probe'\]"),
+        ({"protocol": "leave-one-out"}, "protocol must be one of .*'leave_one_out'"),
+        ({"protocol": "query_gallery"}, "needs to know which images are queries"),
+    ],
+)
+def test_boxes_roles_and_protocols_that_do_not_fit_are_named(change, message):
+    columns = {"label": torch.tensor([0, 1]), "class_names": ("a", "b"), "split": ("test",) * 2, "names": ("x", "y")}
+    with pytest.raises(ValueError, match=message):
+        Table("two", **columns, channels=3, paths=(Path("x"), Path("y")), **change)
+
+
+def test_images_in_memory_have_no_boxes():
+    with pytest.raises(ValueError, match="boxes are cut from files"):
+        Table("one", torch.tensor([0]), ("a",), ("test",), ("x",), 1, torch.zeros(1, 1, 2, 2, dtype=torch.uint8),
+              box=torch.tensor([[0.0, 0.0, 1.0, 1.0]]))  # fmt: skip
+
+
+# --- each data set's own ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+def test_the_layout_of_published_code_is_read_too(damaged):
+    tree = damaged("sop")
+    before = load_sop(tree.root)
+    for kind in list(tree.home.glob("*_final")):
+        (tree.home / "images").mkdir(exist_ok=True)
+        kind.rename(tree.home / "images" / kind.name)
+    (tree.home / "Info_Files").mkdir()
+    for path in list(tree.home.glob("Ebay_*.txt")):
+        path.rename(tree.home / "Info_Files" / path.name)
+    after = load_sop(tree.root)
+    assert after.names == before.names and torch.equal(after.label, before.label)
+    assert after.paths[0] == tree.home / "images" / before.names[0]
+    assert inspect(official("sop", tree), tree.root).wrong == 0
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+def test_lists_may_lie_beside_the_images(damaged):
+    tree = damaged("inaturalist")
+    for path in (tree.home / "Inat_dataset_splits").iterdir():
+        path.rename(tree.home / path.name)
+    assert load_inaturalist(tree.root).names == tuple(row.file for row in tree.rows)
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+def test_in_shop_may_be_unpacked_flat(damaged):
+    tree = damaged("inshop")
+    (tree.home / "Img" / "img").rename(tree.home / "img")
+    (tree.home / "Eval" / "list_eval_partition.txt").rename(tree.home / "list_eval_partition.txt")
+    (tree.home / "Eval").rmdir()
+    table = load_inshop(tree.home)
+    assert table.paths[0] == tree.home / tree.rows[0].file
+    assert inspect(official("inshop", tree), tree.home).wrong == 0
+
+
+def test_in_shop_names_may_have_spaces(damaged):
+    tree = damaged("inshop")
+    path = tree.home / "Eval" / "list_eval_partition.txt"
+    path.write_text(path.read_text().replace("MEN/Denim/", "MEN/Blue Denim/"))
+    table = load_inshop(tree.root, check=False)
+    assert "MEN/Blue Denim" in table.super_names and "img/MEN/Blue Denim/id_00000080/01_1_front.jpg" in table.names
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+def test_vehicle_tests_are_three_lists_with_the_same_training_set(originals):
+    tree = originals("vehicleid")
+    for size in ("small", "medium", "large"):
+        table = load_vehicleid(tree.root, test=size)
+        rows = table.select("test")
+        assert table.name == f"vehicleid_{size}" and len(table.select("train")) == 7
+        assert (len(rows), len(torch.unique(rows.label))) == tree.counts[f"test {size}"]
+    with pytest.raises(ValueError, match="test must be one of small, medium, large; got 'tiny'"):
+        load_vehicleid(tree.root, test="tiny")
+    with pytest.raises(ValueError, match="protocols are 'leave_one_out' and 'one_gallery'; got 'query_gallery'"):
+        load_vehicleid(tree.root, protocol="query_gallery")
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+def test_vehicles_that_were_not_labelled_are_a_super_label_of_their_own(originals):
+    root = originals("vehicleid").root
+    table = load_vehicleid(root, super_labels="model")
+    found = {table.class_names[c]: table.super_names[s] for c, s in zip(table.label, table.super_label, strict=True)}
+    assert found == {
+        "vehicle 3": "model 12",
+        "vehicle 26000": "model 249",
+        "vehicle 4": "model 12",
+        "vehicle 77": "not labelled",
+        "vehicle 26001": "not labelled",
+    }
+    assert load_vehicleid(root, super_labels="color").super_names == ("color 0", "color 6", "not labelled")
+    with pytest.raises(ValueError, match="super_labels must be 'model', 'color' or None"):
+        load_vehicleid(root, super_labels="make")
+
+
+# --- lists that are not as they should be ----------------------------------------------------------------------------
+
+
+PARTITION = "Eval/list_eval_partition.txt"
+SPLITS = "Inat_dataset_splits/Inaturalist_test_set1.txt"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "change", "message"),
+    [
+        ("cub", "images.txt", lambda t: t.replace("3 001", "three 001"), "images.txt, line 3: needed image id, path"),
+        ("cub", "images.txt", lambda t: t.replace("\n3 001", "\n2 001"), "images.txt names image 2 twice"),
+        ("cub", "images.txt", lambda t: t.replace("1 001", "99 001", 1), "1 are only in the first and 1 only in the"),
+        ("cub", "images.txt", lambda t: "", "images.txt lists nothing"),
+        ("cub", "classes.txt", lambda t: t.replace("100 100", "99 100"), r"classes.txt does not name: \[100\]"),
+        ("cub_cropped", "bounding_boxes.txt", lambda t: t.replace(" 8.0", " 0.0"), "image 2 has no width or height"),
+        ("cub_cropped", "bounding_boxes.txt", lambda t: t[:-9], "line 15: needed image id, x, y, width, height"),
+        ("sop", "Ebay_test.txt", lambda t: t.partition("\n")[2], "Ebay_test.txt, line 1: needed the header 'image_id"),
+        ("sop", "Ebay_test.txt", lambda t: t.replace(" 5 fan", " 4 fan"), "is both 'coffee_maker' and 'fan'"),
+        ("sop", "Ebay_test.txt", lambda t: t.replace(" fan", "fan", 1), "Ebay_test.txt, line 4: needed image_id"),
+        ("inshop", PARTITION, lambda t: t.rstrip().rpartition("\n")[0], "lists 12 images, but it lists 11"),
+        ("inshop", PARTITION, lambda t: t.partition("\n")[2], "needed the number of images it lists; got 'image_name"),
+        ("inshop", PARTITION, lambda t: t.replace("id_", "item_"), "line 3: needed image_name"),
+        ("inshop", PARTITION, lambda t: t.replace("query", "probe"), "train, query or gallery; got 'probe'"),
+        ("inshop", PARTITION, lambda t: t.replace("img/WOMEN/Dresses/id_00000002/", ""), "image_name is img/SEX/"),
+        ("inaturalist", SPLITS, lambda t: "a.jpg\n", "line 1: needed FOLDER/SUPER/CATEGORY/FILE; got 'a.jpg'"),
+        ("vehicleid", "train_test_split/train_list.txt", lambda t: t + "7\n", "train_list.txt, line 8: needed image"),
+    ],
+)
+def test_a_damaged_list_names_its_line_and_what_was_needed(damaged, name, file, change, message):
+    tree = damaged(name)
+    path = tree.home / file
+    before = path.read_bytes().decode()
+    assert change(before) != before
+    path.write_bytes(change(before).encode())
+    with pytest.raises(ValueError, match=message):
+        DATASETS[name](tree.root)
+    found = inspect(official(name, tree), tree.root)
+    assert found.wrong == 1 and path.name.partition(".")[0] in str(found)
+    assert any("get the file again" in finding.todo for finding in found.findings)
+
+
+def test_a_list_that_is_no_text_says_so(damaged):
+    tree = damaged("sop")
+    (tree.home / "Ebay_train.txt").write_bytes(b"PK\x03\x04\xff\xff")
+    with pytest.raises(ValueError, match="Ebay_train.txt is no UTF-8 text"):
+        load_sop(tree.root)
+
+
+def test_a_mark_at_the_beginning_and_empty_lines_mean_nothing(damaged):
+    tree = damaged("sop")
+    path = tree.home / "Ebay_train.txt"
+    path.write_text("\ufeff" + path.read_text().replace("\n", "\n\n") + "  \n", encoding="utf-8")
+    assert len(load_sop(tree.root, check=False)) == len(tree.rows)
+
+
+# --- check -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("images", [False, True])
+def test_a_whole_data_set_is_complete(originals, name, images):
+    tree = originals(name)
+    found = inspect(official(name, tree), tree.root, images=images)
+    assert found.wrong == 0 and str(found).endswith("complete")
+    for part, (count, classes) in tree.counts.items():
+        assert f"ok     {part}: {count} images of {classes} classes" in str(found)
+    listed = {row.file for row in tree.rows} if name != "vehicleid" else set(map(str, tree.images.iterdir()))
+    assert f"all {len(listed)} listed images are there" in str(found)
+    assert ("no image was opened; --images" in str(found)) != images
+    assert (f"all {len(listed)} images can be read" in str(found)) == images
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_check_opens_no_image_unless_asked(originals, name, monkeypatch):
+    tree = originals(name)
+    monkeypatch.setattr(check, "check_image", lambda path: pytest.fail(f"opened {path}"))
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("opened an image"))
+    assert inspect(official(name, tree), tree.root).wrong == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hand_made_copy_does_not_have_the_published_counts(originals, name):
+    found = inspect(OFFICIAL[name], originals(name).root)
+    assert len(problems(found)) == len(OFFICIAL[name].counts) + (OFFICIAL[name].super_labels is not None)
+    for part, (images, classes) in OFFICIAL[name].counts.items():
+        assert any(
+            text.startswith(f"{part}: ") and f"should be {images} of {classes}" in text for text in problems(found)
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_missing_images_are_counted_and_some_are_named(damaged, name):
+    tree = damaged(name)
+    files = sorted({row.file for row in tree.rows})[:6]
+    for file in files:
+        (tree.images / file).unlink()
+    found = inspect(official(name, tree), tree.root)
+    (text,) = problems(found)
+    assert text.startswith("6 of ") and "listed images are missing" in text and text.endswith(", ...")
+    assert sum(file in text for file in files) == 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_missing_file_of_the_layout_is_named_with_what_to_do(damaged, name):
+    tree = damaged(name)
+    for need in OFFICIAL[name].needs:
+        (path,) = (tree.home / path for path in need.paths if (tree.home / path).exists())
+        path.rename(tree.root / "aside")
+        found = inspect(official(name, tree), tree.root)
+        assert found.wrong == need.required  # it is said once
+        (finding,) = (f for f in found.findings if f.status != "ok" and "--images" not in f.text)
+        assert finding.status == ("wrong" if need.required else "note")
+        assert " or ".join(need.paths) in finding.text and need.todo in finding.todo + finding.text
+        (tree.root / "aside").rename(path)
+    assert inspect(official(name, tree), tree.root).wrong == 0
+
+
+def test_an_archive_that_was_not_unpacked_is_pointed_out(tmp_path):
+    (tmp_path / "CUB_200_2011.tgz").touch()
+    found = inspect(OFFICIAL["cub"], tmp_path)
+    assert found.wrong == 1 and found.findings[0].todo == "tar xzf CUB_200_2011.tgz, then check again"
+
+
+def test_an_archive_that_lies_in_the_folder_is_pointed_out_when_its_images_are_not_there(damaged):
+    tree = damaged("inshop")
+    shutil.rmtree(tree.home / "Img" / "img")
+    (tree.home / "Img" / "img.zip").touch()
+    found = inspect(official("inshop", tree), tree.home)
+    assert "note   Img/img.zip is there\n         -> unzip img.zip where it lies" in str(found)
+
+
+def test_the_papers_numbers_of_vehicleid_are_noted_and_not_refused(originals):
+    tree = originals("vehicleid")
+    published = replace(
+        OFFICIAL["vehicleid"],
+        counts={**tree.counts, "train": (113346, 13164)},
+        elsewhere={"the papers": {"train": tree.counts["train"]}},
+    )
+    found = inspect(published, tree.root)
+    assert found.wrong == 0
+    (note,) = (finding for finding in found.findings if "the papers" in finding.text)
+    assert note.status == "note" and "distributed are 113346 of 13164" in note.todo
+    assert OFFICIAL["vehicleid"].elsewhere["the papers"]["test large"] == (20038, 2400)
+
+
+def test_images_listed_twice_and_classes_in_both_splits_are_found(damaged):
+    tree = damaged("sop")
+    path = tree.home / "Ebay_test.txt"
+    last = path.read_text().splitlines()[-1]
+    write_list(path, [*path.read_text().splitlines(), last, f"99 1 1 {tree.rows[0].file}"])
+    found = inspect(replace(official("sop", tree), counts={"train": (6, 3), "test": (6, 3)}), tree.root)
+    assert problems(found) == [
+        "test: 1 images are listed more than once",
+        "1 classes are in both train and test, such as bicycle 1: no test on new classes",
+    ]
+
+
+def test_a_class_of_several_super_labels_is_noted(damaged):
+    tree = damaged("inshop")
+    path = tree.home / "Eval" / "list_eval_partition.txt"
+    path.write_text(path.read_text().replace("img/MEN/Denim/id_00000080/01", "img/WOMEN/Dresses/id_00000080/01"))
+    found = inspect(official("inshop", tree), tree.root)
+    assert "note   train: 1 classes have images of several super-labels" in str(found)
+
+
+def test_a_query_without_an_answer_is_found(damaged):
+    tree = damaged("inshop")
+    path = tree.home / "Eval" / "list_eval_partition.txt"
+    text = path.read_text().replace("id_00000007  gallery", "id_00000007  query")
+    path.write_text(text)
+    counts = {"train": (5, 2), "query": (4, 2), "gallery": (3, 1)}
+    found = inspect(replace(official("inshop", tree), counts=counts), tree.root)
+    assert problems(found) == ["1 query classes have no gallery image, such as id_00000007"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_images_that_cannot_be_read_are_named_when_asked(damaged, name):
+    tree = damaged(name)
+    for row in tree.rows[:7]:
+        (tree.images / row.file).write_bytes((tree.images / row.file).read_bytes()[:200])
+    (tree.images / tree.rows[7].file).unlink()
+    found = inspect(official(name, tree), tree.root, images=True)
+    assert inspect(official(name, tree), tree.root).wrong == 1  # the one that is not there
+    texts = problems(found)
+    assert texts[0].startswith("1 of ") and len(texts) == 1 + 5 + 1
+    broken = {str((tree.images / row.file).relative_to(tree.home)) for row in tree.rows[:7]}
+    assert {text.partition(": ")[0] for text in texts[1:6]} < broken
+    assert texts[6] == "... and 2 more images that cannot be used"
+
+
+def test_a_box_outside_of_its_image_is_found_when_asked(damaged):
+    tree = damaged("cub_cropped")
+    path = tree.home / "bounding_boxes.txt"
+    path.write_text(path.read_text().replace("2 2.0 3.0", "2 60.0 27.0"))
+    assert inspect(official("cub_cropped", tree), tree.root).wrong == 0
+    (text,) = problems(inspect(official("cub_cropped", tree), tree.root, images=True))
+    assert tree.rows[1].file in text and "has nothing of its 24 x 16 pixels" in text
+    assert inspect(official("cub", tree), tree.root, images=True).wrong == 0
+
+
+def test_missing_files_are_those_that_a_look_at_each_would_miss(tmp_path):
+    paths = [tmp_path / folder / f"{number}.jpg" for folder in ("a", "b c", "é") for number in range(4)]
+    for path in paths[:-5]:
+        write_list(path, ["x"])
+    (tmp_path / "b c" / "dangling.jpg").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "b c" / "folder.jpg").mkdir()
+    (tmp_path / "b c" / "linked.jpg").symlink_to(paths[0])
+    asked = [*paths, *(tmp_path / "b c" / f"{name}.jpg" for name in ("dangling", "folder", "linked")), paths[0] / "x"]
+    assert check.missing_files(asked) == [path for path in asked if not path.is_file()]
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_what_was_found_and_fails_when_something_is_wrong(damaged, monkeypatch, capsys):
+    tree = damaged("cub")
+    monkeypatch.setitem(OFFICIAL, "cub", official("cub", tree))
+    assert cli.main(["datasets", "check", "cub", "--root", str(tree.root)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "complete"
+    assert cli.main(["datasets", "check", "cub", "--root", str(tree.root), "--images"]) == 0
+    assert "all 15 images can be read" in capsys.readouterr().out
+    (tree.images / tree.rows[3].file).unlink()
+    assert cli.main(["datasets", "check", "cub", "--root", str(tree.root)]) == 1
+    shown = capsys.readouterr()
+    assert f"wrong  1 of 15 listed images are missing: images/{tree.rows[3].file}" in shown.out
+    assert shown.out.splitlines()[-1] == "1 problem" and "rankgrad: cub is not as it was published" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["check"], "one data set at a time; got none. Known: glyphs"),
+        (["check", "cub", "sop", "--root", "x"], "one data set at a time; got cub sop"),
+        (["check", "cup", "--root", "x"], "unknown data set 'cup'; did you mean 'cub'?"),
+        (["check", "cub"], "cub is read from files: say where with --root DIR"),
+        (["check", "folder", "--root", "x"], "folder has no official layout to check; rankgrad datasets folder reads"),
+        (["check", "cub", "--root", "x", "--sheet", "y.png"], "--sheet draws images that are there"),
+        (["cub", "--root", "x", "--images"], "--images goes with a check"),
+    ],
+)
+def test_the_command_says_what_it_needs(words, message, capsys):
+    assert cli.main(["datasets", *words]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+def test_the_command_describes_a_data_set_with_its_protocol(originals, capsys):
+    assert cli.main(["datasets", "inshop", "--root", str(originals("inshop").root)]) == 0
+    shown = capsys.readouterr().out
+    assert "inshop: 12 images, 4 classes (RGB, files)" in shown
+    assert "evaluated as query_gallery, 3 queries, 4 in the gallery" in shown
+
+
+# --- protocols -------------------------------------------------------------------------------------------------------
+
+
+def some_table(protocol: str, label: list[int], role: tuple[str, ...] | None = None) -> Table:
+    rows = len(label)
+    return Table(
+        "some",
+        torch.tensor(label),
+        tuple(map(str, range(max(label) + 1))),
+        ("test",) * rows,
+        tuple(map(str, range(rows))),
+        channels=1,
+        images=torch.zeros(rows, 1, 2, 2, dtype=torch.uint8),
+        protocol=protocol,
+        role=role,
+    )
+
+
+def test_leave_one_out_asks_every_image_against_all_others():
+    (trial,) = trials(some_table("leave_one_out", [0, 1, 0]))
+    assert trial.query.tolist() == [0, 1, 2] and trial.gallery is None
+
+
+@pytest.mark.filterwarnings(HAND_MADE)
+def test_query_gallery_is_the_division_that_came_with_the_data(originals):
+    tree = originals("inshop")
+    test = load_inshop(tree.root).select("test")
+    (trial,) = trials(test)
+    rows = [row for row in tree.rows if row.split == "test"]
+    for kind, found in (("query", trial.query), ("gallery", trial.gallery)):
+        assert found.tolist() == [i for i, row in enumerate(rows) if row.role == kind]
+        assert [test.names[i] for i in found] == [row.file for row in rows if row.role == kind]
+    with pytest.raises(
+        ValueError, match="0 queries and 0 gallery images are in the split train: .*evaluation.split=test"
+    ):
+        trials(load_inshop(tree.root).select("train"))
+
+
+def test_one_gallery_has_one_image_of_each_class_and_asks_all_others():
+    label = [3, 0, 0, 1, 3, 3, 1, 0, 2]
+    found = trials(some_table("one_gallery", label), draws=7, seed=5)
+    assert len(found) == 7
+    for trial in found:
+        assert sorted(trial.query.tolist() + trial.gallery.tolist()) == list(range(9))
+        assert sorted(label[row] for row in trial.gallery) == [0, 1, 2, 3]
+        assert trial.query.tolist() == sorted(trial.query) and trial.gallery.tolist() == sorted(trial.gallery)
+    assert len({tuple(trial.gallery.tolist()) for trial in found}) > 1
+
+
+def test_draws_come_again_with_the_seed_and_do_not_depend_on_how_many_there_are():
+    table = some_table("one_gallery", [0, 1, 2, 3, 4] * 6)
+    state = torch.get_rng_state()
+    galleries = [
+        [trial.gallery.tolist() for trial in trials(table, draws, seed)] for draws, seed in ((10, 0), (3, 0), (3, 1))
+    ]
+    assert galleries[0][:3] == galleries[1] != galleries[2]
+    assert len(trials(table)) == 10 and torch.equal(torch.get_rng_state(), state)
+
+
+def test_every_image_of_a_class_is_drawn_as_often_as_the_others():
+    counts = np.zeros(7)
+    for trial in trials(some_table("one_gallery", [0, 0, 0, 0, 1, 1, 1]), draws=600):
+        counts[trial.gallery.numpy()] += 1
+    expected = np.array([150.0] * 4 + [200.0] * 3)
+    assert (np.abs(counts - expected) < 4 * np.sqrt(expected)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"draws": 0}, "draws must be >= 1 and seed >= 0; got 0 and 0"),
+        ({"seed": -1}, "draws must be >= 1 and seed >= 0; got 10 and -1"),
+    ],
+)
+def test_draws_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        trials(some_table("one_gallery", [0, 0, 1]), **options)
+
+
+def test_classes_of_one_image_alone_leave_no_queries():
+    with pytest.raises(ValueError, match="there are no queries"):
+        trials(some_table("one_gallery", [0, 1, 2]))
+
+
+def test_a_result_is_the_mean_over_the_draws_with_its_spread():
+    found = over_draws([{"R@1": 0.5, "AP": 0.25}, {"R@1": 1.0, "AP": 0.25}, {"R@1": 0.75, "AP": 0.25}])
+    assert found == {"R@1": (0.75, 0.25), "AP": (0.25, 0.0)}
+    assert over_draws([{"R@1": 0.5}]) == {"R@1": (0.5, 0.0)}
+    for strange in ([], [{"R@1": 0.5}, {"AP": 0.5}]):
+        with pytest.raises(ValueError, match="need the same numbers from each trial"):
+            over_draws(strange)
+
+
+@pytest.mark.parametrize("protocol", ["query_gallery", "one_gallery"])
+def test_the_rows_of_a_trial_make_the_report_that_loops_make(protocol):
+    g = torch.Generator().manual_seed(3)
+    label = torch.arange(30).remainder(6)
+    embeddings = F.normalize(torch.randn(30, 4, generator=g, dtype=torch.float64) + F.one_hot(label, 6)[:, :4])
+    role = tuple("query" if row % 5 == 0 or row % 7 == 0 else "gallery" for row in range(30))
+    table = some_table(protocol, label.tolist(), role if protocol == "query_gallery" else None)
+    for trial in trials(table, draws=3):
+        report = evaluate(
+            embeddings[trial.query],
+            label[trial.query],
+            ref_embeddings=embeddings[trial.gallery],
+            ref_labels=label[trial.gallery],
+            ks=[1, 2],
+            clusters="none",
+            bootstrap=0,
+        )
+        hits = {1: [], 2: []}
+        for row in trial.query.tolist():
+            ranked = sorted(trial.gallery.tolist(), key=lambda item: -float(embeddings[row] @ embeddings[item]))  # noqa: B023
+            for k in hits:
+                hits[k].append(any(label[item] == label[row] for item in ranked[:k]))
+        for k, found in hits.items():
+            assert report.values[f"R@{k}"] == pytest.approx(np.mean(found), abs=1e-12)
+        assert report.settings["protocol"] == "query-gallery" and report.counts["gallery"] == len(trial.gallery)
