@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-all lint bench wheel clean
+.PHONY: demo test test-all lint bench bench-gpu wheel clean
 
 demo: $(READY)
 	$(BIN)/rankgrad train
@@ -24,7 +24,10 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/rankgrad bench --json benchmarks/results.json --markdown benchmarks/README.md
+	$(BIN)/rankgrad bench --json benchmarks/results.json --markdown benchmarks/README.md --figure benchmarks/scaling.svg
+
+bench-gpu: $(READY)
+	$(BIN)/rankgrad bench --device cuda --json benchmarks/gpu.json --markdown benchmarks/gpu.md
 
 wheel: $(READY)
 	$(BIN)/python -m build --wheel

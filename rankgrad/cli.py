@@ -34,6 +34,18 @@ A variant of a loss carries its own settings after a colon, joined by "+". Every
 `rankgrad train`. Finished runs are kept, a run that was cut off is resumed: the same command again goes on.
 """
 
+REPRODUCE_HELP = """\
+Run a table of the four papers and put our cells beside the printed ones; without an ID, list all tables and figures.
+
+  rankgrad reproduce
+  rankgrad reproduce roadmap/table2 --data-root sop=DIR --data-root cub=DIR       what these two data sets fill
+  rankgrad reproduce roadmap/table2 --stand-in omniglot --data-root DIR -j 2      the same grid with a small network
+  rankgrad reproduce pnp/table1 --stand-in glyphs --seeds 0,1 --dry-run           which runs, and which are done
+
+KEY=VALUE settings of `rankgrad train` go to all runs. Finished runs are kept, a run that was cut off is resumed: the
+same command again goes on. A stand-in is not the paper's data, and everything it writes says so.
+"""
+
 EVALUATE_HELP = """\
 Exact retrieval metrics of a run or of embeddings in an npz file.
 
@@ -42,11 +54,13 @@ separate gallery ref_embeddings, ref_labels, ref_ids.
 """
 
 DATASETS_HELP = """\
-List the data sets, describe one, or draw its contact sheet.
+List the data sets, describe one, draw its contact sheet, or check that a published one is complete.
 
   rankgrad datasets
   rankgrad datasets glyphs --sheet glyphs.png
   rankgrad datasets folder --root PHOTOS
+  rankgrad datasets check cub --root CUB_200_2011       files, counts, presence of every image
+  rankgrad datasets check cub --root CUB_200_2011 --images    also decode every image
 """
 
 
@@ -110,6 +124,17 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
     sub.set_defaults(run=_compare, settings_allowed=True)
 
+    sub = command("reproduce", REPRODUCE_HELP)
+    sub.add_argument("id", nargs="?", metavar="ID", help="table or figure, such as roadmap/table2")
+    sub.add_argument("--data-root", action="append", default=[], metavar="NAME=DIR", help="of a data set; DIR: of all")
+    sub.add_argument("--stand-in", choices=("omniglot", "glyphs"), help="the same grid on these, with a small network")
+    sub.add_argument("--seeds", help="such as 0,1,2 (default: those of the table)")
+    sub.add_argument("--rule", choices=("best", "last"), help="evaluation to report (default: the paper's)")
+    sub.add_argument("--dry-run", action="store_true", help="list the runs, and stop")
+    sub.add_argument("-o", "--out", type=Path, help="folder (default: runs/reproduce, runs/reproduce-STAND_IN)")
+    sub.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
+    sub.set_defaults(run=_reproduce, settings_allowed=True)
+
     sub = command("evaluate", EVALUATE_HELP)
     sub.add_argument("source", type=Path, metavar="RUN_OR_NPZ")
     sub.add_argument("-k", "--ks", default="1,2,4,8", help="cut-offs of R@K, comma-separated")
@@ -130,14 +155,17 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--list", action="store_true", help="list the suites")
     sub.add_argument("--json", type=Path, help="also write the numbers")
     sub.add_argument("--markdown", type=Path, help="also write the tables as a page")
+    sub.add_argument("--figure", type=Path, help="also draw growth with the batch (.svg, .png, .pdf)")
     sub.add_argument("--data-root", type=Path, help="Omniglot's folder, for the training suite")
-    sub.add_argument("--long", action="store_true", help="also sizes that take minutes (10M scores)")
+    sub.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where losses are computed")
+    sub.add_argument("--long", action="store_true", help="also sizes that take minutes (100M scores)")
     sub.add_argument("--quick", action="store_true", help="tiny sizes: shows that the suites run")
     sub.set_defaults(run=_bench)
 
     sub = command("datasets", DATASETS_HELP)
-    sub.add_argument("name", nargs="?", help="data set")
+    sub.add_argument("words", nargs="*", metavar="[check] NAME", help="data set; with check: is it all there")
     sub.add_argument("--root", type=Path, help="where its files are")
+    sub.add_argument("--images", action="store_true", help="check: decode every image, which takes a while")
     sub.add_argument("--sheet", type=Path, help="write a PNG with some images of some classes")
     sub.set_defaults(run=_datasets)
     return parser
@@ -187,6 +215,26 @@ def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
     from .compare import compare
 
     print(compare(settings, arguments.out, arguments.jobs))
+
+
+def _reproduce(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from .experiments.reproduce import reproduce
+
+    name = arguments.id
+    if name is not None and "=" in name:  # a setting that stands where the ID belongs
+        raise ValueError(f"which table? rankgrad reproduce ID {name}; rankgrad reproduce lists them")
+    text = reproduce(
+        name,
+        settings,
+        arguments.out,
+        data_roots=arguments.data_root,
+        stand_in=arguments.stand_in,
+        seeds=arguments.seeds,
+        jobs=arguments.jobs,
+        rule=arguments.rule,
+        dry_run=arguments.dry_run,
+    )
+    print(text)
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
@@ -249,10 +297,10 @@ def _embed(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _bench(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from .bench import SUITES, run
+    from .bench import GPU_SUITES, SUITES, run
 
     if arguments.list:
-        for name, suite in SUITES.items():
+        for name, suite in (SUITES if arguments.device == "cpu" else GPU_SUITES).items():
             print(f"{name:12} {(suite.__doc__ or '').splitlines()[0]}")
         return
     run(
@@ -260,8 +308,10 @@ def _bench(arguments: argparse.Namespace, settings: list[str]) -> None:
         json_path=arguments.json,
         data_root=arguments.data_root,
         markdown_path=arguments.markdown,
+        figure_path=arguments.figure,
         long=arguments.long,
         quick=arguments.quick,
+        device=arguments.device,
     )
 
 
@@ -269,24 +319,50 @@ def _datasets(arguments: argparse.Namespace, settings: list[str]) -> None:
     from .config import unknown
     from .datasets import DATASETS
 
-    if arguments.name is None:
+    words: list[str] = arguments.words
+    check = words[:1] == ["check"]
+    names = words[1:] if check else words
+    if not words:
         for name, load in DATASETS.items():
-            print(f"{name:10} {(load.__doc__ or '').splitlines()[0]}")
+            print(f"{name:12} {(load.__doc__ or '').splitlines()[0]}")
         return
-    if arguments.name not in DATASETS:
-        raise ValueError(unknown("data set", arguments.name, sorted(DATASETS)))
-    if arguments.name != "glyphs" and arguments.root is None:
-        raise ValueError(f"{arguments.name} is read from files: say where with --root DIR")
-    if arguments.name == "glyphs" and arguments.root is not None:
+    if len(names) != 1:
+        raise ValueError(f"one data set at a time; got {' '.join(names) or 'none'}. Known: {', '.join(DATASETS)}")
+    name = names[0]
+    if name not in DATASETS:
+        raise ValueError(unknown("data set", name, sorted(DATASETS)))
+    if name != "glyphs" and arguments.root is None:
+        raise ValueError(f"{name} is read from files: say where with --root DIR")
+    if name == "glyphs" and arguments.root is not None:
         raise ValueError("glyphs is built in and reads no files; leave out --root")
-    options = {} if arguments.root is None else {"root": arguments.root}
-    table = DATASETS[arguments.name](**options)
+    if check:
+        _check_dataset(name, arguments)
+        return
+    if arguments.images:
+        raise ValueError(f"--images goes with a check: rankgrad datasets check {name} --root DIR --images")
+    table = DATASETS[name](**({} if arguments.root is None else {"root": arguments.root}))
     print(table.summary())
     if arguments.sheet:
         from .datasets.base import contact_sheet
 
         contact_sheet(table, arguments.sheet)
         print(f"wrote {arguments.sheet}")
+
+
+def _check_dataset(name: str, arguments: argparse.Namespace) -> None:
+    from .datasets import OFFICIAL, inspect
+
+    if name not in OFFICIAL:
+        raise ValueError(
+            f"{name} has no official layout to check; rankgrad datasets {name} reads and describes it. "
+            f"To check: {', '.join(OFFICIAL)}"
+        )
+    if arguments.sheet:
+        raise ValueError(f"--sheet draws images that are there: rankgrad datasets {name} --root DIR --sheet FILE")
+    found = inspect(OFFICIAL[name], arguments.root, arguments.images)
+    print(found)
+    if found.wrong:
+        raise ValueError(f"{name} is not as it was published: {found.wrong} thing(s) to mend, listed above")
 
 
 if __name__ == "__main__":

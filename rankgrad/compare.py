@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,39 +37,64 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1) -> str:
         ConfigError: no loss, an unknown loss or setting, a folder that holds other settings, a run that failed.
     """
     losses, seeds, rest = _split(settings)
-    if jobs < 1:
-        raise ConfigError(f"--jobs must be >= 1; got {jobs}")
-    if not any(s.startswith("threads=") for s in rest):
-        rest = [*rest, f"threads={max((os.cpu_count() or 1) // jobs, 1)}"]
-    commands = {}
+    rest = with_threads(rest, jobs)
+    tasks: dict[tuple[str, int], list[str]] = {}
     for loss in losses:
         own = _own_settings(loss)
         compose([*rest, *own])  # a misspelt setting fails before the first run, not after an hour
         for seed in seeds:
-            commands[loss, seed] = [*rest, *own, f"seed={seed}"]
+            tasks[loss, seed] = [*rest, *own, f"seed={seed}"]
     out.mkdir(parents=True, exist_ok=True)
-    _same_settings(out / "settings.json", rest)
-    stop = threading.Event()
-
-    def one(key: tuple[str, int]) -> str | None:
-        if stop.is_set():
-            return None
-        return _train(_folder(out, *key), commands[key])
-
-    failed = []
-    with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(commands), desc="runs", unit="run") as bar:
-        try:
-            for (loss, seed), error in zip(commands, pool.map(one, commands), strict=True):
-                bar.update()
-                if error:
-                    failed.append(f"{loss} seed {seed}: {error}")
-        except KeyboardInterrupt:
-            stop.set()
-            raise
+    same_settings(out / "settings.json", rest)
+    errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs)
+    failed = [f"{loss} seed {seed}: {errors[f]}" for loss, seed in tasks if (f := _folder(out, loss, seed)) in errors]
     table = _table(out, losses, seeds, rest)
     if failed:
         raise ConfigError("\n".join(["these runs failed:", *failed, "", table]))
     return table
+
+
+def with_threads(settings: Sequence[str], jobs: int) -> list[str]:
+    """The settings, with each run's share of the cores unless they say threads= themselves.
+
+    Raises:
+        ConfigError: jobs out of range.
+    """
+    if jobs < 1:
+        raise ConfigError(f"--jobs must be >= 1; got {jobs}")
+    if any(setting.startswith("threads=") for setting in settings):
+        return list(settings)
+    return [*settings, f"threads={max((os.cpu_count() or 1) // jobs, 1)}"]
+
+
+def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int) -> dict[Path, str]:
+    """Train many runs, each in a process of its own; finished ones are kept, those that were cut off are resumed.
+
+    One that fails does not stop the others.
+
+    Args:
+        tasks: folder of a run -> its settings.
+        jobs: runs at a time.
+
+    Returns:
+        Folder -> the last line of its log, for the runs that failed.
+    """
+    stop = threading.Event()
+
+    def one(folder: Path) -> str | None:
+        return None if stop.is_set() else _train(folder, list(tasks[folder]))
+
+    errors = {}
+    with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(tasks), desc="runs", unit="run") as bar:
+        try:
+            for folder, error in zip(tasks, pool.map(one, tasks), strict=True):
+                bar.update()
+                if error:
+                    errors[folder] = error
+        except KeyboardInterrupt:
+            stop.set()
+            raise
+    return errors
 
 
 def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
@@ -103,7 +128,12 @@ def _own_settings(loss: str) -> list[str]:
     return [f"loss={name}", *(f"loss.{setting}" for setting in own.split("+") if setting)]
 
 
-def _same_settings(path: Path, rest: list[str]) -> None:
+def same_settings(path: Path, rest: list[str]) -> None:
+    """Note the settings that all runs of a folder share.
+
+    Raises:
+        ConfigError: the folder holds runs with others.
+    """
     if path.exists() and json.loads(path.read_text()) != rest:
         raise ConfigError(
             f"{path.parent} holds runs with other settings ({' '.join(json.loads(path.read_text()))}); choose another "

@@ -88,14 +88,14 @@ def _groups(overrides: Sequence[str]) -> list[str]:
 def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None:
     """Raise where a word stands for a number, or one value for a list. Losses and Lightning check their own."""
     given = [override.split("=", 1)[0] for override in overrides]
-    own = {*GROUPS, *PATHS, "trainer.devices"}
+    own = {*GROUPS, *PATHS, "trainer.devices", *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
     given = [key for key in given if key not in own and not key.startswith(("loss.", "+", "~"))]
     default = _composed(_groups(overrides), name) if given else config
     for key in given:
         before, now = OmegaConf.select(default, key, throw_on_missing=False), OmegaConf.select(config, key)
         if isinstance(before, (bool, int, float)) and not isinstance(now, (bool, int, float, type(None))):
             raise ConfigError(f"{key} is {'true or false' if isinstance(before, bool) else 'a number'}; got {now!r}")
-        if isinstance(before, ListConfig) and not isinstance(now, ListConfig):
+        if isinstance(before, ListConfig) and not isinstance(now, (ListConfig, type(None))):
             raise ConfigError(f"{key} is a list such as {key}={str(before).replace(' ', '')}; got {now!r}")
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from . import metrics
 from .distributed import gather_objects, on_first, share, world
+from .normalize import unit_rows
 from .search import Ids, RankBlock, check_embeddings, duplicate_rows, rank_blocks
 
 Array = npt.NDArray[Any]
@@ -382,27 +383,6 @@ def _problem(
         zero_vectors=zeros,
         notes=tuple(notes),
     )
-
-
-def unit_rows(embeddings: Tensor) -> Tensor:
-    """Rows scaled to length 1; a zero row stays zero, and no finite row over- or underflows on the way.
-
-    Args:
-        embeddings: [row, dim] float, finite.
-
-    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
-    tensor([[0.6000, 0.8000],
-            [0.0000, 0.0000],
-            [0.6000, 0.8000]])
-    """
-    length = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
-    odd = ((length < 1e-12) | (length > 1e12)).squeeze(1)  # squares of such rows may leave the range of float32
-    unit: Tensor = embeddings / length.clamp(min=1e-12)
-    if odd.any():
-        largest = embeddings[odd].abs().amax(dim=1, keepdim=True)
-        # a smallest subnormal divided by itself is 1; a zero row must not be divided by zero
-        unit[odd] = torch.nn.functional.normalize(embeddings[odd] / torch.where(largest > 0, largest, 1), dim=1)
-    return unit
 
 
 def _embeddings(name: str, value: Matrix, device: torch.device | str | None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,8 +91,8 @@ def evaluations(run: Run) -> dict[int, dict[str, float]]:
             for step, value in points:
                 found.setdefault(int(step) + 1, {})[name.removeprefix(TEST)] = value
     if run.finished:
-        steps = max((int(step) + 1 for points in logged.values() for step, _ in points), default=0)
-        found[max([steps, *found])] = dict(Report.from_json(run.after).values)
+        facts = json.loads((run.folder / "facts.json").read_text(encoding="utf-8"))
+        found[int(facts["steps"])] = dict(Report.from_json(run.after).values)
     return dict(sorted(found.items()))
 
 

@@ -39,6 +39,12 @@ def _need_positive(name: str, value: float, unit: str) -> None:
         raise ValueError(f"{name} is {unit} and must be finite and > 0; got {value}")
 
 
+def _compared(relation: Callable[..., Tensor], diff: Tensor, bound: float) -> Tensor:
+    """1 where the relation holds, else 0, in the type of `diff`: on a CPU several times faster than by way of bool."""
+    result: Tensor = relation(diff.detach(), bound, out=torch.empty_like(diff))
+    return result
+
+
 @dataclass(frozen=True)
 class Heaviside:
     """Exact step: 1 where diff >= 0, else 0, so a tie counts as above (ROADMAP eq. 3). No gradient.
@@ -49,7 +55,7 @@ class Heaviside:
 
     def __call__(self, diff: Tensor) -> Tensor:
         """1 where diff >= 0, else 0."""
-        return (diff >= 0).to(diff.dtype)
+        return _compared(torch.ge, diff, 0)
 
     def slope(self, diff: Tensor) -> None:
         """None: piecewise constant."""
@@ -77,7 +83,7 @@ class Sigmoid:
 
     def __call__(self, diff: Tensor) -> Tensor:
         """sigmoid(diff / tau)."""
-        return torch.sigmoid(diff / self.tau)
+        return (diff / self.tau).sigmoid_()
 
     def slope(self, diff: Tensor) -> Tensor:
         """Slope s (1 - s) / tau with s the value."""
@@ -132,22 +138,31 @@ class SupStep:
         """Where the linear part begins, as a number."""
         return self.tau * math.log(0.99 / 0.01) if self.delta == "auto" else float(self.delta)
 
+    @property
+    def at_joint(self) -> float:
+        """The sigmoid there."""
+        return 1 / (1 + math.exp(-self.joint / self.tau))
+
     def __call__(self, diff: Tensor) -> Tensor:
         """The three branches of eq. 4."""
         # sigmoid up to the joint, constant behind it; the steps and the linear part are added on top
-        value = torch.sigmoid(diff.clamp(max=self.joint) / self.tau)
+        value = (diff.clamp(max=self.joint) / self.tau).sigmoid_()
         if self.start:
-            value = torch.add(value, diff >= 0 if self.tie == "upper" else diff > 0, alpha=self.start)
+            value = torch.add(
+                value, _compared(torch.ge if self.tie == "upper" else torch.gt, diff, 0), alpha=self.start
+            )
         if self.offset is not None:
-            jump = self.offset - 1 / (1 + math.exp(-self.joint / self.tau)) - self.start
-            value = torch.add(value, diff > self.joint, alpha=jump)
-        return torch.add(value, F.relu(diff - self.joint), alpha=self.rho)
+            jump = self.offset - self.at_joint - self.start
+            value = torch.add(value, _compared(torch.gt, diff, self.joint), alpha=jump)
+        return torch.add(value, (diff - self.joint).relu_(), alpha=self.rho)
 
     def slope(self, diff: Tensor) -> Tensor:
         """Slope s (1 - s) / tau up to the joint, rho behind it."""
-        value = torch.sigmoid(diff / self.tau)
+        # constant behind the joint, where the difference to rho is added
+        value = (diff.clamp(max=self.joint) / self.tau).sigmoid_()
         bell = torch.addcmul(value, value, value, value=-1).div_(self.tau)
-        return bell.masked_fill_(diff > self.joint, self.rho)
+        at_joint = self.at_joint * (1 - self.at_joint) / self.tau
+        return bell.add_(_compared(torch.gt, diff, self.joint), alpha=self.rho - at_joint)
 
 
 @dataclass(frozen=True)

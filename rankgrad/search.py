@@ -13,9 +13,10 @@ score of the first of them, else a tie is broken by chance.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -24,17 +25,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .ranks import Ties
+from .kernels.counting import Counter, Ties
+from .ranks.exact import Order
 from .types import Ranks, TiedRanks
 
 Ids = Tensor | npt.NDArray[Any] | Sequence[Any]
 
 MEMORY = 256 * 2**20  # bytes that a block of scores and its pairs may take
 MAX_BLOCK = 256  # queries; larger blocks make the matrix product no faster
-TILE = 2**19  # scores that are counted together: they and the buffer of their comparisons stay in the cache
+TILE = 2**19  # scores of rows with a tie across the end of a top-k list that are gone through together
 PAIR_BYTES = 256  # what one relevant pair needs on its way to three `Ranks`, measured generously
-# Relevant items per query from which sorting a row of scores is faster than comparing the row with each of them.
-SORT_FROM = 64
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ def topk(
     ref_ids: Ids | None = None,
     block: int | None = None,
     progress: bool = False,
+    rows: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The k references of highest inner product with each query, exactly.
 
@@ -77,13 +78,15 @@ def topk(
         ref_ids: [item] names of the references, distinct.
         block: queries per matrix product; None chooses it from a memory budget. The result does not depend on it,
             except that scores within a rounding error of one another may change places.
-        progress: print the share done to stderr.
+        progress: tell on stderr how much is done, at which rate, and the time left.
+        rows: [n] long, the queries to search for, so that processes can share them. None: all.
 
     Returns:
-        (scores [query, k], index [query, k] long), best first; of tied references the lower index comes first.
+        (scores [query, k], index [query, k] long), best first; of tied references the lower index comes first. With
+        rows: [n, k], in their order.
 
     Raises:
-        ValueError: on k out of range, empty or non-finite input, shapes out of step, repeated ids.
+        ValueError: on k or rows out of range, empty or non-finite input, shapes out of step, repeated ids.
         TypeError: on input that is not a floating-point tensor.
 
     >>> gallery = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
@@ -101,14 +104,16 @@ def topk(
         copies = " (its own copy is left out of a query's list)" if most < len(references) else ""
         raise ValueError(f"k must lie in 1 .. {most} for a gallery of {len(references)} items{copies}; got {k}")
     size = _block_size(block, len(references) * scorer.dtype.itemsize + k * 64)
-    values = torch.empty(len(queries), k, dtype=scorer.dtype, device=scorer.device)
-    index = torch.empty(len(queries), k, dtype=torch.long, device=scorer.device)
-    with _Progress(len(queries), "search", progress) as advance:
-        for rows in _parts(torch.arange(len(queries), device=scorer.device), size):
-            scores = scorer(rows)
-            _hide_own(scores, own[rows])
-            values[rows], index[rows] = _topk_by_index(scores, k)
-            advance(len(rows))
+    todo = _chosen(rows, len(queries), scorer.device)
+    values = torch.empty(len(todo), k, dtype=scorer.dtype, device=scorer.device)
+    index = torch.empty(len(todo), k, dtype=torch.long, device=scorer.device)
+    with _progress(len(todo), "search", progress) as advance:
+        for start in range(0, len(todo), size):
+            part = slice(start, start + size)
+            scores = scorer(todo[part])
+            _hide_own(scores, own[todo[part]])
+            values[part], index[part] = _topk_by_index(scores, k)
+            advance(len(scores))
     return values, index
 
 
@@ -136,7 +141,7 @@ def rank_relevant(
         ids: [query] names of the samples, see `topk`; without references they must still be distinct.
         ref_ids: [item] names of the references.
         block: queries per matrix product; None chooses it from a memory budget.
-        progress: print the share done to stderr.
+        progress: tell on stderr how much is done, at which rate, and the time left.
 
     Returns:
         The ranks under three readings of a tie. `item` is a column of the references, `above_*` are float64.
@@ -186,7 +191,8 @@ def rank_blocks(
     Queries come in order of their number of relevant items (blocks of like queries are counted without padding), not
     in input order: `RankBlock.rows` says which they are. Queries without a relevant item do not come at all.
     Arguments and errors are those of `rank_relevant`; errors are raised at the first step of the iteration. `rows`
-    ([n] long) names the queries to rank, each at most once; the others are items only. None: all.
+    ([n] long, distinct) names the queries to rank, so that processes can share them; all items are searched in any
+    case. None: all queries.
 
     >>> for part in rank_blocks(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1])):
     ...     print(part.rows, part.ranks.index.rank)
@@ -205,11 +211,11 @@ def rank_blocks(
     todo = torch.argsort(relevance.count, stable=True)
     wanted = relevance.count > 0
     if rows is not None:
-        wanted &= torch.zeros_like(wanted).index_fill_(0, rows.to(wanted.device), True)
+        wanted &= torch.zeros_like(wanted).index_fill_(0, _chosen(rows, len(queries), wanted.device), True)
     todo = todo[wanted[todo]]
     count = relevance.count[todo].cpu()
     buffer_bytes = items * scorer.dtype.itemsize
-    with _Progress(len(todo), "rank", progress) as advance:
+    with _progress(len(todo), "rank", progress) as advance:
         start = 0
         while start < len(todo):
             size = min(_block_size(block, buffer_bytes + int(count[start]) * PAIR_BYTES), len(todo) - start)
@@ -471,128 +477,21 @@ def _rank_block(scores: Tensor, rows: Tensor, own: Tensor, relevance: Relevance)
     positive[row, slot] = value
     column = torch.zeros_like(positive, dtype=torch.long)
     column[row, slot] = item
-    used = torch.zeros_like(positive, dtype=torch.bool)
-    used[row, slot] = True
     _hide_own(scores, own)
     scores[row, item] = -torch.inf  # what is left are the irrelevant items
 
-    count = _by_comparing if positive.shape[1] < SORT_FROM else _by_sorting
-    above = count(scores, positive, column, used)
-    query, gain = row, torch.ones_like(value, dtype=torch.float64)
+    order = Order(-positive, column)
+    rivals = order.rivals(Counter(scores, may_wait=True))[0]
+    gain = torch.ones_like(value, dtype=torch.float64)
 
-    def ranks(neg: Tensor, pos: Tensor) -> Ranks:
-        return Ranks(query, item, gain, pos[row, slot].double(), neg[row, slot].double(), len(rows))
+    def ranks(ties: Ties) -> Ranks:
+        pos, neg = order.among(ties), order.back(rivals.under(ties))
+        return Ranks(row, item, gain, pos[row, slot].double(), neg[row, slot].double(), len(rows))
 
-    tied = TiedRanks(
-        pessimistic=ranks(above.neg_ge, above.pos_ge),
-        optimistic=ranks(above.neg_gt, above.pos_gt),
-        index=ranks(above.neg_index, above.pos_index),
-    )
-    lowest = positive.masked_fill(~used, torch.inf).amin(1)
+    tied = TiedRanks(ranks("pessimistic"), ranks("optimistic"), ranks("index"))
+    lowest = torch.full_like(scores[:, 0], torch.inf).scatter_reduce_(0, row, value, "amin")
     irrelevant = scores.shape[1] - (own >= 0).long() - length
     return RankBlock(rows, tied, lowest, scores.amax(1), irrelevant)
-
-
-@dataclass(frozen=True)
-class _Above:
-    """[row, slot] items above each relevant one: with ties above, without ties, with tied items of lower index."""
-
-    neg_ge: Tensor
-    neg_gt: Tensor
-    neg_index: Tensor
-    pos_ge: Tensor
-    pos_gt: Tensor
-    pos_index: Tensor
-
-
-def _by_comparing(scores: Tensor, positive: Tensor, column: Tensor, used: Tensor) -> _Above:
-    """Compare every row with each of its few relevant items, in tiles that stay in the cache."""
-    width = min(scores.shape[1], TILE // 4)
-    # every operation below is split between the threads: each gets a tile of its own
-    height = max(1, TILE * torch.get_num_threads() // width)
-    # Comparisons that write floats are vectorised and sums of them are exact (a tile is narrower than 2**24).
-    hit = torch.empty(height, width, dtype=scores.dtype, device=scores.device)
-    ge, gt = (torch.zeros_like(positive, dtype=torch.float64) for _ in range(2))
-    slots = used.sum(1).tolist()  # ascending, since blocks are ordered by it
-    for top in range(0, len(scores), height):
-        here = slice(top, top + height)
-        for left in range(0, scores.shape[1], width):
-            tile = scores[here, left : left + width]
-            out = hit[: tile.shape[0], : tile.shape[1]]
-            for j in range(max(slots[here])):
-                threshold = positive[here, j : j + 1]
-                ge[here, j] += torch.ge(tile, threshold, out=out).sum(1)
-                gt[here, j] += torch.gt(tile, threshold, out=out).sum(1)
-    index = gt.clone()
-    _add_lower_tied(index, (ge > gt) & used, scores, positive, column)
-
-    me, other = positive.unsqueeze(2), positive.unsqueeze(1)  # [row, slot, 1], [row, 1, slot]
-    lower = torch.ones(positive.shape[1], positive.shape[1], dtype=torch.bool, device=positive.device).tril(-1)
-    pos_gt = (other > me).count_nonzero(2)
-    return _Above(
-        neg_ge=ge,
-        neg_gt=gt,
-        neg_index=index,
-        pos_ge=(other >= me).count_nonzero(2) - 1,  # not me
-        pos_gt=pos_gt,
-        pos_index=pos_gt + ((other == me) & lower).count_nonzero(2),  # slots are in order of their index
-    )
-
-
-def _by_sorting(scores: Tensor, positive: Tensor, column: Tensor, used: Tensor) -> _Above:
-    """Sort every row once and look its many relevant items up in it."""
-    ordered = _sorted_rows(scores)
-    items, slots = scores.shape[1], positive.shape[1]
-    neg_ge = items - torch.searchsorted(ordered, positive)
-    neg_gt = items - torch.searchsorted(ordered, positive, right=True)
-    among, place = torch.sort(positive, dim=1, descending=True, stable=True)
-    upward = among.flip(1).contiguous()
-    neg_index = neg_gt.clone()
-    tied = (neg_ge > neg_gt) & used
-    often = tied.sum(1) > SORT_FROM  # sorting the row again is then the shorter way
-    _add_lower_tied(neg_index, tied & ~often.unsqueeze(1), scores, positive, column)
-    for part in _parts(often.nonzero().squeeze(1), TILE // items):
-        whole = scores[part]
-        row, slot = used[part].nonzero(as_tuple=True)
-        whole[row, column[part][row, slot]] = positive[part][row, slot]
-        rank = _inverse(torch.sort(whole, dim=1, descending=True, stable=True)[1])
-        total = rank.gather(1, column[part])
-        neg_index[part] = total - _inverse(place[part])
-    return _Above(
-        neg_ge=neg_ge,
-        neg_gt=neg_gt,
-        neg_index=neg_index,
-        pos_ge=slots - torch.searchsorted(upward, positive) - 1,
-        pos_gt=slots - torch.searchsorted(upward, positive, right=True),
-        pos_index=_inverse(place),
-    )
-
-
-def _add_lower_tied(count: Tensor, tied: Tensor, scores: Tensor, positive: Tensor, column: Tensor) -> None:
-    """Add, where `tied`, the items of the same score and a lower index."""
-    row, slot = tied.nonzero(as_tuple=True)
-    places = torch.arange(scores.shape[1], device=scores.device)
-    for part in _parts(torch.arange(len(row), device=row.device), TILE // scores.shape[1]):
-        r, s = row[part], slot[part]
-        level = scores[r] == positive[r, s].unsqueeze(1)
-        count[r, s] += level.logical_and_(places < column[r, s].unsqueeze(1)).count_nonzero(1)
-
-
-def _inverse(permutation: Tensor) -> Tensor:
-    """[row, n]: where each element went, for rows of permutations."""
-    places = torch.arange(permutation.shape[1], device=permutation.device).expand_as(permutation)
-    return torch.empty_like(permutation).scatter_(1, permutation, places)
-
-
-def _sorted_rows(scores: Tensor) -> Tensor:
-    """Rows in ascending order, in place on a CPU: numpy's vectorised sort is several times faster than torch's."""
-    if scores.device.type != "cpu":
-        return torch.sort(scores, dim=1)[0]
-    ordered = scores.clone()
-    parts = np.array_split(ordered.numpy(), min(torch.get_num_threads(), len(scores)))
-    with ThreadPoolExecutor(len(parts)) as pool:  # sorting releases the interpreter lock
-        list(pool.map(lambda part: part.sort(axis=1), parts))
-    return ordered
 
 
 def _topk_by_index(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -643,21 +542,40 @@ def _no_ranks(queries: int, device: torch.device) -> Ranks:
     return Ranks(nowhere, nowhere, nothing, nothing, nothing, queries)
 
 
-class _Progress:
-    """The share done, on one line of stderr."""
+def _chosen(rows: Tensor | None, queries: int, device: torch.device) -> Tensor:
+    """[n] long, the queries to work on."""
+    if rows is None:
+        return torch.arange(queries, device=device)
+    if rows.dtype != torch.long or rows.ndim != 1:
+        raise ValueError(
+            f"rows names queries by number, a tensor [n] of torch.long; got {rows.dtype} of shape {tuple(rows.shape)}. "
+            "Turn a mask into numbers with mask.nonzero().squeeze(1)."
+        )
+    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < queries:
+        raise ValueError(f"rows must lie in 0 .. {queries - 1}; got {int(rows.min())} .. {int(rows.max())}")
+    if len(torch.unique(rows)) < len(rows):
+        raise ValueError(f"rows must name each query once; {len(rows) - len(torch.unique(rows))} are repeated")
+    return rows.to(device)
 
-    def __init__(self, total: int, what: str, show: bool) -> None:
-        self._total, self._what, self._show, self._done = total, what, show, 0
 
-    def __enter__(self) -> Callable[[int], None]:
-        return self._advance
+@contextmanager
+def _progress(total: int, what: str, show: bool) -> Iterator[Callable[[int], object]]:
+    """What to call with the number of queries that have been dealt with; shows it on stderr."""
+    if not show:
+        yield lambda count: None
+    elif importlib.util.find_spec("tqdm") is not None:
+        from tqdm import tqdm
 
-    def _advance(self, count: int) -> None:
-        self._done += count
-        if self._show:
-            sys.stderr.write(f"\r{self._what} {self._done} / {self._total}")
+        with tqdm(total=total, desc=what, unit="query") as bar:
+            yield bar.update
+    else:
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            sys.stderr.write(f"\r{what} {done} / {total}")
             sys.stderr.flush()
 
-    def __exit__(self, *_: object) -> None:
-        if self._show:
-            sys.stderr.write("\n")
+        yield advance
+        sys.stderr.write("\n")

@@ -259,14 +259,16 @@ def _change_stroke(images: Tensor, share: float, kind: Tensor, amount: Tensor) -
 class PhotoTrain:
     """Random crop, flip and colour change for photographs, normalised: resize, crop a random part to `size` x `size`.
 
-    The defaults are those of ROADMAP and of most retrieval papers. Uses torchvision.transforms.v2, each image under
-    its own generator state.
+    The defaults are those of ROADMAP's code and of most retrieval papers. Uses torchvision.transforms.v2, each image
+    under its own generator state.
 
     Args:
         size: height and width of the result, pixels.
-        resize: shorter side before the crop, pixels; None leaves the image as it is.
-        scale: smallest and largest area of the crop, as a fraction of the image.
-        ratio: smallest and largest width / height of the crop.
+        resize: shorter side before the crop, pixels; or (height, width), aspect not kept, as RaMBO and PNP do with
+            (256, 256); None leaves the image as it is.
+        scale: smallest and largest area of the crop, as a fraction of the image; the crop is resized to `size`. None:
+            a crop of `size` x `size` pixels at a random place, not resized; `resize` must then make room for it.
+        ratio: smallest and largest width / height of a crop that is resized.
         flip: probability of a horizontal flip.
         color_jitter: largest change of brightness, contrast and saturation, as a fraction (hue: a quarter of it, at
             most 0.5); 0 for none.
@@ -278,8 +280,8 @@ class PhotoTrain:
     """
 
     size: int = 224
-    resize: int | None = 256
-    scale: tuple[float, float] = (0.16, 1.0)
+    resize: int | tuple[int, int] | None = 256
+    scale: tuple[float, float] | None = (0.16, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
     color_jitter: float = 0.0
@@ -289,9 +291,14 @@ class PhotoTrain:
 
     def __post_init__(self) -> None:
         _need_size(self.size)
-        if self.resize is not None:
-            _need_size(self.resize, "resize")
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+        shortest = None if self.resize is None else _shortest(self.resize)
+        if self.scale is None:
+            if shortest is None or shortest < self.size:
+                raise ValueError(
+                    f"scale=None cuts {self.size} x {self.size} pixels out of the image: resize it to no less than "
+                    f"that; got resize={self.resize}"
+                )
+        elif not 0 < self.scale[0] <= self.scale[1] <= 1:
             raise ValueError(f"scale is (smallest, largest) area of the crop, within (0, 1]; got {self.scale}")
         if not 0 < self.ratio[0] <= self.ratio[1]:
             raise ValueError(f"ratio is (smallest, largest) width / height of the crop, > 0; got {self.ratio}")
@@ -307,7 +314,10 @@ class PhotoTrain:
         from torchvision.transforms import v2
 
         steps: list[Any] = [] if self.resize is None else [v2.Resize(self.resize, antialias=True)]
-        steps.append(v2.RandomResizedCrop(self.size, scale=self.scale, ratio=self.ratio, antialias=True))
+        if self.scale is None:
+            steps.append(v2.RandomCrop(self.size))
+        else:
+            steps.append(v2.RandomResizedCrop(self.size, scale=self.scale, ratio=self.ratio, antialias=True))
         if self.flip:
             steps.append(v2.RandomHorizontalFlip(self.flip))
         if self.color_jitter:
@@ -336,7 +346,7 @@ class PhotoEval:
 
     Args:
         size: height and width of the result, pixels.
-        resize: shorter side before the crop, pixels.
+        resize: shorter side before the crop, pixels; or (height, width), aspect not kept.
         mean, std: per channel, of values 0 .. 1; the default is ImageNet's.
 
     >>> PhotoEval(size=8, resize=9)([torch.zeros(3, 9, 12, dtype=torch.uint8)], torch.tensor([0]), epoch=0).shape
@@ -344,14 +354,13 @@ class PhotoEval:
     """
 
     size: int = 224
-    resize: int = 256
+    resize: int | tuple[int, int] = 256
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
 
     def __post_init__(self) -> None:
         _need_size(self.size)
-        _need_size(self.resize, "resize")
-        if self.resize < self.size:
+        if _shortest(self.resize) < self.size:
             raise ValueError(f"resize must be >= size, else the crop would be padded; got {self.resize} < {self.size}")
         _need_statistics(self.mean, self.std)
         _ = self._pipeline  # as in PhotoTrain
@@ -426,6 +435,18 @@ class Collate:
 def _need_size(size: int, name: str = "size") -> None:
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ValueError(f"{name} is in pixels and must be an integer >= 1; got {size!r}")
+
+
+def _shortest(resize: int | Sequence[int]) -> int:
+    """The shorter side that an image has after resizing to a shorter side, or to (height, width)."""
+    if not isinstance(resize, Sequence):
+        _need_size(resize, "resize")
+        return resize
+    if len(resize) != 2:
+        raise ValueError(f"resize is a shorter side or (height, width), pixels; got {resize!r}")
+    for side in resize:
+        _need_size(side, "resize")
+    return min(resize)
 
 
 def _need_statistics(mean: Sequence[float], std: Sequence[float]) -> None:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from rankgrad import evaluation
-from rankgrad.evaluation import Report, evaluate, unit_rows
+from rankgrad.evaluation import Report, evaluate
+from rankgrad.normalize import unit_rows
 
 GOLDEN = Path(__file__).parent / "golden" / "arrays.npz"
 

@@ -247,51 +247,16 @@ def test_number_of_relevant_items_and_counted_queries_are_ragged(problem):
     assert ranks.num_queries == 9
 
 
-# The grid is for long lists of unsorted values only, so these are long.
-
-
-def long_values(kind: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    n, rows = counting.GRID_FROM + 5, 3
-    values = torch.randn(rows, n, generator=generator, dtype=torch.float64)
-    ordered = torch.randn(rows, 40, generator=generator, dtype=torch.float64)
-    if kind == "ties":
-        values, ordered = (values * 4).round() / 4, (ordered * 4).round() / 4
-    if kind == "far from zero":
-        values, ordered = values * 1e-3 + 1e4, ordered * 1e-3 + 1e4
-    if kind == "tiny":
-        values, ordered = values * 1e-35, ordered * 1e-35
-    if kind == "one value":
-        ordered = ordered[:, :1].expand(-1, 40).contiguous()
-        values[:, ::5] = ordered[:, :1]
-    if kind == "outlier":
-        ordered[:, 0] = 1e6
-    if kind == "huge":
-        values, ordered = values * 1e30, ordered * 1e30
-    ordered = ordered.sort(1).values
-    ordered[1, 30:], ordered[2] = torch.inf, torch.inf  # ragged, and a row without relevant items
-    return ordered.to(dtype), values.to(dtype)
-
-
-@pytest.mark.parametrize("right", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", ["random", "ties", "far from zero", "tiny", "one value", "outlier", "huge"])
-def test_counting_by_grid_equals_a_binary_search(kind, dtype, right):
-    ordered, values = long_values(kind, dtype)
-    count, row, item = counting.count_below(ordered, -values, right=right)
-    assert torch.equal(count.long(), torch.searchsorted(ordered, values, right=right))
-    level = torch.zeros_like(values, dtype=torch.bool)
-    level[row, item] = True
-    expected = (ordered.unsqueeze(2) == values[:, None, ::1].expand(-1, 40, -1)).any(1)
-    assert torch.equal(level, expected)
+# Long lists are counted by cells (tests/test_counting.py), so these are long.
 
 
 @pytest.mark.parametrize("share", [0.005, 0.05], ids=["few relevant", "many relevant"])
 @pytest.mark.parametrize("junk", [False, True], ids=["all valid", "some not valid"])
 @pytest.mark.parametrize("ties", ["pessimistic", "optimistic", "index"])
-def test_exact_ranks_of_a_long_list_with_ties_equal_sorting(ties, junk, share):
+def test_exact_ranks_of_a_long_list_with_ties_equal_sorting(ties, junk, share, monkeypatch):
+    monkeypatch.setattr(counting, "CELLS_FROM", 1)
     generator = torch.Generator().manual_seed(3)
-    n = counting.GRID_FROM + 11
+    n = 16_395
     scores = (torch.randn(1, n, generator=generator) * 1000).round() / 1000
     relevant = torch.rand(1, n, generator=generator) < share
     valid = torch.rand(1, n, generator=generator) > 0.1 if junk else torch.ones(1, n, dtype=torch.bool)
@@ -312,9 +277,10 @@ def test_exact_ranks_of_a_long_list_with_ties_equal_sorting(ties, junk, share):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("relevant_items", [10, 300])
 @pytest.mark.parametrize("rounded", [False, True], ids=["distinct", "ties"])
-def test_blackbox_gradient_of_a_long_list_is_that_of_algorithm_1(dtype, relevant_items, rounded):
+def test_blackbox_gradient_of_a_long_list_is_that_of_algorithm_1(dtype, relevant_items, rounded, monkeypatch):
+    monkeypatch.setattr(counting, "CELLS_FROM", 1)
     generator = torch.Generator().manual_seed(5)
-    n = counting.GRID_FROM + 3
+    n = 16_387
     scores = torch.randn(2, n, generator=generator, dtype=torch.float64).to(dtype)
     if rounded:
         scores = (scores * 64).round() / 64

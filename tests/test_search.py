@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rankgrad import search
+from rankgrad.kernels import counting
 from rankgrad.ranks import exact_ranks
 from rankgrad.search import duplicate_rows, own_columns, rank_blocks, rank_relevant, topk
 
@@ -59,25 +60,22 @@ def check_against_slow(ranks: search.TiedRanks, scores: Tensor, relevant: Tensor
         assert list(got) == sorted(got)
 
 
-@pytest.mark.parametrize("sort_from", [1, 64])
+@pytest.fixture(params=["in plain form", "few compared", "by cells"])
+def way(request, monkeypatch):
+    """The ways of counting, which the shape of a block decides among."""
+    monkeypatch.setattr(counting, "CELLS_FROM", 10**9 if request.param == "in plain form" else 1)
+    monkeypatch.setattr(counting, "FEW", 100 if request.param == "few compared" else 0)
+    monkeypatch.setattr(counting, "LONG", 1)
+
+
 @pytest.mark.parametrize("values", [1, 20])
-def test_ranks_equal_plain_loops_under_every_reading_of_a_tie(sort_from, values, monkeypatch):
-    monkeypatch.setattr(search, "SORT_FROM", sort_from)
+def test_ranks_equal_plain_loops_under_every_reading_of_a_tie(values, way):
     x, labels = whole(40, 4, values=values), torch.arange(40) % 7 % 5
     found = rank_relevant(x, labels)
     check_against_slow(found, x @ x.T, labels[:, None] == labels, torch.arange(40))
 
 
-def test_rows_with_few_and_with_many_ties_agree_with_plain_loops_when_sorted(monkeypatch):
-    monkeypatch.setattr(search, "SORT_FROM", 2)  # then more than 2 ties in a row make it be sorted again
-    x = torch.cat([whole(20, 3, values=1), whole(20, 3, values=40)])
-    labels = torch.arange(40) % 3
-    check_against_slow(rank_relevant(x, labels), x @ x.T, labels[:, None] == labels, torch.arange(40))
-
-
-@pytest.mark.parametrize("sort_from", [1, 64])
-def test_queries_against_a_gallery_leave_out_their_own_copy_by_id(sort_from, monkeypatch):
-    monkeypatch.setattr(search, "SORT_FROM", sort_from)
+def test_queries_against_a_gallery_leave_out_their_own_copy_by_id(way):
     gallery, labels = whole(30, 3, seed=1), torch.arange(30) % 4
     queries, query_labels = torch.cat([gallery[[4, 9]], whole(5, 3, seed=2)]), torch.tensor([0, 1, 0, 1, 2, 3, 9])
     ids, ref_ids = [104, 109, 1, 2, 3, 4, 5], list(range(100, 130))
@@ -87,20 +85,18 @@ def test_queries_against_a_gallery_leave_out_their_own_copy_by_id(sort_from, mon
     assert 6 not in found.index.query.tolist()  # label 9 is not in the gallery
 
 
-@pytest.mark.parametrize("sort_from", [1, 64])
-def test_multi_hot_labels_are_relevant_when_they_share_one(sort_from, monkeypatch):
-    monkeypatch.setattr(search, "SORT_FROM", sort_from)
+def test_multi_hot_labels_are_relevant_when_they_share_one(way):
     x, labels = whole(25, 3), torch.rand(25, 4, generator=torch.Generator().manual_seed(3)) > 0.7
     relevant = (labels[:, None] & labels).any(2)
     check_against_slow(rank_relevant(x, labels), x @ x.T, relevant, torch.arange(25))
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 1000])
-@pytest.mark.parametrize("tile", [4, 64])
-def test_any_block_and_tile_size_gives_the_same_ranks(block, tile, monkeypatch):
+@pytest.mark.parametrize("tile", [40, 600])
+def test_any_block_and_tile_size_gives_the_same_ranks(block, tile, way, monkeypatch):
     x, labels = whole(50, 4, values=2), torch.arange(50) % 6
     want = rank_relevant(x, labels)
-    monkeypatch.setattr(search, "TILE", tile)
+    monkeypatch.setattr(counting, "TILE", tile)
     got = rank_relevant(x, labels, block=block)
     for ties in TIES:
         for name in ("query", "item", "gain", "above_pos", "above_neg"):
@@ -217,9 +213,67 @@ def test_inputs_are_not_changed():
     assert x.equal(before)
 
 
-def test_progress_is_told_on_stderr(capsys):
+def test_progress_is_told_on_stderr_with_rate_and_time_left(capsys):
+    pytest.importorskip("tqdm", reason="without tqdm only the share done is told")
     topk(whole(6, 2), whole(6, 2), 1, block=2, progress=True)
-    assert "search 6 / 6" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "search: 100%" in told and "6/6" in told and "query/s" in told
+
+
+def test_progress_without_tqdm_is_the_share_done(capsys, monkeypatch):
+    monkeypatch.setattr(search.importlib.util, "find_spec", lambda name: None)
+    topk(whole(6, 2), whole(6, 2), 1, block=2, progress=True)
+    assert capsys.readouterr().err == "\rsearch 2 / 6\rsearch 4 / 6\rsearch 6 / 6\n"
+
+
+def test_nothing_is_told_unless_asked_for(capsys):
+    topk(whole(6, 2), whole(6, 2), 1)
+    rank_relevant(whole(6, 2), torch.arange(6) % 2)
+    assert capsys.readouterr().err == ""
+
+
+def test_ranking_shares_of_the_queries_gives_every_query_once_as_ranking_all():
+    x, labels = whole(40, 3), torch.tensor([0] * 11 + [1] * 18 + [2] + [3] * 10)
+
+    def found(rows: Tensor | None) -> dict[int, list[float]]:
+        ranks = {}
+        for part in rank_blocks(x, labels, block=4, rows=rows):
+            counts = torch.bincount(part.ranks.index.query).tolist()
+            assert counts == sorted(counts)  # blocks of like queries, within a share too
+            for place, row in enumerate(part.rows.tolist()):
+                assert row not in ranks
+                ranks[row] = part.ranks.index.rank[part.ranks.index.query == place].tolist()
+        return ranks
+
+    shares = [found(torch.tensor(rows, dtype=torch.long)) for rows in ([5, 39, 0, 29, 12], list(range(13, 29)), [])]
+    everything = found(None)
+    assert set(shares[0]) == {0, 5, 12, 39} and set(shares[1]) == set(range(13, 29)) and not shares[2]
+    for share in shares:
+        assert all(everything[row] == ranks for row, ranks in share.items())
+
+
+def test_searching_for_some_queries_equals_the_same_rows_of_a_whole_search():
+    gallery, rows = whole(30, 3), torch.tensor([7, 2, 29])
+    scores, index = topk(gallery, gallery, 4, ids=range(30), ref_ids=range(30))
+    some_scores, some = topk(gallery, gallery, 4, ids=range(30), ref_ids=range(30), rows=rows, block=2)
+    assert some.equal(index[rows]) and some_scores.equal(scores[rows])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (torch.tensor([True, False]), r"torch.long; got torch.bool .* mask.nonzero"),
+        (torch.tensor([[0]]), r"shape \(1, 1\)"),
+        (torch.tensor([0, 6]), r"must lie in 0 .. 5; got 0 .. 6"),
+        (torch.tensor([-1]), r"must lie in 0 .. 5; got -1"),
+        (torch.tensor([3, 1, 3]), "name each query once; 1 are repeated"),
+    ],
+)
+def test_rows_that_name_no_queries_are_refused(rows, message):
+    with pytest.raises(ValueError, match=message):
+        topk(whole(6, 2), whole(6, 2), 1, rows=rows)
+    with pytest.raises(ValueError, match=message):
+        list(rank_blocks(whole(6, 2), torch.arange(6) % 2, rows=rows))
 
 
 @pytest.mark.parametrize(

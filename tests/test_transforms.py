@@ -234,6 +234,12 @@ def test_photo_train_flips_the_stated_share():
         (lambda: PhotoTrain(color_jitter=-1), "color_jitter"),
         (lambda: PhotoTrain(mean=(0.5,)), "mean and std need one number per channel"),
         (lambda: PhotoEval(size=300), "resize must be >= size"),
+        (lambda: PhotoEval(size=224, resize=(256, 200)), "resize must be >= size"),
+        (lambda: PhotoEval(resize=(256, 256, 256)), "a shorter side or"),
+        (lambda: PhotoEval(resize=256.0), "resize is in pixels"),
+        (lambda: PhotoTrain(resize=(256, 0)), "resize is in pixels"),
+        (lambda: PhotoTrain(resize=None, scale=None), "scale=None cuts 224 x 224 pixels out of the image"),
+        (lambda: PhotoTrain(resize=(256, 200), scale=None), "got resize="),
     ],
 )
 def test_wrong_settings_are_named(make, message):
@@ -331,6 +337,30 @@ def test_photo_pixels_are_those_of_torchvision_image_by_image(channels):
     for given in (images, rows_of_pixels):
         found = PhotoEval(size=16, resize=20, mean=mean, std=std)(given, index, 0)
         torch.testing.assert_close(found, torch.stack(expected), rtol=0, atol=2e-6)
+
+
+def test_a_plain_crop_is_a_window_of_the_resized_image_and_every_place_is_tried():
+    ramp = torch.arange(20, dtype=torch.uint8).expand(1, 20, 20)  # columns hold their number: no resizing to undo
+    rows = torch.stack([ramp.transpose(1, 2)[0], ramp[0], ramp[0]])
+    cut = PhotoTrain(size=16, resize=(20, 20), scale=None, flip=0, mean=(0.0,) * 3, std=(1.0,) * 3)
+    images = (255 * cut([rows] * 200, torch.arange(200), 0)).round()
+    top, left = images[:, 0, 0, 0], images[:, 1, 0, 0]
+    torch.testing.assert_close(images[:, 0], top.view(-1, 1, 1) + torch.arange(16.0).view(-1, 1).expand(200, 16, 16))
+    torch.testing.assert_close(images[:, 1], left.view(-1, 1, 1) + torch.arange(16.0).expand(200, 16, 16))
+    assert {(int(t), int(x)) for t, x in zip(top, left, strict=True)} == {(t, x) for t in range(5) for x in range(5)}
+
+
+def test_resizing_to_height_and_width_keeps_no_aspect_and_leaves_nothing_out():
+    wide = torch.zeros(3, 30, 60, dtype=torch.uint8)
+    wide[:, :, :15] = 255  # the first quarter
+    plain = {"size": 16, "mean": (0.0,) * 3, "std": (1.0,) * 3}
+    for transform in (
+        PhotoEval(resize=(16, 16), **plain),
+        PhotoTrain(resize=[16, 16], scale=None, flip=0, **plain),  # YAML has lists
+    ):
+        left, right = transform([wide], torch.tensor([0]), 0)[0].split([4, 12], dim=2)
+        assert left.mean() > 0.9 and right.mean() < 0.05
+    assert PhotoEval(resize=16, **plain)([wide], torch.tensor([0]), 0).mean() < 0.05  # cropped away with aspect kept
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 import torch
 from torch import Tensor, nn
 
+from ..normalize import unit_rows
 from ..ranks import check_lists, computed
+from ..ranks.lists import asynchronous, require_positives
 from ..relevance import check_labels, from_indices_tuple, from_labels, validity
 from ..types import Embeddings, Mask, PerQuery, Scores
 
@@ -25,6 +27,7 @@ class Common(TypedDict):
     include_self: NotRequired[bool]
     normalize: NotRequired[bool]
     check_finite: NotRequired[bool | None]
+    positives: NotRequired[int | None]
 
 
 class RetrievalLoss(nn.Module):
@@ -40,8 +43,12 @@ class RetrievalLoss(nn.Module):
         include_self: without references, keep each query in its own list, as a relevant item (published codes do).
         normalize: L2-normalise the rows of the embeddings first. A zero row stays zero: cosine 0 with everything;
             `stats["zero_rows"]` counts them.
-        check_finite: NaN or infinity in the input: None: ValueError on CPU, an asynchronous assertion on CUDA; True:
-            ValueError everywhere; False: not checked.
+        check_finite: NaN or infinity in the input: None: ValueError on CPU, an asynchronous assertion on CUDA and in
+            compiled code; True: ValueError everywhere; False: not checked.
+        positives: the promise that every query has exactly so many relevant valid items: K - 1 in batches of P classes
+            x K images (K with include_self). Then the host never waits for a GPU, and torch.compile needs no value of
+            a tensor. A broken promise is a ValueError on CPU, an asynchronous assertion elsewhere. None: lists may
+            differ, and their lengths are read once per call.
 
     Attributes:
         stats: detached tensors of the last call, replaced by the next one and not part of the state_dict: "counted"
@@ -60,12 +67,19 @@ class RetrievalLoss(nn.Module):
         include_self: bool = False,
         normalize: bool = True,
         check_finite: bool | None = None,
+        positives: int | None = None,
     ) -> None:
         super().__init__()
         if reduction not in ("mean", "none"):
             raise ValueError(f"reduction must be 'mean' or 'none'; got {reduction!r}")
+        if positives is not None and (isinstance(positives, bool) or not isinstance(positives, int) or positives < 1):
+            raise ValueError(
+                f"positives counts the relevant items that every query has, an integer >= 1; got {positives!r}. "
+                "None: they may differ"
+            )
         self.reduction: Reduction = reduction
         self.include_self, self.normalize, self.check_finite = include_self, normalize, check_finite
+        self.positives = positives
         self.stats = {}
 
     # ------------------------------------------------------------------ what a loss defines
@@ -188,20 +202,14 @@ class RetrievalLoss(nn.Module):
 
     def _prepare(self, embeddings: Tensor) -> Tensor:
         rows = computed(embeddings)
-        if not self.normalize:
-            return rows
-        if rows.shape[1] == 0:
-            return rows
-        # dividing by the largest entry first keeps the squares from over- and underflowing; it cancels
-        largest = rows.detach().abs().amax(1, keepdim=True)
-        rows = rows / torch.where(largest > 0, largest, 1)
-        norm = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        return rows / torch.where(norm > 0, norm, 1)
+        return unit_rows(rows) if self.normalize else rows
 
     def _reduced(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> Tensor:
         check_lists(scores, relevant, valid)
         if relevant.dtype != torch.bool:
             self._check_gains(relevant)
+        if self.positives is not None:
+            require_positives(relevant, valid, self.positives)
         scores = computed(scores)
         self.stats = {}
         values, counted = self.per_query(scores, relevant, valid)
@@ -226,13 +234,13 @@ class RetrievalLoss(nn.Module):
         self._require_between(name, tensor, -torch.inf, "it holds NaN or infinity")
 
     def _require_between(self, name: str, tensor: Tensor, low: float, what: str) -> None:
-        """ValueError naming the first bad row on CPU; on CUDA an assertion that does not wait for the device."""
+        """ValueError naming the first bad row; where values are out of reach, an assertion that the device checks."""
         if self.check_finite is False or tensor.numel() == 0:
             return
         tensor = tensor.detach()
         least, most = torch.aminmax(tensor)  # one pass over the data; NaN comes through
         good = (least >= low) & (least > -torch.inf) & (most < torch.inf)
-        if self.check_finite is None and tensor.is_cuda:
+        if self.check_finite is None and asynchronous(tensor):
             torch._assert_async(good, f"{name}: {what}")
         elif not bool(good):
             row = int((~(tensor.isfinite() & (tensor >= low))).any(1).nonzero()[0])
@@ -250,6 +258,8 @@ class RetrievalLoss(nn.Module):
             if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
         ]
         names += [n for n in Common.__annotations__ if n not in names]
+        if self.positives is None:
+            names.remove("positives")
         return ", ".join(f"{n}={getattr(self, n)!r}" for n in names)
 
 

@@ -128,7 +128,7 @@ class RecallAtKLoss(RankLoss):
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """1 - the mean of the soft recalls; published code caps k by the list, the formula does not."""
-        ranks = self.ranks(scores, relevant, valid)
+        ranks = self.ranked(scores, relevant, valid)
         return 1 - self._recall(ranks, scores.shape[1] if self.rank_query else None), ranks.counted
 
     def _relevance(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -25,7 +26,8 @@ class RankLoss(RetrievalLoss):
     Args:
         ranks: where the relevant items stand: `ranks.Soft(pos=..., neg=...)` with steps of `relaxations`,
             `ranks.Blackbox(lambda_, margin)`, `ranks.exact_ranks` (no gradient), or any callable
-            (scores, relevant, valid) -> Ranks.
+            (scores, relevant, valid) -> Ranks. If the loss has `positives`, ranks that take a keyword of that name are
+            given it.
         metric: Ranks -> [query] value in [0, 1], higher is better; see `metrics`.
         penalty: f(R) >= 0 elementwise of the irrelevant items above a relevant one; see `penalties`. Exactly one of
             metric and penalty is given.
@@ -53,6 +55,10 @@ class RankLoss(RetrievalLoss):
         if (metric is None) == (penalty is None):
             raise ValueError("RankLoss reads either a metric (1 - metric is the loss) or a penalty off the ranks")
         self.ranks, self.metric, self.penalty = ranks, metric, penalty
+        taken = inspect.signature(ranks.values if isinstance(ranks, Blackbox) else ranks).parameters
+        self._promise: dict[str, Any] = {}
+        if self.positives is not None and "positives" in taken:
+            self._promise = {"positives": self.positives}
 
     def read(self, ranks: Ranks) -> PerQuery:
         """[query] cost of these ranks."""
@@ -61,12 +67,16 @@ class RankLoss(RetrievalLoss):
         assert self.penalty is not None
         return ranks.mean_per_query(self.penalty(ranks.above_neg))
 
+    def ranked(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> Ranks:
+        """Where the relevant items stand."""
+        return self.ranks(scores, relevant, valid, **self._promise)
+
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """Costs read off the ranks; a query counts if it has a relevant item."""
         if isinstance(self.ranks, Blackbox):
-            values, ranks = self.ranks.values(self.read, scores, relevant, valid)
+            values, ranks = self.ranks.values(self.read, scores, relevant, valid, **self._promise)
         else:
-            ranks = self.ranks(scores, relevant, valid)
+            ranks = self.ranked(scores, relevant, valid)
             values = self.read(ranks)
         return values, ranks.counted
 

@@ -109,7 +109,7 @@ class ROADMAPLoss(RetrievalLoss):
             raise ValueError(f"weight is ROADMAP's lambda (0: SupAP alone, 1: calibration alone); got {weight}")
         self.tau, self.rho, self.delta, self.offset, self.start, self.tie = tau, rho, delta, offset, start, tie
         self.alpha, self.beta, self.aggregation, self.weight = alpha, beta, aggregation, weight
-        self.supap = SupAPLoss(tau, rho, delta, offset, start, tie)
+        self.supap = SupAPLoss(tau, rho, delta, offset, start, tie, positives=self.positives)
         self.calibration = CalibrationLoss(alpha, beta, aggregation)
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,8 +11,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..kernels.counting import Counter
+from ..kernels.sorting import sort_rows
 from ..types import Mask, PerPair, PerQuery, Ranks, Scores
-from .exact import Order, exact_ranks
+from .exact import Order, by_pair, by_slot, exact_ranks, not_rivals, ranks_of
 from .lists import Lists, computed
 
 
@@ -42,19 +45,27 @@ class Blackbox:
         if not self.margin >= 0:
             raise ValueError(f"margin is in score units and must be >= 0; got {self.margin}")
 
-    def __call__(self, scores: Scores, relevant: Tensor, valid: Mask | None = None) -> Ranks:
+    def __call__(
+        self, scores: Scores, relevant: Tensor, valid: Mask | None = None, *, positives: int | None = None
+    ) -> Ranks:
         """The exact ranks of the forward pass, without gradient."""
-        return exact_ranks(scores, relevant, valid, ties="index", margin=self.margin)
+        return exact_ranks(scores, relevant, valid, ties="index", margin=self.margin, positives=positives)
 
     def values(
-        self, read: Callable[[Ranks], PerQuery], scores: Scores, relevant: Tensor, valid: Mask | None = None
+        self,
+        read: Callable[[Ranks], PerQuery],
+        scores: Scores,
+        relevant: Tensor,
+        valid: Mask | None = None,
+        *,
+        positives: int | None = None,
     ) -> tuple[PerQuery, Ranks]:
         """`read(ranks)` per query with the blackbox gradient, and the ranks it was read off.
 
         The gradient of the mean over the counted queries is Algorithm 1's; a query's own value has as gradient that of
-        the mean times the number of counted queries.
+        the mean times the number of counted queries. `positives`: see `Lists.of`.
         """
-        lists = Lists.of(scores, relevant, valid)
+        lists = Lists.of(scores, relevant, valid, positives)
         holder: list[Ranks] = []
         values = _BlackboxValues.apply(computed(scores), lists, self, read, holder)
         return values, holder[0]
@@ -67,8 +78,10 @@ class _BlackboxValues(torch.autograd.Function):
     def forward(
         ctx: Any, scores: Scores, lists: Lists, box: Blackbox, read: Callable[[Ranks], PerQuery], holder: list[Ranks]
     ) -> PerQuery:
-        order = Order(scores, lists, box.margin, "index")
-        exact = order.ranks(lists)
+        order = Order.of(scores, lists, box.margin)
+        counter = Counter(scores, not_rivals(scores, lists))
+        place, rivals = order.among("index"), order.back(order.rivals(counter)[0].index)
+        exact = ranks_of(order, lists, place, rivals, "index")
         holder.append(exact)
         leaf = exact.above_neg.detach().requires_grad_()
         with torch.enable_grad():
@@ -81,7 +94,7 @@ class _BlackboxValues(torch.autograd.Function):
                 with torch.enable_grad():
                     mean = torch.where(counted, values, 0).sum() / ctx.num_counted
                 (g,) = torch.autograd.grad(mean, leaf)
-            ctx.save_for_backward(_rank_change(scores, lists, order, box, g))
+            ctx.save_for_backward(_rank_change(counter, lists, order, place + rivals, box, g))
         return values.detach().to(scores.dtype)
 
     @staticmethod
@@ -95,17 +108,24 @@ class _BlackboxValues(torch.autograd.Function):
         return change * factor.unsqueeze(1), None, None, None, None
 
 
-def _rank_change(scores: Scores, lists: Lists, order: Order, box: Blackbox, g: PerPair) -> Scores:
+def _rank_change(counter: Counter, lists: Lists, order: Order, rank: Tensor, box: Blackbox, g: PerPair) -> Scores:
     """[query, item] (rk(y_lambda) - rk(y')) / lambda, with y_lambda = y' + lambda g on the relevant items."""
+    dtype = order.own.dtype
     size = box.lambda_ * (lists.length if box.normalized_ranks else torch.ones_like(lists.length)).double()
-    before, place, rivals = order.overtaken, order.place, order.rivals
-    shift = lists.rectangle((size[lists.query] * g).to(scores.dtype), 0.0)
-    order.place_relevant(order.own - shift)
-    inverse = 1 / size.clamp(min=torch.finfo(torch.float32).tiny)
-    change = order.overtaken.sub_(before).to(scores.dtype)  # 0 for items that are not there
-    change.mul_(inverse.to(scores.dtype).unsqueeze(1))
-    moved = ((order.place - place) + (order.rivals - rivals))[lists.query, lists.slot]
-    change[lists.query, lists.item] = (moved * inverse[lists.query]).to(scores.dtype)
+    shift = by_slot(lists, (size[lists.query] * g).to(dtype), 0.0)
+    # the relevant items where they were and where they are moved to, side by side: still in the order of the columns
+    both = Order(torch.stack([order.own, order.own - shift], 2).flatten(1), order.column.repeat_interleave(2, dim=1))
+    moved = both.by_place & 1  # 1 for a place in its new position
+    # [query, place] relevant items that were moved above this place, less those that had been above it
+    gained = torch.nn.functional.pad((2 * moved - 1).cumsum(1), (1, 0))
+    inverse = 1 / size.clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(1)
+    above, change = both.rivals(counter, (gained * inverse).to(dtype))
+    assert change is not None
+    if not lists.complete:
+        change.masked_fill_(~lists.rest, 0)
+    rank_after = both.back(above.index + moved.cumsum(1) - 1)[:, 1::2]
+    own = by_pair(lists, (rank_after - rank) * inverse)
+    change[lists.query, lists.item] = own.to(dtype)
     return change
 
 
@@ -142,9 +162,9 @@ def blackbox_rank(scores: Tensor, lambda_: float, normalized: bool = False) -> T
 
 def _permutation_ranks(scores: Tensor) -> Tensor:
     """[..., n] long, 1 = largest, lower index first on ties."""
-    order = scores.argsort(dim=-1, descending=True, stable=True)
+    order = sort_rows(-scores.reshape(math.prod(scores.shape[:-1]), scores.shape[-1]))[1]
     places = torch.arange(1, scores.shape[-1] + 1, device=scores.device).expand_as(order)
-    return torch.empty_like(order).scatter_(-1, order, places)
+    return torch.empty_like(order).scatter_(1, order, places).view_as(scores)
 
 
 class _BlackboxRank(torch.autograd.Function):

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from ..kernels.counting import count_below
-from ..types import Mask, Ranks, Scores
+from ..kernels.counting import Above, Counter
+from ..kernels.counting import Ties as Ties
+from ..kernels.sorting import sort_rows
+from ..types import Mask, PerPair, Ranks, Scores
 from .lists import Lists, computed
-
-Ties = Literal["pessimistic", "optimistic", "index"]
 
 
 def exact_ranks(
-    scores: Scores, relevant: Tensor, valid: Mask | None = None, *, ties: Ties = "pessimistic", margin: float = 0.0
+    scores: Scores,
+    relevant: Tensor,
+    valid: Mask | None = None,
+    *,
+    ties: Ties = "pessimistic",
+    margin: float = 0.0,
+    positives: int | None = None,
 ) -> Ranks:
     r"""Exact ranks without gradient, O(n log p) per query: the relevant items are sorted, the others only searched.
 
@@ -28,6 +32,7 @@ def exact_ranks(
         ties: "pessimistic": an item level with me is above me (H(0) = 1, ROADMAP eq. 3; equals scikit-learn's AP);
             "optimistic": it is not; "index": a permutation, of level items the lower index is above.
         margin: RaMBO eq. 14: irrelevant scores + margin / 2, relevant ones - margin / 2.
+        positives: the promise that every query has exactly so many relevant valid items, see `Lists.of`.
 
     >>> exact_ranks(torch.tensor([[0.9, 0.9, 0.1]]), torch.tensor([[True, False, True]])).rank
     tensor([2., 3.], dtype=torch.float64)
@@ -37,105 +42,99 @@ def exact_ranks(
     if ties not in ("pessimistic", "optimistic", "index"):
         raise ValueError(f"ties must be 'pessimistic', 'optimistic' or 'index'; got {ties!r}")
     with torch.no_grad():
-        lists = Lists.of(scores, relevant, valid)
-        return Order(computed(scores), lists, margin, ties).ranks(lists)
+        lists, scores = Lists.of(scores, relevant, valid, positives), computed(scores)
+        order = Order.of(scores, lists, margin)
+        rivals = order.back(order.rivals(Counter(scores, not_rivals(scores, lists)))[0].under(ties))
+        return ranks_of(order, lists, order.among(ties), rivals, ties)
+
+
+# Scores from which the few positions are worth having, and not a mask of all.
+POSITIONS_FROM = 2**16
 
 
 class Order:
-    """Where the relevant items stand in their lists, and for every item how many relevant ones stand above it.
+    """The relevant items of every list in order: where each stands among them, and among the others.
 
     Scores are negated, so that "better" is "smaller" and torch.searchsorted counts the items that are better.
 
     Attributes:
-        scores: [query, item] as given.
         own: [query, slot] negated scores of the relevant items, +inf where absent.
-        place: [query, slot] relevant items above this one (0 = best).
-        rivals: [query, slot] irrelevant items above this one.
-        overtaken: [query, item] integers, relevant items above an irrelevant item (meaningless elsewhere).
+        column: [query, slot] their columns, ascending.
+        ordered: [query, place] `own`, best first, of level items the lower column first.
+        by_place: [query, place] the slot of each.
     """
 
-    def __init__(self, scores: Scores, lists: Lists, margin: float, ties: Ties) -> None:
-        self.lists, self.ties = lists, ties
-        self.scores = scores
-        self.items = lists.rectangle(lists.item, -1)
+    def __init__(self, own: Tensor, column: Tensor) -> None:
+        self.own, self.column = own, column
+        self.ordered, self.by_place = sort_rows(own)
+
+    @classmethod
+    def of(cls, scores: Scores, lists: Lists, margin: float) -> Order:
+        """The order of the relevant items of these lists."""
         # only differences count: half the margin up and half down is the whole margin down for the few
-        self.place_relevant(lists.rectangle(margin - scores[lists.query, lists.item], torch.inf))
+        own = by_slot(lists, margin - scores[lists.query, lists.item], torch.inf)
+        return cls(own, by_slot(lists, lists.item, -1))
 
-    def place_relevant(self, own: Tensor) -> None:
-        """(Re)compute all places for these negated scores of the relevant items."""
-        self.own = own
-        ordered, by_place = own.sort(dim=1, stable=True)  # slots run by index, so ties keep the lower index first
-        if self.ties == "index":
-            places = torch.arange(own.shape[1], device=own.device).expand_as(own).contiguous()
-            self.place = torch.empty_like(by_place).scatter_(1, by_place, places)
-        elif self.ties == "pessimistic":
-            self.place = torch.searchsorted(ordered, own, right=True) - 1
-        else:
-            self.place = torch.searchsorted(ordered, own)
-        self.overtaken, row, item = count_below(ordered, self.scores, right=self.ties == "optimistic")
-        # whatever is not an irrelevant item goes below everything, where nothing looks
-        if self.lists.complete:
-            self.overtaken[self.lists.query, self.lists.item] = own.shape[1]
-        else:
-            self.overtaken.masked_fill_(~self.lists.rest, own.shape[1])
-        order = self.place
-        if self.ties != "index":  # then places are shared by level items, and the order of sorting is needed
-            places = torch.arange(own.shape[1], device=own.device).expand_as(own).contiguous()
-            order = torch.empty_like(by_place).scatter_(1, by_place, places)
-        elif len(row):
-            self._lower_index_first(row, item, ordered, by_place)
-        self.rivals = self._rivals_above(own.shape[1]).gather(1, order)
+    def back(self, values: Tensor) -> Tensor:
+        """[query, slot] values that are known by place."""
+        return torch.empty_like(values).scatter_(1, self.by_place, values)
 
-    def _rivals_above(self, width: int) -> Tensor:
-        """[query, place] irrelevant items with at most so many relevant ones above them."""
-        queries = len(self.overtaken)
-        histogram = torch.empty(queries, width + 1, dtype=torch.long, device=self.overtaken.device)
-        rows = max(2**24 // max(self.overtaken.shape[1], 1), 1)  # bounds the int64 temporary
-        for start in range(0, queries, rows):
-            count = self.overtaken[start : start + rows]
-            if len(count) > 1:
-                count = count + torch.arange(len(count), device=count.device).unsqueeze(1) * (width + 1)
-            flat = torch.bincount(count.reshape(-1), minlength=len(self.overtaken[start : start + rows]) * (width + 1))
-            histogram[start : start + rows] = flat.view(-1, width + 1)
-        return histogram.cumsum(1)[:, :width]
+    def among(self, ties: Ties) -> Tensor:
+        """[query, slot] long, relevant items above each relevant one."""
+        if ties == "index":
+            places = torch.arange(self.own.shape[1], device=self.own.device)
+            return self.back(places.expand_as(self.own).contiguous())
+        right = ties == "pessimistic"
+        return self.back(torch.searchsorted(self.ordered, self.ordered, right=right) - int(right))
 
-    def _lower_index_first(self, row: Tensor, item: Tensor, ordered: Tensor, by_place: Tensor) -> None:
-        """Of an irrelevant item level with relevant ones, those of lower index are above it too."""
-        irrelevant = self.lists.rest[row, item]
-        row, item = row[irrelevant], item[irrelevant]
-        # Relevant items of one score run by index, so (first place of the score, index) sorts them: search that key.
-        n = self.overtaken.shape[1]
-        key = torch.searchsorted(ordered, ordered) * (n + 1) + self.items.gather(1, by_place)
-        key.masked_fill_(ordered == torch.inf, torch.iinfo(torch.int64).max)
-        query = self.overtaken[row, item].long() * (n + 1) + item
-        for r in torch.unique(row).tolist():  # level scores are rare; rows are ragged
-            mine = row == r
-            found = torch.searchsorted(key[r].contiguous(), query[mine])
-            self.overtaken[r, item[mine]] = found.to(self.overtaken.dtype)
+    def rivals(self, counter: Counter, worth: Tensor | None = None) -> tuple[Above, Tensor | None]:
+        """`Counter.above` for these relevant items."""
+        return counter.above(self.ordered, self.column.gather(1, self.by_place), worth)
 
-    def ranks(self, lists: Lists) -> Ranks:
-        """The record; relevant items of lower gain move from above_pos to above_neg."""
-        place, rivals = (t[lists.query, lists.slot].double() for t in (self.place, self.rivals))
-        above_gain: Tensor | None = None
-        if lists.graded:
-            higher, above_gain = self._among_relevant(lists)
-            rivals, place = rivals + (place - higher), higher
-        return lists.ranks(place, rivals, above_gain)
 
-    def _among_relevant(self, lists: Lists) -> tuple[Tensor, Tensor]:
-        """[pair] relevant items above of at least my gain, and the sum of min(gain) over those above."""
-        # Negated scores, or places where ties go by index: a smaller one is above.
-        score = self.place.double() if self.ties == "index" else self.own
-        gain = lists.rectangle(lists.gain, 0.0)
-        higher, shared = (torch.empty_like(lists.gain, dtype=torch.float64) for _ in range(2))
-        chunk = max(2**20 // max(lists.width, 1), 1)
-        for start in range(0, len(lists.query), chunk):
-            part = slice(start, start + chunk)
-            q, slot = lists.query[part], lists.slot[part].unsqueeze(1)
-            mine = score[q].gather(1, slot)
-            above = score[q] < mine if self.ties == "optimistic" else score[q] <= mine
-            above.scatter_(1, slot, False)
-            my_gain = lists.gain[part].unsqueeze(1)
-            higher[part] = (above & (gain[q] >= my_gain)).sum(1).double()
-            shared[part] = (above * torch.minimum(gain[q], my_gain)).sum(1)
-        return higher, shared
+def by_slot(lists: Lists, values: PerPair, fill: float) -> Tensor:
+    """[query, slot] the values of the pairs, `fill` where a query has fewer than the most."""
+    if len(values) == len(lists.sizes) * lists.width:  # none has fewer
+        return values.view(len(lists.sizes), lists.width)
+    return lists.rectangle(values, fill)
+
+
+def by_pair(lists: Lists, values: Tensor) -> PerPair:
+    """[pair] values that are known by slot."""
+    return values.flatten() if values.numel() == len(lists.query) else values[lists.query, lists.slot]
+
+
+def not_rivals(scores: Scores, lists: Lists) -> Tensor:
+    """Whatever is not an irrelevant item, as `Counter` takes it."""
+    if lists.complete and scores.numel() >= POSITIONS_FROM:
+        return lists.query * scores.shape[1] + lists.item
+    return ~lists.rest
+
+
+def ranks_of(order: Order, lists: Lists, place: Tensor, rivals: Tensor, ties: Ties) -> Ranks:
+    """The record; relevant items of lower gain move from above_pos to above_neg."""
+    place, rivals = (by_pair(lists, t).double() for t in (place, rivals))
+    above_gain: Tensor | None = None
+    if lists.graded:
+        higher, above_gain = _among_relevant(order, lists, ties)
+        rivals, place = rivals + (place - higher), higher
+    return lists.ranks(place, rivals, above_gain)
+
+
+def _among_relevant(order: Order, lists: Lists, ties: Ties) -> tuple[Tensor, Tensor]:
+    """[pair] relevant items above of at least my gain, and the sum of min(gain) over those above."""
+    # Negated scores, or places where ties go by index: a smaller one is above.
+    score = order.among(ties).double() if ties == "index" else order.own
+    gain = lists.rectangle(lists.gain, 0.0)
+    higher, shared = (torch.empty_like(lists.gain, dtype=torch.float64) for _ in range(2))
+    chunk = max(2**20 // max(lists.width, 1), 1)
+    for start in range(0, len(lists.query), chunk):
+        part = slice(start, start + chunk)
+        q, slot = lists.query[part], lists.slot[part].unsqueeze(1)
+        mine = score[q].gather(1, slot)
+        above = score[q] < mine if ties == "optimistic" else score[q] <= mine
+        above.scatter_(1, slot, False)
+        my_gain = lists.gain[part].unsqueeze(1)
+        higher[part] = (above & (gain[q] >= my_gain)).sum(1).double()
+        shared[part] = (above * torch.minimum(gain[q], my_gain)).sum(1)
+    return higher, shared

@@ -45,6 +45,61 @@ def _row_sums(mask: Mask) -> Tensor:
     return mask.to(exact).sum(1).long()
 
 
+def asynchronous(tensor: Tensor) -> bool:
+    """Whether the values of a tensor are out of the host's reach: reading one, it would wait for the whole queue.
+
+    So it is on CUDA; inside torch.compile there are no values at all.
+    """
+    return tensor.is_cuda or torch.compiler.is_compiling()
+
+
+def require(good: Tensor, message: str) -> None:
+    """ValueError unless a bool scalar is True; where reading it would wait, an assertion that the device checks."""
+    if asynchronous(good):
+        torch._assert_async(good, message)
+    elif not bool(good):
+        raise ValueError(message)
+
+
+def require_positives(relevant: Tensor, valid: Mask | None, positives: int) -> None:
+    """Hold the caller to the promise of exactly so many relevant valid items for every query.
+
+    Raises:
+        ValueError: if it does not hold, as far as this can be told without waiting (see `require`).
+    """
+    is_relevant = relevant > 0 if relevant.dtype != torch.bool else relevant
+    _require_counts(_row_sums(is_relevant if valid is None else is_relevant & valid), relevant.shape[1], positives)
+
+
+def _require_counts(count: Tensor, items: int, positives: int) -> None:
+    message = (
+        f"positives={positives} promises exactly {positives} relevant valid items for every query, and here that does "
+        "not hold; leave it out unless every batch is made so"
+    )
+    if positives > items and len(count):
+        raise ValueError(message)
+    require((count == positives).all(), message)
+
+
+def _columns(mask: Mask, width: int) -> Tensor:
+    """[query, slot] columns of the True entries of each row, ascending; no row has more than `width` of them."""
+    value, item = mask.view(torch.uint8).topk(width, dim=1, sorted=False)
+    return item.masked_fill(value == 0, mask.shape[1]).sort(1).values
+
+
+@dataclass(frozen=True)
+class _CountedRanks(Ranks):
+    """Ranks of lists whose numbers of relevant items are known: not counted again, for which a GPU would be read."""
+
+    count: Tensor | None = None
+
+    @property
+    def num_relevant(self) -> Tensor:
+        """[query] long, relevant items of each query."""
+        assert self.count is not None
+        return self.count
+
+
 @dataclass(frozen=True)
 class Lists:
     """Which entries of a score matrix are relevant, as indices: everything about a batch but the scores.
@@ -52,7 +107,8 @@ class Lists:
     Attributes:
         query, item, gain: [pair] row, column and gain of the relevant entries, row by row.
         slot: [pair] position of the pair among those of its query, 0 .. p - 1.
-        sizes: p of each query, on the host (reading them is the one synchronisation with a GPU).
+        count: [query] long, p of each query.
+        sizes: the same on the host; unless they were promised, reading them is the one synchronisation with a GPU.
         rest: [query, item] bool, valid and irrelevant.
         length: [query] long, valid items.
         graded: gains differ from 1, so that relevant items must be compared by gain too.
@@ -63,6 +119,7 @@ class Lists:
     item: Tensor
     gain: Tensor
     slot: Tensor
+    count: Tensor
     sizes: list[int]
     rest: Mask
     length: Tensor
@@ -75,8 +132,19 @@ class Lists:
         return max(self.sizes, default=0)
 
     @classmethod
-    def of(cls, scores: Scores, relevant: Tensor, valid: Mask | None) -> Lists:
-        """Read the lists off relevance (bool or gains) and validity; shapes are checked."""
+    def of(cls, scores: Scores, relevant: Tensor, valid: Mask | None, positives: int | None = None) -> Lists:
+        """Read the lists off relevance (bool or gains) and validity; shapes are checked.
+
+        Args:
+            scores: [query, item]; only shape, dtype and device matter.
+            relevant: [query, item] bool, or float gains >= 0.
+            valid: [query, item] bool.
+            positives: the promise that every query has exactly so many relevant valid items. Then nothing is read
+                back from a GPU, and torch.compile finds no value that it would need.
+
+        Raises:
+            ValueError: wrong shapes or dtypes, or a promise that does not hold (on a GPU: a device-side assertion).
+        """
         check_lists(scores, relevant, valid)
         graded = relevant.dtype != torch.bool
         is_relevant = relevant > 0 if graded else relevant
@@ -85,22 +153,31 @@ class Lists:
         else:
             is_relevant = is_relevant & valid
             rest = valid & ~is_relevant
-        if scores.device.type == "cpu":  # numpy skips over the zeros; torch looks at each
+        queries, items = scores.shape
+        if scores.device.type == "cpu" and not asynchronous(scores):  # numpy skips over the zeros; torch looks at each
             flat = torch.from_numpy(np.flatnonzero(is_relevant.numpy()))
-            query = flat // max(scores.shape[1], 1)
-            item = flat - query * scores.shape[1]
-            counts = torch.bincount(query, minlength=len(scores))
-            sizes: list[int] = counts.tolist()
+            query = flat // max(items, 1)
+            item = flat - query * items
+            count = torch.bincount(query, minlength=queries)
+            if positives is not None:
+                _require_counts(count, items, positives)
+            sizes: list[int] = count.tolist()
+            slot = torch.arange(len(query)) - (count.cumsum(0) - count)[query]
         else:
-            counts = _row_sums(is_relevant)
-            sizes = counts.tolist()
-            # Knowing the size spares a second synchronisation.
-            query, item = torch.nonzero_static(is_relevant, size=sum(sizes)).unbind(1)
-        slot = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
+            count = _row_sums(is_relevant)
+            if positives is None:
+                sizes = count.tolist()
+            else:
+                _require_counts(count, items, positives)
+                count, sizes = torch.full_like(count, positives), [positives] * queries
+            row = torch.arange(queries, device=scores.device)
+            query = torch.repeat_interleave(row, count, output_size=sum(sizes))
+            slot = torch.arange(len(query), device=scores.device) - (count.cumsum(0) - count)[query]
+            item = _columns(is_relevant, max(sizes, default=0))[query, slot]
         dtype = computed(scores).dtype
         gain = relevant[query, item].to(dtype) if graded else scores.new_ones(len(query), dtype=dtype)
-        length = torch.full_like(counts, scores.shape[1]) if valid is None else _row_sums(valid)
-        return cls(query, item, gain, slot, sizes, rest, length, graded, valid is None)
+        length = torch.full_like(count, items) if valid is None else _row_sums(valid)
+        return cls(query, item, gain, slot, count, sizes, rest, length, graded, valid is None)
 
     def rectangle(self, values: PerPair, fill: float) -> Tensor:
         """[query, slot] the values of the pairs, `fill` where a query has fewer than the most."""
@@ -110,4 +187,6 @@ class Lists:
 
     def ranks(self, above_pos: PerPair, above_neg: PerPair, above_gain: PerPair | None) -> Ranks:
         """The record, from the counts of each pair."""
-        return Ranks(self.query, self.item, self.gain, above_pos, above_neg, len(self.sizes), above_gain)
+        return _CountedRanks(
+            self.query, self.item, self.gain, above_pos, above_neg, len(self.sizes), above_gain, self.count
+        )

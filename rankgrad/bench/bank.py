@@ -1,0 +1,145 @@
+"""Losses of a batch against a large bank of references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import losses
+from . import memory
+from .clocks import CPU, Action, Timing, alternate, clock_of
+from .references import exact_step, h_minus, pairs_ap, sigmoid_step
+from .results import Cell, Check, Options, Result, Table
+
+FLOOR = "elementwise floor"
+PAIRS = ", pairs"  # with every difference evaluated, whatever is chosen by itself
+LOSSES = ("supap", "smooth_ap", "rambo_ap", "supap, pairs", "smooth_ap, pairs")
+# From so many relevant items on, a near-linear way may be chosen.
+MANY = 100
+# Differences that are evaluated at once: they stay in the second-level cache of a CPU, or fill a GPU.
+BLOCK = {"cpu": 2**17}
+LARGE_BLOCK = 2**25
+# Copies of the matrix of differences that code without blocks holds at its peak, forward and backward.
+COPIES = 8
+MOST_COPIES = 2**31
+
+
+class Size(NamedTuple):
+    """Queries, items of the bank, relevant items of each query."""
+
+    queries: int
+    items: int
+    positives: int
+
+    def __str__(self) -> str:
+        return f"{self.queries} x {self.items:,}, p={self.positives:,}"
+
+
+def bank(options: Options) -> Result:
+    """Losses of queries against a bank of references, forward and backward, against the bare steps of all pairs."""
+    sizes = options.pick(
+        quick=[Size(4, 200, 3), Size(2, 200, 20)],
+        cpu=[
+            *(Size(128, items, positives) for items in (4_096, 60_000) for positives in (5, 20, 100)),
+            Size(16, 60_000, 1_000),
+            *([Size(128, 1_000_000, 5), Size(128, 1_000_000, 20), Size(16, 1_000_000, 100)] * options.long),
+        ],
+        gpu=[
+            *(Size(128, items, positives) for items in (4_096, 60_000) for positives in (5, 20, 100, 1_000)),
+            *(Size(128, 1_000_000, positives) for positives in (5, 20, 100)),
+        ],
+    )
+    rows: list[list[Cell]] = []
+    checks = []
+    for size in sizes:
+        times = _times(size, options)
+        for name, mine in times.items():
+            printed = times.get(f"{name} as printed")
+            peak = memory.peak_mib(CASES, f"bank {name}", *size, device=options.device) if name in LOSSES else None
+            rows.append(
+                [
+                    f"{size}: {name}",
+                    mine.ms,
+                    mine.over(times[FLOOR]),
+                    None if printed is None else printed.over(mine),
+                    peak,
+                ]
+            )
+        if size[1:] == (60_000, 20):
+            checks.append(Check(f"SupAP over the {FLOOR}, {size}", times["supap"].over(times[FLOOR]), 4.0))
+    note = (
+        "from_scores forward and backward, float32 scores, p relevant items per query. Elementwise floor: for every "
+        "(relevant item, item) one sigmoid forward, one sigmoid and its slope backward, in cached blocks, and nothing "
+        "else. 'as printed': one tensor of all (relevant item, item) differences; run where its copies fit into 2 GiB. "
+        f"'pairs': every difference, where many relevant items (from {MANY} shown) may be summed near-linearly. "
+        "rambo_ap forms no pairs. Peak memory beyond scores and relevance."
+    )
+    columns = ("queries x items, p: loss", "ms", f"x {FLOOR}", "as printed / ours", "peak MiB")
+    return Result([Table("Against a bank", columns, rows, note)], checks)
+
+
+def _lists(size: Size, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Scores [query, item] like cosines of a model in training, that want a gradient, and relevance."""
+    generator = torch.Generator(device).manual_seed(0)
+    scores = 0.1 * torch.randn(size.queries, size.items, generator=generator, device=device)
+    relevant = torch.zeros(scores.shape, dtype=torch.bool, device=device)
+    for row in relevant:
+        row[torch.randperm(size.items, generator=generator, device=device)[: size.positives]] = True
+    return (scores + 0.3 * relevant).clamp_(-1, 1).requires_grad_(), relevant
+
+
+def _times(size: Size, options: Options) -> dict[str, Timing]:
+    scores, relevant = _lists(size, options.device)
+    actions: dict[str, Action] = {FLOOR: _floor(size, options.device)}
+    for name in LOSSES:
+        if name.endswith(PAIRS) and size.positives < MANY and not options.quick:
+            continue
+        actions[name] = partial(_step, _from_scores(name), scores, relevant)
+    copies = COPIES * 4 * size.queries * size.positives * size.items
+    if copies <= min(memory.room(options.device), MOST_COPIES):
+        steps = {"supap": (exact_step, h_minus), "smooth_ap": (sigmoid_step, sigmoid_step)}
+        for name, (pos, neg) in steps.items():
+            actions[f"{name} as printed"] = partial(_step, partial(pairs_ap, pos=pos, neg=neg), scores, relevant)
+    return alternate(actions, options.rounds, f"bank {size}", clock_of(options.device))
+
+
+def _from_scores(name: str) -> Callable[[Tensor, Tensor], Tensor]:
+    loss: Any = losses.LOSSES[name.removesuffix(PAIRS)]()
+    if name.endswith(PAIRS):
+        loss.ranks = replace(loss.ranks, method="pairs")
+    return partial(loss.from_scores)
+
+
+def _step(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, relevant: Tensor) -> None:
+    scores.grad = None
+    loss(scores, relevant).backward()  # type: ignore[no-untyped-call]
+
+
+def _floor(size: Size, device: torch.device) -> Action:
+    comparisons = size.queries * size.positives * size.items
+    block = torch.randn(min(BLOCK.get(device.type, LARGE_BLOCK), comparisons), device=device)
+    value, slope = torch.empty_like(block), torch.empty_like(block)
+
+    def passes() -> None:
+        for start in range(0, comparisons, len(block)):
+            part = slice(0, min(len(block), comparisons - start))
+            torch.sigmoid(block[part], out=value[part])
+            torch.sigmoid(block[part], out=value[part])
+            torch.addcmul(value[part], value[part], value[part], value=-1, out=slope[part])
+
+    return passes
+
+
+def _peak(name: str, queries: int, items: int, positives: int, device: torch.device = CPU) -> int:
+    loss = _from_scores(name)
+    _step(loss, *_lists(Size(2, 64, 2), device))  # loads what is loaded on first use
+    scores, relevant = _lists(Size(queries, items, positives), device)
+    return memory.peak_rise(lambda: _step(loss, scores, relevant), device)
+
+
+CASES: memory.Cases = {f"bank {name}": partial(_peak, name) for name in LOSSES}

@@ -1,0 +1,84 @@
+"""Losses of a batch against the matrix product of its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .. import losses
+from .clocks import CPU, Action, Timing, alternate, clock_of
+from .peers import pml_losses
+from .references import cube_smooth_ap, cube_sup_ap
+from .results import DIM, PER_CLASS, Cell, Check, Options, Result, Table
+
+GEMM = "GEMM"
+# Timed with the promise of their number of positives as well: then a GPU is not waited for.
+PROMISED = ("roadmap", "supap", "smooth_ap", "rambo_ap")
+
+
+def in_batch(options: Options) -> Result:
+    """Losses of a batch against the matrix product of its scores, forward and backward."""
+    sizes = options.pick(quick=(16, 32), cpu=(128, 384, 1024), gpu=(384, 1024, 2048, 4096))
+    found = {size: _times(size, options) for size in sizes}
+    names = list(dict.fromkeys(name for times in found.values() for name in times))
+
+    def row(name: str) -> list[Cell]:
+        cells: list[Cell] = [name]
+        for times in found.values():
+            mine = times.get(name)
+            cells += [None, None] if mine is None else [mine.ms, mine.over(times[GEMM])]
+        return cells
+
+    heads = tuple(text for size in sizes for text in (f"B={size}: ms", "x GEMM"))
+    note = (
+        f"Embeddings [B, {DIM}] float32, {PER_CLASS} per class, normalize=False; forward, and backward to them. "
+        f"GEMM = E @ E.T and its backward. h_ap: two levels of labels, {PER_CLASS} classes to a super-label. 'as "
+        "printed': the formula with all differences in one tensor [B, B, B]; run where that takes up to 1/4 GiB. PML = "
+        "pytorch-metric-learning" + (", which normalises inside." if pml_losses() else ": not installed, so left out.")
+    )
+    middle = found[sizes[1]]
+    checks = [Check(f"SupAP over GEMM, B={sizes[1]}", middle["supap"].over(middle[GEMM]), 3.0)]
+    return Result([Table("In-batch losses", ("loss", *heads), [row(n) for n in names], note)], checks)
+
+
+def batch(size: int, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
+    """Unit embeddings [size, DIM] that want a gradient, and labels."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = F.normalize(torch.randn(size, DIM, generator=generator), dim=1).to(device).requires_grad_()
+    return embeddings, torch.arange(size, device=device) // PER_CLASS
+
+
+def step(embeddings: Tensor, loss: Callable[[Tensor, Tensor], Tensor], labels: Tensor) -> None:
+    """Forward, and backward to the embeddings."""
+    embeddings.grad = None
+    loss(embeddings, labels).backward()  # type: ignore[no-untyped-call]
+
+
+def _times(size: int, options: Options) -> dict[str, Timing]:
+    embeddings, labels = batch(size, options.device)
+    upstream = torch.randn(size, size, generator=torch.Generator().manual_seed(1)).to(options.device)
+
+    def gemm() -> None:
+        embeddings.grad = None
+        (embeddings @ embeddings.T).backward(upstream)  # type: ignore[no-untyped-call]
+
+    hierarchy = torch.stack([labels // PER_CLASS, labels], 1)
+    actions: dict[str, Action] = {GEMM: gemm}
+    for name, make in losses.LOSSES.items():
+        actions[name] = partial(step, embeddings, make(normalize=False), hierarchy if name == "h_ap" else labels)
+    if options.device.type != "cpu" or options.quick:  # on a CPU the promise changes nothing
+        for name in PROMISED:
+            promising = losses.LOSSES[name](normalize=False, positives=PER_CLASS - 1)
+            actions[f"{name}, positives={PER_CLASS - 1}"] = partial(step, embeddings, promising, labels)
+    cube_fits = 4 * size**3 <= 2**28
+    if cube_fits:
+        actions["SupAP as printed"] = partial(step, embeddings, cube_sup_ap, labels)
+        actions["Smooth-AP as printed"] = partial(step, embeddings, cube_smooth_ap, labels)
+    for name, theirs in pml_losses().items():
+        if cube_fits or name != "SmoothAPLoss":  # theirs is a cube too
+            actions[f"PML {name}"] = partial(step, embeddings, theirs, labels)
+    return alternate(actions, options.rounds, f"in_batch B={size}", clock_of(options.device))

@@ -1,0 +1,83 @@
+"""Peak memory of an action: of a fresh process on a CPU, of the allocator on a GPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .clocks import CPU, Action, progress
+
+# What is measured by name, so that a fresh process can be told: (sizes, device) -> bytes.
+Cases = Mapping[str, Callable[..., int]]
+MIB = 2**20
+
+
+def peak_rise(action: Action, device: torch.device = CPU, cuda: Any = torch.cuda) -> int:
+    """Bytes by which an action raises the peak of memory above what was held before: of this process, or of a GPU."""
+    if device.type != "cpu":
+        cuda.synchronize()
+        cuda.reset_peak_memory_stats()
+        held = cuda.memory_allocated()
+        action()
+        cuda.synchronize()
+        return int(cuda.max_memory_allocated() - held)
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak becomes what is held now
+    except OSError:
+        pass  # then the action must be the first to take much memory
+    before = _peak()
+    action()
+    return max(_peak() - before, 0)
+
+
+def _peak() -> int:
+    status = Path("/proc/self/status")
+    if status.exists():
+        found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+        if found:
+            return 1024 * int(found[1])
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if sys.platform == "darwin" else 1024 * used
+
+
+def peak_mib(cases: Cases, case: str, *sizes: int, device: torch.device = CPU) -> float:
+    """MiB that a case takes at its peak: in a fresh process on a CPU, in this one on a GPU.
+
+    Raises:
+        RuntimeError: the fresh process failed; its last words are in the message.
+    """
+    progress(f"memory: {case} {' '.join(map(str, sizes))}")
+    if device.type != "cpu":
+        peak = cases[case](*sizes, device=device)
+        progress("")
+        return peak / MIB
+    words = [sys.executable, "-m", "rankgrad.bench", case, *map(str, sizes)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    progress("")
+    if done.returncode:
+        raise RuntimeError(f"measuring the memory of {case!r} failed: {done.stderr.strip()[-500:]}")
+    return int(done.stdout.split()[-1]) / MIB
+
+
+def total() -> int:
+    """Bytes of memory of the machine."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return 4 * 2**30
+
+
+def room(device: torch.device = CPU) -> int:
+    """Bytes that a case may take at most: half of what the machine or the GPU has."""
+    if device.type == "cpu":
+        return total() // 2
+    return int(torch.cuda.get_device_properties(device).total_memory) // 2

@@ -1,0 +1,75 @@
+"""What a loss adds to a training step of a large network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .. import losses
+from .clocks import alternate, clock_of
+from .peers import pml_losses
+from .results import Cell, Check, Options, Result, Table
+
+NOTHING = "no loss"
+PER_CLASS = 4
+CHOSEN = ("roadmap", "supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "fastap")
+
+
+def resnet_step(options: Options) -> Result:
+    """Training steps of a ResNet-50 in bfloat16 on random images: the share of the loss."""
+    name, batch, side = options.pick(quick=("resnet10t", 8, 32), cpu=("resnet18", 16, 64), gpu=("resnet50", 128, 224))
+    network = _Network(name, batch, side, options.device)
+    named: dict[str, Any] = {NOTHING: _total}
+    for key in CHOSEN[:2] if options.quick else CHOSEN:
+        named[key] = losses.LOSSES[key]()
+        named[f"{key}, positives={PER_CLASS - 1}"] = losses.LOSSES[key](positives=PER_CLASS - 1)
+    named |= {f"PML {key}": loss.to(options.device) for key, loss in pml_losses().items()}
+    actions = {key: network.stepping(loss) for key, loss in named.items()}
+    times = alternate(actions, options.rounds, "resnet_step", clock_of(options.device))
+    base = times[NOTHING]
+    rows: list[list[Cell]] = []
+    for key, mine in times.items():
+        ratio = mine.over(base)
+        rows.append([key, mine.ms, mine.wall_ms, ratio, max(100 * (1 - 1 / ratio), 0.0)])
+    note = (
+        f"{name}, random weights, {batch} random images of {side} x {side}, {PER_CLASS} per class, made on the device; "
+        f"bfloat16 autocast, AdamW. '{NOTHING}': the sum of the embeddings is minimised. Share: of the step's time "
+        "beyond that."
+    )
+    columns = ("loss", "ms per step", "wall ms per step", f"x {NOTHING}", "share of the loss %")
+    checks = [Check("ROADMAP step over a step without a loss", times["roadmap"].over(base), 1.05)]
+    return Result([Table("Training step", columns, rows, note)], checks)
+
+
+def _total(embeddings: Tensor, labels: Tensor) -> Tensor:
+    return embeddings.float().sum()
+
+
+class _Network:
+    """A network in training on one batch that lies on the device."""
+
+    def __init__(self, name: str, batch: int, side: int, device: torch.device) -> None:
+        import timm
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.model: nn.Module = timm.create_model(name, pretrained=False, num_classes=512).to(device)
+        self.images = torch.rand(batch, 3, side, side, device=device)
+        self.labels = torch.arange(batch, device=device) // PER_CLASS
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6)
+        self.device = device
+
+    def stepping(self, loss: Any) -> Any:
+        """One training step with this loss, as an action."""
+
+        def step() -> None:
+            self.optimizer.zero_grad()
+            with torch.autocast(self.device.type, torch.bfloat16):
+                value = loss(F.normalize(self.model(self.images)), self.labels)
+            value.backward()
+            self.optimizer.step()
+
+        return step

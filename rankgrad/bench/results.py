@@ -1,0 +1,114 @@
+"""What a suite is told, and what it gives back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import torch
+
+T = TypeVar("T")
+Cell: TypeAlias = "str | float | None"  # None: not measured
+
+DIM = 512
+PER_CLASS = 4
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a suite may be told.
+
+    Args:
+        data_root: folder of Omniglot, for the training suite; None: the built-in glyphs.
+        long: also the sizes that take minutes.
+        quick: tiny sizes and few rounds: shows that the suites run; the numbers mean nothing.
+        device: where losses are computed.
+    """
+
+    data_root: Path | None = None
+    long: bool = False
+    quick: bool = False
+    device: torch.device = torch.device("cpu")
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that a median is taken over."""
+        return 2 if self.quick else 5
+
+    def pick(self, *, quick: T, cpu: T, gpu: T) -> T:
+        """Sizes for what is being run.
+
+        >>> Options(quick=True).pick(quick=16, cpu=384, gpu=4096)
+        16
+        """
+        if self.quick:
+            return quick
+        return cpu if self.device.type == "cpu" else gpu
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of results.
+
+    Attributes:
+        title: what it shows, with units.
+        columns: their heads.
+        rows: cells, the first of each row is its name.
+        note: how it was measured.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[list[Cell]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A number that should keep to a limit.
+
+    Attributes:
+        what: the number.
+        value: as measured.
+        limit: its limit.
+        at_most: whether the limit is an upper one.
+    """
+
+    what: str
+    value: float
+    limit: float
+    at_most: bool = True
+
+    @property
+    def kept(self) -> bool:
+        """Whether the value keeps to the limit."""
+        return self.value <= self.limit if self.at_most else self.value >= self.limit
+
+    def __str__(self) -> str:
+        relation = "at most" if self.at_most else "at least"
+        verdict = "kept" if self.kept else "MISSED"
+        return f"{self.what}: {shown(self.value)} ({relation} {shown(self.limit)}: {verdict})"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a suite found."""
+
+    tables: list[Table]
+    checks: list[Check] = field(default_factory=list)
+
+
+def shown(cell: Cell) -> str:
+    """Three digits or so; an empty cell is a dash.
+
+    >>> shown(1234.5), shown(12.34), shown(0.01234), shown(None), shown("name")
+    ('1,234', '12.3', '0.012', '-', 'name')
+    """
+    if isinstance(cell, str):
+        return cell
+    if cell is None or not math.isfinite(cell):
+        return "-"
+    digits = 0 if abs(cell) >= 100 else 1 if abs(cell) >= 10 else 2 if abs(cell) >= 0.1 or cell == 0 else 3
+    return f"{cell:,.{digits}f}"

@@ -1,0 +1,119 @@
+"""Growth with the batch: time and memory against its size, with exponents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from .. import losses
+from . import memory
+from .clocks import CPU, Action, Timing, alternate, clock_of, exponent
+from .in_batch import GEMM, batch, step
+from .peers import pml_losses
+from .references import cube_smooth_ap, cube_sup_ap
+from .results import DIM, PER_CLASS, Cell, Check, Options, Result, Table
+
+TIME, MEMORY = "Growth with the batch: time, ms", "Growth with the batch: peak memory, MiB"
+# Largest batch of which a cube [B, B, B] is formed, of which backward keeps about eight.
+LARGEST_CUBE = 512
+OURS = ("supap", "smooth_ap", "rambo_ap", "fastap")
+PEER = "PML SmoothAPLoss"  # a cube too
+
+
+def scaling(options: Options) -> Result:
+    """Time and peak memory of a batch's losses against its size, and the exponents of their growth."""
+    sizes = options.pick(
+        quick=[16, 32], cpu=[64, 128, 256, 512, 1024, 2048], gpu=[64, 128, 256, 512, 1024, 2048, 4096, 8192]
+    )
+    timed = {size: _times(size, options) for size in sizes}
+    names = list(dict.fromkeys(name for times in timed.values() for name in times))
+    rows = [[name, *(times[name].ms if name in times else None for times in timed.values())] for name in names]
+    peaks = [
+        [_shown(case), *(_peak_mib(case, size, options) for size in sizes)]
+        for case in CASES
+        if case != PEER or _theirs()
+    ]
+    columns = ("loss", *(f"B={size}" for size in sizes), "exponent")
+    tables = [
+        Table(TIME, columns, [_with_exponent(sizes, row) for row in rows], _note()),
+        Table(MEMORY, columns, [_with_exponent(sizes, row) for row in peaks], _memory_note(options)),
+    ]
+    growth = tables[1].rows[0][-1]
+    # a square matrix has exponent 2, a cube 3; what does not grow pulls both down
+    check = Check(f"SupAP's memory, exponent at B={sizes[-1]}", growth if isinstance(growth, float) else math.nan, 2.2)
+    return Result(tables, [check])
+
+
+def _note() -> str:
+    return (
+        f"Forward and backward, embeddings [B, {DIM}] float32, {PER_CLASS} per class. Exponent: of growth between the "
+        f"two largest sizes measured. Cubes are measured up to B={LARGEST_CUBE}."
+        + ("" if pml_losses() else " pytorch-metric-learning is not installed, so left out.")
+    )
+
+
+def _memory_note(options: Options) -> str:
+    if options.device.type != "cpu":
+        return "Rise of the allocator's peak during one forward and backward pass."
+    return (
+        "Rise of the resident peak during one forward and backward pass, in a fresh process per cell. -: not run, at "
+        f"{LARGEST_CUBE} the cube takes gigabytes already."
+    )
+
+
+def _with_exponent(sizes: list[int], row: list[Cell]) -> list[Cell]:
+    return [*row, exponent(sizes, row[1:])]
+
+
+def _times(size: int, options: Options) -> dict[str, Timing]:
+    embeddings, labels = batch(size, options.device)
+    upstream = torch.randn(size, size, generator=torch.Generator().manual_seed(1)).to(options.device)
+
+    def gemm() -> None:
+        embeddings.grad = None
+        (embeddings @ embeddings.T).backward(upstream)  # type: ignore[no-untyped-call]
+
+    actions: dict[str, Action] = {GEMM: gemm}
+    for name, loss in {**_losses(), **_theirs()}.items():
+        if size <= LARGEST_CUBE or not _is_cube(name):
+            actions[_shown(name)] = partial(step, embeddings, loss, labels)
+    return alternate(actions, options.rounds, f"scaling B={size}", clock_of(options.device))
+
+
+def _losses() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    ours = {name: losses.LOSSES[name](normalize=False) for name in OURS}
+    return {**ours, "supap cube": cube_sup_ap, "smooth_ap cube": cube_smooth_ap}
+
+
+def _theirs() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    return {f"PML {name}": loss for name, loss in pml_losses().items()}
+
+
+def _is_cube(name: str) -> bool:
+    return name.endswith("cube") or name == PEER
+
+
+def _shown(name: str) -> str:
+    return name.replace(" cube", " as printed")
+
+
+def _peak_mib(case: str, size: int, options: Options) -> float | None:
+    copies = 8 * 4 * size**3
+    if _is_cube(case) and (size > LARGEST_CUBE or copies > memory.room(options.device)):
+        return None
+    return memory.peak_mib(CASES, case, size, device=options.device)
+
+
+def _peak(name: str, size: int, device: torch.device = CPU) -> int:
+    loss = (_theirs() if name == PEER else _losses())[name]  # loading theirs takes a second
+    small, small_labels = batch(16, device)
+    step(small, loss, small_labels)  # loads what is loaded on first use
+    embeddings, labels = batch(size, device)
+    return memory.peak_rise(lambda: step(embeddings, loss, labels), device)
+
+
+CASES: memory.Cases = {name: partial(_peak, name) for name in (*OURS, "supap cube", "smooth_ap cube", PEER)}

@@ -1,0 +1,32 @@
+"""All suites by name, and what of them is measured in a fresh process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import bank, evaluator, in_batch, long_list, memory, pipeline, resnet_step, scaling, sub_batch, training
+from .results import Options, Result
+
+Suite = Callable[[Options], Result]
+
+SUITES: dict[str, Suite] = {
+    "in_batch": in_batch.in_batch,
+    "scaling": scaling.scaling,
+    "long_list": long_list.long_list,
+    "bank": bank.bank,
+    "evaluator": evaluator.evaluator,
+    "training": training.training,
+    "sub_batch": sub_batch.sub_batch,
+    "pipeline": pipeline.pipeline,
+}
+GPU_SUITES: dict[str, Suite] = {
+    "long_list": long_list.long_list,
+    "in_batch": in_batch.in_batch,
+    "scaling": scaling.scaling,
+    "bank": bank.bank,
+    "evaluator": evaluator.evaluator,
+    "resnet_step": resnet_step.resnet_step,
+    "sub_batch": sub_batch.sub_batch,
+}
+
+CASES: memory.Cases = {**scaling.CASES, **long_list.CASES, **bank.CASES, **evaluator.CASES, **sub_batch.CASES}

@@ -1,0 +1,300 @@
+"""An outcome as text: one table for people (Markdown, LaTeX), one line per number for programs (csv, JSON)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .measures import DISTANCES, MINUTES
+from .numbers import Number
+from .outcome import Line, Outcome
+
+NAMES = {
+    "batch_size": "batch",
+    "image_size": "image",
+    "dataset": "data",
+    "minutes_per_epoch": "min/epoch",
+    "DG_AP": "DG_AP (%)",
+    "DG_AP_relative_decrease_percent": "DG_AP decrease (%)",
+}
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of text: columns and rows; the first column is to the left, the others to the right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def markdown(self) -> str:
+        """As a Markdown table, padded so that it reads as it is."""
+        cells = [[text.replace("|", "\\|") for text in row] for row in (self.columns, *self.rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        lines = ["| " + " | ".join(_pad(row[i], widths[i], i) for i in range(len(widths))) + " |" for row in cells]
+        rule = "|" + "|".join(
+            "-" * (width + 2) if i == 0 else "-" * (width + 1) + ":" for i, width in enumerate(widths)
+        )
+        return "\n".join([lines[0], rule + "|", *lines[1:]])
+
+    def csv(self) -> str:
+        """As csv."""
+        stream = io.StringIO()
+        csv.writer(stream, lineterminator="\n").writerows([self.columns, *self.rows])
+        return stream.getvalue()
+
+    def latex(self) -> str:
+        """As a tabular of the package booktabs."""
+        lines = [" & ".join(_escape(text) for text in row) + r" \\" for row in (self.columns, *self.rows)]
+        head = rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}"
+        return "\n".join([head, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"])
+
+
+def varying(lines: Sequence[Line]) -> list[str]:
+    """The labels that tell lines apart."""
+    names = dict.fromkeys(name for line in lines for name in line.labels)
+    return [name for name in names if len({line.labels.get(name) for line in lines}) > 1]
+
+
+def results(outcome: Outcome) -> list[tuple[str, Sheet]]:
+    """Our numbers beside the paper's: at full size a table for each data set, with its name; one for a stand-in."""
+    if outcome.label is not None:
+        return [("", _results(outcome, outcome.lines))]
+    parts: dict[str, list[Line]] = {}
+    for line in outcome.lines:
+        parts.setdefault(line.labels.get("dataset", ""), []).append(line)
+    return [(name if len(parts) > 1 else "", _results(outcome, lines)) for name, lines in parts.items()]
+
+
+def _results(outcome: Outcome, lines: Sequence[Line]) -> Sheet:
+    """One line per cell: each metric, the paper's number, and unless it is a stand-in the difference."""
+    labels = varying(lines)
+    prefix = "paper's " if outcome.label else ""
+    columns = ["method", *(prefix + NAMES.get(name, name) for name in labels)]
+    asked = {line: {metric for cell in line.cells for metric in cell.metrics} for line in lines}
+    metrics = [metric for metric in outcome.grid.metrics if any(metric in asked[line] for line in lines)]
+    # data sets that the paper has a number of, metric by metric
+    found = {m: list(dict.fromkeys(name for line in lines for name in line.paper.get(m, {}))) for m in metrics}
+    for metric in metrics:
+        columns.append(NAMES.get(metric, metric))
+        if found[metric]:
+            columns.append(f"paper: {' / '.join(found[metric])}" if len(found[metric]) > 1 else "paper")
+            columns += [] if outcome.label else ["diff"]
+    rows = []
+    for line in lines:
+        row = [line.row, *(line.labels.get(name, "") for name in labels)]
+        for metric in metrics:
+            numbers = line.paper.get(metric, {})
+            cells = [_ours(line, metric, numbers)]
+            if found[metric]:
+                cells.append(" / ".join(_printed(numbers.get(name)) for name in found[metric]))
+                if outcome.label is None:
+                    cells.append(_difference(line.values.get(metric, {}), next(iter(numbers.values()), None)))
+            row += cells if metric in asked[line] else [""] * len(cells)
+        rows.append([*row, str(len(line.runs))])
+    return Sheet([*columns, "seeds"], rows)
+
+
+def comparisons(outcome: Outcome) -> Sheet:
+    """The paired t-tests."""
+    labels = varying(outcome.lines)
+    prefix = "paper's " if outcome.label else ""
+    rows = [
+        [
+            f"{test.row} - {test.other}",
+            *(test.labels.get(name, "") for name in labels),
+            NAMES.get(test.metric, test.metric),
+            f"{test.difference:+.2f}",
+            "-" if test.t is None else f"{test.t:.2f}",
+            "-" if test.p is None else f"{test.p:.2g}",
+            str(test.n),
+        ]
+        for test in outcome.tests
+    ]
+    named = (prefix + NAMES.get(name, name) for name in labels)
+    return Sheet(["paired t-test", *named, "metric", "mean diff", "t", "p", "seeds"], rows)
+
+
+def others(outcome: Outcome) -> Sheet:
+    """Rows of the paper's table that were not run."""
+    rows: dict[tuple[str, ...], dict[str, Number]] = {}
+    names = ("dataset", "backbone", "dim", "batch_size")
+    shown = [name for name in names if any(name in number.where for number in outcome.others)]
+    for number in outcome.others:
+        key = (number.row, *(number.where.get(name, "") for name in shown))
+        rows.setdefault(key, {})[number.metric] = number
+    metrics = list(dict.fromkeys(number.metric for number in outcome.others))
+    return Sheet(
+        ["method", *(NAMES.get(name, name) for name in shown), *(NAMES.get(m, m) for m in metrics)],
+        [[*key, *(_printed(found.get(metric)) for metric in metrics)] for key, found in rows.items()],
+    )
+
+
+def markdown(outcome: Outcome) -> str:
+    """The page."""
+    grid = outcome.grid
+    parts = [f"# {_title(outcome)}"]
+    if outcome.label:
+        parts.append(f"**{outcome.label}**")
+    parts.append(_how(outcome))
+    for name, sheet in results(outcome):
+        parts += [*([f"## {name}"] if name else []), sheet.markdown()]
+    if outcome.tests:
+        parts.append(comparisons(outcome).markdown())
+    if outcome.others:
+        parts += ["Other rows of the paper's table, as printed there, not run here:", others(outcome).markdown()]
+    notes = [*grid.notes, *([] if outcome.label else _remarks(outcome.lines))]
+    if notes:
+        parts.append("\n".join(f"* {note}" for note in notes))
+    if outcome.missing:
+        parts.append("\n".join(["Missing:", "", *(f"* {text}" for text in outcome.missing)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def latex(outcome: Outcome) -> str:
+    """Tables with captions; they need the package booktabs."""
+    label = f" {outcome.label}." if outcome.label else ""
+    tables = [(f"{outcome.grid.title}{f', {n}' if n else ''}.{label} {_how(outcome)}", s) for n, s in results(outcome)]
+    if outcome.tests:
+        tables.append((f"Paired t-tests over seeds.{label}", comparisons(outcome)))
+    lines = [f"% {outcome.grid.id}{': ' + outcome.label if outcome.label else ''}"]
+    for caption, sheet in tables:
+        lines += [r"\begin{table}", r"\centering", sheet.latex(), rf"\caption{{{_escape(caption)}}}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+COLUMNS = ("dataset", "backbone", "dim", "batch_size", "image_size")
+
+
+def csv_text(outcome: Outcome) -> str:
+    """One line per cell and metric."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    head = ["id", "row", *COLUMNS, "varies", "metric", "paper", "paper_std", "ours_on", "ours", "ours_std", "n"]
+    writer.writerow([*head, "by_seed", "difference", "rule", "settings", "label"])
+    for line in outcome.lines:
+        for cell in line.cells:
+            for metric in cell.metrics:
+                found = line.values.get(metric, {})
+                number = line.paper.get(metric, {}).get(cell.dataset)
+                mean, std = _mean_std(found)
+                printed_value = None if number is None or outcome.label else number.value
+                varies = " ".join(f"{axis}={place:g}" for axis, place in cell.varies.items())
+                where = (cell.where.get(name, "") for name in COLUMNS)
+                printed = ("", "") if number is None else (number.text, number.std)
+                own = ("" if value is None else f"{value:.6g}" for value in (mean, std))
+                seeds = " ".join(f"{seed}:{value:.6g}" for seed, value in sorted(found.items()))
+                difference = "" if mean is None or printed_value is None else f"{mean - printed_value:.6g}"
+                on = outcome.data or cell.dataset
+                row = [outcome.grid.id, line.row, *where, varies, metric, *printed, on, *own, len(found), seeds]
+                writer.writerow([*row, difference, outcome.rule, " ".join(cell.settings), outcome.label or ""])
+    return stream.getvalue()
+
+
+def json_text(outcome: Outcome) -> str:
+    """Everything, with the value of each seed."""
+    content = {
+        "id": outcome.grid.id,
+        "title": outcome.grid.title,
+        "label": outcome.label,
+        "rule": outcome.rule,
+        "seeds": list(outcome.seeds),
+        "settings": list(outcome.settings),
+        "lines": [_line(line) for line in outcome.lines],
+        "t_tests": [{**vars(test), "labels": dict(test.labels)} for test in outcome.tests],
+        "missing": list(outcome.missing),
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _line(line: Line) -> Mapping[str, object]:
+    return {
+        "row": line.row,
+        "labels": dict(line.labels),
+        "settings": list(line.cells[0].settings),
+        "runs": {str(seed): run.folder.name for seed, run in line.runs.items()},
+        "values": {metric: {str(seed): v for seed, v in found.items()} for metric, found in line.values.items()},
+        "paper": {
+            metric: {name: {"value": n.text, "std": n.std, "note": n.note} for name, n in found.items()}
+            for metric, found in line.paper.items()
+        },
+    }
+
+
+def _title(outcome: Outcome) -> str:
+    return f"{outcome.grid.id}: {outcome.grid.title}" + (" (stand-in)" if outcome.label else "")
+
+
+def _how(outcome: Outcome) -> str:
+    rules = {"best": "the evaluation with the best R@1 on the test set", "last": "after the last epoch"}
+    seeds = ", ".join(map(str, outcome.seeds))
+    own = f" Settings: {' '.join(outcome.settings)}." if outcome.settings else ""
+    return f"Mean ± standard deviation over seeds {seeds}; {rules[outcome.rule]}.{own}"
+
+
+def _remarks(lines: Iterable[Line]) -> list[str]:
+    """Notes that come with the paper's numbers, each once, with what they are about."""
+    found: dict[str, dict[str, None]] = {}
+    for line in lines:
+        for metric, numbers in line.paper.items():
+            for dataset, number in numbers.items():
+                if number.note:
+                    found.setdefault(number.note, {})[f"{line.row}, {dataset}, {metric}"] = None
+    return [f"the paper's {'; '.join(where)}: {note}" for note, where in found.items()]
+
+
+def _ours(line: Line, metric: str, numbers: Mapping[str, Number]) -> str:
+    found = line.values.get(metric)
+    if found is None:
+        return ""
+    mean, std = _mean_std(found)
+    if mean is None:
+        return "-"
+    digits = _digits(metric, numbers.values())
+    text = f"{mean:.3g}" if metric == MINUTES else f"{mean:.{digits}f}"
+    if std is None:
+        return text
+    return f"{text} ± {std:.2g}" if metric == MINUTES else f"{text} ± {std:.{digits}f}"
+
+
+def _digits(metric: str, numbers: Iterable[Number]) -> int:
+    """Those of the paper, and at least one (three for distances)."""
+    least = 3 if metric in DISTANCES else 1
+    return max([least, *(len(number.text.partition(".")[2]) for number in numbers)])
+
+
+def _printed(number: Number | None) -> str:
+    if number is None or not number.text:
+        return "-"
+    return f"{number.text} ± {number.std}" if number.std else number.text
+
+
+def _difference(found: Mapping[int, float], number: Number | None) -> str:
+    mean, _ = _mean_std(found)
+    if mean is None or number is None or number.value is None:
+        return "-"
+    return f"{mean - number.value:+.{_digits(number.metric, [number])}f}"
+
+
+def _mean_std(found: Mapping[int, float]) -> tuple[float | None, float | None]:
+    values = list(found.values())
+    if not values:
+        return None, None
+    return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def _pad(text: str, width: int, column: int) -> str:
+    return text.ljust(width) if column == 0 else text.rjust(width)
+
+
+_SIGNS = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "\\": r"\textbackslash{}"}
+_SIGNS |= {"±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"$|$", "λ": r"$\lambda$"}
+_SIGNS |= {"⁻": "$^{-}$", "⁺": "$^{+}$", "δ": r"$\delta$"}
+_SIGNS |= {"ρ": r"$\rho$", "τ": r"$\tau$", "α": r"$\alpha$", "β": r"$\beta$", "−": "$-$"}
+
+
+def _escape(text: str) -> str:
+    return "".join(_SIGNS.get(sign, sign) for sign in text)

@@ -1,0 +1,527 @@
+r"""Near-linear sums of smooth steps: the items of a row become a few numbers per cell of the score axis.
+
+What is wanted is f_i = sum_j step(b_j - a_i) for relevant scores a and other scores b, and in the backward pass the
+push sum_i g_i step'(b_j - a_i) on every b_j. A smooth step varies little over a cell much narrower than tau, so the
+items of a cell are replaced by their moments sum_j u_j^k about its centre, k < TERMS:
+
+    items -> moments of cells -> weights on equidistant nodes -> (banded product with the step between nodes)
+          -> values on nodes -> a polynomial for each cell -> relevant items
+
+and the same way back, with the slope. An item costs a constant, whatever the number of relevant items. The idea is that
+of fast multipole and non-uniform Fourier methods; its form is ours.
+
+`relaxations.SupStep` is a sigmoid over all items, and corrections that begin at two breaks of each relevant item: the
+jump at b = a, the linear part at b = a + delta. Cells are cut at these breaks into pieces, exactly; what stands above a
+break is then a sum over pieces: a count, a sum of scores, and a part of the sigmoid that fades within a few cells.
+
+Arithmetic is float64. Errors are a few 1e-7 of each sum, also of a sum of many tiny steps, and of the largest push.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..relaxations import Sigmoid, SupStep
+from .counting import count_below
+
+# Width of a cell in tau; moments of a cell; cells between two nodes; nodes that a cell spreads to.
+WIDTH, TERMS, SPACING, STENCIL = 1 / 8, 4, 2, 12
+# In tau: how far from a relevant item others count (sigmoid(-90) is less than float32 holds); how far above it the
+# sigmoid is 1; and how far sigmoid(-t) is followed where every item counts at least 1 / 2 anyway.
+REACH, SATURATED, FADED = 90.0, 40.0, 16.0
+# Nodes that one product with a band of the step's matrix gives.
+BLOCK = 512
+
+
+def known(step: object) -> bool:
+    """Whether sums of this step can be had from cells."""
+    return isinstance(step, (Sigmoid, SupStep))
+
+
+def _joint(step: Sigmoid | SupStep) -> float:
+    """Where the linear part begins, in score units."""
+    return step.joint if isinstance(step, SupStep) else 0.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """Equal cells along the scores of each row: 1 .. cells; cell 0 is all that is out of reach below, the next above.
+
+    Attributes:
+        origin: [row, 1] float64, score at the centre of cell 0.
+        density: cells per score unit.
+        cells: cells of the longest row, a multiple of SPACING.
+    """
+
+    origin: Tensor
+    density: float
+    cells: int
+
+    @classmethod
+    def over(cls, step: Sigmoid | SupStep, own: Tensor, low: Tensor, high: Tensor) -> Line | None:
+        """Cells that hold the relevant scores, and of the others what is in reach; None if that is infinitely many.
+
+        Args:
+            step: gives temperature and reach.
+            own: [row, slot] relevant scores, +inf where a row has fewer than the most; every row has one.
+            low: [row] a bound of the other scores, from below; -inf if it is not known.
+            high: [row] and from above.
+        """
+        least = own.amin(1).double()
+        most = torch.where(own < torch.inf, own, -torch.inf).amax(1).double()
+        first = torch.maximum(least - REACH * step.tau, low.double()).minimum(least)
+        last = torch.minimum(most + (_joint(step) + REACH * step.tau), high.double()).maximum(most)
+        density = 1 / (WIDTH * step.tau)
+        longest = float(((last - first) * density).max())
+        if not math.isfinite(longest):
+            return None
+        return cls((first - 1 / density).unsqueeze(1), density, SPACING * (math.ceil((longest + 1) / SPACING)))
+
+    def part(self, rows: slice) -> Line:
+        """The same cells for some of the rows."""
+        return replace(self, origin=self.origin[rows])
+
+    def position(self, scores: Tensor) -> Tensor:
+        """[row, ...] float64, distance from the centre of cell 0, in cells."""
+        return scores.to(torch.float64, copy=True).sub_(self.origin).mul_(self.density)
+
+    def place(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Cell (whole numbers in float64) and distance from its centre: at most 1/2, but in the open last cell."""
+        position = self.position(scores).clamp_(min=0)
+        cell = position.round().clamp_(max=self.cells + 1)
+        return cell, position.sub_(cell)
+
+
+# ------------------------------------------------------------------------------------------- between cells and nodes
+
+
+@lru_cache
+def _points() -> Tensor:
+    """[point] Chebyshev points of a cell."""
+    turns = [math.pi * (point + 0.5) / TERMS for point in range(TERMS)]
+    return torch.tensor([math.cos(turn) / 2 for turn in turns], dtype=torch.float64, device="cpu")
+
+
+@lru_cache
+def _coefficients(device: torch.device) -> Tensor:
+    """[term, point] values of a function at the points of a cell -> its polynomial."""
+    inverse: Tensor = torch.linalg.inv(torch.vander(_points(), increasing=True))
+    return inverse.to(device)
+
+
+@lru_cache
+def _stencil(device: torch.device) -> Tensor:
+    """[node, term and cell] Lagrange functions of the nodes around a group of SPACING cells, as polynomials in each."""
+    nodes = torch.arange(STENCIL, dtype=torch.float64, device="cpu") - (STENCIL - 1) / 2
+    cells = torch.arange(SPACING, dtype=torch.float64, device="cpu") - (SPACING - 1) / 2
+    points = (_points().unsqueeze(1) + cells).flatten() / SPACING
+    factors = (points.unsqueeze(1) - nodes) / (nodes.unsqueeze(1) - nodes).fill_diagonal_(1).unsqueeze(1)
+    factors.diagonal(dim1=0, dim2=2).fill_(1)  # node, point, other node
+    values = factors.prod(2).view(STENCIL, TERMS, SPACING)
+    polynomials: Tensor = torch.einsum("npc,tp->ntc", values, _coefficients(torch.device("cpu")))
+    return polynomials.reshape(STENCIL, -1).to(device)
+
+
+def _to_nodes(moments: Tensor) -> Tensor:
+    """[row, node] weights that act on smooth functions like items with these moments [term, row, cell] would."""
+    terms, rows, cells = moments.shape
+    grouped = moments.view(terms, rows, -1, SPACING).permute(0, 3, 1, 2).reshape(terms * SPACING, -1)
+    shares = (_stencil(moments.device) @ grouped).view(STENCIL, rows, -1)
+    weights = moments.new_zeros(rows, cells // SPACING + STENCIL - 1)
+    for node, share in enumerate(shares):
+        weights[:, node : node + share.shape[1]] += share
+    return weights
+
+
+def _from_nodes(values: Tensor) -> Tensor:
+    """[term, row, cell] polynomials of the cells through values on nodes [row, node]: the transpose of `_to_nodes`."""
+    rows, groups = len(values), values.shape[1] - STENCIL + 1
+    around = values.unfold(1, groups, 1).transpose(0, 1).reshape(STENCIL, -1)
+    grouped = (_stencil(values.device).T @ around).view(TERMS, SPACING, rows, groups)
+    return grouped.permute(0, 2, 3, 1).reshape(TERMS, rows, -1)
+
+
+def _reaches(slope: bool) -> tuple[int, int]:
+    """Nodes below and above a relevant item that are not passed over: from there on sigmoid is 0 or 1, its slope 0."""
+    below, saturated = (math.ceil(reach / (SPACING * WIDTH)) for reach in (REACH, SATURATED))
+    return below, below if slope else saturated
+
+
+@lru_cache
+def _band(slope: bool, device: torch.device) -> Tensor:
+    """[source, target] sigmoid, or its slope, between the nodes in reach of a block and those of the block."""
+    below, above = _reaches(slope)
+    distance = SPACING * WIDTH * torch.arange(-below, above + 1, dtype=torch.float64, device=device)
+    value = distance.sigmoid()
+    if slope:
+        value *= (-distance).sigmoid()
+    return F.pad(value, (BLOCK - 1, BLOCK - 1)).unfold(0, BLOCK, 1).flip(1)
+
+
+def _between_nodes(weights: Tensor, slope: bool) -> Tensor:
+    """[row, node] sum over all nodes of weight times sigmoid (or its slope) of their distance from this one."""
+    below, above = _reaches(slope)
+    band, nodes = _band(slope, weights.device), weights.shape[1]
+    if nodes <= BLOCK:
+        values = weights @ band[below : below + nodes, :nodes]
+    else:
+        blocks = -(-nodes // BLOCK)
+        padded = F.pad(weights, (below, above + blocks * BLOCK - nodes))
+        windows = padded.unfold(1, len(band), BLOCK).reshape(-1, len(band))
+        values = (windows @ band).view(len(weights), -1)[:, :nodes]
+    if not slope and nodes > above + 1:  # beyond the band the sigmoid is 1
+        values[:, : nodes - above - 1] += weights.flip(1).cumsum(1).flip(1)[:, above + 1 :]
+    return values
+
+
+# ------------------------------------------------------------------------------------------- between items and cells
+
+
+def _moments(index: Tensor, offset: Tensor, size: int, weight: Tensor | None = None) -> Tensor:
+    """[term, size] sum over items of weight times offset^k, by index."""
+    sums = [torch.bincount(index, weight, size).double()]
+    power = offset if weight is None else weight * offset
+    for term in range(1, TERMS):
+        sums.append(torch.bincount(index, power, size))
+        if term + 1 < TERMS:
+            power = power * offset
+    return torch.stack(sums)
+
+
+def _evaluated(polynomials: Tensor, index: Tensor, offset: Tensor) -> Tensor:
+    """[item] value at the offset of the polynomial [term, size] that the index names."""
+    value = polynomials[-1].index_select(0, index)
+    for term in polynomials[:-1].flip(0):
+        value.mul_(offset).add_(term.index_select(0, index))
+    return value
+
+
+def _flat(cell: Tensor, size: int) -> Tensor:
+    """Positions of the cells [row, ...] of all rows in one long list with `size` entries a row."""
+    rows = torch.arange(len(cell), dtype=torch.int32, device=cell.device) * size
+    return (cell.to(torch.int32) + rows.view(-1, *[1] * (cell.dim() - 1))).flatten()
+
+
+class _Cuts:
+    """Breaks of the axis, sorted, that cut the cells of each row into pieces.
+
+    The piece of an item is its cell plus the number of breaks below it: both grow along the axis, so that every cell
+    and every break begins a new piece.
+
+    Attributes:
+        order: [row, break] long, the breaks as given, in ascending order.
+        cell: [row, break] long, cell of each break, ascending.
+        before: [row, cell] long, breaks in earlier cells; one entry more than cells.
+        size: pieces of a row.
+    """
+
+    def __init__(self, line: Line, at: Tensor) -> None:
+        ordered, self.order = at.sort(dim=1)
+        self.negated = -ordered.flip(1)
+        self.cell = line.place(ordered)[0].long()
+        inside = torch.zeros(len(at), line.cells + 2, dtype=torch.long, device=at.device)
+        self.before = F.pad(inside.scatter_add_(1, self.cell, torch.ones_like(self.cell)).cumsum(1), (1, 0))
+        self.size = line.cells + 2 + at.shape[1]
+
+    @property
+    def start(self) -> Tensor:
+        """[row, cell] long, first piece of a cell; one entry more than cells."""
+        return self.before + torch.arange(self.before.shape[1], device=self.before.device)
+
+    @property
+    def rank(self) -> Tensor:
+        """[row, break] long, how many breaks lie below one, for the breaks as given."""
+        places = torch.arange(self.order.shape[1], device=self.order.device).expand_as(self.order)
+        return torch.empty_like(self.order).scatter_(1, self.order, places)
+
+    def below(self, scores: Tensor, rows: slice) -> Tensor:
+        """[row, item] int32, breaks below each score."""
+        reached, _, _ = count_below(self.negated[rows], scores, right=True)
+        return self.negated.shape[1] - reached.int()
+
+    def per_piece(self) -> tuple[Tensor, Tensor]:
+        """[row, piece] long, its cell and the number of breaks below it."""
+        begins = torch.zeros(len(self.before), self.size, dtype=torch.long, device=self.before.device)
+        begins.scatter_(1, self.start[:, 1:-1], 1)
+        cell = begins.cumsum(1)
+        return cell, torch.arange(self.size, device=cell.device) - cell
+
+
+def _rounded_down(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Largest number of the type that is at most the float64 value: a number of the type is above both or neither."""
+    near = values.to(dtype)
+    return torch.where(near.double() > values, near.nextafter(near.new_tensor(-torch.inf)), near)
+
+
+def _joint_breaks(own: Tensor, step: SupStep) -> Tensor:
+    """The largest score whose difference to each relevant one, rounded to float64, is at most the joint."""
+    exact, joint = own.double(), step.joint
+    near = exact + joint
+    back = near - exact
+    error = (exact - (near - back)) + (joint - back)  # what was lost in rounding the sum (Knuth's two-sum)
+    room = error + (math.nextafter(joint, math.inf) - joint) / 2  # and what rounding the difference forgives
+    at = near + room
+    at = torch.where(at - exact > joint, at.nextafter(at.new_tensor(-torch.inf)), at)
+    return _rounded_down(at, own.dtype)
+
+
+def _tie_breaks(own: Tensor, step: SupStep) -> Tensor:
+    """Where the jump is: an item counts from a tie on ("upper") or only above it."""
+    return own.nextafter(own.new_tensor(-torch.inf)) if step.tie == "upper" else own
+
+
+def _rectangles(rows: int, items: int, chunk: int) -> Iterator[tuple[slice, slice]]:
+    """Parts of a matrix with about `chunk` elements each."""
+    tall, wide = max(chunk // max(items, 1), 1), max(min(chunk, items), 1)
+    for row in range(0, rows, tall):
+        for item in range(0, items, wide):
+            yield slice(row, min(row + tall, rows)), slice(item, min(item + wide, items))
+
+
+# ------------------------------------------------------------------------------------------------------ what is called
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The rows of a batch, ready for sums of a step over their cells.
+
+    Args:
+        step: `Sigmoid` or `SupStep`.
+        line: the cells.
+        own: [row, slot] relevant scores, +inf where a row has fewer than the most; every row has one.
+        rest: [row, item] other scores of the same type, -inf where there is none.
+        chunk: items handled at once.
+
+    >>> own, rest = torch.tensor([[0.5]]), torch.tensor([[0.9, 0.5, 0.1]])
+    >>> line = Line.over(Sigmoid(0.1), own, rest.amin(1), rest.amax(1))
+    >>> Cells(Sigmoid(0.1), line, own, rest).counts()[0]
+    tensor([[1.5000]], dtype=torch.float64)
+    """
+
+    step: Sigmoid | SupStep
+    line: Line
+    own: Tensor
+    rest: Tensor
+    chunk: int = 2**17
+
+    def counts(self) -> tuple[Tensor, Tensor]:
+        """[row, slot] float64, sum_j step(b_j - a_i) and sum_j step'(b_j - a_i)."""
+        both = torch.zeros(2, *self.own.shape, dtype=torch.float64, device=self.own.device)
+        for rows, line, own in self._groups(breaks=2):
+            both[:, rows, : own.shape[1]] = torch.stack(self._counts(rows, line, own))
+        value, slope = both
+        return value, slope
+
+    def push(self, weight: Tensor, into: Tensor) -> None:
+        """Write sum_i weight_i step'(b_j - a_i) into a tensor [row, item].
+
+        Args:
+            weight: [row, slot], 0 where there is no relevant item.
+            into: like `rest`.
+        """
+        for rows, line, own in self._groups(breaks=1):
+            self._push(rows, line, own, weight[rows, : own.shape[1]].double(), into[rows])
+
+    def _groups(self, breaks: int) -> Iterator[tuple[slice, Line, Tensor]]:
+        """Rows whose tables are handled at once, their cells and as many slots as they need, all of them finite."""
+        present = self.own < torch.inf
+        own = torch.where(present, self.own, self.own.amin(1, keepdim=True))
+        rows = max(self.chunk // (self.line.cells + breaks * own.shape[1]), 1)
+        for start in range(0, len(own), rows):
+            part = slice(start, min(start + rows, len(own)))
+            yield part, self.line.part(part), own[part, : int(present[part].sum(1).max())]
+
+    def _pieces(self, rows: slice, line: Line, cuts: _Cuts | None) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+        """Rectangles of the items of a group: rows, items, flat index of the pieces, offset from the cell's centre."""
+        rest = self.rest[rows]
+        for part, items in _rectangles(len(rest), rest.shape[1], self.chunk):
+            scores = rest[part, items]
+            cell, offset = line.part(part).place(scores)
+            if cuts is None:
+                yield part, items, _flat(cell, line.cells + 2), offset.flatten()
+            else:
+                index = _flat(cell, cuts.size).add_(cuts.below(scores, part).flatten())
+                yield part, items, index, offset.flatten()
+
+    def _gathered(self, rows: slice, line: Line, cuts: _Cuts | None) -> Tensor:
+        """[term, row, piece] moments of the items of a group."""
+        size = line.cells + 2 if cuts is None else cuts.size
+        sums = line.origin.new_zeros(TERMS, len(line.origin), size)
+        for part, _, index, offset in self._pieces(rows, line, cuts):
+            tall = part.stop - part.start
+            sums[:, part] += _moments(index, offset, tall * size).view(TERMS, tall, size)
+        return sums
+
+    def _counts(self, rows: slice, line: Line, own: Tensor) -> tuple[Tensor, Tensor]:
+        step = self.step
+        if isinstance(step, Sigmoid):
+            moments = self._gathered(rows, line, None)
+            value, slope = _smooth_counts(line, own, moments)
+            return value, slope / step.tau
+        joints, ties = _joint_breaks(own, step), _tie_breaks(own, step)
+        cuts = _Cuts(line, torch.cat([joints, ties], 1) if step.start else joints)
+        # [term, row, piece] moments of all pieces before this one
+        before = F.pad(self._gathered(rows, line, cuts).cumsum(2), (1, 0))
+        moments = before.gather(2, cuts.start.expand(TERMS, -1, -1)).diff(dim=2)
+        value, slope = _smooth_counts(line, own, moments)
+
+        slots = own.shape[1]
+        rank = cuts.rank
+        cell = cuts.cell.gather(1, rank)
+        first = cell + rank + 1  # piece that begins at the break
+        above = before[0, :, -1:] - before[0].gather(1, first)
+        if step.start:
+            value += step.start * above[:, slots:]
+        cell, first, above = cell[:, :slots], first[:, :slots], above[:, :slots]
+        last = cuts.start.gather(1, cell + 1)
+        # [term, row, slot] moments of what is above the joint in its own cell
+        partial = before.gather(2, last.expand(TERMS, -1, -1)) - before.gather(2, first.expand(TERMS, -1, -1))
+
+        # the linear part: sum of the scores above, in cells from the joint
+        centre = torch.arange(line.cells + 2, dtype=torch.float64, device=own.device)
+        sums = F.pad((centre * moments[0] + moments[1]).flip(1).cumsum(1).flip(1), (0, 1))
+        position = sums.gather(1, cell + 1) + cell * partial[0] + partial[1]
+        position -= above * line.position(own.double() + step.joint)
+        jump = 0.0 if step.offset is None else step.offset - step.at_joint - step.start
+        # sigmoid is constant there: 1 - sigmoid(-joint), instead of 1 - sigmoid(-t)
+        value += (jump - (1 - step.at_joint)) * above + step.rho / line.density * position
+
+        faded, slope_faded = _faded_counts(line, own, cell, moments, partial, step)
+        value += faded
+        return value, (slope - slope_faded) / step.tau + step.rho * above
+
+    def _push(self, rows: slice, line: Line, own: Tensor, weight: Tensor, result: Tensor) -> None:
+        step = self.step
+        polynomials = F.pad(_smooth_push(line, own, weight), (1, 1))
+        cuts = None
+        if isinstance(step, SupStep):
+            cuts = _Cuts(line, _joint_breaks(own, step))
+            cell = cuts.cell.gather(1, cuts.rank)
+            from_cells, within = _faded_push(line, own, cell, weight, step)
+            polynomials -= from_cells
+            # [term, row, break] what the first breaks of a row add
+            within = _exclusive(within.gather(2, cuts.order.expand(TERMS, -1, -1)))
+            linear = _exclusive(weight.gather(1, cuts.order))
+            piece_cell, below = cuts.per_piece()
+            earlier = cuts.before.gather(1, piece_cell)
+            polynomials = polynomials.gather(2, piece_cell.expand(TERMS, -1, -1))
+            polynomials -= within.gather(2, below.expand(TERMS, -1, -1))
+            polynomials += within.gather(2, earlier.expand(TERMS, -1, -1))
+            polynomials[0] += step.rho * step.tau * linear.gather(1, below)
+        table = (polynomials / step.tau).to(result.dtype)
+        for part, items, index, offset in self._pieces(rows, line, cuts):
+            here = table[:, part].reshape(TERMS, -1) if len(result) > part.stop - part.start else table.flatten(1)
+            # only the open last cell has large offsets, and nothing but a constant
+            values = _evaluated(here, index, offset.clamp_(max=1).to(result.dtype))
+            result[part, items] = values.view(part.stop - part.start, -1)
+
+
+def _exclusive(values: Tensor) -> Tensor:
+    """Cumulative sums along the last dimension, from 0 on."""
+    return F.pad(values.cumsum(-1), (1, 0))
+
+
+def _smooth_counts(line: Line, own: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
+    """[row, slot] sums of sigmoid(t / tau) and of tau times its slope over items with these moments."""
+    weights = _to_nodes(moments[:, :, 1:-1])
+    cell, offset = line.place(own)
+    index = _flat(cell - 1, line.cells)
+    value, slope = (
+        _evaluated(_from_nodes(_between_nodes(weights, kind)).flatten(1), index, offset.flatten()).view_as(offset)
+        for kind in (False, True)
+    )
+    return value + moments[0, :, -1:], slope
+
+
+def _smooth_push(line: Line, own: Tensor, weight: Tensor) -> Tensor:
+    """[term, row, cell] polynomials of sum_i weight_i sigmoid'(t / tau), cells from 1 on."""
+    cell, offset = line.place(own)
+    index = _flat(cell - 1, line.cells)
+    moments = _moments(index, offset.flatten(), len(own) * line.cells, weight.flatten())
+    weights = _to_nodes(moments.view(TERMS, len(own), line.cells))
+    # the slope is even: the same product leads from items to relevant items and back
+    return _from_nodes(_between_nodes(weights, True))
+
+
+# What is above the joint, sigmoid(-t / tau), is small beside the 1 / 2 and more that an item there counts anyway, and
+# its slope beside rho: float32 serves.
+
+
+def _reach(step: SupStep) -> int:
+    """Cells from that of the joint on in which it is not negligible."""
+    faded = FADED - min(math.log(step.rho * step.tau), 0) - step.joint / step.tau
+    return max(math.ceil(faded / WIDTH), 0) + 1
+
+
+def _faded(line: Line, own: Tensor, cell: Tensor, reach: int) -> Tensor:
+    """[point, row, slot, distance] float32, at the points of the cells from `cell` [row, slot] on."""
+    points = _points().to(own.device).view(-1, 1, 1, 1) + torch.arange(reach, device=own.device)
+    position = (line.position(own) - cell).unsqueeze(2).float()
+    return (position - points.float()).mul_(WIDTH).sigmoid_()
+
+
+def _slots(own: Tensor, reach: int) -> Iterator[slice]:
+    """Slots handled at once."""
+    wide = max(2**17 // (TERMS * reach * len(own)), 1)
+    return (slice(start, start + wide) for start in range(0, own.shape[1], wide))
+
+
+def _faded_counts(
+    line: Line, own: Tensor, cell: Tensor, moments: Tensor, partial: Tensor, step: SupStep
+) -> tuple[Tensor, Tensor]:
+    """[row, slot] sums of sigmoid(-t / tau), and of tau times its slope without sign, over what is above the joint.
+
+    Args:
+        line: the cells.
+        own: [row, slot] relevant scores.
+        cell: [row, slot] long, cell of the joint.
+        moments: [term, row, cell] of all items.
+        partial: [term, row, slot] of the items above the joint in its cell.
+        step: gives joint and temperature.
+    """
+    reach = _reach(step)
+    at_points = _coefficients(own.device).T
+    nodes = (at_points @ moments[:, :, :-1].reshape(TERMS, -1)).view(TERMS, len(own), -1)
+    windows = F.pad(nodes, (0, reach + 1)).float().unfold(2, reach, 1)
+    own_cell = (at_points @ partial.reshape(TERMS, -1)).view(partial.shape).float()
+    row = torch.arange(len(own), device=own.device).unsqueeze(1)
+    found = []
+    for slots in _slots(own, reach):
+        weights = windows[:, row, cell[:, slots]]
+        weights[..., 0] = own_cell[:, :, slots]
+        value = _faded(line, own[:, slots], cell[:, slots], reach)
+        weights.mul_(value)
+        total = weights.sum((0, 3))
+        found.append(torch.stack([total, total - weights.mul_(value).sum((0, 3))]))
+    value, slope = torch.cat(found, 2).double()
+    return value, slope
+
+
+def _faded_push(line: Line, own: Tensor, cell: Tensor, weight: Tensor, step: SupStep) -> tuple[Tensor, Tensor]:
+    """Polynomials of sum_i weight_i sigmoid'(t / tau) over the relevant items whose joint is below.
+
+    Returns:
+        [term, row, cell] from joints in earlier cells; [term, row, slot] what each joint adds in its own cell.
+    """
+    reach = _reach(step)
+    size = line.cells + 1 + reach  # beyond the last cell there is nothing to push smoothly
+    nodes, within = torch.zeros(TERMS, len(own) * size, dtype=torch.float32, device=own.device), []
+    for slots in _slots(own, reach):
+        value = _faded(line, own[:, slots], cell[:, slots], reach)
+        value.addcmul_(value, value, value=-1).mul_(weight[:, slots].unsqueeze(2).float())
+        within.append(value[..., 0].double())
+        value[..., 0] = 0
+        target = _flat(cell[:, slots].unsqueeze(2) + torch.arange(reach, device=own.device), size).long()
+        for into, values in zip(nodes, value.reshape(TERMS, -1), strict=True):
+            into.scatter_add_(0, target, values)
+    near = torch.cat(within, 2)
+    coefficients = _coefficients(own.device)
+    far = (coefficients @ nodes.double()).view(TERMS, len(own), size)[:, :, : line.cells + 1]
+    return F.pad(far, (0, 1)), (coefficients @ near.reshape(TERMS, -1)).view(near.shape)

@@ -1,0 +1,105 @@
+"""Sums of a step and of its slope over all pairs of a tile, in place and in few passes.
+
+A step makes fresh tensors of the size of its input. In a loop over tiles of a few hundred kilobytes, taking such memory
+from the system and handing it back costs more than the arithmetic: here the same two buffers serve all tiles.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..relaxations import Sigmoid, Step, SupStep
+
+# For sums over slots a matrix product for each row is fastest where rows are few, and a pass for each slot where these
+# are few and the tile is large enough for the number of calls not to matter.
+FEW, LARGE = 4, 2**14
+
+
+class Pairs:
+    """Differences of tiles to relevant items, evaluated in memory that is used again and again.
+
+    >>> tile, own = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[[0.5]]])
+    >>> Pairs().total(Sigmoid(0.1), tile, own)
+    tensor([[1.5000]])
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
+
+    def total(self, step: Step, tile: Tensor, own: Tensor) -> Tensor:
+        """[slot, row] sum over the items of the step.
+
+        Args:
+            step: any; `Sigmoid` and `SupStep` are evaluated in place.
+            tile: [row, item] scores, -inf where there is none.
+            own: [slot, row, 1] relevant scores, +inf where there is none.
+        """
+        differences = self._differences(tile, own)
+        if isinstance(step, Sigmoid):
+            return differences.div_(step.tau).sigmoid_().sum(2)
+        if not isinstance(step, SupStep):
+            return step(differences).sum(2)
+        spare = self._buffer("spare", differences)
+        value = torch.sub(differences, step.joint, out=spare).relu_().sum(2).mul_(step.rho)
+        if step.start:
+            compare = torch.ge if step.tie == "upper" else torch.gt
+            value.add_(compare(differences, 0, out=spare).sum(2), alpha=step.start)
+        if step.offset is not None:
+            jump = step.offset - step.at_joint - step.start
+            value.add_(torch.gt(differences, step.joint, out=spare).sum(2), alpha=jump)
+        return value.add_(differences.clamp_(max=step.joint).div_(step.tau).sigmoid_().sum(2))
+
+    def push(self, step: Step, tile: Tensor, own: Tensor, weight: Tensor, into: Tensor) -> Tensor | None:
+        """[slot, row] sum over the items of weight times slope; None if the step has none.
+
+        Args:
+            step: as for `total`.
+            tile: as for `total`.
+            own: as for `total`.
+            weight: [slot, row].
+            into: [row, item], to which the sum over the slots of weight times slope is added.
+        """
+        slope = self._slope(step, self._differences(tile, own))
+        if slope is None:
+            return None
+        slots, rows = weight.shape
+        if rows <= FEW and slots > 1:
+            into.unsqueeze(1).baddbmm_(weight.T.unsqueeze(1), slope.transpose(0, 1))
+        elif slots <= FEW and tile.numel() >= LARGE:
+            for values, factor in zip(slope, weight, strict=True):
+                into.addcmul_(values, factor.unsqueeze(1))
+        else:
+            slope.mul_(weight.unsqueeze(2))
+            into.add_(slope.sum(0))
+            return slope.sum(2)
+        return slope.sum(2).mul_(weight)
+
+    def _slope(self, step: Step, differences: Tensor) -> Tensor | None:
+        if isinstance(step, Sigmoid):
+            value = differences.div_(step.tau).sigmoid_()
+            return torch.addcmul(value, value, value, value=-1, out=value).div_(step.tau)
+        if not isinstance(step, SupStep):
+            return step.slope(differences)
+        behind = torch.gt(differences, step.joint, out=self._buffer("spare", differences))
+        # constant behind the joint, where the difference to rho is added
+        value = differences.clamp_(max=step.joint).div_(step.tau).sigmoid_()
+        torch.addcmul(value, value, value, value=-1, out=value).div_(step.tau)
+        return value.add_(behind, alpha=step.rho - step.at_joint * (1 - step.at_joint) / step.tau)
+
+    def _differences(self, tile: Tensor, own: Tensor) -> Tensor:
+        """[slot, row, item]."""
+        if "differences" not in self._buffers:
+            self._buffers["differences"] = tile - own
+            return self._buffers["differences"]
+        like = own.expand(*own.shape[:2], tile.shape[1])
+        return torch.sub(tile, own, out=self._buffer("differences", like))
+
+    def _buffer(self, name: str, like: Tensor) -> Tensor:
+        """Memory in the shape of a tensor, the same as before if that is large enough."""
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.numel() < like.numel():
+            buffer = self._buffers[name] = torch.empty_like(like, memory_format=torch.contiguous_format)
+        if buffer.shape == like.shape:
+            return buffer
+        return buffer.view(-1)[: like.numel()].view(like.shape)

@@ -1,0 +1,40 @@
+"""Stable sorting of floating-point rows by their bits, 16 at a time: several times faster than comparing them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Shorter rows are sorted by torch, which starts faster.
+RADIX_FROM = 2**11
+
+
+def sort_rows(values: Tensor) -> tuple[Tensor, Tensor]:
+    """`values.sort(dim=1, stable=True)`: ascending rows, level values in the order given, and where each came from.
+
+    Args:
+        values: [row, place] float, no NaN.
+
+    >>> sort_rows(torch.tensor([[2.0, -1.0, 2.0]]))
+    (tensor([[-1.,  2.,  2.]]), tensor([[1, 0, 2]]))
+    """
+    plain = values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64)
+    if plain or values.shape[1] < RADIX_FROM:
+        sort = values.sort(dim=1, stable=True)
+        return sort.values, sort.indices
+    whole = np.int32 if values.dtype == torch.float32 else np.int64
+    array = np.ascontiguousarray(values.numpy())
+    bits = (array + array.dtype.type(0)).view(whole)  # adding 0 makes -0.0 and 0.0 level
+    # of negative numbers the larger bits are the smaller value
+    digits = (bits ^ (bits >> whole(-1 + 8 * bits.itemsize) & np.iinfo(whole).max) ^ np.iinfo(whole).min).view(
+        np.uint16
+    )
+    digits = digits.reshape(*bits.shape, -1)[:, :, :: 1 if np.little_endian else -1]
+    order = np.empty(bits.shape, dtype=np.int64)
+    for row, to in zip(digits, order, strict=True):
+        to[:] = np.argsort(row[:, 0], kind="stable")  # of 16 bits numpy sorts by counting
+        for digit in range(1, row.shape[1]):
+            to[:] = to[np.argsort(row[to, digit], kind="stable")]
+    index = torch.from_numpy(order)
+    return values.gather(1, index), index

@@ -1,0 +1,357 @@
+"""Baselines: each trains, and with references each does what it does in a batch, without a sample's own copies."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig
+from small_runs import make_photos, small, train
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rankgrad.baselines import CrossEntropyLoss, HistogramLoss, PMLBatchLoss, PMLLoss
+from rankgrad.config import compose, make, options
+from rankgrad.history import curves
+from rankgrad.memory import CrossBatchMemory
+
+pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning is an extra")
+
+from pytorch_metric_learning import distances, miners, reducers  # noqa: E402  # after the check that it is there
+from pytorch_metric_learning import losses as theirs  # noqa: E402
+
+BASELINES = ["cross_entropy", "histogram", *(name for name in options("loss") if name.startswith("pml/"))]
+CLASSES, PER_CLASS, DIM = 5, 4, 6
+LABELS = torch.arange(CLASSES).repeat_interleave(PER_CLASS)
+IDS = torch.arange(len(LABELS))
+
+
+@cache
+def settings_of(name: str) -> DictConfig:
+    config = compose([f"loss={name}"])
+    config.derived.num_classes, config.derived.embedding_size = CLASSES, DIM
+    return config
+
+
+def baseline(name: str) -> nn.Module:
+    loss: nn.Module = make(settings_of(name).loss)
+    return loss
+
+
+WITH_REFERENCES = [name for name in BASELINES if isinstance(baseline(name), (PMLLoss, HistogramLoss))]
+
+
+def rows(count: int = len(LABELS), seed: int = 0) -> Tensor:
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(count, DIM, dtype=torch.float64, generator=g)
+
+
+# ----------------------------------------------------------------------------------------------------- they all train
+
+
+def between(embeddings: Tensor) -> float:
+    """Mean cosine within classes minus that of different classes."""
+    unit = F.normalize(embeddings.detach(), dim=1)
+    same = LABELS.unsqueeze(1) == LABELS
+    return float((unit @ unit.T)[same & ~torch.eye(len(unit), dtype=torch.bool)].mean() - (unit @ unit.T)[~same].mean())
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_baseline_pulls_classes_together_and_moves_its_own_weights(name):
+    torch.manual_seed(0)  # of proxies, and of distance-weighted sampling
+    loss = baseline(name)
+    embeddings = nn.Parameter(torch.randn(len(LABELS), DIM))
+    before = {key: value.clone() for key, value in loss.state_dict().items()}
+    optimizer = torch.optim.Adam([embeddings, *loss.parameters()], lr=0.05)
+    values, apart = [], [between(embeddings)]
+    for _ in range(100):
+        value = loss(embeddings, LABELS)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        values.append(value.item())
+    apart.append(between(embeddings))
+    assert sum(values[-5:]) < 0.7 * sum(values[:5])
+    assert apart[1] > apart[0] + 0.2
+    assert all((value != before[key]).any() for key, value in loss.state_dict().items())
+
+
+def test_losses_with_weights_know_the_training_classes_and_the_width_of_the_embeddings():
+    shapes = {name: [tuple(p.shape) for p in baseline(name).parameters()] for name in BASELINES}
+    assert {name: found for name, found in shapes.items() if found} == {
+        "cross_entropy": [(CLASSES, DIM), (CLASSES,)],
+        "pml/arcface": [(DIM, CLASSES)],
+        "pml/margin": [(CLASSES,)],
+        "pml/normalized_softmax": [(DIM, CLASSES)],
+        "pml/proxy_anchor": [(CLASSES, DIM)],
+        "pml/proxy_nca_pp": [(CLASSES, DIM)],
+    }
+
+
+def test_the_loss_of_proxy_nca_pp_is_a_softmax_over_all_proxies_at_temperature_one_ninth():
+    loss = baseline("pml/proxy_nca_pp").double()
+    embeddings, proxies = F.normalize(rows(), dim=1), F.normalize(next(loss.parameters()).detach(), dim=1)
+    expected = 0.0
+    for row, label in zip(embeddings, LABELS.tolist(), strict=True):
+        near = [math.exp(-9 * float((row - proxy).square().sum())) for proxy in proxies]
+        expected -= math.log(near[label] / sum(near)) / len(LABELS)
+    torch.testing.assert_close(loss(rows(), LABELS).item(), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in BASELINES if name != "cross_entropy"])  # autocast is meant for it
+def test_under_autocast_a_baseline_computes_in_full_precision(name):
+    loss = baseline(name)
+    embeddings = rows().float().bfloat16()
+    torch.manual_seed(0)
+    expected = loss(embeddings.float(), LABELS)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.manual_seed(0)
+        found = loss(embeddings, LABELS)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+# -------------------------------------------------------------------------------------------------------- references
+
+
+class Listed(nn.Module):
+    """Stands for a loss of the library and keeps the pairs that it is given."""
+
+    def forward(self, embeddings: Tensor, labels: Tensor, pairs: Any, ref_emb: Tensor, ref_labels: Tensor) -> Tensor:
+        self.pairs = pairs
+        return embeddings.sum()
+
+
+MINERS = [
+    miners.BatchHardMiner(),
+    miners.MultiSimilarityMiner(0.1),
+    miners.DistanceWeightedMiner(),
+    miners.TripletMarginMiner(0.2),
+    miners.BatchEasyHardMiner(pos_strategy="easy", neg_strategy="semihard"),
+]
+
+
+def references(seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """The batch itself, two older generations of its first twelve images, and images that are not in it."""
+    older = rows(12, seed)
+    refs = torch.cat([rows(), older, rows(12, seed + 1), rows(10, seed + 2)])
+    labels = torch.cat([LABELS, LABELS[:12], LABELS[:12], torch.arange(10) % (CLASSES + 1)])
+    ids = torch.cat([IDS, IDS[:12], IDS[:12], torch.arange(100, 110)])
+    return refs, labels, ids
+
+
+def test_without_a_miner_every_pair_is_listed_but_those_with_own_copies():
+    refs, ref_labels, ref_ids = references()
+    loss = PMLLoss(Listed())
+    loss(rows(), LABELS, ref_emb=refs, ref_labels=ref_labels, ids=IDS, ref_ids=ref_ids)
+    a, p, b, n = (column.tolist() for column in loss.loss.pairs)
+    every = list(itertools.product(range(len(LABELS)), range(len(refs))))
+    alike = {(i, j): bool(LABELS[i] == ref_labels[j]) for i, j in every}
+    assert list(zip(a, p, strict=True)) == [(i, j) for i, j in every if alike[i, j] and IDS[i] != ref_ids[j]]
+    assert list(zip(b, n, strict=True)) == [(i, j) for i, j in every if not alike[i, j]]
+
+
+@pytest.mark.parametrize("miner", MINERS, ids=lambda miner: type(miner).__name__)
+def test_a_miner_never_pairs_a_sample_with_its_own_copies(miner):
+    refs, ref_labels, ref_ids = references()
+    loss = PMLLoss(Listed(), miner)
+    torch.manual_seed(0)
+    loss(rows(), LABELS, ref_emb=refs, ref_labels=ref_labels, ids=IDS, ref_ids=ref_ids)
+    pairs = loss.loss.pairs
+    anchors = [pairs[0], pairs[2]] if len(pairs) == 4 else [pairs[0], pairs[0]]
+    assert len(pairs[0]) and (IDS[anchors[0]] != ref_ids[pairs[1]]).all()
+    assert (LABELS[anchors[0]] == ref_labels[pairs[1]]).all()
+    assert (LABELS[anchors[1]] != ref_labels[pairs[-1]]).all()
+    without = miner(rows(), LABELS, refs, ref_labels)
+    assert (IDS[without[0]] == ref_ids[without[1]]).any(), "the library alone would have paired some"
+
+
+@pytest.mark.parametrize("miner", [m for m in MINERS if not isinstance(m, miners.DistanceWeightedMiner)])
+def test_what_a_miner_takes_is_what_it_takes_for_each_query_from_a_list_without_its_copies(miner):
+    refs, ref_labels, ref_ids = references()
+    loss = PMLLoss(Listed(), miner)
+    loss(rows(), LABELS, ref_emb=refs, ref_labels=ref_labels, ids=IDS, ref_ids=ref_ids)
+    expected = set()
+    for i in range(len(LABELS)):
+        kept = [j for j in range(len(refs)) if ref_ids[j] != IDS[i]]
+        found = [
+            column.tolist() for column in miner(rows()[i : i + 1], LABELS[i : i + 1], refs[kept], ref_labels[kept])
+        ]
+        if len(found) == 4:
+            expected |= {(i, kept[p], None) for p in found[1]} | {(i, None, kept[n]) for n in found[3]}
+        else:
+            expected |= {(i, kept[p], kept[n]) for p, n in zip(found[1], found[2], strict=True)}
+    pairs = [column.tolist() for column in loss.loss.pairs]
+    if len(pairs) == 4:
+        taken = {(a, p, None) for a, p in zip(*pairs[:2], strict=True)}
+        taken |= {(a, None, n) for a, n in zip(*pairs[2:], strict=True)}
+    else:
+        taken = set(zip(*pairs, strict=True))
+    assert taken == expected
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_REFERENCES if name != "pml/margin"])  # draws
+def test_the_batch_as_its_own_references_is_the_batch(name):
+    loss = baseline(name)
+    values = []
+    for more in ({}, {"ref_emb": None, "ref_labels": LABELS, "ids": IDS, "ref_ids": IDS}):
+        embeddings = rows().requires_grad_()
+        if more:
+            more["ref_emb"] = embeddings
+        value = loss(embeddings, LABELS, **more)
+        value.backward()
+        values.append((value.detach(), embeddings.grad))
+    torch.testing.assert_close(values[1], values[0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", WITH_REFERENCES)
+@pytest.mark.parametrize("combine", ["sum", "joint"])
+def test_a_memory_works_around_it_and_has_no_graph(name, combine):
+    torch.manual_seed(0)
+    memory = CrossBatchMemory(baseline(name), size=30, combine=combine)
+    for step in range(3):
+        embeddings = rows(seed=step).float().requires_grad_()
+        value = memory(embeddings, LABELS, ids=IDS)  # the same images again
+        value.backward()
+        assert value.isfinite() and value > 0
+        assert embeddings.grad.isfinite().all() and embeddings.grad.abs().sum() > 0
+    assert memory.filled == 30
+
+
+@pytest.mark.parametrize("name", [name for name in BASELINES if name not in WITH_REFERENCES])
+def test_a_memory_refuses_what_has_no_use_for_references_before_training(name):
+    with pytest.raises(TypeError, match="can't have a memory: its forward takes no ref_emb"):
+        CrossBatchMemory(baseline(name), size=30)
+
+
+def contrastive_by_hand(batch: Tensor, batch_ids: list[int], items: Tensor, item_ids: list[int], labels: Any) -> float:
+    """Mean of (1 - s) over relevant pairs with s < 1, plus mean of (s - 1/2) over irrelevant pairs with s > 1/2."""
+    pull, push = [], []
+    for i, j in itertools.product(range(len(batch)), range(len(items))):
+        if batch_ids[i] == item_ids[j]:
+            continue
+        s = float(F.cosine_similarity(batch[i], items[j], dim=0))
+        if labels[batch_ids[i]] == labels[item_ids[j]]:
+            pull.append(max(0.0, 1 - s))
+        else:
+            push.append(max(0.0, s - 0.5))
+    return sum(sum(part) / max(sum(p > 0 for p in part), 1) for part in (pull, push))
+
+
+def test_xbm_is_the_contrastive_loss_of_the_batch_against_batch_and_memory():
+    labels = [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
+    batches = [[0, 1, 3, 4], [2, 5, 6, 7], [1, 0, 8, 9], [3, 2, 6, 4]]  # images come again: 1 and 0, then 3, 2, 6, 4
+    memory = CrossBatchMemory(baseline("pml/contrastive"), size=8, combine="joint", dtype=torch.float64)
+    held: list[tuple[Tensor, int]] = []
+    for step, ids in enumerate(batches):
+        batch = rows(4, seed=step)
+        value = memory(batch, torch.tensor([labels[i] for i in ids]), ids=torch.tensor(ids))
+        items = torch.stack([*batch, *(row for row, _ in held)])
+        expected = contrastive_by_hand(batch, ids, items, [*ids, *(number for _, number in held)], labels)
+        assert expected > 0
+        torch.testing.assert_close(float(value), expected, rtol=1e-12, atol=0)
+        held = [*held, *zip(batch, ids, strict=True)][-8:]  # two batches
+
+
+def test_a_run_of_xbm_remembers_the_whole_training_set(tmp_path):
+    photos = make_photos(tmp_path / "photos")
+    xbm = ["loss=pml/contrastive", "memory=joint", "memory.batches=null", "memory.size=auto"]
+    run = train(*small(photos, *xbm, f"out={tmp_path / 'run'}"))
+    assert [value for _, value in curves(run)["memory_entries"]] == [0, 8, 16, 24, 25, 25]  # 25 images, batches of 8
+
+
+def test_a_run_with_a_miner_and_a_memory_comes_to_its_end(tmp_path):
+    photos = make_photos(tmp_path / "photos")
+    run = train(*small(photos, "loss=pml/triplet", "memory=joint", f"out={tmp_path / 'run'}"))
+    assert run.finished
+    assert all(math.isfinite(value) for _, value in curves(run)["loss"])
+
+
+def test_what_cannot_work_is_refused_with_a_reason():
+    batch, refs = rows(), {"ref_emb": rows(seed=1), "ref_labels": LABELS}
+    for kind, reason in (
+        (theirs.NCALoss, "reads the labels itself"),
+        (theirs.LiftedStructureLoss, "takes the numbers"),
+    ):
+        with pytest.raises(ValueError, match=f"{kind.__name__} can't have references: it {reason}"):
+            PMLLoss(kind())(batch, LABELS, **refs)
+    for loss in (PMLLoss(theirs.ContrastiveLoss()), HistogramLoss()):
+        with pytest.raises(ValueError, match="they need ref_emb"):
+            loss(batch, LABELS, ref_labels=LABELS)
+        with pytest.raises(ValueError, match="one label each; got 20 references and no labels"):
+            loss(batch, LABELS, ref_emb=batch)
+        with pytest.raises(ValueError, match="one label each; got 20 references and 3 labels"):
+            loss(batch, LABELS, ref_emb=batch, ref_labels=LABELS[:3])
+        with pytest.raises(ValueError, match="ids were given without ref_ids"):
+            loss(batch, LABELS, **refs, ids=IDS)
+    with pytest.raises(ValueError, match="need num_classes >= 2"):
+        CrossEntropyLoss(1, 4)
+    with pytest.raises(ValueError, match="bins counts the intervals"):
+        HistogramLoss(0)
+
+
+def test_a_miner_and_a_reducer_of_the_library_are_used_as_they_are():
+    loss = PMLBatchLoss(theirs.TripletMarginLoss(0.2, reducer=reducers.MeanReducer()), miners.BatchHardMiner())
+    embeddings = F.normalize(rows(), dim=1)
+    far = torch.cdist(embeddings, embeddings)
+    same = LABELS.unsqueeze(1) == LABELS
+    hardest = [float(row[same[i]].max() - row[~same[i]].min()) for i, row in enumerate(far)]
+    expected = sum(max(0.0, value + 0.2) for value in hardest) / len(hardest)
+    torch.testing.assert_close(float(loss(rows(), LABELS)), expected, rtol=1e-9, atol=0)
+    torch.testing.assert_close(float(baseline("pml/triplet")(rows(), LABELS)), expected, rtol=1e-9, atol=0)
+
+
+# --------------------------------------------------------------------------------------------------------- histogram
+
+
+def histogram_by_hand(cosines: list[tuple[float, bool]], bins: int) -> float:
+    """Loops over bins and pairs; each value counts 1 - distance / step in the bins that are nearer than a step."""
+    step = 2 / bins
+    centres = [-1 + r * step for r in range(bins + 1)]
+
+    def density(values: list[float]) -> list[float]:
+        return [sum(max(0.0, 1 - abs(v - c) / step) for v in values) / len(values) for c in centres]
+
+    of_relevant = density([v for v, relevant in cosines if relevant])
+    of_others = density([v for v, relevant in cosines if not relevant])
+    return sum(h * sum(of_relevant[: r + 1]) for r, h in enumerate(of_others))
+
+
+@pytest.mark.parametrize("bins", [1, 7, 100])
+def test_the_histogram_loss_is_its_double_sum_over_bins_with_and_without_references(bins):
+    refs, ref_labels, ref_ids = references()
+    for items, labels, ids, more in (
+        (rows(), LABELS, IDS, {}),
+        (refs, ref_labels, ref_ids, {"ref_emb": refs, "ref_labels": ref_labels, "ids": IDS, "ref_ids": ref_ids}),
+    ):
+        cosine = F.normalize(rows(), dim=1) @ F.normalize(items, dim=1).T
+        pairs = [(i, j) for i in range(len(LABELS)) for j in range(len(items)) if IDS[i] != ids[j]]
+        listed = [(float(cosine[i, j]), bool(LABELS[i] == labels[j])) for i, j in pairs]
+        value = HistogramLoss(bins)(rows(), LABELS, **more)
+        torch.testing.assert_close(float(value), histogram_by_hand(listed, bins), rtol=1e-12, atol=1e-12)
+
+
+def test_the_gradient_of_the_histogram_loss_is_its_derivative_and_equal_images_are_no_trouble():
+    assert torch.autograd.gradcheck(lambda e: HistogramLoss(10)(e, LABELS), rows().requires_grad_())
+    twins = torch.eye(DIM)[LABELS].requires_grad_()  # cosines of exactly 1 and 0
+    value = HistogramLoss()(twins, LABELS)
+    value.backward()
+    assert value == 0 and twins.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("labels", [torch.zeros(20, dtype=torch.long), torch.arange(20)])
+def test_the_histogram_loss_is_zero_where_pairs_of_one_kind_are_missing(labels):
+    embeddings = rows().requires_grad_()
+    value = HistogramLoss()(embeddings, labels)
+    value.backward()
+    assert value == 0 and (embeddings.grad == 0).all()
+
+
+def test_cosine_similarity_is_what_the_contrastive_loss_compares():
+    loss = baseline("pml/contrastive")
+    assert isinstance(loss.loss.distance, distances.CosineSimilarity)
+    torch.testing.assert_close(loss(7 * rows(), LABELS), loss(rows(), LABELS))
