@@ -443,14 +443,13 @@ def fake_run(folder: Path, r1: tuple[float, ...], seconds: float | None = 120.0)
     """A finished run of as many epochs as it has values of R@1; the last is the result."""
     run = Run(folder)
     (folder / "logs").mkdir(parents=True)
-    rows = [f"{epoch},{epoch},{value},{value / 2}," for epoch, value in enumerate(r1[:-1])]
-    rows.append(f"{len(r1) - 1},{len(r1) - 1},,,0.5")
-    (folder / "logs" / "metrics.csv").write_text("\n".join(["epoch,step,test/R@1,test/mAP@R,loss", *rows]) + "\n")
+    rows = [f"{epoch},{epoch},{value},{value / 2}" for epoch, value in enumerate(r1[:-1])]
+    (folder / "logs" / "metrics.csv").write_text("\n".join(["epoch,step,test/R@1,test/mAP@R", *rows]) + "\n")
     values = {"R@1": r1[-1], "mAP@R": r1[-1] / 2, "dists_intra": 0.25}
     report = Report(values, {}, {}, torch.zeros(0).numpy(), (), (), (), {}, {})
     report.to_json(run.after)
     run.config.write_text(f"trainer:\n  max_epochs: {len(r1)}\nseed: 0\n")
-    (folder / "facts.json").write_text(json.dumps({"train_seconds": seconds}))
+    (folder / "facts.json").write_text(json.dumps({"train_seconds": seconds, "steps": len(r1)}))
     return run
 
 
