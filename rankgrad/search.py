@@ -472,23 +472,31 @@ def _rank_block(scores: Tensor, rows: Tensor, own: Tensor, relevance: Relevance)
     length = torch.bincount(row, minlength=len(rows))
     slot = _ragged(length)[1]
     value = scores[row, item]
-    # [row, slot] scores of the relevant items, in order of their index; unused slots stand below everything
-    positive = scores.new_full((len(rows), int(length.max())), -torch.inf)
-    positive[row, slot] = value
-    column = torch.zeros_like(positive, dtype=torch.long)
-    column[row, slot] = item
+    # [row, slot] negated scores of the relevant items, in order of their index; unused slots stand below everything
+    width = int(length.max())
+    full = len(value) == len(rows) * width  # blocks of like queries mostly are
+
+    def by_slot(values: Tensor, fill: float) -> Tensor:
+        if full:
+            return values.view(len(rows), width)
+        return values.new_full((len(rows), width), fill).index_put_((row, slot), values)
+
+    order = Order(by_slot(-value, torch.inf), by_slot(item, 0))
     _hide_own(scores, own)
     scores[row, item] = -torch.inf  # what is left are the irrelevant items
-
-    order = Order(-positive, column)
     rivals = order.rivals(Counter(scores, may_wait=True))[0]
     gain = torch.ones_like(value, dtype=torch.float64)
 
     def ranks(ties: Ties) -> Ranks:
-        pos, neg = order.among(ties), order.back(rivals.under(ties))
-        return Ranks(row, item, gain, pos[row, slot].double(), neg[row, slot].double(), len(rows))
+        above = order.among(ties), order.back(rivals.under(ties))
+        pos, neg = ((t.flatten() if full else t[row, slot]).double() for t in above)
+        return Ranks(row, item, gain, pos, neg, len(rows))
 
-    tied = TiedRanks(ranks("pessimistic"), ranks("optimistic"), ranks("index"))
+    index = ranks("index")
+    if rivals.other is None and not order.has_level():
+        tied = TiedRanks(index, index, index)
+    else:
+        tied = TiedRanks(ranks("pessimistic"), ranks("optimistic"), index)
     lowest = torch.full_like(scores[:, 0], torch.inf).scatter_reduce_(0, row, value, "amin")
     irrelevant = scores.shape[1] - (own >= 0).long() - length
     return RankBlock(rows, tied, lowest, scores.amax(1), irrelevant)

@@ -21,6 +21,7 @@ def threads(request, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: request.param)
     monkeypatch.setattr(counting, "CELLS_FROM", 1)
     monkeypatch.setattr(counting, "LONG", 1)
+    monkeypatch.setattr(counting, "MAKING", 0)
     monkeypatch.setattr(counting, "PER_THREAD", 1)
     monkeypatch.setattr(counting, "TILE", 700)
 

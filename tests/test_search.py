@@ -66,6 +66,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr(counting, "CELLS_FROM", 10**9 if request.param == "in plain form" else 1)
     monkeypatch.setattr(counting, "FEW", 100 if request.param == "few compared" else 0)
     monkeypatch.setattr(counting, "LONG", 1)
+    monkeypatch.setattr(counting, "MAKING", 0)
 
 
 @pytest.mark.parametrize("values", [1, 20])

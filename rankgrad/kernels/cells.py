@@ -36,8 +36,8 @@ WIDTH, TERMS, SPACING, STENCIL = 1 / 8, 4, 2, 12
 # In tau: how far from a relevant item others count (sigmoid(-90) is less than float32 holds); how far above it the
 # sigmoid is 1; and how far sigmoid(-t) is followed where every item counts at least 1 / 2 anyway.
 REACH, SATURATED, FADED = 90.0, 40.0, 16.0
-# Nodes that one product with a band of the step's matrix gives.
-BLOCK = 512
+# Nodes that one product with a band of the step's matrix gives; items of a group of rows, in chunks.
+BLOCK, TOGETHER = 512, 32
 
 
 def known(step: object) -> bool:
@@ -290,57 +290,77 @@ def _rectangles(rows: int, items: int, chunk: int) -> Iterator[tuple[slice, slic
 
 @dataclass(frozen=True)
 class Cells:
-    """The rows of a batch, ready for sums of a step over their cells.
+    """Sums of a step over the cells of a batch, a group of rows at a time.
 
     Args:
         step: `Sigmoid` or `SupStep`.
         line: the cells.
         own: [row, slot] relevant scores, +inf where a row has fewer than the most; every row has one.
-        rest: [row, item] other scores of the same type, -inf where there is none.
         chunk: items handled at once.
 
     >>> own, rest = torch.tensor([[0.5]]), torch.tensor([[0.9, 0.5, 0.1]])
     >>> line = Line.over(Sigmoid(0.1), own, rest.amin(1), rest.amax(1))
-    >>> Cells(Sigmoid(0.1), line, own, rest).counts()[0]
+    >>> Cells(Sigmoid(0.1), line, own).counts(slice(0, 1), rest)[0]
     tensor([[1.5000]], dtype=torch.float64)
     """
 
     step: Sigmoid | SupStep
     line: Line
     own: Tensor
-    rest: Tensor
     chunk: int = 2**17
 
-    def counts(self) -> tuple[Tensor, Tensor]:
-        """[row, slot] float64, sum_j step(b_j - a_i) and sum_j step'(b_j - a_i)."""
-        both = torch.zeros(2, *self.own.shape, dtype=torch.float64, device=self.own.device)
-        for rows, line, own in self._groups(breaks=2):
-            both[:, rows, : own.shape[1]] = torch.stack(self._counts(rows, line, own))
-        value, slope = both
-        return value, slope
+    def groups(self, items: int) -> Iterator[slice]:
+        """Rows whose tables and items are handled together."""
+        tables = self.chunk // (self.line.cells + 2 * self.own.shape[1])
+        rows = max(min(tables, TOGETHER * self.chunk // max(items, 1)), 1)
+        return (slice(start, min(start + rows, len(self.own))) for start in range(0, len(self.own), rows))
 
-    def push(self, weight: Tensor, into: Tensor) -> None:
-        """Write sum_i weight_i step'(b_j - a_i) into a tensor [row, item].
+    def counts(self, rows: slice, rest: Tensor) -> tuple[Tensor, Tensor]:
+        """[row, slot] float64, sum_j step(b_j - a_i) and sum_j step'(b_j - a_i), of a group.
 
         Args:
-            weight: [row, slot], 0 where there is no relevant item.
-            into: like `rest`.
+            rows: the group.
+            rest: [row, item] its other scores, of the type of `own`; -inf where there is none.
         """
-        for rows, line, own in self._groups(breaks=1):
-            self._push(rows, line, own, weight[rows, : own.shape[1]].double(), into[rows])
+        step, line, own = self.step, self.line.part(rows), self._present(rows)
+        if isinstance(step, SupStep):
+            cuts = _Cuts(line, torch.cat([_joint_breaks(own, step), _tie_breaks(own, step)], 1))
+            value, slope = _cut_counts(step, line, own, cuts, self._gathered(line, cuts, rest))
+        else:
+            value, slope = _smooth_counts(line, own, self._gathered(line, None, rest))
+            slope = slope / step.tau
+        missing = (0, self.own.shape[1] - own.shape[1])
+        return F.pad(value, missing), F.pad(slope, missing)
 
-    def _groups(self, breaks: int) -> Iterator[tuple[slice, Line, Tensor]]:
-        """Rows whose tables are handled at once, their cells and as many slots as they need, all of them finite."""
-        present = self.own < torch.inf
-        own = torch.where(present, self.own, self.own.amin(1, keepdim=True))
-        rows = max(self.chunk // (self.line.cells + breaks * own.shape[1]), 1)
-        for start in range(0, len(own), rows):
-            part = slice(start, min(start + rows, len(own)))
-            yield part, self.line.part(part), own[part, : int(present[part].sum(1).max())]
+    def push(self, rows: slice, rest: Tensor, weight: Tensor, into: Tensor) -> None:
+        """Write sum_i weight_i step'(b_j - a_i) of a group into a tensor like `rest`.
 
-    def _pieces(self, rows: slice, line: Line, cuts: _Cuts | None) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-        """Rectangles of the items of a group: rows, items, flat index of the pieces, offset from the cell's centre."""
-        rest = self.rest[rows]
+        Args:
+            rows: the group.
+            rest: as for `counts`.
+            weight: [row, slot] of the group, 0 where there is no relevant item.
+            into: [row, item].
+        """
+        step, line, own, cuts = self.step, self.line.part(rows), self._present(rows), None
+        weight = weight[:, : own.shape[1]].double()
+        polynomials = F.pad(_smooth_push(line, own, weight), (1, 1))
+        if isinstance(step, SupStep):
+            cuts = _Cuts(line, _joint_breaks(own, step))
+            polynomials = _cut_push(step, line, own, cuts, weight, polynomials)
+        table = (polynomials / step.tau).to(into.dtype)
+        for part, items, index, offset in self._pieces(line, cuts, rest):
+            # only the open last cell has large offsets, and nothing but a constant
+            offset = offset.clamp_(max=1).to(into.dtype)
+            into[part, items] = _evaluated(table[:, part].flatten(1), index, offset).view(part.stop - part.start, -1)
+
+    def _present(self, rows: slice) -> Tensor:
+        """Relevant scores of a group, in as many slots as it needs, and finite: absent ones become another one."""
+        own = self.own[rows]
+        present = own < torch.inf
+        return torch.where(present, own, own.amin(1, keepdim=True))[:, : int(present.sum(1).max())]
+
+    def _pieces(self, line: Line, cuts: _Cuts | None, rest: Tensor) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+        """Rectangles of the items: rows, items, flat index of the pieces, offset from the cell's centre."""
         for part, items in _rectangles(len(rest), rest.shape[1], self.chunk):
             scores = rest[part, items]
             cell, offset = line.part(part).place(scores)
@@ -350,77 +370,77 @@ class Cells:
                 index = _flat(cell, cuts.size).add_(cuts.below(scores, part).flatten())
                 yield part, items, index, offset.flatten()
 
-    def _gathered(self, rows: slice, line: Line, cuts: _Cuts | None) -> Tensor:
-        """[term, row, piece] moments of the items of a group."""
+    def _gathered(self, line: Line, cuts: _Cuts | None, rest: Tensor) -> Tensor:
+        """[term, row, piece] moments of the items."""
         size = line.cells + 2 if cuts is None else cuts.size
-        sums = line.origin.new_zeros(TERMS, len(line.origin), size)
-        for part, _, index, offset in self._pieces(rows, line, cuts):
+        sums = line.origin.new_zeros(TERMS, len(rest), size)
+        for part, _, index, offset in self._pieces(line, cuts, rest):
             tall = part.stop - part.start
             sums[:, part] += _moments(index, offset, tall * size).view(TERMS, tall, size)
         return sums
 
-    def _counts(self, rows: slice, line: Line, own: Tensor) -> tuple[Tensor, Tensor]:
-        step = self.step
-        if isinstance(step, Sigmoid):
-            moments = self._gathered(rows, line, None)
-            value, slope = _smooth_counts(line, own, moments)
-            return value, slope / step.tau
-        joints, ties = _joint_breaks(own, step), _tie_breaks(own, step)
-        cuts = _Cuts(line, torch.cat([joints, ties], 1) if step.start else joints)
-        # [term, row, piece] moments of all pieces before this one
-        before = F.pad(self._gathered(rows, line, cuts).cumsum(2), (1, 0))
-        moments = before.gather(2, cuts.start.expand(TERMS, -1, -1)).diff(dim=2)
-        value, slope = _smooth_counts(line, own, moments)
 
-        slots = own.shape[1]
-        rank = cuts.rank
-        cell = cuts.cell.gather(1, rank)
-        first = cell + rank + 1  # piece that begins at the break
-        above = before[0, :, -1:] - before[0].gather(1, first)
-        if step.start:
-            value += step.start * above[:, slots:]
-        cell, first, above = cell[:, :slots], first[:, :slots], above[:, :slots]
-        last = cuts.start.gather(1, cell + 1)
-        # [term, row, slot] moments of what is above the joint in its own cell
-        partial = before.gather(2, last.expand(TERMS, -1, -1)) - before.gather(2, first.expand(TERMS, -1, -1))
+def _each(index: Tensor) -> Tensor:
+    """An index [row, place] for `gather` from each term of [term, row, ...]."""
+    return index.expand(TERMS, -1, -1)
 
-        # the linear part: sum of the scores above, in cells from the joint
-        centre = torch.arange(line.cells + 2, dtype=torch.float64, device=own.device)
-        sums = F.pad((centre * moments[0] + moments[1]).flip(1).cumsum(1).flip(1), (0, 1))
-        position = sums.gather(1, cell + 1) + cell * partial[0] + partial[1]
-        position -= above * line.position(own.double() + step.joint)
-        jump = 0.0 if step.offset is None else step.offset - step.at_joint - step.start
-        # sigmoid is constant there: 1 - sigmoid(-joint), instead of 1 - sigmoid(-t)
-        value += (jump - (1 - step.at_joint)) * above + step.rho / line.density * position
 
-        faded, slope_faded = _faded_counts(line, own, cell, moments, partial, step)
-        value += faded
-        return value, (slope - slope_faded) / step.tau + step.rho * above
+def _cut_counts(step: SupStep, line: Line, own: Tensor, cuts: _Cuts, pieces: Tensor) -> tuple[Tensor, Tensor]:
+    """[row, slot] sums of `SupStep` and of its slope.
 
-    def _push(self, rows: slice, line: Line, own: Tensor, weight: Tensor, result: Tensor) -> None:
-        step = self.step
-        polynomials = F.pad(_smooth_push(line, own, weight), (1, 1))
-        cuts = None
-        if isinstance(step, SupStep):
-            cuts = _Cuts(line, _joint_breaks(own, step))
-            cell = cuts.cell.gather(1, cuts.rank)
-            from_cells, within = _faded_push(line, own, cell, weight, step)
-            polynomials -= from_cells
-            # [term, row, break] what the first breaks of a row add
-            within = _exclusive(within.gather(2, cuts.order.expand(TERMS, -1, -1)))
-            linear = _exclusive(weight.gather(1, cuts.order))
-            piece_cell, below = cuts.per_piece()
-            earlier = cuts.before.gather(1, piece_cell)
-            polynomials = polynomials.gather(2, piece_cell.expand(TERMS, -1, -1))
-            polynomials -= within.gather(2, below.expand(TERMS, -1, -1))
-            polynomials += within.gather(2, earlier.expand(TERMS, -1, -1))
-            polynomials[0] += step.rho * step.tau * linear.gather(1, below)
-        table = (polynomials / step.tau).to(result.dtype)
-        for part, items, index, offset in self._pieces(rows, line, cuts):
-            here = table[:, part].reshape(TERMS, -1) if len(result) > part.stop - part.start else table.flatten(1)
-            # only the open last cell has large offsets, and nothing but a constant
-            values = _evaluated(here, index, offset.clamp_(max=1).to(result.dtype))
-            result[part, items] = values.view(part.stop - part.start, -1)
+    Args:
+        step: the step.
+        line: the cells.
+        own: [row, slot] relevant scores.
+        cuts: at the joints of all slots, then at their ties.
+        pieces: [term, row, piece] moments of the items.
+    """
+    slots = own.shape[1]
+    before = F.pad(pieces.cumsum(2), (1, 0))  # moments of all earlier pieces
+    moments = before.gather(2, _each(cuts.start)).diff(dim=2)
+    rank = cuts.rank
+    cell = cuts.cell.gather(1, rank)
+    first = cell + rank + 1  # the piece that begins at a break
+    above = before[0, :, -1:] - before[0].gather(1, first)
+    joint_above, tie_above = above[:, :slots], above[:, slots:]
+    cell, first = cell[:, :slots], first[:, :slots]
+    last = cuts.start.gather(1, cell + 1)
+    partial = before.gather(2, _each(last)) - before.gather(2, _each(first))  # above the joint in its own cell
+
+    # sum of the scores above the joint, as distances from it in cells
+    centre = torch.arange(line.cells + 2, dtype=torch.float64, device=own.device)
+    position = F.pad((centre * moments[0] + moments[1]).flip(1).cumsum(1).flip(1), (0, 1))  # of this cell and later
+    linear = position.gather(1, cell + 1) + cell * partial[0] + partial[1]
+    linear -= joint_above * line.position(own.double() + step.joint)
+
+    jump = 0.0 if step.offset is None else step.offset - step.at_joint - step.start
+    smooth, smooth_slope = _smooth_counts(line, own, moments)
+    faded, faded_slope = _faded_counts(step, line, own, cell, moments, partial)
+    # Above the joint the step has sigmoid(joint) = 1 - sigmoid(-joint) where the smooth sum has 1 - sigmoid(-t).
+    value = smooth + faded - (1 - step.at_joint) * joint_above
+    value += step.start * tie_above + jump * joint_above + step.rho / line.density * linear
+    return value, (smooth_slope - faded_slope) / step.tau + step.rho * joint_above
+
+
+def _cut_push(step: SupStep, line: Line, own: Tensor, cuts: _Cuts, weight: Tensor, smooth: Tensor) -> Tensor:
+    """[term, row, piece] polynomials of sum_i weight_i slope, times tau.
+
+    Args:
+        step: the step.
+        line: the cells.
+        own: [row, slot] relevant scores.
+        cuts: at the joints.
+        weight: [row, slot].
+        smooth: [term, row, cell] the same for the sigmoid alone.
+    """
+    earlier_cells, own_cell = _faded_push(step, line, own, cuts.cell.gather(1, cuts.rank), weight)
+    own_cell = _exclusive(own_cell.gather(2, _each(cuts.order)))  # what the first so many breaks of a row add
+    linear = _exclusive(weight.gather(1, cuts.order))
+    cell, below = cuts.per_piece()
+    here = own_cell.gather(2, _each(below)) - own_cell.gather(2, _each(cuts.before.gather(1, cell)))
+    polynomials = (smooth - earlier_cells).gather(2, _each(cell)) - here
+    polynomials[0] += step.rho * step.tau * linear.gather(1, below)
+    return polynomials
 
 
 def _exclusive(values: Tensor) -> Tensor:
@@ -474,17 +494,17 @@ def _slots(own: Tensor, reach: int) -> Iterator[slice]:
 
 
 def _faded_counts(
-    line: Line, own: Tensor, cell: Tensor, moments: Tensor, partial: Tensor, step: SupStep
+    step: SupStep, line: Line, own: Tensor, cell: Tensor, moments: Tensor, partial: Tensor
 ) -> tuple[Tensor, Tensor]:
     """[row, slot] sums of sigmoid(-t / tau), and of tau times its slope without sign, over what is above the joint.
 
     Args:
+        step: gives joint and temperature.
         line: the cells.
         own: [row, slot] relevant scores.
         cell: [row, slot] long, cell of the joint.
         moments: [term, row, cell] of all items.
         partial: [term, row, slot] of the items above the joint in its cell.
-        step: gives joint and temperature.
     """
     reach = _reach(step)
     at_points = _coefficients(own.device).T
@@ -504,7 +524,7 @@ def _faded_counts(
     return value, slope
 
 
-def _faded_push(line: Line, own: Tensor, cell: Tensor, weight: Tensor, step: SupStep) -> tuple[Tensor, Tensor]:
+def _faded_push(step: SupStep, line: Line, own: Tensor, cell: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Polynomials of sum_i weight_i sigmoid'(t / tau) over the relevant items whose joint is below.
 
     Returns:

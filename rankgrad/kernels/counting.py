@@ -31,8 +31,9 @@ CELLS_FROM = 2**16
 MOST_CELLS, TABLE = 2**18, 2**20
 # Scores that go through all passes together: few enough for the cache, enough to make each pass worth its call.
 TILE = 2**18
-# So few entries of a row that is so long are each compared with all items.
-FEW, LONG = 8, 2**14
+# So few entries of a row that is so long are each compared with all items; of few scores more, since making the cells
+# costs as much as comparing `MAKING` scores.
+FEW, LONG, MAKING = 8, 2**14, 2**20
 # Scores that are worth another thread.
 PER_THREAD = 2**17
 # Scores searched together in plain form: bounds its temporaries, some 50 bytes each.
@@ -47,15 +48,15 @@ class Above:
 
     Attributes:
         index: [row, place] long; of level items those of lower column (or of the entry's own) are above.
-        other: the same under another reading of a tie.
+        other: the same under another reading of a tie; None if no item is known to be level with an entry.
     """
 
     index: Tensor
-    other: Callable[[Ties], Tensor]
+    other: Callable[[Ties], Tensor] | None = None
 
     def under(self, ties: Ties) -> Tensor:
         """[row, place] long; "pessimistic": a level item is above, "optimistic": it is not."""
-        return self.index if ties == "index" else self.other(ties)
+        return self.index if ties == "index" or self.other is None else self.other(ties)
 
 
 def count_below(ordered: Tensor, scores: Scores, *, right: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -132,11 +133,11 @@ class Counter:
             The counts; and [row, item] the worth of the place of each item (meaningless where there is none).
         """
         if ordered.shape[1] == 0:
-            nothing = Above(column, lambda ties: column)
-            return nothing, None if worth is None else worth.expand(self.scores.shape).clone()
+            return Above(column), None if worth is None else worth.expand(self.scores.shape).clone()
         if not _by_cells(ordered, self.scores):
             return _searched(ordered.contiguous(), column, self.scores, self.absent, worth, self.may_wait)
-        if worth is None and ordered.shape[1] <= FEW and self.scores.shape[1] >= LONG:
+        few = FEW + MAKING // self.scores.numel()
+        if worth is None and ordered.shape[1] <= few and self.scores.shape[1] >= LONG:
             return _compared(ordered.numpy(), column.numpy(), _Items.of(self.scores, self.absent)), None
         if not self._cells:
             self._cells = list(_cells_of(_Items.of(self.scores, self.absent), ordered.shape[1]))
@@ -149,13 +150,17 @@ class Counter:
                 parts.append(cells.above(entries))
             else:
                 parts.append(cells.above(entries, worth[rows].numpy(), out[rows]))
-        if len(parts) == 1:
-            above = parts[0]
-        else:
-            above = Above(
-                torch.cat([part.index for part in parts]), lambda ties: torch.cat([part.under(ties) for part in parts])
-            )
-        return above, None if out is None else torch.from_numpy(out)
+        return _stacked(parts), None if out is None else torch.from_numpy(out)
+
+
+def _stacked(parts: list[Above]) -> Above:
+    """The counts of some rows, then those of the next ones."""
+    if len(parts) == 1:
+        return parts[0]
+    index = torch.cat([part.index for part in parts])
+    if all(part.other is None for part in parts):
+        return Above(index)
+    return Above(index, lambda ties: torch.cat([part.under(ties) for part in parts]))
 
 
 def _by_cells(ordered: Tensor, scores: Scores) -> bool:
@@ -182,6 +187,8 @@ def _searched(
             if out is not None and value is not None:
                 out[rows, items] = value
     index, pessimistic, optimistic = counts
+    if pessimistic is index:
+        return Above(index), out
     return Above(index, lambda ties: pessimistic if ties == "pessimistic" else optimistic), out
 
 
@@ -363,6 +370,8 @@ class _Comparison:
 def _compared(ordered: Array, column: Array, items: _Items) -> Above:
     found = _through(items.scores, TILE, lambda: _Comparison(ordered, column, items)).found
     optimistic, index, pessimistic = map(torch.from_numpy, found)
+    if torch.equal(optimistic, pessimistic):
+        return Above(index)
     return Above(index, lambda ties: pessimistic if ties == "pessimistic" else optimistic)
 
 
@@ -400,9 +409,12 @@ class _Cells:
             self.upto = np.concatenate([[0], np.cumsum(total.count, out=total.count)])
         index = entries.earlier(self.upto) + entries.above(total.searched)
 
+        moved = total.moved
+        if moved is None:
+            return Above(torch.from_numpy(index))
+
         def other(ties: Ties) -> Tensor:
-            moved = 0 if total.moved is None else entries.above(total.moved[1 if ties == "optimistic" else 0])
-            return torch.from_numpy(index + moved)
+            return torch.from_numpy(index + entries.above(moved[1 if ties == "optimistic" else 0]))
 
         return Above(torch.from_numpy(index), other)
 

@@ -79,6 +79,10 @@ class Order:
         """[query, slot] values that are known by place."""
         return torch.empty_like(values).scatter_(1, self.by_place, values)
 
+    def has_level(self) -> bool:
+        """Whether relevant items of one list are level with one another."""
+        return bool(((self.ordered[:, 1:] == self.ordered[:, :-1]) & (self.ordered[:, 1:] < torch.inf)).any())
+
     def among(self, ties: Ties) -> Tensor:
         """[query, slot] long, relevant items above each relevant one."""
         if ties == "index":

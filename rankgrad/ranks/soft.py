@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from ..kernels.cells import Cells, Line, known
 from ..kernels.pairs import Pairs
@@ -160,14 +160,14 @@ class _Blocks:
     """Scores of a batch as rectangles, with the queries ordered by decreasing p.
 
     Attributes:
-        rest: [query, item] scores, -inf at relevant and absent items.
         peers: [query, slot] scores of the relevant items, -inf where absent.
         own: [slot, query] the same with +inf where absent: every difference with these is -inf.
+        gain: [query, slot] gains, None if relevance is binary.
         filled: queries that have a relevant item.
     """
 
     def __init__(self, scores: Scores, lists: Lists, chunk: int) -> None:
-        self.lists, self.chunk = lists, chunk
+        self.scores, self.lists, self.chunk = scores, lists, chunk
         # Balanced batches (the usual case) are in order already and are not copied.
         self.order: Tensor | None = None
         if any(a < b for a, b in zip(lists.sizes, lists.sizes[1:], strict=False)):
@@ -176,15 +176,10 @@ class _Blocks:
         self.sizes = sorted(lists.sizes, reverse=True)
         self.filled = len(self.sizes) - self.sizes.count(0)
         own = scores[lists.query, lists.item]
-        if lists.complete:
-            rest = scores.clone()
-            rest[lists.query, lists.item] = -torch.inf
-        else:
-            rest = scores.masked_fill(~lists.rest, -torch.inf)
-        self.rest = self.sort(rest)
         self.peers = self.sort(lists.rectangle(own, -torch.inf))
         self.own = self.sort(lists.rectangle(own, torch.inf)).T.contiguous()
         self.gain = self.sort(lists.rectangle(lists.gain, 0.0)) if lists.graded else None
+        self._last: tuple[slice, Tensor] | None = None
 
     def sort(self, rows: Tensor) -> Tensor:
         return rows if self.order is None else rows[self.order]
@@ -200,22 +195,70 @@ class _Blocks:
         """[slot, sorted query] out of [pair]; 0 where absent."""
         return self.sort(self.lists.rectangle(values, 0.0)).T.contiguous()
 
-    def strips(self, columns: int) -> Iterator[tuple[slice, slice, int]]:
-        """What is compared together: slots, rows, and columns in tiles of which width.
+    def rest(self, rows: slice) -> Tensor:
+        """[row, item] scores of some sorted queries, -inf at relevant and absent items.
 
-        Several slots share a strip, so that a tile is read into the cache once for all of them. Rows that have none of
-        the slots are left out. The slots have about `chunk` differences to a tile.
+        It is made when it is needed and overwritten by the next one: a second score matrix would take as long to be
+        handed out by the system as its sums.
+        """
+        if self._last is not None and self._last[0] == rows:
+            return self._last[1]
+        chosen = rows if self.order is None else self.order[rows]
+        if not self.lists.complete:
+            rest = torch.where(self.lists.rest[chosen], self.scores[chosen], -torch.inf)
+        else:  # then a few entries are all there is to change
+            if self._last is None or len(self._last[1]) != rows.stop - rows.start:
+                rest = self.scores[chosen].clone()
+            else:
+                rest = self._last[1].copy_(self.scores[chosen])
+            rest.scatter_(1, self.items[rows], -torch.inf)
+        self._last = rows, rest
+        return rest
+
+    @cached_property
+    def items(self) -> Tensor:
+        """[sorted query, slot] long, columns of the relevant items; a column twice where a query has fewer."""
+        items = self.sort(self.lists.rectangle(self.lists.item, -1))
+        return torch.where(items < 0, items[:, :1], items)
+
+    def pushed(self, grad: Tensor, rows: slice) -> Tensor:
+        """Zeros [row, item] to write the gradient of some sorted queries to, before it is `kept`."""
+        return grad[rows] if self.order is None else torch.zeros_like(grad[rows])
+
+    def kept(self, grad: Tensor, rows: slice, pushed: Tensor) -> None:
+        """Put what `pushed` gave into the gradient [query, item]."""
+        if self.order is not None:
+            grad.index_copy_(0, self.order[rows], pushed)
+
+    def strips(self, columns: int) -> Iterator[tuple[slice, int, list[slice]]]:
+        """What is compared together: rows, the width of a tile of columns, and groups of slots.
+
+        A tile is read into the cache once for a group of slots; they have about `chunk` differences. Rows without any
+        of the slots are left out.
         """
         row = 0
         while row < self.filled and columns:
             width = self.sizes[row]
             together = min(-(-width // -(-width // SLOTS)), self.chunk)
             rows = slice(row, min(row + max(self.chunk // (together * columns), 1), self.filled))
-            wide = max(self.chunk // (together * (rows.stop - rows.start)), 1)
-            wide -= wide % 64 if wide > 64 else 0  # rows of a block begin on cache lines
-            for slot in range(0, width, together):
-                yield slice(slot, min(slot + together, width)), rows, min(wide, columns)
+            tiles = max(round(together * (rows.stop - rows.start) * columns / self.chunk), 1)
+            wide = -(-columns // tiles)
+            wide += -wide % 64 if tiles > 1 and wide > 64 else 0  # rows of a block begin on cache lines
+            groups = [slice(slot, min(slot + together, width)) for slot in range(0, width, together)]
+            yield rows, min(wide, columns), groups
             row = rows.stop
+
+    def to_peers(self) -> Iterator[tuple[slice, slice, slice, Tensor]]:
+        """Blocks (slots, rows, other slots) and the differences between relevant items there; -inf to itself."""
+        for rows, wide, groups in self.strips(self.peers.shape[1]):
+            for slots in groups:
+                own, start = self.own[slots, rows].unsqueeze(2), 0
+                for tile in _tiles(self.peers[rows], wide):
+                    others = slice(start, start + tile.shape[1])
+                    differences = tile - own
+                    differences.diagonal(slots.start - start, 0, 2).fill_(-torch.inf)
+                    yield slots, rows, others, differences
+                    start = others.stop
 
     def gains(self, slots: slice, rows: slice, others: slice) -> tuple[Tensor, Tensor] | None:
         """Of a block of `to_peers`, where the other gain is lower, and the lower gain; None if relevance is binary."""
@@ -224,28 +267,18 @@ class _Blocks:
         mine, theirs = self.gain[rows, slots].T.unsqueeze(2), self.gain[rows, others]
         return theirs < mine, torch.minimum(theirs, mine)
 
-    def to_peers(self) -> Iterator[tuple[slice, slice, slice, Tensor]]:
-        """Blocks (slots, rows, other slots) and the differences between relevant items there; -inf to itself."""
-        for slots, rows, wide in self.strips(self.peers.shape[1]):
-            own, start = self.own[slots, rows].unsqueeze(2), 0
-            for tile in _tiles(self.peers[rows], wide):
-                others = slice(start, start + tile.shape[1])
-                differences = tile - own
-                differences.diagonal(slots.start - start, 0, 2).fill_(-torch.inf)
-                yield slots, rows, others, differences
-                start = others.stop
-
-    def lines(self, scores: Scores, pos: Step, neg: Step, method: Method) -> tuple[Line | None, Line | None]:
-        """Cells for the sums over `rest` and over `peers`; None for what is to be summed in pairs."""
+    def lines(self, pos: Step, neg: Step, method: Method) -> tuple[Line | None, Line | None]:
+        """Cells for the sums over the rest and over the peers; None for what is to be summed in pairs."""
         if method == "pairs" or self.gain is not None or not self.filled:
             return None, None
-        if method == "auto" and self.rest.numel() * len(self.own) < WORTH_A_LOOK:
-            return None, None
-        if method == "auto" and (asynchronous(scores) or scores.device.type != "cpu" or scores.dtype != torch.float32):
-            return None, None
-        return self._line(scores, neg, self.rest.shape[1], method), self._line(scores, pos, self.peers.shape[1], method)
+        if method == "auto":
+            if self.scores.numel() * len(self.own) < WORTH_A_LOOK or self.scores.dtype != torch.float32:
+                return None, None
+            if asynchronous(self.scores) or self.scores.device.type != "cpu":
+                return None, None
+        return self._line(neg, self.scores.shape[1], method), self._line(pos, self.peers.shape[1], method)
 
-    def _line(self, scores: Scores, step: Step, columns: int, method: Method) -> Line | None:
+    def _line(self, step: Step, columns: int, method: Method) -> Line | None:
         if not isinstance(step, (Sigmoid, SupStep)):
             return None
         rows, relevant, cost = self.filled, sum(self.sizes), COSTS[type(step)]
@@ -253,32 +286,30 @@ class _Blocks:
         spare = columns * (relevant * cost.pair - rows * cost.item) - relevant * cost.relevant - COST_OF_CALL
         if method == "auto" and spare < 0:
             return None
-        low, high = (self.sort(bound)[:rows] for bound in torch.aminmax(scores, dim=1))
+        low, high = (self.sort(bound)[:rows] for bound in (self.scores.amin(1), self.scores.amax(1)))
         line = Line.over(step, self.own[:, :rows].T, low, high)
         if line is None or line.cells > MOST_CELLS or (method == "auto" and rows * line.cells * cost.cell > spare):
             return None
         return line
 
-    def _cells(self, step: Step, others: Tensor, line: Line) -> Cells:
+    def cells(self, step: Step, line: Line) -> Cells:
+        """Near-linear sums of a step, for the rows that have relevant items."""
         assert isinstance(step, (Sigmoid, SupStep))
-        return Cells(step, line, self.own[:, : self.filled].T, others[: self.filled], self.chunk)
+        return Cells(step, line, self.own[:, : self.filled].T, self.chunk)
 
-    def counts(self, step: Step, others: Tensor, line: Line) -> list[Tensor]:
-        """[slot, query] near-linear sums of the step and of its slope over `rest` or `peers`."""
-        found = self._cells(step, others, line).counts()
-        return [F.pad(sums.T, (0, len(self.sizes) - self.filled)) for sums in found]  # queries without relevant items
-
-    def push(self, step: Step, others: Tensor, line: Line, weight: Tensor) -> Tensor:
-        """[query, item] or [query, slot'], sum over the slots of weight times slope."""
-        pushed = torch.empty_like(others)
-        pushed[self.filled :] = 0
-        self._cells(step, others, line).push(weight[:, : self.filled].T, pushed[: self.filled])
-        return pushed
+    def counts(self, step: Step, line: Line, others: Callable[[slice], Tensor], columns: int) -> tuple[Tensor, Tensor]:
+        """[slot, query] near-linear sums of the step and of its slope over the others of each query."""
+        cells = self.cells(step, line)
+        both = torch.zeros(2, *self.own.shape, dtype=torch.float64, device=self.own.device)
+        for rows in cells.groups(columns):
+            both[:, :, rows] = torch.stack(cells.counts(rows, others(rows))).mT
+        value, slope = both
+        return value, slope
 
     def exact_peers(self) -> Tensor:
         """[slot, query] relevant items at least level with this one, without itself."""
         below = torch.searchsorted(self.peers.sort(dim=1).values, self.own.T.contiguous())
-        return (self.peers.shape[1] - 1 - below).double().T
+        return (self.peers.shape[1] - 1 - below).T
 
 
 class _SoftCounts(torch.autograd.Function):
@@ -289,21 +320,24 @@ class _SoftCounts(torch.autograd.Function):
         ctx: Any, scores: Scores, lists: Lists, pos: Step, neg: Step, chunk: int, method: Method
     ) -> tuple[PerPair, PerPair, PerPair]:
         ctx.lists, ctx.pos, ctx.neg, ctx.chunk = lists, pos, neg, chunk
-        blocks = _Blocks(scores, lists, chunk)
-        ctx.rest_line, ctx.peers_line = blocks.lines(scores, pos, neg, method)
+        blocks, items = _Blocks(scores, lists, chunk), scores.shape[1]
+        ctx.rest_line, ctx.peers_line = blocks.lines(pos, neg, method)
         rest_slope = peers_slope = None
 
         if ctx.rest_line is not None:
-            above_neg, rest_slope = blocks.counts(neg, blocks.rest, ctx.rest_line)
+            above_neg, rest_slope = blocks.counts(neg, ctx.rest_line, blocks.rest, items)
         else:
             above_neg, pairs = torch.zeros_like(blocks.own), Pairs()
-            for slots, rows, wide in blocks.strips(blocks.rest.shape[1]):
-                own = blocks.own[slots, rows].unsqueeze(2)
-                above_neg[slots, rows] = _added([pairs.total(neg, t, own) for t in _tiles(blocks.rest[rows], wide)])
+            for rows, wide, groups in blocks.strips(items):
+                tiles = _tiles(blocks.rest(rows), wide)
+                for slots in groups:
+                    own = blocks.own[slots, rows].unsqueeze(2)
+                    above_neg[slots, rows] = _added([pairs.total(neg, tile, own) for tile in tiles])
 
         above_gain = torch.zeros_like(blocks.own)
         if ctx.peers_line is not None:
-            above_pos, peers_slope = blocks.counts(pos, blocks.peers, ctx.peers_line)
+            peers = blocks.peers
+            above_pos, peers_slope = blocks.counts(pos, ctx.peers_line, lambda rows: peers[rows], peers.shape[1])
             above_pos -= pos(above_pos.new_zeros(()))  # an item is not above itself
         elif ctx.rest_line is not None and isinstance(pos, Heaviside):
             above_pos = blocks.exact_peers()
@@ -337,32 +371,38 @@ class _SoftCounts(torch.autograd.Function):
     ) -> tuple[Tensor | None, None, None, None, None, None]:
         scores, rest_slope, peers_slope = ctx.saved_tensors
         lists, pos, neg = ctx.lists, ctx.pos, ctx.neg
-        blocks = _Blocks(scores, lists, ctx.chunk)
+        blocks, items = _Blocks(scores, lists, ctx.chunk), scores.shape[1]
         weight_pos = None if grad_pos is None else blocks.rectangle(grad_pos)
         weight_neg = None if grad_neg is None else blocks.rectangle(grad_neg)
         weight_gain = None if grad_gain is None or not lists.graded else blocks.rectangle(grad_gain)
-        grad_own = torch.zeros_like(blocks.own)
+        grad, grad_own = torch.zeros_like(scores), torch.zeros_like(blocks.own)
 
-        if ctx.rest_line is not None and weight_neg is not None:
-            grad_rest = blocks.push(neg, blocks.rest, ctx.rest_line, weight_neg)
+        if weight_neg is not None and ctx.rest_line is not None:
+            cells = blocks.cells(neg, ctx.rest_line)
+            for rows in cells.groups(items):
+                into = blocks.pushed(grad, rows)
+                cells.push(rows, blocks.rest(rows), weight_neg[:, rows].T, into)
+                blocks.kept(grad, rows, into)
             grad_own -= weight_neg * rest_slope
-        else:
-            grad_rest, pairs = torch.zeros_like(blocks.rest), Pairs()
-            for slots, rows, wide in blocks.strips(blocks.rest.shape[1]):
-                if weight_neg is None:
-                    break
-                own, weight = blocks.own[slots, rows].unsqueeze(2), weight_neg[slots, rows]
-                tiles = zip(_tiles(blocks.rest[rows], wide), _tiles(grad_rest[rows], wide), strict=True)
-                pushed = [pairs.push(neg, tile, own, weight, into) for tile, into in tiles]
-                grad_own[slots, rows] -= _added([push for push in pushed if push is not None])
+        elif weight_neg is not None:
+            pairs = Pairs()
+            for rows, wide, groups in blocks.strips(items):
+                into = blocks.pushed(grad, rows)
+                tiles = list(zip(_tiles(blocks.rest(rows), wide), _tiles(into, wide), strict=True))
+                for slots in groups:
+                    own, weight = blocks.own[slots, rows].unsqueeze(2), weight_neg[slots, rows]
+                    pushed = [pairs.push(neg, tile, own, weight, to) for tile, to in tiles]
+                    grad_own[slots, rows] -= _added([push for push in pushed if push is not None])
+                blocks.kept(grad, rows, into)
 
-        if ctx.peers_line is not None and weight_pos is not None:
-            grad_peers = blocks.push(pos, blocks.peers, ctx.peers_line, weight_pos)
+        grad_peers = torch.zeros_like(blocks.peers)
+        if weight_pos is not None and ctx.peers_line is not None:
+            cells = blocks.cells(pos, ctx.peers_line)
+            for rows in cells.groups(grad_peers.shape[1]):
+                cells.push(rows, blocks.peers[rows], weight_pos[:, rows].T, grad_peers[rows])
             grad_own -= weight_pos * peers_slope
-        else:
-            grad_peers = torch.zeros_like(blocks.peers)
-            silent = blocks.gain is None and (weight_pos is None or isinstance(pos, Heaviside))
-            for slots, rows, others, differences in () if silent else blocks.to_peers():
+        elif blocks.gain is not None or (weight_pos is not None and not isinstance(pos, Heaviside)):
+            for slots, rows, others, differences in blocks.to_peers():
                 weight = grad_own.new_zeros(()) if weight_pos is None else weight_pos[slots, rows].unsqueeze(2)
                 pushes = []
                 if (gains := blocks.gains(slots, rows, others)) is not None:
@@ -380,7 +420,6 @@ class _SoftCounts(torch.autograd.Function):
                     grad_peers[rows, others] += push.sum(0)
                     grad_own[slots, rows] -= push.sum(2)
 
-        grad = blocks.unsort(grad_rest)
         grad[lists.query, lists.item] = blocks.pairs(grad_own + grad_peers.T)
         return grad, None, None, None, None, None
 
