@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell that starts the tests in the background has switched Ctrl-C off, for every process that they start too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Problem(NamedTuple):
