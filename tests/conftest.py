@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell that starts the tests in the background has switched Ctrl-C off, for every process that they start too
     signal.signal(signal.SIGINT, signal.default_int_handler)
