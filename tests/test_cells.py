@@ -298,7 +298,7 @@ def test_auto_takes_pairs_for_gains_other_steps_and_scores_spread_too_widely(use
 
 
 def test_auto_takes_pairs_where_the_host_does_not_know_the_values(used, monkeypatch):
-    monkeypatch.setattr(soft, "asynchronous", lambda tensor: True)
+    monkeypatch.setattr(soft, "on_host", lambda tensor: False)
     soft_ranks(*long_lists(200), pos=Heaviside(), neg=Sigmoid())
     assert used == []
 

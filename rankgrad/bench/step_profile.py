@@ -86,7 +86,8 @@ def _profiled(name: str, settings: Sequence[str], loss: nn.Module, steps: int) -
         [e.key, e.count / steps, e.self_cpu_time_total / 1e3 / steps, e.self_cpu_time_total / 10 / steps / whole]
         for e in inside
     ]
+    alone = f"Time of an operator without those that it calls; the {OPERATORS} largest. Calls and time are of one step."
     return [
         Table(f"{name}: stages of a step", ("stage", "ms", "%"), [*stages, ["step", whole, 100.0]], note),
-        Table(f"{name}: operators of a step", ("operator", "calls", "ms in itself", "%"), rows),
+        Table(f"{name}: operators of a step", ("operator", "calls", "ms in itself", "%"), rows, alone),
     ]

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import bank, evaluator, in_batch, long_list, memory, pipeline, resnet_step, scaling, sub_batch, training
+from . import (
+    bank,
+    evaluator,
+    in_batch,
+    long_list,
+    memory,
+    pipeline,
+    resnet_step,
+    scaling,
+    step_profile,
+    sub_batch,
+    training,
+)
 from .results import Options, Result
 
 Suite = Callable[[Options], Result]
@@ -17,6 +29,7 @@ SUITES: dict[str, Suite] = {
     "evaluator": evaluator.evaluator,
     "training": training.training,
     "sub_batch": sub_batch.sub_batch,
+    "step_profile": step_profile.step_profile,
     "pipeline": pipeline.pipeline,
 }
 GPU_SUITES: dict[str, Suite] = {

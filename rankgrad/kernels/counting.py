@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ..types import Scores
+from .host import on_host
 
 Ties = Literal["pessimistic", "optimistic", "index"]
 Array = npt.NDArray[Any]
@@ -164,7 +165,7 @@ def _stacked(parts: list[Above]) -> Above:
 
 
 def _by_cells(ordered: Tensor, scores: Scores) -> bool:
-    return scores.device.type == "cpu" and scores.numel() >= CELLS_FROM and ordered.shape[1] > 0
+    return on_host(scores) and scores.numel() >= CELLS_FROM and ordered.shape[1] > 0
 
 
 def _searched(
@@ -213,7 +214,7 @@ def _places(ordered: Tensor, column: Tensor, scores: Scores, start: int, may_wai
     x = scores.neg().contiguous()
     first = torch.searchsorted(ordered, x)
     level = (ordered.gather(1, first.clamp(max=width - 1)) == x).logical_and_(x < torch.inf)
-    if (may_wait or x.device.type == "cpu") and not bool(level.any()):
+    if (may_wait or on_host(x)) and not bool(level.any()):
         return [first]
     end = torch.where(level, torch.searchsorted(ordered, x, right=True), first)
     # of the level entries, those of lower column: a search in steps of powers of two

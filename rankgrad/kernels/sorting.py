@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .host import on_host
+
 # Shorter rows are sorted by torch, which starts faster.
 RADIX_FROM = 2**11
 
@@ -19,7 +21,7 @@ def sort_rows(values: Tensor) -> tuple[Tensor, Tensor]:
     >>> sort_rows(torch.tensor([[2.0, -1.0, 2.0]]))
     (tensor([[-1.,  2.,  2.]]), tensor([[1, 0, 2]]))
     """
-    plain = values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64)
+    plain = not on_host(values) or values.dtype not in (torch.float32, torch.float64)
     if plain or values.shape[1] < RADIX_FROM:
         sort = values.sort(dim=1, stable=True)
         return sort.values, sort.indices

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..kernels.counting import Counter
+from ..kernels.host import on_host
 from ..kernels.sorting import sort_rows
 from ..types import Mask, PerPair, PerQuery, Ranks, Scores
 from .exact import Order, by_pair, by_slot, exact_ranks, not_rivals, ranks_of
@@ -103,7 +104,7 @@ class _BlackboxValues(torch.autograd.Function):
         (change,) = ctx.saved_tensors
         factor = upstream * ctx.num_counted
         # plain `loss.backward()`: on a long list a copy costs as much as the ranks did
-        if factor.device.type == "cpu" and bool((factor == 1).all()):
+        if on_host(factor) and bool((factor == 1).all()):
             return change, None, None, None, None
         return change * factor.unsqueeze(1), None, None, None, None
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..kernels.host import on_host
 from ..types import Mask, PerPair, Ranks, Scores
 
 
@@ -154,7 +155,7 @@ class Lists:
             is_relevant = is_relevant & valid
             rest = valid & ~is_relevant
         queries, items = scores.shape
-        if scores.device.type == "cpu" and not asynchronous(scores):  # numpy skips over the zeros; torch looks at each
+        if on_host(scores):  # numpy skips over the zeros; torch looks at each
             flat = torch.from_numpy(np.flatnonzero(is_relevant.numpy()))
             query = flat // max(items, 1)
             item = flat - query * items

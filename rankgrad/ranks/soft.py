@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..kernels.cells import Cells, Line, known
+from ..kernels.host import on_host
 from ..kernels.pairs import Pairs
 from ..relaxations import Heaviside, Sigmoid, Step, SupStep, as_step
 from ..types import Mask, PerPair, Ranks, Scores
-from .lists import Lists, asynchronous, check_lists, computed
+from .lists import Lists, check_lists, computed
 
 Method = Literal["auto", "pairs", "cells"]
 
@@ -171,8 +172,7 @@ class _Blocks:
         # Balanced batches (the usual case) are in order already and are not copied.
         self.order: Tensor | None = None
         if any(a < b for a, b in zip(lists.sizes, lists.sizes[1:], strict=False)):
-            self.order = torch.tensor(sorted(range(len(lists.sizes)), key=lambda q: -lists.sizes[q]))
-            self.order = self.order.to(scores.device)
+            self.order = lists.count.argsort(descending=True, stable=True)
         self.sizes = sorted(lists.sizes, reverse=True)
         self.filled = len(self.sizes) - self.sizes.count(0)
         own = scores[lists.query, lists.item]
@@ -274,7 +274,7 @@ class _Blocks:
         if method == "auto":
             if self.scores.numel() * len(self.own) < WORTH_A_LOOK or self.scores.dtype != torch.float32:
                 return None, None
-            if asynchronous(self.scores) or self.scores.device.type != "cpu":
+            if not on_host(self.scores):
                 return None, None
         return self._line(neg, self.scores.shape[1], method), self._line(pos, self.peers.shape[1], method)
 
