@@ -60,9 +60,10 @@ class Pairs:
             weight: [slot, row].
             into: [row, item], to which the sum over the slots of weight times slope is added.
         """
-        slope = self._slope(step, self._differences(tile, own))
+        slope, unit = self._slope(step, self._differences(tile, own))
         if slope is None:
             return None
+        weight = weight * unit
         slots, rows = weight.shape
         if rows <= FEW and slots > 1:
             into.unsqueeze(1).baddbmm_(weight.T.unsqueeze(1), slope.transpose(0, 1))
@@ -75,17 +76,18 @@ class Pairs:
             return slope.sum(2)
         return slope.sum(2).mul_(weight)
 
-    def _slope(self, step: Step, differences: Tensor) -> Tensor | None:
+    def _slope(self, step: Step, differences: Tensor) -> tuple[Tensor | None, float]:
+        """The slope in some unit, and that unit: a factor that the few weights take and not every difference."""
         if isinstance(step, Sigmoid):
             value = differences.div_(step.tau).sigmoid_()
-            return torch.addcmul(value, value, value, value=-1, out=value).div_(step.tau)
+            return torch.addcmul(value, value, value, value=-1, out=value), 1 / step.tau
         if not isinstance(step, SupStep):
-            return step.slope(differences)
+            return step.slope(differences), 1.0
         behind = torch.gt(differences, step.joint, out=self._buffer("spare", differences))
         # constant behind the joint, where the difference to rho is added
         value = differences.clamp_(max=step.joint).div_(step.tau).sigmoid_()
-        torch.addcmul(value, value, value, value=-1, out=value).div_(step.tau)
-        return value.add_(behind, alpha=step.rho - step.at_joint * (1 - step.at_joint) / step.tau)
+        torch.addcmul(value, value, value, value=-1, out=value)
+        return value.add_(behind, alpha=step.rho * step.tau - step.at_joint * (1 - step.at_joint)), 1 / step.tau
 
     def _differences(self, tile: Tensor, own: Tensor) -> Tensor:
         """[slot, row, item]."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..kernels.cells import Cells, Line, known
-from ..kernels.host import on_host
+from ..kernels.host import on_host, zeros_like
 from ..kernels.pairs import Pairs
 from ..relaxations import Heaviside, Sigmoid, Step, SupStep, as_step
 from ..types import Mask, PerPair, Ranks, Scores
@@ -38,7 +38,7 @@ class _Costs(NamedTuple):
 
 
 # Measured on one thread of a server CPU with AVX-512. Only their ratios matter.
-COSTS: dict[type[Step], _Costs] = {Sigmoid: _Costs(2.5, 20, 190, 50), SupStep: _Costs(3.6, 30, 260, 2500)}
+COSTS: dict[type[Step], _Costs] = {Sigmoid: _Costs(2.0, 17, 190, 50), SupStep: _Costs(3.0, 33, 260, 2500)}
 COST_OF_CALL = 2e6
 
 
@@ -375,7 +375,7 @@ class _SoftCounts(torch.autograd.Function):
         weight_pos = None if grad_pos is None else blocks.rectangle(grad_pos)
         weight_neg = None if grad_neg is None else blocks.rectangle(grad_neg)
         weight_gain = None if grad_gain is None or not lists.graded else blocks.rectangle(grad_gain)
-        grad, grad_own = torch.zeros_like(scores), torch.zeros_like(blocks.own)
+        grad, grad_own = zeros_like(scores), torch.zeros_like(blocks.own)
 
         if weight_neg is not None and ctx.rest_line is not None:
             cells = blocks.cells(neg, ctx.rest_line)
