@@ -151,7 +151,7 @@ def _train(folder: Path, settings: list[str]) -> str | None:
     folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
     with (folder / "log.txt").open("a") as log:
         code = subprocess.run(
-            [sys.executable, "-m", "rankgrad.cli", "train", *task], stdout=log, stderr=subprocess.STDOUT, check=False
+            [sys.executable, "-m", "rankgrad", "train", *task], stdout=log, stderr=subprocess.STDOUT, check=False
         ).returncode
     if code == 0:
         return None

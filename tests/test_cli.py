@@ -93,7 +93,7 @@ def test_wrong_usage_ends_with_status_2(capsys, words, message):
 
 
 def test_the_package_s_module_is_the_same_command():
-    command = [sys.executable, "-m", "rankgrad.cli"]
+    command = [sys.executable, "-m", "rankgrad"]
     done = subprocess.run([*command, "train", "loss=pmp"], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stdout == ""
     assert (

@@ -34,7 +34,7 @@ class Here:
         self.calls: list[list[str]] = []
 
     def __call__(self, command: list[str], stdout: Any, **_: Any) -> subprocess.CompletedProcess[str]:
-        assert command[:4] == [sys.executable, "-m", "rankgrad.cli", "train"]
+        assert command[:4] == [sys.executable, "-m", "rankgrad", "train"]
         self.calls.append(command[4:])
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stdout):
             try:

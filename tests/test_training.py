@@ -140,7 +140,7 @@ def test_a_gradient_gathered_over_batches_is_never_cut_in_two(photos, whole, tmp
 
 def test_a_run_killed_by_the_system_ends_like_one_that_was_not(photos, whole, tmp_path):
     out, log = tmp_path / "run", tmp_path / "log.txt"
-    command = [sys.executable, "-m", "rankgrad.cli", "train", *small(photos, "trainer.max_epochs=12")]
+    command = [sys.executable, "-m", "rankgrad", "train", *small(photos, "trainer.max_epochs=12")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with log.open("w") as stream:
         process = subprocess.Popen(

@@ -1,0 +1,30 @@
+"""Losses side by side."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = """\
+Train several losses on the same data, seeds and budget; table of mean and spread.
+
+  rankgrad compare loss=roadmap,pnp,smooth_ap,rambo_recall seeds=0,1,2
+  rankgrad compare loss=pnp:alpha=1,pnp:variant=Ds data=omniglot data.root=DIR recipe=small -j 2 -o runs/pnp
+
+A variant of a loss carries its own settings after a colon, joined by "+". Every other setting is one of
+`rankgrad train`. Finished runs are kept, a run that was cut off is resumed: the same command again goes on.
+"""
+SETTINGS = True  # takes KEY=VALUE settings
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("-o", "--out", type=Path, default=Path("runs/compare"), help="folder of the runs and the table")
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Train several losses and print their table."""
+    from ..compare import compare
+
+    print(compare(settings, arguments.out, arguments.jobs))

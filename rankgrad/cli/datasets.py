@@ -1,0 +1,75 @@
+"""Data sets: list, describe, draw, check."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = """\
+List the data sets, describe one, draw its contact sheet, or check that a published one is complete.
+
+  rankgrad datasets
+  rankgrad datasets glyphs --sheet glyphs.png
+  rankgrad datasets folder --root PHOTOS
+  rankgrad datasets check cub --root CUB_200_2011       files, counts, presence of every image
+  rankgrad datasets check cub --root CUB_200_2011 --images    also decode every image
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("words", nargs="*", metavar="[check] NAME", help="data set; with check: is it all there")
+    parser.add_argument("--root", type=Path, help="where its files are")
+    parser.add_argument("--images", action="store_true", help="check: decode every image, which takes a while")
+    parser.add_argument("--sheet", type=Path, help="write a PNG with some images of some classes")
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """List, describe, draw or check data sets."""
+    from ..config import unknown
+    from ..datasets import DATASETS
+
+    words: list[str] = arguments.words
+    check = words[:1] == ["check"]
+    names = words[1:] if check else words
+    if not words:
+        for name, load in DATASETS.items():
+            print(f"{name:12} {(load.__doc__ or '').splitlines()[0]}")
+        return
+    if len(names) != 1:
+        raise ValueError(f"one data set at a time; got {' '.join(names) or 'none'}. Known: {', '.join(DATASETS)}")
+    name = names[0]
+    if name not in DATASETS:
+        raise ValueError(unknown("data set", name, sorted(DATASETS)))
+    if name != "glyphs" and arguments.root is None:
+        raise ValueError(f"{name} is read from files: say where with --root DIR")
+    if name == "glyphs" and arguments.root is not None:
+        raise ValueError("glyphs is built in and reads no files; leave out --root")
+    if check:
+        _check_dataset(name, arguments)
+        return
+    if arguments.images:
+        raise ValueError(f"--images goes with a check: rankgrad datasets check {name} --root DIR --images")
+    table = DATASETS[name](**({} if arguments.root is None else {"root": arguments.root}))
+    print(table.summary())
+    if arguments.sheet:
+        from ..datasets.base import contact_sheet
+
+        contact_sheet(table, arguments.sheet)
+        print(f"wrote {arguments.sheet}")
+
+
+def _check_dataset(name: str, arguments: argparse.Namespace) -> None:
+    from ..datasets import OFFICIAL, inspect
+
+    if name not in OFFICIAL:
+        raise ValueError(
+            f"{name} has no official layout to check; rankgrad datasets {name} reads and describes it. "
+            f"To check: {', '.join(OFFICIAL)}"
+        )
+    if arguments.sheet:
+        raise ValueError(f"--sheet draws images that are there: rankgrad datasets {name} --root DIR --sheet FILE")
+    found = inspect(OFFICIAL[name], arguments.root, arguments.images)
+    print(found)
+    if found.wrong:
+        raise ValueError(f"{name} is not as it was published: {found.wrong} thing(s) to mend, listed above")

@@ -1,0 +1,56 @@
+"""Tables and figures of the papers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = """\
+Run a table of the four papers and put our cells beside the printed ones; without an ID, list all tables and figures.
+
+  rankgrad reproduce
+  rankgrad reproduce roadmap/table2 --data-root sop=DIR --data-root cub=DIR       what these two data sets fill
+  rankgrad reproduce roadmap/table2 --stand-in omniglot --data-root DIR -j 2      the same grid with a small network
+  rankgrad reproduce pnp/table1 --stand-in glyphs --seeds 0,1 --dry-run           which runs, and which are done
+
+KEY=VALUE settings of `rankgrad train` go to all runs. Finished runs are kept, a run that was cut off is resumed: the
+same command again goes on. A stand-in is not the paper's data, and everything it writes says so.
+"""
+SETTINGS = True  # takes KEY=VALUE settings
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("id", nargs="?", metavar="ID", help="table or figure, such as roadmap/table2")
+    parser.add_argument(
+        "--data-root", action="append", default=[], metavar="NAME=DIR", help="of a data set; DIR: of all"
+    )
+    parser.add_argument(
+        "--stand-in", choices=("omniglot", "glyphs"), help="the same grid on these, with a small network"
+    )
+    parser.add_argument("--seeds", help="such as 0,1,2 (default: those of the table)")
+    parser.add_argument("--rule", choices=("best", "last"), help="evaluation to report (default: the paper's)")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs, and stop")
+    parser.add_argument("-o", "--out", type=Path, help="folder (default: runs/reproduce, runs/reproduce-STAND_IN)")
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """List the papers' tables, or run one."""
+    from ..experiments.reproduce import reproduce
+
+    name = arguments.id
+    if name is not None and "=" in name:  # a setting that stands where the ID belongs
+        raise ValueError(f"which table? rankgrad reproduce ID {name}; rankgrad reproduce lists them")
+    text = reproduce(
+        name,
+        settings,
+        arguments.out,
+        data_roots=arguments.data_root,
+        stand_in=arguments.stand_in,
+        seeds=arguments.seeds,
+        jobs=arguments.jobs,
+        rule=arguments.rule,
+        dry_run=arguments.dry_run,
+    )
+    print(text)
