@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from rankgrad import blackbox_rank, losses, metrics
+from rankgrad.detection import DetectionAPLoss
 from rankgrad.losses import RankLoss
 from rankgrad.ranks import exact_ranks
 
 FOLDER = Path(__file__).parent / "golden"
 CASES = json.loads((FOLDER / "cases.json").read_text())
 ARRAYS = np.load(FOLDER / "arrays.npz")
+DETECTION = ("rambo_mAP", "rambo_AP_C", "rambo_combined", "rambo_map_memory")
 PRECISIONS = {"f64": torch.float64, "f32": torch.float32}
 
 
@@ -50,8 +52,19 @@ def step(case: dict) -> dict:
     return options
 
 
+def detection(case: dict) -> DetectionAPLoss:
+    """The loss of a detection case: one of its terms, or both."""
+    hp = case["hyperparams"]
+    both = (1 - hp["interclass_coef"], hp["interclass_coef"]) if hp.get("interclass_coef") else (2, 1)
+    weights = {"rambo_mAP": (1, 0), "rambo_AP_C": (0, 1)}.get(case["loss"], both)
+    options = {"memory": hp.get("memory", 0), "weights": weights, "normalized_ranks": hp["normalised_ranks"]}
+    return DetectionAPLoss(hp["lambda"], hp["margin"], **options)
+
+
 def build(case: dict) -> torch.nn.Module:
     """The loss a case speaks of, through public options."""
+    if case["loss"] in DETECTION:
+        return detection(case)
     hp, protocol = case["hyperparams"], case["protocol"]["self"]
     common: dict = {"normalize": "pml" in case["id"] or case["id"].startswith(("calibration_official", "xbm"))}
     if protocol == "included":
@@ -93,6 +106,8 @@ def build(case: dict) -> torch.nn.Module:
 def evaluate(case: dict, given: dict[str, Tensor]) -> Tensor:
     """Call the loss as the case's protocol says."""
     loss = build(case)
+    if case["loss"] in DETECTION:
+        return loss(given["logits"], given["targets"])
     if "scores" in given:
         return loss.from_scores(given["scores"], given["relevance"], given.get("valid"))
     if case["loss"] == "roadmap" and case["protocol"]["self"].startswith("included"):
@@ -120,7 +135,7 @@ def evaluate(case: dict, given: dict[str, Tensor]) -> Tensor:
 def tolerance(case: dict, precision: str) -> dict[str, float]:
     loose = dict(case["tolerance"][precision])
     repo = case["source"].get("repo")
-    if case["loss"] == "rambo_AP_retrieval" and repo:  # their denominators carry P + 1e-5
+    if case["loss"] in ("rambo_AP_retrieval", *DETECTION) and repo:  # their denominators carry P + 1e-5
         loose.update(rtol=2e-5, atol=2e-5, grad_rtol=max(2e-5, loose["grad_rtol"]))
     return loose
 
@@ -131,7 +146,7 @@ def check_gradient(case: dict, precision: str, got: Tensor, expected: Tensor) ->
     torch.testing.assert_close(got, expected, rtol=loose["grad_rtol"], atol=loose["grad_atol"] + scale)
 
 
-LOSS_CASES = [c for c in CASES if c["kind"] == "loss" and c["loss"] != "xbm_calibration"]
+LOSS_CASES = [c for c in CASES if c["kind"] == "loss" and c["loss"] not in ("xbm_calibration", "rambo_map_memory")]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -183,6 +198,23 @@ def test_calibration_with_a_memory_equals_cross_batch_memory_of_the_golden_case(
     check_gradient(case, "f64", embeddings.grad, expected["grad_embeddings2"])
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("case", [c for c in CASES if c["loss"] == "rambo_map_memory"], ids=lambda c: c["id"])
+def test_detection_loss_with_a_memory_equals_the_golden_numbers_batch_by_batch(case, precision):
+    dtype = PRECISIONS[precision]
+    given, expected = arrays(case, "in", dtype), arrays(case, "exp", dtype)
+    loss, values = detection(case), []
+    for batch in range(3):
+        logits = given[f"logits{batch}"].requires_grad_()
+        values.append(loss(logits, given[f"targets{batch}"]))
+    loose = tolerance(case, precision)
+    torch.testing.assert_close(
+        torch.stack(values).detach(), expected["losses"].to(dtype), rtol=loose["rtol"], atol=loose["atol"]
+    )
+    values[-1].backward()
+    check_gradient(case, precision, logits.grad, expected["grad_logits2"])
+
+
 PER_QUERY = {
     "average_precision": metrics.average_precision,
     "map_at_r": metrics.map_at_r,
@@ -215,6 +247,9 @@ def test_metric_equals_the_golden_numbers(case):
             torch.testing.assert_close(read(*pair, k), expected[key].double(), **loose)
     elif name == "spearman":
         torch.testing.assert_close(metrics.spearman(given["x"], given["y"]), expected["loss"].double(), **loose)
+        if len(given["x"].unique()) == len(given["x"]):  # ranks of a loss are a permutation
+            cost = losses.SpearmanLoss().from_scores(given["x"][None], (given["y"] - given["y"].min())[None])
+            torch.testing.assert_close(1 - cost, expected["loss"].double(), **loose)
     elif name == "nmi":
         assert metrics.nmi(given["labels"], given["clusters"]) == pytest.approx(expected["loss"].item(), abs=1e-6)
     elif name == "dists_intra_inter":
@@ -243,4 +278,4 @@ def test_metric_equals_the_golden_numbers(case):
 
 
 def test_no_golden_case_is_forgotten():
-    assert len(LOSS_CASES) + len(METRIC_CASES) + 8 + 1 == len(CASES)
+    assert len(LOSS_CASES) + len(METRIC_CASES) + 8 + 1 + 2 == len(CASES)

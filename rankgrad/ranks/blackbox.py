@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,8 @@ from ..kernels.host import on_host
 from ..kernels.sorting import sort_rows
 from ..types import Mask, PerPair, PerQuery, Ranks, Scores
 from .exact import Order, by_pair, by_slot, exact_ranks, not_rivals, ranks_of
-from .lists import Lists, computed
+from .lists import Lists, computed, require
+from .prefilter import shortened
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,15 @@ class Blackbox:
         margin: alpha of eq. 14, score units, >= 0.
         normalized_ranks: True: ranks divided by the length of the list, as all published lambdas mean it;
             False: Algorithm 1 as printed. lambda n with False equals lambda with True.
+        prefilter: drop the irrelevant items that stand below all relevant ones of their list before anything is
+            counted, if they are at least half: the same numbers, sooner, if few items are above the lowest relevant
+            one. It needs a cost that never falls when an irrelevant item rises, and waits for a GPU once.
     """
 
     lambda_: float = 4.0
     margin: float = 0.02
     normalized_ranks: bool = True
+    prefilter: bool = False
 
     def __post_init__(self) -> None:
         if not self.lambda_ > 0:
@@ -60,15 +65,21 @@ class Blackbox:
         valid: Mask | None = None,
         *,
         positives: int | None = None,
+        fixed: Sequence[Scores] = (),
     ) -> tuple[PerQuery, Ranks]:
         """`read(ranks)` per query with the blackbox gradient, and the ranks it was read off.
 
         The gradient of the mean over the counted queries is Algorithm 1's; a query's own value has as gradient that of
-        the mean times the number of counted queries. `positives`: see `Lists.of`.
+        the mean times the number of counted queries. `positives`: see `Lists.of`. `fixed`: [query, item] scores of
+        further items without gradient, a memory; they come behind the others in `relevant` and `valid`.
         """
-        lists = Lists.of(scores, relevant, valid, positives)
+        scores = computed(scores)
+        every = scores
+        if fixed:
+            every = torch.cat([scores.detach(), *(part.detach().to(scores.dtype) for part in fixed)], 1)
+        lists = Lists.of(every, relevant, valid, positives)
         holder: list[Ranks] = []
-        values = _BlackboxValues.apply(computed(scores), lists, self, read, holder)
+        values = _BlackboxValues.apply(scores, every, lists, self, read, holder)
         return values, holder[0]
 
 
@@ -77,13 +88,23 @@ class _BlackboxValues(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Scores, lists: Lists, box: Blackbox, read: Callable[[Ranks], PerQuery], holder: list[Ranks]
+        ctx: Any,
+        moving: Scores,
+        scores: Scores,
+        lists: Lists,
+        box: Blackbox,
+        read: Callable[[Ranks], PerQuery],
+        holder: list[Ranks],
     ) -> PerQuery:
+        item, learning = lists.item, moving.shape[1]  # the first columns of all scores are those that learn
+        short = shortened(scores, lists, box.margin) if box.prefilter else None
+        if short is not None:
+            scores, lists = short.scores, short.lists
         order = Order.of(scores, lists, box.margin)
         counter = Counter(scores, not_rivals(scores, lists))
         place, rivals = order.among("index"), order.back(order.rivals(counter)[0].index)
         exact = ranks_of(order, lists, place, rivals, "index")
-        holder.append(exact)
+        holder.append(replace(exact, item=item))
         leaf = exact.above_neg.detach().requires_grad_()
         with torch.enable_grad():
             values = read(replace(exact, above_neg=leaf))
@@ -95,18 +116,25 @@ class _BlackboxValues(torch.autograd.Function):
                 with torch.enable_grad():
                     mean = torch.where(counted, values, 0).sum() / ctx.num_counted
                 (g,) = torch.autograd.grad(mean, leaf)
-            ctx.save_for_backward(_rank_change(counter, lists, order, place + rivals, box, g))
+            if box.prefilter:
+                require((g >= 0).all(), "prefilter=True needs a cost that never falls when an irrelevant item rises")
+            change = _rank_change(counter, lists, order, place + rivals, box, g)
+            if short is not None:
+                change = short.spread(change, moving)
+            elif learning < scores.shape[1]:
+                change = change[:, :learning].contiguous()
+            ctx.save_for_backward(change)
         return values.detach().to(scores.dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor | None, ...]:
         (change,) = ctx.saved_tensors
         factor = upstream * ctx.num_counted
         # plain `loss.backward()`: on a long list a copy costs as much as the ranks did
-        if on_host(factor) and bool((factor == 1).all()):
-            return change, None, None, None, None
-        return change * factor.unsqueeze(1), None, None, None, None
+        if not (on_host(factor) and bool((factor == 1).all())):
+            change = change * factor.unsqueeze(1)
+        return change, None, None, None, None, None
 
 
 def _rank_change(counter: Counter, lists: Lists, order: Order, rank: Tensor, box: Blackbox, g: PerPair) -> Scores:

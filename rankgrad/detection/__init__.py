@@ -1,0 +1,29 @@
+"""Detectors trained on Average Precision: the loss, and its use in torchvision's models.
+
+What is named here needs torch alone. Data, evaluation and training are in files that are imported by name.
+"""
+
+from __future__ import annotations
+
+from .adapter import LossInUse, use_ap_loss
+from .loss import (
+    DETECTION_LOSSES,
+    DetectionAPLoss,
+    DetectionRankLoss,
+    DetectionSmoothAPLoss,
+    DetectionSupAPLoss,
+    one_hot_targets,
+)
+from .memory import ScoreMemory
+
+__all__ = [
+    "DETECTION_LOSSES",
+    "DetectionAPLoss",
+    "DetectionRankLoss",
+    "DetectionSmoothAPLoss",
+    "DetectionSupAPLoss",
+    "LossInUse",
+    "ScoreMemory",
+    "one_hot_targets",
+    "use_ap_loss",
+]

@@ -1,0 +1,369 @@
+r"""Average Precision of a detector's classifier, as a loss: each class ranks the proposals of all images.
+
+A proposal has one score per class. For a class those proposals are relevant that were matched to an object of that
+class; all others, background and objects of other classes, are irrelevant. Two rankings are read:
+
+* per class: the proposals by their score for it; L_mAP is the mean of 1 - AP over the classes that have a relevant one;
+* of all classes: every (proposal, class) in one list; L_APC is 1 - AP of that list.
+
+The loss is the weighted mean of both, 2 : 1 in RaMBO (Rolínek et al., CVPR 2020, arXiv:1912.03500, section 4.4). It is
+AP over proposals before non-maximum suppression: several proposals on one object are all rewarded, and an object that
+no proposal hits costs nothing. That is not the AP of a benchmark, only near it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..losses.rank_loss import RankSource
+from ..metrics import average_precision
+from ..ranks import Blackbox, Soft, computed
+from ..ranks.lists import asynchronous, require
+from ..relaxations import Heaviside, Sigmoid, SupStep
+from ..types import PerQuery, Ranks
+from .memory import Scored, ScoreMemory
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired, Unpack
+
+MemoryFor = Literal["map", "both"]
+Background = Literal["first", "last"] | None
+
+
+class Common(TypedDict):
+    """Keyword arguments that every detection loss takes (see `DetectionRankLoss`)."""
+
+    memory: NotRequired[int]
+    weights: NotRequired[tuple[float, float]]
+    memory_for: NotRequired[MemoryFor]
+    check_finite: NotRequired[bool | None]
+
+
+class DetectionRankLoss(nn.Module):
+    r"""Any ranks over proposals: w_1 (mean over classes of 1 - metric) + w_2 (1 - metric of all classes in one list).
+
+    For all the images of a batch at once. A class without a relevant proposal is left out of the mean; if no class has
+    one, the loss is 0, attached to the graph. Computed in float32 (float64 for float64 scores), inside autocast too.
+    On several processes, `distributed.GlobalBatch(loss)` ranks the proposals of all.
+
+    Args:
+        ranks: where the relevant entries stand: `ranks.Blackbox(...)`, `ranks.Soft(pos=..., neg=...)`. The two terms
+            enter a blackbox perturbation with their weights.
+        metric: Ranks -> [query] value in [0, 1], higher is better.
+        memory: batches whose scores are ranked too, without gradient, >= 0; RaMBO: 7. See `ScoreMemory`.
+        weights: of the classes' term and of the one-list term, >= 0, not both 0; scaled to sum 1.
+        memory_for: "map": the memory lengthens the lists of the classes (published code); "both": also the one list.
+        check_finite: NaN or infinity in the scores: None: ValueError on CPU, an asynchronous assertion on CUDA; True:
+            ValueError everywhere; False: not checked.
+
+    Attributes:
+        stats: detached tensors of the last call: "map_loss" and "apc_loss" (before weighting; only terms of weight
+            > 0), "counted" [class] bool, "positives", "memory_rows".
+
+    >>> loss = DetectionRankLoss(Soft(Sigmoid(0.1), Sigmoid(0.1)), memory=0)
+    >>> scores = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 3.0]])  # 3 proposals, 2 classes
+    >>> targets = one_hot_targets(torch.tensor([1, 0, 2]), 2, background="first")
+    >>> loss(scores, targets) < 1e-4  # each class has its own proposal first
+    tensor(True)
+    """
+
+    stats: dict[str, Tensor]
+
+    def __init__(
+        self,
+        ranks: RankSource,
+        *,
+        metric: Callable[[Ranks], PerQuery] = average_precision,
+        memory: int = 7,
+        weights: tuple[float, float] = (2, 1),
+        memory_for: MemoryFor = "map",
+        check_finite: bool | None = None,
+    ) -> None:
+        super().__init__()
+        if len(weights) != 2 or not min(weights) >= 0 or not 0 < sum(weights) < torch.inf:
+            raise ValueError(f"weights are two numbers >= 0, of L_mAP and L_APC, not both 0; got {weights!r}")
+        if memory_for not in ("map", "both"):
+            raise ValueError(f"memory_for must be 'map' or 'both'; got {memory_for!r}")
+        self.ranks, self.metric, self.weights, self.memory_for = ranks, metric, tuple(weights), memory_for
+        self.check_finite = check_finite
+        self.memory = ScoreMemory(memory)
+        self.stats = {}
+
+    # ------------------------------------------------------------------ what a user calls
+
+    def forward(self, scores: Tensor, targets: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Loss of a batch; in training mode its scores then enter the memory.
+
+        Args:
+            scores: [row, class] float, one row per proposal of any image, background left out; higher: more likely.
+            targets: [row, class] bool; see `one_hot_targets`.
+            valid: [row, class] bool; False takes a proposal out of the list of a class. Rows that count nowhere need
+                not be given at all.
+
+        Returns:
+            Scalar.
+
+        Raises:
+            ValueError: shapes or dtypes that do not fit, NaN or infinity, other classes than the memory holds.
+        """
+        self._check(scores, targets, valid)
+        with torch.autocast(scores.device.type, enabled=False):
+            lists = computed(scores).T.contiguous(), targets.T.contiguous()
+            batch = Scored(*lists, None if valid is None else valid.T.contiguous())
+            loss = self._weighted(batch, self.memory.held())
+        self.stats["positives"] = (targets if valid is None else targets & valid).sum()
+        if self.training:
+            self.memory.write(batch)
+        return loss
+
+    def reset(self) -> None:
+        """Empty the memory: after a change of data or model."""
+        self.memory.reset()
+
+    # ------------------------------------------------------------------ how
+
+    def _weighted(self, batch: Scored, held: list[Scored]) -> Tensor:
+        """The two terms of a batch and the batches held."""
+        self.stats = {"memory_rows": torch.tensor(sum(part.scores.shape[1] for part in held))}
+        per_class, one_list = (weight / sum(self.weights) for weight in self.weights)
+        terms = []
+        if per_class:
+            value, self.stats["counted"] = self._term(per_class, batch, held)
+            self.stats["map_loss"] = value.detach()
+            terms.append(per_class * value)
+        if one_list:
+            chosen = [_flat(part) for part in held] if self.memory_for == "both" else []
+            value, _ = self._term(one_list, _flat(batch), chosen)
+            self.stats["apc_loss"] = value.detach()
+            terms.append(one_list * value)
+        return torch.stack(terms).sum()
+
+    def _term(self, weight: float, batch: Scored, held: list[Scored]) -> tuple[Tensor, Tensor]:
+        """Mean of 1 - metric over the lists that have a relevant entry, and which lists have."""
+        targets, valid = _masks([batch, *held])
+        scores, *others = self.moved([batch, *held])
+        if isinstance(self.ranks, Blackbox):
+            # Of the loss w L it is w g that perturbs: -(rk(y) - rk(y + lambda w g)) / lambda. That is w times what
+            # L has with lambda w, so that the value may be multiplied by w outside.
+            box = replace(self.ranks, lambda_=self.ranks.lambda_ * weight)
+            values, ranks = box.values(self._cost, scores, targets, valid, fixed=others)
+        else:
+            every = torch.cat([scores, *(part.to(scores.dtype) for part in others)], 1)
+            ranks = self.ranks(every, targets, valid)
+            values = self._cost(ranks)
+        counted = ranks.counted
+        mean = torch.where(counted, values, 0).sum() / counted.sum().clamp(min=1)
+        # a loss is attached to the graph even where it is constant
+        return (mean if mean.requires_grad else mean + 0 * scores.sum()), counted.detach()
+
+    def _cost(self, ranks: Ranks) -> PerQuery:
+        return 1 - self.metric(ranks)
+
+    def moved(self, parts: list[Scored]) -> list[Tensor]:
+        """Scores of the batch and of those held as they are ranked: as they are, unless a loss moves them."""
+        return [part.scores for part in parts]
+
+    def _check(self, scores: Tensor, targets: Tensor, valid: Tensor | None) -> None:
+        if scores.dim() != 2 or not scores.is_floating_point():
+            raise ValueError(f"scores must be a float tensor [row, class]; got {scores.dtype} {tuple(scores.shape)}")
+        for name, mask in (("targets", targets), ("valid", valid)):
+            if mask is None:
+                continue
+            if mask.shape != scores.shape or mask.dtype != torch.bool:
+                raise ValueError(
+                    f"{name} must be bool with the shape of scores {tuple(scores.shape)}; got {mask.dtype} "
+                    f"{tuple(mask.shape)}. Labels become targets by one_hot_targets(labels, num_classes, background)"
+                )
+            if mask.device != scores.device:
+                raise ValueError(f"{name} is on {mask.device} but scores are on {scores.device}; move one of them")
+        self.memory.check(scores.shape[1])
+        if self.check_finite is False or scores.numel() == 0:
+            return
+        least, most = torch.aminmax(scores.detach())  # one pass over the data; NaN comes through
+        good = (least > -torch.inf) & (most < torch.inf)
+        if self.check_finite is None and asynchronous(scores):
+            torch._assert_async(good, "scores: NaN or infinity")
+        elif not bool(good):
+            row = int((~scores.isfinite()).any(1).nonzero()[0])
+            raise ValueError(f"scores: NaN or infinity, first in row {row}; check_finite=False turns this check off")
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, so that a printed loss can be built again."""
+        named = inspect.signature(type(self).__init__).parameters.values()
+        names = [p.name for p in named if p.name != "self" and p.kind is not p.VAR_KEYWORD]
+        names = [name for name in dict.fromkeys([*names, *Common.__annotations__]) if name != "memory"]
+        return ", ".join([*(f"{name}={getattr(self, name)!r}" for name in names), f"memory={self.memory.batches}"])
+
+    def __getstate__(self) -> dict[str, object]:
+        """Everything but the statistics of the last call."""
+        return {**self.__dict__, "stats": {}}
+
+
+class DetectionAPLoss(DetectionRankLoss):
+    r"""RaMBO's detection loss: 2/3 L_mAP + 1/3 L_APC on blackbox ranks (eqs. 14, 21-23; section 4.4).
+
+    Scores are shifted by the margin first (irrelevant + margin/2, relevant - margin/2); both terms are 1 - mean over
+    the relevant of rk^+ / rk; gradient: `ranks.Blackbox`, the weights being part of what perturbs. Differs from the
+    published code: no epsilon in denominators, a class without a relevant proposal costs nothing instead of NaN, and a
+    constant margin unless `random_margin`.
+
+    Args:
+        lambda_: perturbation, > 0, in ranks divided by the length of the list; RaMBO: 0.5.
+        margin: alpha >= 0, score units; RaMBO: 0.15.
+        memory: see `DetectionRankLoss`.
+        weights: see `DetectionRankLoss`.
+        memory_for: see `DetectionRankLoss`.
+        random_margin: multiply the shift of each entry by |z|, z standard normal, drawn anew for each call, as the
+            published code does. It helps where all scores are still within the margin (docs/detection.md).
+        normalized_ranks: False: lambda is meant for Algorithm 1 as printed; see `ranks.Blackbox`.
+        prefilter: drop irrelevant entries below all relevant ones of their list before ranking. The same numbers.
+        seed: of the random margin, >= 0; a draw depends on it and on the number of batches seen, so it is the same on
+            all processes and after resuming.
+        common: see `DetectionRankLoss`.
+
+    >>> loss = DetectionAPLoss(memory=0)
+    >>> scores = torch.tensor([[0.5], [0.9], [0.1]])
+    >>> loss(scores, torch.tensor([[True], [False], [False]]))  # the relevant one is second
+    tensor(0.5000)
+    """
+
+    def __init__(
+        self,
+        lambda_: float = 0.5,
+        margin: float = 0.15,
+        memory: int = 7,
+        weights: tuple[float, float] = (2, 1),
+        memory_for: MemoryFor = "map",
+        random_margin: bool = False,
+        *,
+        normalized_ranks: bool = True,
+        prefilter: bool = True,
+        seed: int = 0,
+        check_finite: bool | None = None,
+    ) -> None:
+        ranks = Blackbox(lambda_, margin, normalized_ranks, prefilter)
+        super().__init__(
+            replace(ranks, margin=0.0) if random_margin else ranks,
+            memory=memory,
+            weights=weights,
+            memory_for=memory_for,
+            check_finite=check_finite,
+        )
+        self.lambda_, self.margin, self.random_margin = lambda_, margin, random_margin
+        self.normalized_ranks, self.prefilter, self.seed = normalized_ranks, prefilter, seed
+
+    def moved(self, parts: list[Scored]) -> list[Tensor]:
+        """Scores as they are ranked; moved by random margins, if these are wanted."""
+        if not self.random_margin:
+            return super().moved(parts)
+        # torch's generator of the CPU reads 32 bits of a seed, so both numbers are folded into as many
+        seed = int(np.random.SeedSequence((self.seed, self.memory.count)).generate_state(1)[0])
+        generator = torch.Generator(parts[0].scores.device).manual_seed(seed)
+        found = []
+        for scores, targets, _ in parts:
+            shift = torch.randn(scores.shape, generator=generator, dtype=scores.dtype, device=scores.device)
+            shift = shift.abs_().mul_(self.margin / 2)
+            found.append(scores + torch.where(targets, -shift, shift))
+        return found
+
+
+class DetectionSmoothAPLoss(DetectionRankLoss):
+    r"""Smooth-AP over proposals: both comparisons relaxed by the same sigmoid.
+
+    [ours: the paper is of retrieval.] For comparison with `DetectionAPLoss`: its lists, weights and memory, no margin.
+
+    Args:
+        tau: temperature > 0 in score units. 0.01 is for cosines; scores of a detector spread over tens of units.
+        common: see `DetectionRankLoss`.
+    """
+
+    def __init__(self, tau: float = 0.1, **common: Unpack[Common]) -> None:
+        step = Sigmoid(tau)
+        super().__init__(Soft(step, step), **common)
+        self.tau = tau
+
+
+class DetectionSupAPLoss(DetectionRankLoss):
+    r"""SupAP over proposals: an upper bound of the exact loss, ranks among the relevant exact.
+
+    [ours: the paper is of retrieval.]
+
+    Args:
+        tau: temperature of the sigmoid in score units.
+        rho: slope behind delta, per score unit.
+        delta: where the linear part begins, score units. With 0.1, 10 and 0.5 the step is ROADMAP's, ten times wider.
+        common: see `DetectionRankLoss`.
+    """
+
+    def __init__(self, tau: float = 0.1, rho: float = 10.0, delta: float = 0.5, **common: Unpack[Common]) -> None:
+        super().__init__(Soft(Heaviside(), SupStep(tau, rho, delta)), **common)
+        self.tau, self.rho, self.delta = tau, rho, delta
+
+
+DETECTION_LOSSES: dict[str, type[DetectionRankLoss]] = {
+    "ap": DetectionAPLoss,
+    "smooth_ap": DetectionSmoothAPLoss,
+    "supap": DetectionSupAPLoss,
+}
+
+
+def one_hot_targets(labels: Tensor, num_classes: int, background: Background) -> Tensor:
+    """Class labels of proposals -> targets of the foreground classes; background is a row of False.
+
+    Args:
+        labels: [row] integers.
+        num_classes: foreground classes, >= 1.
+        background: which label means background: "first": 0 (torchvision); "last": `num_classes` (mmdetection,
+            Detectron2, DETR); None: no label does.
+
+    Returns:
+        [row, num_classes] bool.
+
+    Raises:
+        ValueError: a label out of range (on CUDA: an asynchronous assertion).
+
+    >>> one_hot_targets(torch.tensor([0, 2, 1]), 2, background="first").int()
+    tensor([[0, 0],
+            [0, 1],
+            [1, 0]], dtype=torch.int32)
+    """
+    if background not in ("first", "last", None):
+        raise ValueError(f"background must be 'first', 'last' or None; got {background!r}")
+    if labels.dim() != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be integers [row]; got {labels.dtype} {tuple(labels.shape)}")
+    if num_classes < 1:
+        raise ValueError(f"num_classes counts the foreground classes and must be >= 1; got {num_classes}")
+    most = num_classes - (background is None)
+    if len(labels):
+        least, largest = torch.aminmax(labels)
+        message = (
+            f"labels must be 0 .. {most} ({num_classes} foreground classes, background={background!r}); drop rows that "
+            "are to be ignored before"
+        )
+        require((least >= 0) & (largest <= most), message)
+    first = int(background == "first")
+    return labels.unsqueeze(1) == torch.arange(first, first + num_classes, device=labels.device)
+
+
+def _masks(parts: list[Scored]) -> tuple[Tensor, Tensor | None]:
+    """Targets and validity of the lists of all parts."""
+    if len(parts) == 1:
+        return parts[0].targets, parts[0].valid
+    valid = None
+    if any(part.valid is not None for part in parts):
+        masks = [torch.ones_like(part.targets) if part.valid is None else part.valid for part in parts]
+        valid = torch.cat(masks, 1)
+    return torch.cat([part.targets for part in parts], 1), valid
+
+
+def _flat(part: Scored) -> Scored:
+    """All classes in one list, the classes of a proposal beside one another."""
+    valid = None if part.valid is None else part.valid.T.reshape(1, -1)
+    return Scored(part.scores.T.reshape(1, -1), part.targets.T.reshape(1, -1), valid)
