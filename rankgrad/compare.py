@@ -67,7 +67,7 @@ def with_threads(settings: Sequence[str], jobs: int) -> list[str]:
     return [*settings, f"threads={max((os.cpu_count() or 1) // jobs, 1)}"]
 
 
-def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int) -> dict[Path, str]:
+def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "train") -> dict[Path, str]:
     """Train many runs, each in a process of its own; finished ones are kept, those that were cut off are resumed.
 
     One that fails does not stop the others.
@@ -75,6 +75,7 @@ def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int) -> dict[Path, str]
     Args:
         tasks: folder of a run -> its settings.
         jobs: runs at a time.
+        command: of rankgrad, that trains.
 
     Returns:
         Folder -> the last line of its log, for the runs that failed.
@@ -82,7 +83,7 @@ def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int) -> dict[Path, str]
     stop = threading.Event()
 
     def one(folder: Path) -> str | None:
-        return None if stop.is_set() else _train(folder, list(tasks[folder]))
+        return None if stop.is_set() else _train(folder, list(tasks[folder]), command)
 
     errors = {}
     with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(tasks), desc="runs", unit="run") as bar:
@@ -142,7 +143,7 @@ def same_settings(path: Path, rest: list[str]) -> None:
     path.write_text(json.dumps(rest))
 
 
-def _train(folder: Path, settings: list[str]) -> str | None:
+def _train(folder: Path, settings: list[str], command: str) -> str | None:
     """One run in its own process; None, or the last line of its log if it failed."""
     run = Run(folder)
     if run.finished:
@@ -150,9 +151,8 @@ def _train(folder: Path, settings: list[str]) -> str | None:
     task = [f"resume={folder}"] if run.config.exists() else [*settings, f"out={folder}"]
     folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
     with (folder / "log.txt").open("a") as log:
-        code = subprocess.run(
-            [sys.executable, "-m", "rankgrad", "train", *task], stdout=log, stderr=subprocess.STDOUT, check=False
-        ).returncode
+        words = [sys.executable, "-m", "rankgrad", *command.split(), *task]
+        code = subprocess.run(words, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
     if code == 0:
         return None
     lines = (folder / "log.txt").read_text(errors="replace").splitlines()

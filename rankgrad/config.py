@@ -13,6 +13,9 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 GROUPS = ("data", "model", "loss", "memory", "recipe", "experiment")
+DETECT_GROUPS = ("data", "model", "loss", "experiment")
+# Root configuration -> the package that holds it, and its groups: `rankgrad train`, `rankgrad detect train`.
+TREES = {"train": ("rankgrad.configs", GROUPS), "detect": ("rankgrad.configs.detect", DETECT_GROUPS)}
 # Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
 PATHS = ("out", "resume", "init", "data.root", "data.cache_dir", "model.weights")
 
@@ -21,13 +24,15 @@ class ConfigError(ValueError):
     """A setting that does not exist or does not fit; the message is for the user, not a programming error."""
 
 
-def options(group: str) -> list[str]:
-    """Names that a group (data, model, loss) can take.
+def options(group: str, name: str = "train") -> list[str]:
+    """Names that a group (data, model, loss) of a root configuration can take.
 
+    >>> options("loss", "detect")
+    ['ap', 'cross_entropy', 'smooth_ap', 'supap']
     >>> options("data")
     ['cub', 'cub_cropped', 'folder', 'glyphs', 'inaturalist', 'inshop', 'omniglot', 'sop', 'vehicleid']
     """
-    root = resources.files("rankgrad.configs") / group
+    root = resources.files(TREES[name][0]) / group
 
     def walk(folder: Any, prefix: str) -> Iterator[str]:
         for entry in folder.iterdir():
@@ -40,7 +45,7 @@ def options(group: str) -> list[str]:
 
 
 def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
-    """The configuration `name` with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
+    """The configuration `name` (see `TREES`) with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
 
     Raises:
         ConfigError: an unknown key or group option, with the closest known one; a value that is needed and missing; a
@@ -58,8 +63,8 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         if "=" not in override:
             raise ConfigError(f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}")
         key, value = override.split("=", 1)
-        if key in GROUPS and value not in options(key):
-            raise ConfigError(unknown(key, value, options(key)))
+        if key in TREES[name][1] and value not in options(key, name):
+            raise ConfigError(unknown(key, value, options(key, name)))
         if key in PATHS and not value:
             raise ConfigError(f"{key}= is empty: give a path, or leave it out")
     try:
@@ -77,20 +82,20 @@ def _composed(overrides: Sequence[str], name: str) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
 
-    with initialize_config_module("rankgrad.configs", version_base="1.3"):
+    with initialize_config_module(TREES[name][0], version_base="1.3"):
         return hydra_compose(name, overrides=list(overrides))
 
 
-def _groups(overrides: Sequence[str]) -> list[str]:
-    return [override for override in overrides if override.split("=", 1)[0] in GROUPS]
+def _groups(overrides: Sequence[str], name: str) -> list[str]:
+    return [override for override in overrides if override.split("=", 1)[0] in TREES[name][1]]
 
 
 def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None:
     """Raise where a word stands for a number, or one value for a list. Losses and Lightning check their own."""
     given = [override.split("=", 1)[0] for override in overrides]
-    own = {*GROUPS, *PATHS, "trainer.devices", *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
+    own = {*TREES[name][1], *PATHS, "trainer.devices", *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
     given = [key for key in given if key not in own and not key.startswith(("loss.", "+", "~"))]
-    default = _composed(_groups(overrides), name) if given else config
+    default = _composed(_groups(overrides, name), name) if given else config
     for key in given:
         before, now = OmegaConf.select(default, key, throw_on_missing=False), OmegaConf.select(config, key)
         if isinstance(before, (bool, int, float)) and not isinstance(now, (bool, int, float, type(None))):
@@ -156,7 +161,7 @@ def keys(config: DictConfig, prefix: str = "") -> list[str]:
 def _explain(message: str, overrides: Sequence[str], name: str) -> str:
     match = re.search(r"Could not override '([^']+)'", message)
     if match:
-        known = keys(_composed(_groups(overrides), name))
+        known = keys(_composed(_groups(overrides, name), name))
         given = match.group(1)
         close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]!r}?" if close else "."

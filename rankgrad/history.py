@@ -49,9 +49,14 @@ class Run:
         return self.folder / "after.json"
 
     @property
+    def health(self) -> Path:
+        """What was seen of the training itself, see `health`."""
+        return self.folder / "health.json"
+
+    @property
     def finished(self) -> bool:
-        """True once the last file is written."""
-        return self.after.exists()
+        """True once the last file is written: after.json, or of a detector metrics.json."""
+        return self.after.exists() or (self.folder / "metrics.json").exists()
 
 
 def _attempts(run: Run) -> list[Path]:

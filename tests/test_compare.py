@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_said_before_the_first_run(tmp_path, here, settings
 def test_jobs_share_the_cores(photos, tmp_path, here, monkeypatch):
     monkeypatch.setattr(compare_module.os, "cpu_count", lambda: 8)
     settings = [s for s in small(photos, "trainer.max_epochs=1") if not s.startswith("threads=")]
-    monkeypatch.setattr(compare_module, "_train", lambda folder, task: here.calls.append(task))
+    monkeypatch.setattr(compare_module, "_train", lambda folder, task, command: here.calls.append(task))
     compare(["loss=pnp", "seeds=0,1", *settings], tmp_path, jobs=4)
     assert all("threads=2" in task for task in here.calls) and len(here.calls) == 2
     with pytest.raises(ConfigError, match="--jobs must be >= 1; got 0"):

@@ -92,7 +92,7 @@ def test_the_listing_names_everything_and_says_what_is_not_there(capsys):
     shown = capsys.readouterr().out
     for entry in catalogue.entries():
         assert re.search(rf"^  {entry.id} .*{re.escape(entry.title)}$", shown, re.MULTILINE), entry.id
-    assert "detection  needs detection, which is not there yet" in shown
+    assert "detection  training runs of detectors: rankgrad reproduce ID" in shown
 
 
 def test_an_entry_that_repeats_another_is_that_one():
@@ -389,7 +389,9 @@ def test_other_settings_need_another_folder(whole):
     ("arguments", "message"),
     [
         (["roadmap/tabel2"], "no table or figure 'roadmap/tabel2'; did you mean 'roadmap/table2'?"),
-        (["rambo/table5"], "rambo/table5 (AP50 of detectors on VOC): needs detection, which is not there yet"),
+        (["rambo/table5"], "nothing to run: no voc: say where it is with --data-root voc=DIR"),
+        (["rambo/table5", "--stand-in", "glyphs"], "unknown stand-in 'glyphs' for this table; known: bccd"),
+        (["rambo/table5", "--stand-in", "bccd"], "--stand-in bccd reads files: say where with --data-root DIR"),
         (["roadmap/fig2"], "a drawing without numbers"),
         (["roadmap/table2"], "nothing to run: no cub: say where it is with --data-root cub=DIR"),
         (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from . import (
     bank,
+    detection,
     evaluator,
     in_batch,
     long_list,
@@ -27,6 +28,7 @@ SUITES: dict[str, Suite] = {
     "long_list": long_list.long_list,
     "bank": bank.bank,
     "evaluator": evaluator.evaluator,
+    "detection": detection.detection,
     "training": training.training,
     "sub_batch": sub_batch.sub_batch,
     "step_profile": step_profile.step_profile,
@@ -38,8 +40,16 @@ GPU_SUITES: dict[str, Suite] = {
     "scaling": scaling.scaling,
     "bank": bank.bank,
     "evaluator": evaluator.evaluator,
+    "detection": detection.detection,
     "resnet_step": resnet_step.resnet_step,
     "sub_batch": sub_batch.sub_batch,
 }
 
-CASES: memory.Cases = {**scaling.CASES, **long_list.CASES, **bank.CASES, **evaluator.CASES, **sub_batch.CASES}
+CASES: memory.Cases = {
+    **scaling.CASES,
+    **long_list.CASES,
+    **bank.CASES,
+    **evaluator.CASES,
+    **detection.CASES,
+    **sub_batch.CASES,
+}

@@ -9,7 +9,22 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from .._version import __version__
-from . import bench, compare, datasets, embed, evaluate, reproduce, train
+from . import (
+    bench,
+    compare,
+    datasets,
+    detect,
+    embed,
+    evaluate,
+    export,
+    figure,
+    index,
+    report,
+    reproduce,
+    search,
+    sodeep,
+    train,
+)
 
 
 class Command(Protocol):
@@ -32,8 +47,15 @@ COMMANDS: dict[str, Command] = {
     "train": train,
     "compare": compare,
     "reproduce": reproduce,
+    "figure": figure,
     "evaluate": evaluate,
+    "report": report,
     "embed": embed,
+    "index": index,
+    "search": search,
+    "export": export,
+    "sodeep": sodeep,
+    "detect": detect,
     "bench": bench,
     "datasets": datasets,
 }

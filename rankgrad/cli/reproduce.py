@@ -26,7 +26,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--data-root", action="append", default=[], metavar="NAME=DIR", help="of a data set; DIR: of all"
     )
     parser.add_argument(
-        "--stand-in", choices=("omniglot", "glyphs"), help="the same grid on these, with a small network"
+        "--stand-in", choices=("omniglot", "glyphs", "bccd"), help="the same grid on these, with a small network"
     )
     parser.add_argument("--seeds", help="such as 0,1,2 (default: those of the table)")
     parser.add_argument("--rule", choices=("best", "last"), help="evaluation to report (default: the paper's)")

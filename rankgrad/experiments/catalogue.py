@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from ..analysis import FIGURES
 from ..config import ConfigError
 from .grid import Grid, grids
 from .outcome import group
 from .standin import translate
 
-How = Literal["runs", "computed", "bench", "detection", "figure", "drawing"]
+How = Literal["runs", "computed", "bench", "figure", "examples", "detection", "drawing"]
 
 PAPERS = {
     "rambo": "RaMBO: Rolinek et al., CVPR 2020, arXiv:1912.03500",
@@ -21,13 +22,14 @@ PAPERS = {
     "pnp": "PNP: Li et al., AAAI 2022, arXiv:2102.04640",
     "roadmap": "ROADMAP: Ramzi et al., NeurIPS 2021, arXiv:2110.01445",
 }
-# What each way means, and whether it is there.
+# What each way means, and the command.
 WAYS: Mapping[How, str] = {
-    "runs": "training runs: rankgrad reproduce ID",
+    "runs": "training runs: rankgrad reproduce ID; of a figure also rankgrad figure ID --runs DIR, from runs of yours",
     "computed": "computed or read from the settings: rankgrad reproduce ID",
     "bench": "measured: rankgrad reproduce ID (rankgrad bench long_list)",
-    "detection": "needs detection, which is not there yet",
-    "figure": "needs a command for figures, which is not there yet",
+    "figure": "drawn: rankgrad figure ID (rankgrad reproduce ID: with its numbers)",
+    "examples": "drawn from finished runs: rankgrad figure ID --run RUN",
+    "detection": "training runs of detectors: rankgrad reproduce ID",
     "drawing": "a drawing without numbers: nothing to reproduce",
 }
 DATA = {
@@ -73,7 +75,12 @@ class Entry:
     @property
     def there(self) -> bool:
         """Whether `rankgrad reproduce` can make it today."""
-        return self.how in ("runs", "computed", "bench")
+        return self.how in ("runs", "computed", "bench", "figure", "detection")
+
+    @property
+    def way(self) -> str:
+        """`WAYS` with the id in its commands."""
+        return WAYS[self.how].replace(" ID", f" {self.id}")
 
 
 @cache
@@ -81,62 +88,67 @@ def entries() -> tuple[Entry, ...]:
     """All of them, paper by paper."""
     runs, nothing = grids(), "nothing"
 
-    def figure(name: str, title: str, needs: str = nothing, how: How = "figure", same_as: str | None = None) -> Entry:
-        return Entry(name, title, needs, "-", how, same_as)
+    def figure(name: str) -> Entry:
+        study = FIGURES[name]
+        return Entry(name, study.title, nothing, f"{study.seconds:g} s", "figure")
+
+    def repeated(name: str, title: str, same_as: str) -> Entry:
+        return Entry(name, title, nothing, "-", "figure", same_as)
+
+    def shown(name: str, title: str) -> Entry:
+        return Entry(name, title, "data, weights", "-", "examples")
+
+    def drawing(name: str, title: str) -> Entry:
+        return Entry(name, title, nothing, "-", "drawing")
 
     def table(*names: str) -> list[Entry]:
         return [_of_grid(runs[name]) for name in names]
 
     voc = "VOC, GPU"
-    examples = "data, weights"
     return (
         Entry("rambo/table1", "complexity of the methods, with measured growth", nothing, "1 min", "computed"),
         *table("rambo/table2", "rambo/table3", "rambo/table4"),
-        Entry("rambo/table5", "AP50 of detectors on VOC", voc, "-", "detection"),
-        Entry("rambo/table8", "detection: λ and margin", voc, "-", "detection"),
+        Entry("rambo/table5", "AP50 of detectors on VOC", voc, "24 runs; stand-in 15 min", "detection"),
+        Entry("rambo/table8", "detection: λ and margin", voc, "15 runs; stand-in 15 min", "detection"),
         Entry("rambo/table6", "time of the AP loss on long lists", nothing, "minutes", "bench"),
         *table("rambo/table7"),
         Entry("rambo/table9", "learning rate, margin and λ per data set", nothing, "seconds", "computed"),
         Entry("rambo/supp-table1", "= table 9", nothing, "seconds", "computed", "rambo/table9"),
-        figure("rambo/fig1", "a ranking loss and its interpolation over a plane of scores"),
-        figure("rambo/fig5", "the same for several λ"),
-        figure("rambo/fig6", "the same for other relaxations"),
-        figure("rambo/supp-fig1", "= figure 5", same_as="rambo/fig5"),
-        figure("rambo/supp-fig2", "= figure 6", same_as="rambo/fig6"),
-        figure("rambo/fig2", "bias of the mean AP over batches"),
-        figure("rambo/fig3", "the margin keeps scores apart"),
-        figure("rambo/fig4", "retrieved examples of SOP", examples),
-        Entry(
-            "auc/slopes",
-            "slope of the sigmoid by step (the paper's own table is not public)",
-            nothing,
-            "1 min",
-            "computed",
-        ),
+        figure("rambo/fig1"),
+        figure("rambo/fig5"),
+        figure("rambo/fig6"),
+        repeated("rambo/supp-fig1", "= figure 5", "rambo/fig5"),
+        repeated("rambo/supp-fig2", "= figure 6", "rambo/fig6"),
+        figure("rambo/fig2"),
+        figure("rambo/fig3"),
+        shown("rambo/fig4", "retrieved examples, SOP"),
+        Entry("auc/slopes", FIGURES["auc/slopes"].title, nothing, "1 min", "computed"),
         *table("auc/table1", "auc/table2"),
-        figure("pnp/fig1", "surface of the AP loss"),
-        figure("pnp/fig3", "the variants and their derivatives"),
-        figure("pnp/fig5", "gradients of AP and PNP-D"),
-        figure("pnp/fig2", "PNP in a drawing", how="drawing"),
-        figure("pnp/fig4", "clusters of a class in a drawing", how="drawing"),
-        figure("pnp/fig6", "a toy of classes with two clusters"),
+        figure("pnp/fig1"),
+        figure("pnp/fig3"),
+        figure("pnp/fig5"),
+        drawing("pnp/fig2", "PNP in a drawing"),
+        drawing("pnp/fig4", "clusters of a class in a drawing"),
+        figure("pnp/fig6"),
+        figure("pnp/fig6-ring"),
         *table(*(f"pnp/table{number}" for number in range(1, 8))),
-        figure("pnp/fig7", "retrieved examples", examples),
+        shown("pnp/fig7", "retrieved examples"),
         *table("pnp/fig8"),
-        figure("roadmap/fig1", "gradients of toy rankings, and the decomposability gap"),
-        figure("roadmap/fig7", "gradients of toy rankings"),
-        figure("roadmap/fig8", "gradients of toy rankings, continued"),
-        figure("roadmap/fig9", "the decomposability gap on toy rankings"),
-        figure("roadmap/fig10", "the bounds of the decomposability gap"),
-        figure("roadmap/fig2", "the losses in a drawing", how="drawing"),
-        figure("roadmap/fig3", "the steps H⁺, H⁻ and the sigmoid"),
-        figure("roadmap/fig11", "gradient of the sigmoid, and δ"),
+        figure("roadmap/fig1"),
+        figure("roadmap/fig7"),
+        figure("roadmap/fig8"),
+        figure("roadmap/fig9"),
+        figure("roadmap/fig10"),
+        figure("roadmap/bounds"),
+        drawing("roadmap/fig2", "the losses in a drawing"),
+        figure("roadmap/fig3"),
+        figure("roadmap/fig11"),
         *table(*(f"roadmap/table{number}" for number in (1, 2, 3, 4, 6, 7, 8))),
         *table("roadmap/table5", "roadmap/fig4", "roadmap/fig5", "roadmap/fig12", "roadmap/table9"),
-        figure("roadmap/fig6", "retrieved examples", examples),
-        figure("roadmap/fig13", "retrieved examples, CUB", examples),
-        figure("roadmap/fig14", "retrieved examples, SOP", examples),
-        figure("roadmap/fig15", "retrieved examples, iNaturalist", examples),
+        shown("roadmap/fig6", "retrieved examples"),
+        shown("roadmap/fig13", "retrieved examples, CUB"),
+        shown("roadmap/fig14", "retrieved examples, SOP"),
+        shown("roadmap/fig15", "retrieved examples, iNaturalist"),
     )
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .. import losses, metrics
+from .. import losses
+from ..analysis import auc_slopes
 from ..config import ConfigError, compose
 from .catalogue import Entry
 from .numbers import find, select
@@ -124,18 +125,11 @@ def growth(loss: Callable[[Tensor, Tensor], Tensor], lengths: Sequence[int] = LE
 
 def slopes(batches: int = 20, size: int = 128) -> Computed:
     """The slope of AUC's sigmoid for a step: 5.3 / step, and how far the estimate is from the exact area."""
-    generator = torch.Generator().manual_seed(0)
-    # hardest scores of queries, positive and negative, uniform over random intervals of [-0.5, 1]
-    low = 1.5 * torch.rand(batches, 1, 2, generator=generator, dtype=torch.float64) - 0.5
-    high = low + (1 - low) * torch.rand(batches, 1, 2, generator=generator, dtype=torch.float64)
-    drawn = low + (high - low) * torch.rand(batches, size, 2, generator=generator, dtype=torch.float64)
-    relevant = torch.tensor([True, False]).expand(size, 2)
-    exact = [float(metrics.auc_hardest(pairs, relevant)) for pairs in drawn]
-    rows = []
-    for step in STEPS:
-        loss = losses.AUCLoss(step=step)
-        errors = [abs(1 - float(loss.from_scores(pairs, relevant)) - a) for pairs, a in zip(drawn, exact, strict=True)]
-        rows.append([f"{step:g}", f"{round(2 / step)}", f"{5.3 / step:g}", f"{statistics.mean(errors):.4f}"])
+    found = auc_slopes.compute(STEPS, [auc_slopes.DEFAULT], batches=batches, size=size)
+    rows = [
+        [f"{step:g}", f"{round(2 / step)}", f"{auc_slopes.DEFAULT / step:g}", f"{error:.4f}"]
+        for step, error in zip(STEPS, found.errors[0].tolist(), strict=True)
+    ]
     notes = [
         "The paper's table of slopes is not in its public parts. 5.3 / step is this library's choice: the logistic "
         "function closest in least squares to the ramp by which the trapezoid rule spreads a score over one step.",

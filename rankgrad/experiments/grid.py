@@ -4,6 +4,7 @@ A file has rows (methods) and columns (data sets, batch sizes ...); every row ru
 says in which. A cell's settings are those of the table, the column and the row, later ones winning:
 
     id, title, rule (best | last), seeds, metrics, notes
+    command: train | detect train, what each run is started by
     settings: [...]        of all cells
     columns:               where: what the number's line in paper_tables.csv says of data set, batch size ...
                            experiment: the full-size experiment that the settings change
@@ -29,7 +30,8 @@ from omegaconf import OmegaConf
 from ..config import ConfigError
 
 RULES = ("best", "last")
-_TABLE = {"id", "title", "rule", "seeds", "metrics", "settings", "columns", "rows", "t_test", "notes"}
+COMMANDS = ("train", "detect train")
+_TABLE = {"id", "title", "command", "rule", "seeds", "metrics", "settings", "columns", "rows", "t_test", "notes"}
 _COLUMN = {"where", "experiment", "settings", "full_only", "varies", "metrics", "test"}
 _ROW = {"row", "where", "settings", "full_only", "only", "metrics", "against"}
 
@@ -78,6 +80,7 @@ class Grid:
         cells: row by row.
         t_test: row to compare with all others, or None.
         notes: what a reader should know, one sentence each.
+        command: of its runs, one of `COMMANDS`.
     """
 
     id: str
@@ -87,6 +90,12 @@ class Grid:
     cells: tuple[Cell, ...]
     t_test: str | None = None
     notes: tuple[str, ...] = field(default=())
+    command: str = "train"
+
+    @property
+    def tree(self) -> str:
+        """Root configuration of its runs, see `config.TREES`."""
+        return self.command.split()[0]
 
     @property
     def paper(self) -> str:
@@ -119,12 +128,12 @@ def merge(*parts: Iterable[str]) -> tuple[str, ...]:
 
 
 @cache
-def grids() -> Mapping[str, Grid]:
-    """All of them by id."""
+def grids(command: str = "train") -> Mapping[str, Grid]:
+    """Those of a command by id."""
     folder = resources.files("rankgrad.experiments") / "tables"
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
     found = [parse(entry.read_text(encoding="utf-8"), entry.name) for entry in files]
-    return {grid.id: grid for grid in found}
+    return {grid.id: grid for grid in found if grid.command == command}
 
 
 def parse(text: str, name: str) -> Grid:
@@ -140,6 +149,9 @@ def parse(text: str, name: str) -> Grid:
             raise ConfigError(f"{name} has no {needed}:")
     if content["rule"] not in RULES:
         raise ConfigError(f"{name}: rule is {' or '.join(RULES)}; got {content['rule']!r}")
+    command = content.get("command", "train")
+    if command not in COMMANDS:
+        raise ConfigError(f"{name}: command is {' or '.join(COMMANDS)}; got {command!r}")
     cells = []
     for row in content["rows"]:
         _known(row, _ROW, f"{name}, row {row.get('row')!r}")
@@ -160,6 +172,7 @@ def parse(text: str, name: str) -> Grid:
         cells=tuple(cells),
         t_test=content.get("t_test"),
         notes=tuple(content.get("notes", ())),
+        command=command,
     )
 
 

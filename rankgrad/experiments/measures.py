@@ -13,6 +13,7 @@ from .. import metrics
 from ..evaluation import Report, evaluate
 from ..history import Run, best
 
+AP = ("AP50", "AP50_11", "AP75", "AP75_11")  # of a detector
 DISTANCES = {"dists@intra": "dists_intra", "dists@inter": "dists_inter"}
 NMI = "NMI"
 MINUTES, GAP, GAP_DECREASE = "minutes_per_epoch", "DG_AP", "DG_AP_relative_decrease_percent"
@@ -25,13 +26,17 @@ def measure(run: Run, metric: str, rule: str, test: Sequence[str] = ()) -> float
 
     Args:
         run: finished.
-        metric: R@K, mAP@R, NMI (per cent), dists@intra, dists@inter (0 .. 2), minutes_per_epoch, DG_AP (per cent).
+        metric: R@K, mAP@R, NMI (per cent), dists@intra, dists@inter (0 .. 2), minutes_per_epoch, DG_AP (per cent); of
+            a detector those of `AP` (per cent).
         rule: "best": of the evaluation with the best R@1; "last": after the last epoch. NMI, DG_AP and other test
             sets are always those of the last epoch, whose weights and embeddings are kept.
         test: settings of another test set.
     """
     if metric == MINUTES:
         return minutes_per_epoch(run)
+    if metric in AP:  # after the last epoch under either rule
+        value = json.loads((run.folder / "metrics.json").read_text(encoding="utf-8"))["values"].get(metric)
+        return None if value is None else 100 * float(value)
     if metric == GAP:
         return 100 * gap_of_run(run)
     if metric == NMI:

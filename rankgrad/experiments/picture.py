@@ -8,21 +8,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..analysis.style import BLUE, CYCLE, DASHES, GREY, MARKERS, VERMILION, figure, save, styled
+from ..analysis.style import BLUE, CYCLE, DASHES, GREY, MARKERS, ONE, TWO, VERMILION, figure, letters, save, styled
 from .outcome import Line, Outcome
 from .page import NAMES, varying
+from .sweep import Point, Sweep, from_outcome
 
 
 @styled
 def picture(outcome: Outcome, path: Path) -> None:
     """Draw our means with their spread, each seed, and at full size the paper's number."""
-    swept = any(cell.varies for line in outcome.lines for cell in line.cells)
-    drawing = _curves(outcome) if swept else _dots(outcome)
-    width = int(drawing.get_figwidth() * 13)
-    texts = [f"{outcome.grid.id}: {outcome.grid.title}", *([outcome.label] if outcome.label else [])]
-    title = "\n".join(part for text in texts for part in textwrap.wrap(text, width))
-    drawing.suptitle(title, fontsize=10)
+    if any(cell.varies for line in outcome.lines for cell in line.cells):
+        drawing = curves(from_outcome(outcome, shown(outcome)))
+    else:
+        drawing = _dots(outcome)
+        _title(drawing, f"{outcome.grid.id}: {outcome.grid.title}", outcome.label)
     save(drawing, path)
+
+
+def _title(drawing: Any, title: str, label: str | None) -> None:
+    """Over the figure, in as many lines as its width asks for."""
+    width = int(drawing.get_figwidth() * 15)
+    drawing.suptitle("\n".join(part for text in (title, label) if text for part in textwrap.wrap(text, width)))
 
 
 def shown(outcome: Outcome) -> list[str]:
@@ -39,7 +45,7 @@ def _dots(outcome: Outcome) -> Any:
     names = [name for name in varying(outcome.lines) if name != "dataset"]
     longest = max(len(_label(line, names)) for line in outcome.lines)
     heights = [len(lines) + 1 for lines in panels.values()]
-    drawing = figure(1 + 0.075 * longest + 3.2 * len(metrics), 1.5 + 0.32 * sum(heights))
+    drawing = figure(1 + 0.06 * longest + 2.4 * len(metrics), 1.3 + 0.26 * sum(heights))
     axes = drawing.subplots(len(panels), len(metrics), squeeze=False, gridspec_kw={"height_ratios": heights})
     explained: dict[str, Any] = {}
     for row, (name, lines) in zip(axes, panels.items(), strict=True):
@@ -76,45 +82,56 @@ def _dot(axis: Any, place: int, line: Line, metric: str, with_paper: bool) -> di
     return explained
 
 
-def _curves(outcome: Outcome) -> Any:
-    metrics = shown(outcome)
-    panels: dict[tuple[str, str], list[Line]] = {}
-    for line in outcome.lines:
-        for axis_name in line.cells[0].varies:
-            panels.setdefault((axis_name, _data(outcome, line)), []).append(line)
-    drawing = figure(max(1 + 3.2 * len(panels), 5.5), 1.3 + 2.8 * len(metrics))
-    axes = drawing.subplots(len(metrics), len(panels), squeeze=False)
-    methods = list(dict.fromkeys(line.row for line in outcome.lines))
+@styled
+def curves(sweep: Sweep) -> Any:
+    """Mean and standard deviation over seeds against what is varied; a panel per axis and data set, a row per metric.
+
+    Args:
+        sweep: with at least one point.
+    """
+    metrics = list(dict.fromkeys(point.metric for point in sweep.points))
+    panels = list(dict.fromkeys((point.axis, point.data) for point in sweep.points))
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns) * len(metrics)
+    methods = list(dict.fromkeys(point.row for point in sweep.points))
+    drawing = figure(ONE if columns == 1 else TWO, 1.0 + 1.75 * rows)
+    grid = drawing.subplots(rows, columns, squeeze=False).flatten()
     explained: dict[str, Any] = {}
-    for row, metric in zip(axes, metrics, strict=True):
-        for axis, ((name, data), lines) in zip(row, panels.items(), strict=True):
-            for number, method in enumerate(methods):
-                explained |= _curve(axis, [line for line in lines if line.row == method], name, metric, number)
-            places = [line.cells[0].varies[name] for line in lines]
-            if min(places) > 0 and max(places) / min(places) > 20:
-                axis.set_xscale("log")
-            axis.set_xlabel(f"{name}{', ' + data if data else ''}")
-            axis.set_ylabel(_named(metric))
-            axis.grid()
+    places = [(metric, panel) for metric in metrics for panel in panels]
+    for axis, (metric, (name, data)) in zip(grid, places, strict=False):
+        here = [point for point in sweep.points if (point.axis, point.data, point.metric) == (name, data, metric)]
+        for number, method in enumerate(methods):
+            explained |= _curve(axis, [point for point in here if point.row == method], number)
+        values = [point.place for point in here]
+        if values and min(values) > 0 and max(values) / min(values) > 20:
+            axis.set_xscale("log")
+        axis.set_xlabel(f"{name}{', ' + data if data else ''}")
+        axis.set_ylabel(_named(metric))
+        axis.grid()
+    for axis in grid[len(places) :]:
+        axis.set_visible(False)
+    if len(places) > 1:
+        letters(list(grid[: len(places)]))
     if explained:
-        columns = min(len(explained), 3)
-        drawing.legend(explained.values(), explained.keys(), loc="outside lower center", ncols=columns)
+        drawing.legend(explained.values(), explained.keys(), loc="outside lower center", ncols=min(len(explained), 3))
+    _title(drawing, sweep.title, sweep.label)
     return drawing
 
 
-def _curve(axis: Any, lines: Sequence[Line], name: str, metric: str, style: int) -> dict[str, Any]:
+def _curve(axis: Any, points: Sequence[Point], style: int) -> dict[str, Any]:
     """One method over what is varied; what the legend has to explain."""
-    points = []
-    for line in lines:
-        values = list(line.values.get(metric, {}).values())
-        if values:
-            spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            points.append((line.cells[0].varies[name], statistics.mean(values), spread))
-    if not points:
+    ordered = sorted((point for point in points if point.values), key=lambda point: point.place)
+    if not ordered:
         return {}
-    x, y, error = zip(*sorted(points), strict=True)
-    look = {"marker": MARKERS[style], "color": CYCLE[style], "linestyle": DASHES[style]}
-    return {lines[0].row: axis.errorbar(x, y, error, capsize=3, **look)}
+    values = [list(point.values.values()) for point in ordered]
+    spread = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in values]
+    look = {
+        "marker": MARKERS[style % len(MARKERS)],
+        "color": CYCLE[style % len(CYCLE)],
+        "linestyle": DASHES[style % len(DASHES)],
+    }
+    means = [statistics.mean(each) for each in values]
+    return {points[0].row: axis.errorbar([point.place for point in ordered], means, spread, capsize=3, **look)}
 
 
 def _data(outcome: Outcome, line: Line) -> str:

@@ -13,7 +13,7 @@ from ..compare import same_settings, train_all, with_threads
 from ..config import ConfigError, compose, options
 from ..history import Run
 from . import page, standin
-from .catalogue import WAYS, find, listing, stand_in_seeds
+from .catalogue import find, listing, stand_in_seeds
 from .grid import RULES, Cell, Grid, grids, merge
 from .outcome import Outcome, group, not_run, outcome_line, relative, t_tests
 from .picture import picture
@@ -27,7 +27,7 @@ class Plan:
 
     Attributes:
         grid: the table.
-        stand_in: omniglot, glyphs or None.
+        stand_in: omniglot, glyphs, bccd or None.
         settings: number of a cell -> settings of its runs, without seed and place.
         lines: cells (by number) of each line of the table.
         skipped: number of a cell -> why it is not run.
@@ -69,7 +69,7 @@ def reproduce(
         settings: of `rankgrad train`, for all runs.
         out: folder; None: runs/reproduce, or runs/reproduce-STAND_IN.
         data_roots: NAME=DIR, a data set's folder; or DIR, the folder of all.
-        stand_in: omniglot or glyphs: the same grid with a small network on these.
+        stand_in: omniglot, glyphs; of detectors bccd: the same grid with a small network on these.
         seeds: "0,1,2"; None: those of the table.
         jobs: runs at a time.
         rule: best or last; None: that of the table.
@@ -82,15 +82,15 @@ def reproduce(
         return listing()
     entry = find(name)
     if not entry.there:
-        raise ConfigError(f"{entry.id} ({entry.title}): {WAYS[entry.how]}")
+        raise ConfigError(f"{entry.id} ({entry.title}): {entry.way}")
     out = out or Path("runs") / ("reproduce" if stand_in is None else f"reproduce-{stand_in}")
-    if entry.how != "runs":
-        from . import computed
+    if entry.how not in ("runs", "detection"):
+        from . import computed, figures
 
         if stand_in or settings:
             raise ConfigError(f"{entry.id} trains nothing: leave out {'--stand-in' if stand_in else settings[0]}")
-        return computed.make(entry, out, dry_run)
-    grid = grids()[entry.id]
+        return (figures.make if entry.how == "figure" else computed.make)(entry, out, dry_run)
+    grid = grids("detect train" if entry.how == "detection" else "train")[entry.id]
     plan = planned(grid, settings, _roots(data_roots), stand_in, _seeds(seeds))
     if rule not in (None, *RULES):
         raise ConfigError(f"--rule is {' or '.join(RULES)}; got {rule!r}")
@@ -102,7 +102,7 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     own = [setting for setting in plan.own if not setting.startswith("threads=")]
     same_settings(out / "settings.json", [f"stand-in={stand_in}", *own])
-    errors = train_all(tasks, jobs)
+    errors = train_all(tasks, jobs, grid.command)
     missing = [*dict.fromkeys(plan.skipped.values()), *(f"{folder.name}: {text}" for folder, text in errors.items())]
     outcome = collect(plan, out, rule or grid.rule, missing)
     text = write(outcome, out)
@@ -125,7 +125,7 @@ def planned(
         grid: the table.
         settings: KEY=VALUE of the user.
         roots: data set -> folder; under "" that of all the others.
-        stand_in: omniglot, glyphs or None.
+        stand_in: omniglot, glyphs, bccd or None.
         seeds: None: those of the table.
     """
     _check_own(grid, settings)
@@ -140,16 +140,19 @@ def planned(
             else:
                 given = [f"experiment={cell.experiment}", f"data.root={root.absolute()}"]
                 found[number] = merge(given, cell.settings, cell.full_only, settings)
-        for experiment in dict.fromkeys(cell.experiment for cell in grid.cells):
-            _add_ks(found, grid, experiment)
+        if grid.command == "train":
+            for experiment in dict.fromkeys(cell.experiment for cell in grid.cells):
+                _add_ks(found, grid, experiment)
     else:
-        if stand_in not in standin.LABELS:
-            raise ConfigError(f"unknown stand-in {stand_in!r}; known: {', '.join(standin.LABELS)}")
+        if stand_in not in standin.NAMES[grid.command]:
+            known = ", ".join(standin.NAMES[grid.command])
+            raise ConfigError(f"unknown stand-in {stand_in!r} for this table; known: {known}")
         base = standin.base(stand_in, roots.get(stand_in, roots.get("")))
         for number, cell in enumerate(grid.cells):
             found[number] = merge(base, standin.translate(cell.settings, stand_in), settings)
+    if stand_in is not None or grid.command != "train":
         for each in dict.fromkeys(found.values()):
-            compose(each)
+            compose(each, grid.tree)
     lines = group(grid, {number: found.get(number, ()) for number in range(len(grid.cells))}, stand_in is not None)
     chosen = seeds or (grid.seeds if stand_in is None else stand_in_seeds(grid))
     return Plan(grid, stand_in, found, lines, skipped, chosen, tuple(settings))
@@ -215,8 +218,13 @@ def _add_ks(settings: dict[int, tuple[str, ...]], grid: Grid, experiment: str) -
 
 def _data(cell: Cell) -> str:
     """Name of a cell's data set as data= has it."""
-    known = [name for name in options("data") if cell.dataset.startswith(name)]
+    known = [name for name in _datasets() if cell.dataset.startswith(name)]
     return max(known, key=len)
+
+
+def _datasets() -> list[str]:
+    """Of all commands: what --data-root can name."""
+    return sorted({*options("data"), *options("data", "detect")})
 
 
 def _tasks(plan: Plan, out: Path, jobs: int) -> dict[Path, list[str]]:
@@ -244,14 +252,14 @@ def _dry(tasks: Mapping[Path, Sequence[str]], plan: Plan) -> str:
     for folder, settings in tasks.items():
         run = Run(folder)
         state = "finished" if run.finished else "to resume" if run.config.exists() else "to run"
-        lines.append(f"{state:9}  {shlex.join(['rankgrad', 'train', *settings, f'out={folder}'])}")
+        lines.append(f"{state:9}  {shlex.join(['rankgrad', *plan.grid.command.split(), *settings, f'out={folder}'])}")
     lines += [f"not run    {text}" for text in dict.fromkeys(plan.skipped.values())]
     return "\n".join([*lines, f"{len(tasks)} runs"])
 
 
 def _roots(given: Sequence[str]) -> dict[str, Path]:
     """NAME=DIR -> folder by data set; a DIR alone is for all others."""
-    known = options("data")
+    known = _datasets()
     found: dict[str, Path] = {}
     for text in given:
         name, sign, folder = text.partition("=")

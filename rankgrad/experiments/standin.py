@@ -17,6 +17,9 @@ LABELS = {
     name: f"stand-in: small convnet on {data}, not the paper's data; paper's numbers are not comparable"
     for name, data in (("omniglot", "Omniglot"), ("glyphs", "the built-in glyphs"))
 }
+LABELS["bccd"] = "stand-in: small detector on BCCD, not the paper's data; paper's numbers are not comparable"
+# Of the runs of a command.
+NAMES = {"train": ("omniglot", "glyphs"), "detect train": ("bccd",)}
 LOADERS = {"omniglot": "rankgrad.datasets.load_omniglot", "glyphs": "rankgrad.datasets.load_glyphs"}
 # All list lengths of all tables, so that tables share their runs.
 KS = "evaluation.ks=[1,2,4,5,8,10,16,20,30,32,50,100,1000]"
@@ -27,12 +30,16 @@ def base(name: str, root: Path | None) -> list[str]:
     """Settings that all runs of a stand-in have in common.
 
     Args:
-        name: omniglot or glyphs.
-        root: folder of Omniglot; None for glyphs.
+        name: omniglot, glyphs or bccd.
+        root: folder of Omniglot or BCCD; None for glyphs.
 
     Raises:
         ConfigError: a root is needed and missing, or given and not needed.
     """
+    if name == "bccd":
+        if root is None:
+            raise ConfigError("--stand-in bccd reads files: say where with --data-root DIR")
+        return ["experiment=bccd", f"data.root={root.absolute()}"]
     common = ["recipe=small", KS, "evaluation.bootstrap=0", "evaluation.clusters=none", "evaluation.every=1"]
     if name == "glyphs":
         if root is not None:
@@ -57,6 +64,8 @@ def translate(settings: Sequence[str], name: str) -> list[str]:
             side = int(value) // IMAGE_SCALE
             found += [f"data.train_transform.size={side}", f"data.eval_transform.size={side}"]
             found += [f"data.load.size={side}"] if name == "omniglot" else []
+        elif key == "data.train":  # VOC 07, or 07 and 12: the smaller list, or all
+            found.append(f"{key}={'trainval' if '+' in value else 'train'}")
         elif key == "model.embedding_size":
             found.append(f"{key}={int(value) // EMBEDDING_SCALE}")
         elif key == "++data.load.merge":  # needs to know what it merges the classes of

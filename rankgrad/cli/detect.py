@@ -1,0 +1,124 @@
+"""Detectors: train, evaluate, check their data."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+HELP = """\
+Train a detector on images in VOC's layout with a loss that ranks, measure its AP as VOC does, check the data.
+
+  rankgrad detect train experiment=bccd data.root=DIR                       a small one, minutes on one core
+  rankgrad detect train experiment=bccd data.root=DIR loss=cross_entropy    the same by cross-entropy
+  rankgrad detect train experiment=rambo/voc07_r50 data.root=VOCdevkit      RaMBO's, for a GPU
+  rankgrad detect train resume=runs/bccd-...                                continue where a run stopped
+  rankgrad detect evaluate RUN --split val --ious 0.5,0.6,0.7
+  rankgrad detect check --root VOCdevkit --images
+"""
+SETTINGS = True  # train takes KEY=VALUE settings
+
+
+def details() -> str:
+    """What stands below the text: the groups of settings."""
+    try:
+        from ..config import DETECT_GROUPS, options
+    except ModuleNotFoundError:
+        return "Needs the extras: pip install 'rankgrad[all]'"
+    lines = [f"  {group + '=':12}{', '.join(options(group, 'detect'))}" for group in DETECT_GROUPS]
+    return "\n".join(["groups:", *lines, "", "All settings with these: rankgrad detect train --cfg [KEY=VALUE ...]"])
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    train = actions.add_parser("train", help="train a detector, or go on with a run", allow_abbrev=False)
+    train.add_argument("--cfg", action="store_true", help="print the settings and stop")
+    measure = actions.add_parser("evaluate", help="AP of a run's model", allow_abbrev=False)
+    measure.add_argument("run_folder", type=Path, metavar="RUN")
+    measure.add_argument("--root", type=Path, help="other data with the same classes (default: the run's)")
+    measure.add_argument("--split", help="such as test, val, 2007/test (default: the run's test split)")
+    measure.add_argument("--ious", help="thresholds of overlap, comma-separated (default: the run's)")
+    measure.add_argument("--inclusive", action="store_true", default=None, help="add a pixel to widths and heights")
+    measure.add_argument("-o", "--out", type=Path, help="also write the numbers as json")
+    measure.add_argument("--page", type=Path, help="also write a page with curves and pictures, an html file")
+    check = actions.add_parser("check", help="is a VOC folder complete", allow_abbrev=False)
+    check.add_argument("--root", type=Path, required=True, help="VOCdevkit, or a folder built like VOC2007")
+    check.add_argument("--images", action="store_true", help="decode every image, which takes a while")
+    for action in (measure, check):
+        action.set_defaults(settings_allowed=False)
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Do what is asked."""
+    {"train": _train, "evaluate": _evaluate, "check": _check}[arguments.action](arguments, settings)
+
+
+def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from ..config import ConfigError, compose
+
+    config = compose(settings, "detect") if not any(s.startswith("resume=") for s in settings) else None
+    if config is None:
+        extra = [s for s in settings if not s.startswith("resume=")]
+        if extra:
+            raise ConfigError(f"a resumed run keeps its own settings; leave out {' '.join(extra)}")
+        config = compose([*settings, "data.root=."], "detect")  # its own is read from the run
+    if arguments.cfg:
+        from omegaconf import OmegaConf
+
+        print(OmegaConf.to_yaml(config), end="")
+        return
+    from .. import launch
+    from ..detection import run as runs
+
+    if not launch.started():
+        settled = config if config.resume is None else runs.open_run(config)[1]
+        if launch.wanted(settled) > 1:
+            sys.exit(launch.launch(settled, ["detect", "train", *settings]))
+    where: list[Path] = []
+    try:
+        finished = runs.train(config, started=where.append)
+    except KeyboardInterrupt:
+        if where:
+            command = shlex.join(["rankgrad", "detect", "train", f"resume={where[0]}"])
+            print(f"\ninterrupted; continue with: {command}", file=sys.stderr)
+        raise
+    if launch.first():
+        print(runs.summary(finished))
+
+
+def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from ..detection.run import evaluate_run
+
+    for path in (arguments.out, arguments.page):
+        if path and not path.parent.is_dir():
+            raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
+    try:
+        ious = None if arguments.ious is None else [float(iou) for iou in arguments.ious.split(",")]
+    except ValueError:
+        raise ValueError(f"--ious takes numbers such as 0.5,0.75; got {arguments.ious!r}") from None
+    report = evaluate_run(
+        arguments.run_folder,
+        root=arguments.root,
+        split=arguments.split,
+        ious=ious,
+        inclusive=arguments.inclusive,
+        page=arguments.page,
+        progress=True,
+    )
+    print(report)
+    if arguments.out:
+        report.to_json(arguments.out)
+    for path in (arguments.out, arguments.page):
+        if path:
+            print(f"wrote {path}")
+
+
+def _check(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from ..detection.voc_check import inspect_voc
+
+    found = inspect_voc(arguments.root, arguments.images)
+    print(found)
+    if found.wrong:
+        raise ValueError(f"{arguments.root} is not complete: {found.wrong} thing(s) to mend, listed above")

@@ -1,0 +1,1 @@
+"""Configurations of detectors; `rankgrad detect train --help` lists the groups."""

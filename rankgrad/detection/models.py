@@ -1,0 +1,236 @@
+"""Detectors by name: torchvision's Faster R-CNN with a residual network and a feature pyramid, and a small one."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchvision.models import resnet
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import _resnet_fpn_extractor
+from torchvision.models.detection.faster_rcnn import FasterRCNN, FastRCNNPredictor, TwoMLPHead
+from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
+from torchvision.ops.misc import FrozenBatchNorm2d
+
+# Blocks per stage, groups, width per group; and where timm has weights of ImageNet with torchvision's names.
+BACKBONES: dict[str, tuple[list[int], int, int, str]] = {
+    "resnet50": ([3, 4, 6, 3], 1, 64, "resnet50.tv_in1k"),
+    "resnet101": ([3, 4, 23, 3], 1, 64, "resnet101.tv_in1k"),
+    "resnext101_32x4d": ([3, 4, 23, 3], 32, 4, "resnext101_32x4d.gluon_in1k"),
+}
+KINDS = ("faster_rcnn", "small")
+NORMS = ("frozen", "batch")
+
+
+def build_detector(kind: str, num_classes: int, sides: tuple[int, int], **options: Any) -> FasterRCNN:
+    """A detector; in evaluation it takes images of any size and gives boxes in their pixels.
+
+    Args:
+        kind: faster_rcnn or small, see the functions of these names.
+        num_classes: C, without background.
+        sides: shorter and longest side that images are resized to; those of `data.DetectionSet` have them already.
+        options: of that function.
+
+    Raises:
+        ValueError: unknown kind or option out of range.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"unknown model {kind!r}; known: {', '.join(KINDS)}")
+    return (faster_rcnn if kind == "faster_rcnn" else small_rcnn)(num_classes, sides, **options)
+
+
+def faster_rcnn(
+    num_classes: int,
+    sides: tuple[int, int],
+    *,
+    backbone: str = "resnet50",
+    pretrained: bool = False,
+    weights: str | None = None,
+    norm: str = "frozen",
+    trainable_stages: int = 3,
+    rois: int = 512,
+    positive_share: float = 0.25,
+    score_threshold: float = 0.0,
+    detections: int = 100,
+    proposals: int = 1000,
+) -> FasterRCNN:
+    """Faster R-CNN with a feature pyramid (Ren et al., NeurIPS 2015; Lin et al., CVPR 2017), torchvision's.
+
+    Args:
+        num_classes: C, without background.
+        sides: shorter and longest side of images.
+        backbone: one of `BACKBONES`.
+        pretrained: ImageNet weights that timm downloads.
+        weights: a local file with a state dict in torchvision's names instead.
+        norm: "frozen": batch norm with the statistics of the weights; "batch": ordinary, for training from scratch.
+        trainable_stages: of 5, from the end; 3 keeps the stem and the first stage.
+        rois: proposals per image that are classified in training.
+        positive_share: most of them that may be positive.
+        score_threshold: detections below it are dropped. An AP loss fixes no absolute level: 0 for evaluation.
+        detections: most per image.
+        proposals: most per image and level in evaluation, before and after suppression.
+
+    Raises:
+        ValueError: an unknown backbone, or frozen layers without weights.
+    """
+    if backbone not in BACKBONES:
+        raise ValueError(f"unknown backbone {backbone!r}; known: {', '.join(BACKBONES)}")
+    if norm not in NORMS:
+        raise ValueError(f"norm is {' or '.join(NORMS)}; got {norm!r}")
+    if not 0 <= trainable_stages <= 5:
+        raise ValueError(f"trainable_stages is 0 .. 5; got {trainable_stages}")
+    if not pretrained and weights is None and (norm == "frozen" or trainable_stages < 5):
+        raise ValueError(
+            "layers that are frozen need weights: model.pretrained=true downloads them, model.weights=FILE reads them; "
+            "from scratch, train all of it: model.norm=batch model.trainable_stages=5"
+        )
+    blocks, groups, width, name = BACKBONES[backbone]
+    layer = FrozenBatchNorm2d if norm == "frozen" else nn.BatchNorm2d
+    body = resnet.ResNet(resnet.Bottleneck, blocks, groups=groups, width_per_group=width, norm_layer=layer)
+    if weights is not None:
+        load_backbone(body, torch.load(Path(weights), map_location="cpu", weights_only=True), str(weights))
+    elif pretrained:
+        import timm
+
+        load_backbone(body, timm.create_model(name, pretrained=True).state_dict(), name)
+    pyramid = _resnet_fpn_extractor(body, trainable_stages)
+    return FasterRCNN(
+        pyramid,
+        num_classes=num_classes + 1,
+        min_size=sides[0],
+        max_size=sides[1],
+        rpn_pre_nms_top_n_test=proposals,
+        rpn_post_nms_top_n_test=proposals,
+        box_batch_size_per_image=rois,
+        box_positive_fraction=positive_share,
+        box_score_thresh=score_threshold,
+        box_detections_per_img=detections,
+    )
+
+
+def load_backbone(body: nn.Module, state: dict[str, Any], source: str) -> None:
+    """Load weights in torchvision's names, without those of the classifier.
+
+    Raises:
+        ValueError: a layer is missing or has another shape.
+    """
+    own = body.state_dict()
+    needed = [key for key in own if not key.startswith("fc.") and not key.endswith("num_batches_tracked")]
+    state = state.get("state_dict", state)
+    misfits = [key for key in needed if key not in state or state[key].shape != own[key].shape]
+    if misfits:
+        raise ValueError(
+            f"{source} does not fit: {len(misfits)} of {len(needed)} tensors are missing or of another shape, e.g. "
+            f"{misfits[0]}. Needed is a state dict with torchvision's names"
+        )
+    body.load_state_dict({key: state[key] for key in needed}, strict=False)
+
+
+class SmallPyramid(nn.Module):
+    """Six convolutions with batch norm, down to 1/4, 1/8 and 1/16 of the image; a pyramid over the last two or three.
+
+    Args:
+        widths: channels at 1/2, 1/4, 1/8 and 1/16.
+        channels: of every level of the pyramid.
+        finest: 4 or 8: the finest level is so many pixels apart.
+    """
+
+    def __init__(self, widths: Sequence[int] = (16, 32, 64, 96), channels: int = 64, finest: int = 8) -> None:
+        super().__init__()
+        if len(widths) != 4:
+            raise ValueError(f"widths are four numbers of channels; got {list(widths)}")
+        if finest not in (4, 8):
+            raise ValueError(f"finest is 4 or 8; got {finest!r}")
+        half, quarter, eighth, sixteenth = widths
+        self.stem = nn.Sequential(_convolution(3, half, 2), _convolution(half, quarter, 2))
+        self.eighth = nn.Sequential(_convolution(quarter, eighth, 2), _convolution(eighth, eighth))
+        self.sixteenth = nn.Sequential(_convolution(eighth, sixteenth, 2), _convolution(sixteenth, sixteenth))
+        self.finest, self.out_channels = finest, channels
+        levels = [quarter, eighth, sixteenth] if finest == 4 else [eighth, sixteenth]
+        self.pyramid = FeaturePyramidNetwork(levels, channels)
+
+    def forward(self, images: Tensor) -> OrderedDict[str, Tensor]:
+        """Level -> [image, channels, height, width], "0" the finest."""
+        quarter = self.stem(images)
+        eighth = self.eighth(quarter)
+        levels = [eighth, self.sixteenth(eighth)]
+        if self.finest == 4:
+            levels.insert(0, quarter)
+        found: OrderedDict[str, Tensor] = self.pyramid(OrderedDict((str(n), level) for n, level in enumerate(levels)))
+        return found
+
+
+def _convolution(inside: int, outside: int, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inside, outside, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU(inplace=True)
+    )
+
+
+def small_rcnn(
+    num_classes: int,
+    sides: tuple[int, int],
+    *,
+    widths: Sequence[int] = (16, 32, 64, 96),
+    channels: int = 64,
+    finest: int = 8,
+    anchors: Sequence[Sequence[int]] = ((18, 40), (70, 120)),
+    ratios: Sequence[float] = (1.0,),
+    hidden: int = 256,
+    cells: int = 5,
+    rois: int = 64,
+    positive_share: float = 0.25,
+    score_threshold: float = 0.0,
+    detections: int = 100,
+    proposals: int = 200,
+) -> FasterRCNN:
+    """A Faster R-CNN that trains from scratch in minutes on a processor: torchvision's parts around `SmallPyramid`.
+
+    Args:
+        num_classes: C, without background.
+        sides: shorter and longest side of images.
+        widths: of `SmallPyramid`.
+        channels: of `SmallPyramid`.
+        finest: of `SmallPyramid`.
+        anchors: sides in pixels, one list per level, finest first.
+        ratios: height : width of the anchors.
+        hidden: width of the two layers behind a region.
+        cells: a region is read as cells x cells.
+        rois: proposals per image that are classified in training.
+        positive_share: most of them that may be positive.
+        score_threshold: detections below it are dropped.
+        detections: most per image.
+        proposals: most per image and level, before and after suppression.
+    """
+    body = SmallPyramid(widths, channels, finest)
+    levels = 3 if finest == 4 else 2
+    if len(anchors) != levels or len({len(sides) for sides in anchors}) != 1:
+        raise ValueError(
+            f"anchors are {levels} lists of equally many sides, finest level first; got {[list(s) for s in anchors]}"
+        )
+    generator = AnchorGenerator(tuple(map(tuple, anchors)), (tuple(ratios),) * levels)
+    pool = MultiScaleRoIAlign([str(level) for level in range(levels)], output_size=cells, sampling_ratio=2)
+    return FasterRCNN(
+        body,
+        min_size=sides[0],
+        max_size=sides[1],
+        rpn_anchor_generator=generator,
+        box_roi_pool=pool,
+        box_head=TwoMLPHead(channels * cells**2, hidden),
+        box_predictor=FastRCNNPredictor(hidden, num_classes + 1),
+        rpn_pre_nms_top_n_train=2 * proposals,
+        rpn_post_nms_top_n_train=2 * proposals,
+        rpn_pre_nms_top_n_test=proposals,
+        rpn_post_nms_top_n_test=proposals,
+        rpn_batch_size_per_image=128,
+        box_batch_size_per_image=rois,
+        box_positive_fraction=positive_share,
+        box_score_thresh=score_threshold,
+        box_detections_per_img=detections,
+    )
+
+
+__all__ = ["BACKBONES", "SmallPyramid", "build_detector", "faster_rcnn", "load_backbone", "small_rcnn"]

@@ -1,0 +1,285 @@
+"""Annotated images in the layout of Pascal VOC: the official years, and any folder that is built like one of them.
+
+Boxes are kept as edges: VOC counts pixels from 1 and means the last one too, so that its box (xmin, ymin, xmax, ymax)
+covers the area from (xmin - 1, ymin - 1) to (xmax, ymax). Between edges the ordinary overlap is what VOC computes with
+its "+ 1" (`voc_ap.overlaps`).
+"""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+CLASSES = (
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
+    *("horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+)
+FOLDERS = ("Annotations", "ImageSets/Main", "JPEGImages")
+ENDINGS = (".jpg", ".jpeg", ".png")
+NAMED = 5  # how many of many a message names
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """An image and the objects in it.
+
+    Attributes:
+        name: of the image, without ending.
+        path: file.
+        size: (width, height) in pixels, as annotated.
+        boxes: [object, 4] float32, edges (left, top, right, bottom) in pixels of the file, top left corner 0.
+        labels: [object] long, 0 .. C - 1.
+        difficult: [object] bool; such objects neither count as found nor as missed.
+    """
+
+    name: str
+    path: Path
+    size: tuple[int, int]
+    boxes: Tensor
+    labels: Tensor
+    difficult: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Scenes:
+    """Annotated images.
+
+    Attributes:
+        name: where they are from.
+        class_names: C names.
+        scenes: one per image, in the order of the list.
+        left_out: (file, reason) of each object that was not taken.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    scenes: tuple[Scene, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    def __len__(self) -> int:
+        """Images."""
+        return len(self.scenes)
+
+    def objects(self, difficult: bool = False) -> dict[str, int]:
+        """Class -> how many objects, with or without the difficult ones."""
+        found = Counter(
+            label
+            for scene in self.scenes
+            for label, hard in zip(scene.labels.tolist(), scene.difficult.tolist(), strict=True)
+            if difficult or not hard
+        )
+        return {name: found[number] for number, name in enumerate(self.class_names)}
+
+    def summary(self) -> str:
+        """A line for people."""
+        counts = self.objects()
+        total, hard = sum(counts.values()), sum(self.objects(difficult=True).values()) - sum(counts.values())
+        shown = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:6])
+        more = f", and {len(counts) - 6} more classes" if len(counts) > 6 else ""
+        text = f"{self.name}: {len(self)} images, {total} objects ({shown}{more})"
+        text += f", {hard} difficult ones" if hard else ""
+        return text + (f"; {len(self.left_out)} boxes without area left out" if self.left_out else "")
+
+
+def load_voc(root: str | Path, split: str, classes: str | Sequence[str] = "voc") -> Scenes:
+    """Read the images of one or several sets.
+
+    Args:
+        root: VOCdevkit, its parent, one year's folder, or any folder with Annotations, ImageSets/Main and JPEGImages.
+        split: "YEAR/SET", several joined by "+", e.g. "2007/trainval+2012/trainval"; or "SET" of a folder without
+            years.
+        classes: "voc": its twenty; "data": those of all annotations of the folder, sorted; or the names themselves.
+
+    Raises:
+        FileNotFoundError: a folder, list, annotation or image is missing.
+        ValueError: an annotation can't be read, or has another class.
+    """
+    root = Path(root)
+    parts = [(folder(root, year), name) for year, name in map(_year, split.split("+"))]
+    if classes == "voc":
+        names: tuple[str, ...] = CLASSES
+    elif classes == "data":
+        names = tuple(sorted({name for home in dict.fromkeys(home for home, _ in parts) for name in class_names(home)}))
+    elif isinstance(classes, str):
+        raise ValueError(f"classes is voc, data or a list of names; got {classes!r}")
+    else:
+        names = tuple(classes)
+        if len(set(names)) != len(names) or not names:
+            raise ValueError(f"classes must be different names, at least one; got {list(names)}")
+    number = {name: index for index, name in enumerate(names)}
+    scenes: list[Scene] = []
+    left_out: list[tuple[str, str]] = []
+    for home, name in parts:
+        files = image_files(home)
+        listed = image_names(home, name)
+        missing = [each for each in listed if each not in files]
+        if missing:
+            raise FileNotFoundError(
+                f"{home / 'JPEGImages'} lacks {len(missing)} of the {len(listed)} images of {name}: "
+                f"{', '.join(missing[:NAMED])}{' ...' if len(missing) > NAMED else ''}"
+            )
+        for each in listed:
+            scene, without_area = read_scene(home / "Annotations" / f"{each}.xml", files[each], number)
+            scenes.append(scene)
+            left_out += without_area
+    return Scenes(split, names, tuple(scenes), tuple(left_out))
+
+
+def _year(part: str) -> tuple[str | None, str]:
+    year, slash, name = part.rpartition("/")
+    if not name or (slash and not (year.isdigit() and len(year) == 4)):
+        raise ValueError(f"a split is SET or YEAR/SET, such as trainval or 2007/trainval+2012/trainval; got {part!r}")
+    return (year if slash else None), name
+
+
+def folder(root: Path, year: str | None = None) -> Path:
+    """The folder with Annotations, ImageSets and JPEGImages: of a year, or root itself.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if year is None:
+        choices = [root]
+    else:
+        choices = [root / "VOCdevkit" / f"VOC{year}", root / f"VOC{year}"]
+        choices += [root] if root.absolute().name == f"VOC{year}" else []
+    for choice in choices:
+        if all((choice / name).is_dir() for name in FOLDERS):
+            return choice
+    there = next((choice for choice in choices if choice.is_dir()), None)
+    absent = [name for name in FOLDERS if there is not None and not (there / name).is_dir()]
+    what = f"{there} has no {', '.join(absent)}" if absent else f"{choices[0]} does not exist"
+    raise FileNotFoundError(
+        f"{what}: needed is a folder with {', '.join(FOLDERS)}"
+        + (f", VOC{year} of VOCdevkit" if year else "; of an official one, say the year: 2007/trainval")
+    )
+
+
+def image_names(home: Path, name: str) -> list[str]:
+    """The images that a list in ImageSets/Main names, each once.
+
+    Raises:
+        FileNotFoundError: no such list; the message names those that are there.
+        ValueError: it is empty, or names an image twice.
+    """
+    path = home / "ImageSets" / "Main" / f"{name}.txt"
+    if not path.exists():
+        known = ", ".join(set_names(home)) or "none"
+        raise FileNotFoundError(f"{path} does not exist; lists there: {known}")
+    # a list of one class has a second column
+    names = [line.split()[0] for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    if not names:
+        raise ValueError(f"{path} names no image")
+    twice = [each for each, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{path} names {len(twice)} images more than once, e.g. {twice[0]}")
+    return names
+
+
+def set_names(home: Path) -> list[str]:
+    """The lists of a folder, without those of a single class."""
+    found = sorted(path.stem for path in (home / "ImageSets" / "Main").glob("*.txt"))
+    return [name for name in found if "_" not in name] or found
+
+
+def image_files(home: Path) -> dict[str, Path]:
+    """Name without ending -> file, of all images of a folder."""
+    with os.scandir(home / "JPEGImages") as entries:
+        paths = [Path(entry.path) for entry in entries]
+    return {path.stem: path for path in sorted(paths) if path.suffix.lower() in ENDINGS}
+
+
+def class_names(home: Path) -> set[str]:
+    """The classes that the annotations of a folder name."""
+    found: set[str] = set()
+    for path in sorted((home / "Annotations").glob("*.xml")):
+        found |= {_text(entry, "name", path) for entry in _root(path).findall("object")}
+    if not found:
+        raise ValueError(f"{home / 'Annotations'} has no annotated object")
+    return found
+
+
+def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scene, list[tuple[str, str]]]:
+    """One annotation; and (file, reason) of each box without area, which is left out.
+
+    Args:
+        path: xml file.
+        image: its image.
+        number: class -> label.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist. The annotations of VOC 2012's test set are not public")
+    root = _root(path)
+    boxes, labels, difficult = [], [], []
+    left_out: list[tuple[str, str]] = []
+    # parts of a body are objects inside an object, and are not looked at
+    for entry in root.findall("object"):
+        name = _text(entry, "name", path)
+        if name not in number:
+            raise ValueError(
+                f"{path} has an object of class {name!r}, which is not among {', '.join(number)}. classes=data takes "
+                "all classes that there are"
+            )
+        corners = entry.find("bndbox")
+        if corners is None:
+            raise ValueError(f"{path}: an object ({name}) has no bndbox")
+        x1, y1, x2, y2 = (_number(corners, side, path) for side in ("xmin", "ymin", "xmax", "ymax"))
+        if not (x2 > x1 and y2 > y1):
+            left_out.append((path.name, f"{name}: box {x1:g}, {y1:g}, {x2:g}, {y2:g} has no area"))
+            continue
+        boxes.append((x1 - 1, y1 - 1, x2, y2))
+        labels.append(number[name])
+        difficult.append(entry.findtext("difficult", "0").strip() == "1")
+    return (
+        Scene(
+            name=path.stem,
+            path=image,
+            size=_size(root, image),
+            boxes=torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4),
+            labels=torch.tensor(labels, dtype=torch.int64),
+            difficult=torch.tensor(difficult, dtype=torch.bool),
+        ),
+        left_out,
+    )
+
+
+def _root(path: Path) -> ElementTree.Element:
+    try:
+        return ElementTree.parse(path).getroot()
+    except ElementTree.ParseError as error:
+        raise ValueError(f"{path} is no readable annotation: {error}") from None
+
+
+def _text(entry: ElementTree.Element, key: str, path: Path) -> str:
+    text = (entry.findtext(key) or "").strip()
+    if not text:
+        raise ValueError(f"{path}: an object has no {key}")
+    return text
+
+
+def _number(entry: ElementTree.Element, key: str, path: Path) -> float:
+    text = _text(entry, key, path)
+    try:
+        return float(text)  # some files of 2012 have fractions of a pixel
+    except ValueError:
+        raise ValueError(f"{path}: {key} is no number: {text!r}") from None
+
+
+def _size(root: ElementTree.Element, image: Path) -> tuple[int, int]:
+    """As annotated; where it is missing or 0, that of the file."""
+    entry = root.find("size")
+    width, height = (0, 0) if entry is None else (int(entry.findtext(key) or 0) for key in ("width", "height"))
+    if width > 0 and height > 0:
+        return width, height
+    from PIL import Image
+
+    with Image.open(image) as opened:
+        width, height = opened.size
+    return width, height

@@ -1,0 +1,452 @@
+"""Average precision as Pascal VOC measures it: detections against annotated objects, class by class over all images.
+
+The rules are those of VOC's development kit (Everingham et al., IJCV 2010), which differ from COCO's:
+
+* A detection belongs to the object of its class and image that it overlaps most (the first of equals), taken or not.
+  If the overlap is at least the threshold and no detection of higher score has that object, it is right; otherwise
+  wrong: a second detection of an object is wrong even where another object is near.
+* A detection that belongs to a difficult object is neither; difficult objects are not counted.
+* Detections of equal score are taken in the order of images, then in the given order.
+
+Boxes are edges here (see `voc`), for which the ordinary overlap is VOC's with "+ 1": (xmax - xmin + 1) is the distance
+of the edges. Some toolkits subtract 1 from all four numbers and then add 1 to widths again; `inclusive=True` does that
+second step to any boxes. On small images it flatters: boxes grow.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from .voc import Scene
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+
+IOUS = (0.5, 0.75)
+CURVE_POINTS = 200  # of a precision-recall curve that is written down
+
+
+@dataclass(frozen=True, eq=False)
+class Detections:
+    """What a detector found in one image.
+
+    Attributes:
+        boxes: [detection, 4] float, edges (left, top, right, bottom) in pixels of the image file.
+        labels: [detection] long, 0 .. C - 1.
+        scores: [detection] float, higher is surer; only their order matters.
+    """
+
+    boxes: Tensor
+    labels: Tensor
+    scores: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ClassResult:
+    """One class at one threshold of overlap.
+
+    Attributes:
+        name: of the class.
+        objects: those that count: without the difficult ones.
+        detections: those that count: without those of difficult objects.
+        hits: right ones among them.
+        area: AP as the area under the curve made monotone (VOC 2010 and later); NaN without an object.
+        eleven: AP as the mean of the best precision at recalls 0, 0.1, ..., 1 (VOC 2007); NaN without an object.
+        recall, precision: [detection] after each detection, by falling score.
+        scores: [detection] its score.
+    """
+
+    name: str
+    objects: int
+    detections: int
+    hits: int
+    area: float
+    eleven: float
+    recall: FloatArray
+    precision: FloatArray
+    scores: FloatArray
+
+    @property
+    def max_recall(self) -> float:
+        """Share of the objects that any detection finds."""
+        return self.hits / self.objects if self.objects else math.nan
+
+    @property
+    def best_f1(self) -> tuple[float, float]:
+        """(threshold, F1): the score at which the harmonic mean of precision and recall is highest, and that mean.
+
+        Chosen on the very images it is measured on: for looking, not for reporting. (inf, 0) without a hit.
+        """
+        total = self.recall + self.precision
+        if not self.hits:
+            return math.inf, 0.0
+        f1 = 2 * self.recall * self.precision / np.where(total > 0, total, 1)
+        # of equal scores all or none are above a threshold
+        last = np.append(self.scores[1:] != self.scores[:-1], True)
+        best = int(np.argmax(np.where(last, f1, -1)))
+        return float(self.scores[best]), float(f1[best])
+
+
+@dataclass(frozen=True, eq=False)
+class DetectionReport:
+    """Average precision of all classes at several thresholds of overlap.
+
+    Attributes:
+        class_names: C names.
+        by_iou: threshold -> one result per class.
+        counts: images, objects, difficult, detections.
+        inclusive: whether a pixel was added to widths and heights.
+        settings: how it was made; anything that json takes.
+    """
+
+    class_names: tuple[str, ...]
+    by_iou: Mapping[float, tuple[ClassResult, ...]]
+    counts: Mapping[str, int]
+    inclusive: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Name -> mean over the classes that have objects, 0 .. 1: AP50, AP50_11 (eleven points), AP75, ..."""
+        found = {}
+        for iou, results in self.by_iou.items():
+            found[f"AP{percent(iou)}"] = mean(result.area for result in results)
+            found[f"AP{percent(iou)}_11"] = mean(result.eleven for result in results)
+        return found
+
+    def __str__(self) -> str:
+        """A table for the terminal, in per cent."""
+        return table(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that json takes; curves with at most `CURVE_POINTS` points."""
+        return {
+            "values": {name: _plain(value) for name, value in self.values.items()},
+            "per_class": {
+                name: {f"AP{percent(iou)}": _row(results[number]) for iou, results in self.by_iou.items()}
+                for number, name in enumerate(self.class_names)
+            },
+            "counts": dict(self.counts),
+            "inclusive": self.inclusive,
+            "settings": dict(self.settings),
+        }
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The same as text, also written to a file."""
+        text = json.dumps(self.to_dict(), indent=1) + "\n"
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+
+def evaluate_voc(
+    detections: Sequence[Detections],
+    scenes: Sequence[Scene],
+    class_names: Sequence[str],
+    ious: Sequence[float] = IOUS,
+    inclusive: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> DetectionReport:
+    """Average precision of detections, one record per image.
+
+    Args:
+        detections: [image] what was found, boxes in pixels of the image's file.
+        scenes: [image] what is there, in the same order.
+        class_names: C names; labels are places in it.
+        ious: thresholds of overlap, each in (0, 1].
+        inclusive: add a pixel to widths and heights (see the top of this file).
+        settings: kept in the report.
+
+    Raises:
+        ValueError: lengths, shapes or labels do not fit; a threshold out of range; a score that is NaN.
+
+    >>> import torch
+    >>> from pathlib import Path
+    >>> box = torch.tensor([[0.0, 0.0, 10.0, 10.0]])
+    >>> scene = Scene("a", Path("a.jpg"), (20, 20), box, torch.tensor([0]), torch.tensor([False]))
+    >>> found = Detections(torch.cat([box, box + 10]), torch.tensor([0, 0]), torch.tensor([0.4, 0.6]))
+    >>> evaluate_voc([found], [scene], ["cell"]).values["AP50"]   # the wrong one is surer
+    0.5
+    """
+    if len(detections) != len(scenes):
+        raise ValueError(f"one record of detections per image: got {len(detections)} for {len(scenes)} images")
+    for iou in ious:
+        if not 0 < iou <= 1:
+            raise ValueError(f"a threshold of overlap is in (0, 1]; got {iou}")
+    classes = len(class_names)
+    matches = match(detections, scenes, classes, inclusive)
+    counted = np.concatenate([_labels(scene)[~scene.difficult.numpy()] for scene in scenes] or [np.zeros(0, np.int64)])
+    objects = np.bincount(counted, minlength=classes).tolist()
+    by_iou = {
+        float(iou): tuple(
+            _of_class(name, objects[number], matches.of(number), iou) for number, name in enumerate(class_names)
+        )
+        for iou in ious
+    }
+    difficult = int(sum(int(scene.difficult.sum()) for scene in scenes))
+    counts = {
+        "images": len(scenes),
+        "objects": int(sum(objects)),
+        "difficult": difficult,
+        "detections": len(matches.score),
+    }
+    return DetectionReport(tuple(class_names), by_iou, counts, inclusive, dict(settings or {}))
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """All detections of all images, each with the object it belongs to.
+
+    Attributes:
+        image: [detection] number of the image.
+        place: [detection] number within its image.
+        label: [detection] class.
+        score: [detection].
+        overlap: [detection] largest overlap with an object of its class and image; 0 if there is none.
+        object: [detection] that object, counted over all images; -1 if there is none.
+        difficult: [detection] whether it is difficult.
+        elsewhere: [detection] largest overlap with an object of another class.
+    """
+
+    image: IntArray
+    place: IntArray
+    label: IntArray
+    score: FloatArray
+    overlap: FloatArray
+    object: IntArray
+    difficult: BoolArray
+    elsewhere: FloatArray
+
+    def of(self, label: int) -> Matches:
+        """Those of a class, by falling score."""
+        rows = np.flatnonzero(self.label == label)
+        rows = rows[np.argsort(-self.score[rows], kind="stable")]
+        return Matches(*(getattr(self, name)[rows] for name in Matches.__dataclass_fields__))
+
+    def judged(self, iou: float) -> tuple[BoolArray, BoolArray]:
+        """(hit, ignored) of each, at a threshold, for the detections of one class by falling score.
+
+        A detection is a hit if it is the first that belongs to an object that counts.
+        """
+        belongs = self.overlap >= iou
+        ignored = belongs & self.difficult
+        claims = np.flatnonzero(belongs & ~self.difficult)
+        hit = np.zeros(len(self.score), dtype=bool)
+        hit[claims[np.unique(self.object[claims], return_index=True)[1]]] = True
+        return hit, ignored
+
+
+def match(detections: Sequence[Detections], scenes: Sequence[Scene], classes: int, inclusive: bool = False) -> Matches:
+    """The object that each detection overlaps most; see `Matches`."""
+    columns: list[tuple[npt.NDArray[Any], ...]] = []
+    before = 0  # objects of earlier images
+    for number, (found, scene) in enumerate(zip(detections, scenes, strict=True)):
+        labels, scores, boxes = _checked(found, scene.name, classes)
+        there = _labels(scene)
+        overlap = overlaps(boxes, scene.boxes.double().numpy(), inclusive)
+        own = labels[:, None] == there[None]
+        # a column more, of nothing, so that an image without objects is none of its own
+        mine = np.concatenate([np.where(own, overlap, -1.0), np.full((len(labels), 1), -0.5)], 1)
+        best, elsewhere = mine.argmax(1), np.where(own, 0.0, overlap).max(1, initial=0.0)
+        most, none = mine[np.arange(len(labels)), best], best == len(there)
+        hard = np.append(scene.difficult.numpy(), False)[best]
+        columns.append(
+            (
+                np.full(len(labels), number),
+                np.arange(len(labels)),
+                labels,
+                scores,
+                np.maximum(most, 0),
+                np.where(none, -1, best + before),
+                hard,
+                elsewhere,
+            )
+        )
+        before += len(there)
+    kinds = (np.int64, np.int64, np.int64, np.float64, np.float64, np.int64, np.bool_, np.float64)
+    joined = [np.concatenate(parts) for parts in zip(*columns, strict=True)] if columns else [np.zeros(0)] * len(kinds)
+    return Matches(*(column.astype(kind) for column, kind in zip(joined, kinds, strict=True)))
+
+
+def overlaps(one: FloatArray, other: FloatArray, inclusive: bool = False) -> FloatArray:
+    """[one, other] area of the intersection by that of the union; 0 where both are empty.
+
+    Args:
+        one: [one, 4] left, top, right, bottom.
+        other: [other, 4].
+        inclusive: right and bottom are the last pixel: widths and heights are one longer.
+
+    >>> overlaps(np.array([[0.0, 0.0, 2.0, 2.0]]), np.array([[1.0, 0.0, 3.0, 2.0]])).round(3)
+    array([[0.333]])
+    """
+    extra = 1.0 if inclusive else 0.0
+    low = np.maximum(one[:, None, :2], other[None, :, :2])
+    high = np.minimum(one[:, None, 2:], other[None, :, 2:])
+    common = np.clip(high - low + extra, 0, None).prod(2)
+    areas = [(boxes[:, 2:] - boxes[:, :2] + extra).prod(1) for boxes in (one, other)]
+    union = areas[0][:, None] + areas[1][None] - common
+    share: FloatArray = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    return share
+
+
+def _of_class(name: str, objects: int, matches: Matches, iou: float) -> ClassResult:
+    hit, ignored = matches.judged(iou)
+    hits, scores = hit[~ignored], matches.score[~ignored]
+    right = np.cumsum(hits)
+    precision = right / np.arange(1, len(hits) + 1)
+    return ClassResult(
+        name=name,
+        objects=objects,
+        detections=len(hits),
+        hits=int(hits.sum()),
+        area=area_under(hits, objects),
+        eleven=eleven_points(hits, objects),
+        recall=right / max(objects, 1),
+        precision=precision,
+        scores=scores,
+    )
+
+
+def area_under(hits: BoolArray, objects: int) -> float:
+    """Area under the curve of precision over recall, precision replaced by the best at this recall or a higher one.
+
+    Args:
+        hits: [detection] by falling score, right or wrong.
+        objects: to be found.
+
+    >>> round(area_under(np.array([True, False, True, False]), objects=4), 4)   # (1 + 2/3) / 4
+    0.4167
+    """
+    if not objects:
+        return math.nan
+    best = _envelope(hits)
+    # recall grows by 1 / objects at each hit
+    return float(best[hits].sum() / objects)
+
+
+def eleven_points(hits: BoolArray, objects: int) -> float:
+    """Mean over the recalls 0, 0.1, ..., 1 of the best precision at this recall or a higher one; 0 where there is none.
+
+    >>> round(eleven_points(np.array([True, False, True, False]), objects=4), 4)   # (3 x 1 + 3 x 2/3) / 11
+    0.4545
+    """
+    if not objects:
+        return math.nan
+    best, right = _envelope(hits), np.cumsum(hits)
+    total = 0.0
+    for tenth in range(11):
+        there = np.flatnonzero(10 * right >= tenth * objects)  # whole numbers: 3 x 0.1 is not 0.3
+        total += float(best[there[0]]) if there.size else 0.0
+    return total / 11
+
+
+def _envelope(hits: BoolArray) -> FloatArray:
+    precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+    envelope: FloatArray = np.maximum.accumulate(precision[::-1])[::-1]
+    return envelope
+
+
+def mean(values: Any) -> float:
+    """Of those that are not NaN; NaN if all are."""
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def curve_points(result: ClassResult, most: int = CURVE_POINTS) -> list[tuple[float, float]]:
+    """(recall, precision) from high scores to low: after every hit, the first and the last detection; thinned evenly.
+
+    Args:
+        result: of a class.
+        most: points.
+    """
+    if not result.detections:
+        return []
+    rises = np.flatnonzero(np.diff(result.recall, prepend=0.0) > 0)
+    rows = np.unique(np.concatenate([[0], rises, [result.detections - 1]]))
+    if len(rows) > most:
+        rows = rows[np.unique(np.linspace(0, len(rows) - 1, most).round().astype(np.int64))]
+    return [(round(float(result.recall[row]), 5), round(float(result.precision[row]), 5)) for row in rows]
+
+
+def table(content: Mapping[str, Any]) -> str:
+    """What `DetectionReport.to_dict` holds, as a table for the terminal; per cent."""
+    per_class: Mapping[str, Mapping[str, Any]] = content["per_class"]
+    names = list(next(iter(per_class.values())))
+    heads = ["objects", "detections", *(f"{name}{end}" for name in names for end in ("", " 11pt")), "recall"]
+    width = max(len(name) for name in (*per_class, "mean"))
+
+    def line(name: str, cells: Sequence[str]) -> str:
+        return f"{name:{width}}{''.join(f'{cell:>12}' for cell in cells)}".rstrip()
+
+    lines = [line("", heads)]
+    for name, found in per_class.items():
+        first = found[names[0]]
+        values = [found[ap][kind] for ap in names for kind in ("area", "eleven")]
+        cells = [str(first["objects"]), str(first["detections"]), *map(_cell, values), _cell(first["max_recall"])]
+        lines.append(line(name, cells))
+    lines.append(line("mean", ["", "", *map(_cell, content["values"].values())]))
+    return "\n".join(lines)
+
+
+def _labels(scene: Scene) -> IntArray:
+    labels: IntArray = scene.labels.numpy().astype(np.int64)
+    return labels
+
+
+def _checked(found: Detections, name: str, classes: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    labels = found.labels.detach().cpu().numpy().astype(np.int64)
+    scores = found.scores.detach().cpu().double().numpy()
+    boxes = found.boxes.detach().cpu().double().numpy()
+    if boxes.shape != (len(labels), 4) or scores.shape != labels.shape:
+        raise ValueError(
+            f"{name}: detections have boxes [n, 4], labels [n] and scores [n]; got {boxes.shape}, {labels.shape} and "
+            f"{scores.shape}"
+        )
+    if labels.size and not (labels.min() >= 0 and labels.max() < classes):
+        raise ValueError(
+            f"{name}: labels are 0 .. {classes - 1}, without background; got {labels.min()} .. {labels.max()}"
+        )
+    if np.isnan(scores).any() or np.isnan(boxes).any():
+        raise ValueError(f"{name}: a score or box is NaN; did training diverge?")
+    return labels, scores, boxes
+
+
+def _row(result: ClassResult) -> dict[str, Any]:
+    threshold, f1 = result.best_f1
+    return {
+        "objects": result.objects,
+        "detections": result.detections,
+        "area": _plain(result.area),
+        "eleven": _plain(result.eleven),
+        "max_recall": _plain(result.max_recall),
+        "best_f1": f1,
+        "threshold": _plain(threshold),
+        "curve": curve_points(result),
+    }
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def percent(iou: float) -> str:
+    """A threshold as it stands in a name.
+
+    >>> f"AP{percent(0.5)}"
+    'AP50'
+    """
+    return f"{100 * iou:g}"

@@ -1,0 +1,140 @@
+"""Is a VOC folder complete: its lists, counts, images and boxes; and what to do if not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..datasets.check import Finding, Inspection
+from .voc import CLASSES, FOLDERS, Scenes, class_names, folder, image_names, load_voc, set_names
+
+# Images, objects that count, and all objects: with the difficult ones. The published numbers of these sets.
+COUNTS = {
+    "2007/trainval": (5011, 12608, 15662),
+    "2007/test": (4952, 12032, 14976),
+    "2012/trainval": (11540, 27450, 31561),
+}
+YEARS = ("2007", "2012")
+SHOWN = 5
+
+
+def inspect_voc(root: str | Path, images: bool = False) -> Inspection:
+    """Look at a VOC folder: lists, annotations, presence of images, counts of the official sets, strange boxes.
+
+    Args:
+        root: VOCdevkit, its parent, a year's folder, or a folder built like one.
+        images: also decode every image and compare its size with the annotated one.
+    """
+    root = Path(root)
+    homes = {year: home for year in YEARS if (home := _home(root, year)) is not None}
+    if not homes:
+        plain = _home(root, None)
+        if plain is None:
+            text = f"{root} has neither VOC2007 or VOC2012 nor {', '.join(FOLDERS)}"
+            todo = "give VOCdevkit, or a folder built like VOC2007: --root DIR"
+            return Inspection(f"VOC layout: {root}", (Finding("wrong", text, todo),))
+        return Inspection(f"VOC layout: {plain}", tuple(_plain(plain, images)))
+    findings: list[Finding] = []
+    for year, home in homes.items():
+        for name in ("trainval", "test"):
+            if name in set_names(home) or f"{year}/{name}" == "2007/test":
+                findings += _official(root, f"{year}/{name}", images)
+    return Inspection(f"Pascal VOC: {', '.join(map(str, homes.values()))}", tuple(findings))
+
+
+def _home(root: Path, year: str | None) -> Path | None:
+    try:
+        return folder(root, year)
+    except FileNotFoundError:
+        return None
+
+
+def _official(root: Path, split: str, images: bool) -> list[Finding]:
+    try:
+        found = load_voc(root, split)
+    except (OSError, ValueError) as error:
+        if split.startswith("2012/test"):
+            return [Finding("note", "2012/test has no public annotations: it can't be evaluated here")]
+        todo = "unpack the official archive of this set into the same VOCdevkit"
+        return [Finding("wrong", f"{split}: {error}", todo)]
+    counts = (len(found), sum(found.objects().values()), sum(found.objects(difficult=True).values()))
+    text = f"{split}: {counts[0]} images, {counts[1]} objects ({counts[2]} with the difficult ones)"
+    published = COUNTS.get(split)
+    if published is None or published == counts:
+        findings = [Finding("ok", text)]
+    else:
+        wanted = f"published: {published[0]} images, {published[1]} objects ({published[2]})"
+        findings = [Finding("wrong", f"{text}; {wanted}", "unpack the archive again; numbers would not be comparable")]
+    return findings + _boxes(split, found) + (_sizes(split, found) if images else [])
+
+
+def _plain(home: Path, images: bool) -> list[Finding]:
+    names = set_names(home)
+    if not names:
+        return [Finding("wrong", f"{home / 'ImageSets' / 'Main'} has no list", "write trainval.txt and test.txt there")]
+    classes = sorted(class_names(home))
+    strange = sorted(set(classes) - set(CLASSES))
+    findings = [Finding("ok", f"{len(classes)} classes: {', '.join(classes)}")]
+    if strange:
+        findings.append(Finding("note", "not VOC's own classes: read it with data.classes=data"))
+    for name in names:
+        try:
+            found = load_voc(home, name, classes)
+        except (OSError, ValueError) as error:
+            findings.append(Finding("wrong", f"{name}: {error}", "mend the list, or get the files"))
+            continue
+        findings.append(Finding("ok", found.summary()))
+        findings += _boxes(name, found) + (_sizes(name, found) if images else [])
+    return findings + _overlap(home, names)
+
+
+def _boxes(split: str, found: Scenes) -> list[Finding]:
+    findings = []
+    if found.left_out:
+        shown = "; ".join(f"{file}, {reason}" for file, reason in found.left_out[:SHOWN])
+        findings.append(Finding("note", f"{split}: {len(found.left_out)} boxes without area are left out: {shown}"))
+    outside = []
+    for scene in found.scenes:
+        width, height = scene.size
+        right, bottom = scene.boxes[:, 2] > width, scene.boxes[:, 3] > height
+        if bool(((scene.boxes[:, :2] < 0).any(1) | right | bottom).any()):
+            outside.append(scene.name)
+    if outside:
+        text = f"{split}: {len(outside)} images have boxes that reach outside, e.g. {', '.join(outside[:SHOWN])}"
+        findings.append(Finding("note", f"{text}; training cuts them off, evaluation takes them as they are"))
+    return findings
+
+
+def _sizes(split: str, found: Scenes) -> list[Finding]:
+    from PIL import Image
+
+    broken, other = [], []
+    for scene in found.scenes:
+        try:
+            with Image.open(scene.path) as image:
+                image.load()
+                if image.size != scene.size:
+                    other.append(f"{scene.name} ({image.size[0]} x {image.size[1]}, annotated {scene.size})")
+        except OSError:
+            broken.append(scene.name)
+    findings = []
+    if broken:
+        text = f"{split}: {len(broken)} images can't be decoded, e.g. {', '.join(broken[:SHOWN])}"
+        findings.append(Finding("wrong", text, "get these files again"))
+    if other:
+        text = f"{split}: {len(other)} images have another size than annotated, e.g. {', '.join(other[:SHOWN])}"
+        findings.append(Finding("note", f"{text}; the size of the file counts"))
+    return findings or [Finding("ok", f"{split}: every image decodes and has the annotated size")]
+
+
+def _overlap(home: Path, names: list[str]) -> list[Finding]:
+    """Images that are in the test list and in one for training."""
+    if "test" not in names:
+        return []
+    test = set(image_names(home, "test"))
+    findings = []
+    for name in names:
+        common = test & set(image_names(home, name)) if name in ("train", "val", "trainval") else set()
+        if common:
+            text = f"{len(common)} images are in {name} and in test, e.g. {sorted(common)[0]}"
+            findings.append(Finding("wrong", text, "take them out of one list"))
+    return findings

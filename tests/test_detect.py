@@ -1,0 +1,455 @@
+"""Detectors from the command line: a run end to end, resumed, evaluated, configured, and in the papers' tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_runs import Killed, die_after_writes
+from voc_trees import shapes
+
+from rankgrad import config as configuration
+from rankgrad.cli import main
+from rankgrad.config import DETECT_GROUPS, compose, make, options
+from rankgrad.detection import DETECTION_LOSSES, models
+from rankgrad.detection import run as runs
+from rankgrad.detection.data import DetectionSet
+from rankgrad.detection.training import detect
+from rankgrad.detection.voc import load_voc
+from rankgrad.experiments.grid import grids
+from rankgrad.experiments.numbers import find, select
+from rankgrad.experiments.reproduce import planned, reproduce
+from rankgrad.history import curves
+from rankgrad.training import plain
+
+BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
+real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")
+
+TINY = (
+    *("model.widths=[8,8,8,8]", "model.channels=8", "model.anchors=[[12,18],[24,30]]", "model.hidden=16"),
+    *("model.cells=3", "model.rois=8", "model.proposals=20"),
+)
+QUICK = (
+    *("data.sides=[48,64]", "train.batch_size=2", "trainer.max_epochs=2", "optimizer.name=adamw", "optimizer.lr=3e-3"),
+    *("trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1", "threads=1", "evaluation.pictures=2"),
+)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shapes(tmp_path_factory.mktemp("voc"))
+
+
+def settings(tree: Path, *more: str) -> list[str]:
+    """Of a run of a second; later ones win."""
+    keys = [each.split("=")[0] for each in more]
+    return [each for each in (f"data.root={tree}", *TINY, *QUICK) if each.split("=")[0] not in keys] + list(more)
+
+
+def train(tree: Path, *more: str) -> runs.DetectorRun:
+    return runs.train(compose(settings(tree, *more), "detect"), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def finished(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> runs.DetectorRun:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    return train(tree, "loss=ap", "ranking.warmup=3", "evaluation.every=1", f"out={out}")
+
+
+def fails(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(words) == 1
+    return capsys.readouterr().err.strip().splitlines()[-1].removeprefix("rankgrad: ")
+
+
+# ---------------------------------------------------------------------------------------------------------------- a run
+
+
+def test_a_run_leaves_settings_model_numbers_detections_and_a_page(finished):
+    files = {path.relative_to(finished.folder).as_posix() for path in finished.folder.rglob("*") if path.is_file()}
+    wanted = {"config.yaml", "state.ckpt", "model.pt", "metrics.json", "detections.npz", "facts.json", "report.html"}
+    assert files == {*wanted, "logs/metrics.csv"} and finished.finished
+    content = json.loads(finished.after.read_text("utf-8"))
+    assert set(content["values"]) == {"AP50", "AP50_11", "AP75", "AP75_11"}
+    assert content["counts"]["images"] == 3 and content["counts"]["objects"] == 6
+    assert set(content["per_class"]) == {"disc", "square"}
+    facts = json.loads((finished.folder / "facts.json").read_text("utf-8"))
+    assert facts["steps"] == 8 and facts["train_seconds"] > 0
+    with np.load(finished.folder / "detections.npz", allow_pickle=False) as file:
+        assert file["boxes"].shape == (len(file["scores"]), 4) and file["names"].tolist() == ["008", "009", "010"]
+
+
+def test_losses_are_logged_with_the_change_from_cross_entropy_to_the_loss_and_ap_between_epochs(finished):
+    logged = curves(finished)
+    names = {"loss", "loss_classifier", "loss_box_reg", "loss_objectness", "loss_rpn_box_reg"}
+    assert names | {"ranking/loss", "ranking/share", "test/AP50"} <= set(logged)
+    assert [value for _, value in logged["ranking/share"]] == [1, 1, 1, 0, 0, 0, 0, 0]
+    assert [step for step, _ in logged["test/AP50"]] == [3]
+    used = dict(logged["loss_classifier"])
+    cross, ranked = dict(logged["ranking/cross_entropy"]), dict(logged["ranking/loss"])
+    assert all(used[step] == pytest.approx((cross if step < 3 else ranked)[step], abs=1e-6) for step in range(8))
+
+
+def test_the_page_is_one_file_that_shows_numbers_curves_and_pictures(finished):
+    text = (finished.folder / "report.html").read_text("utf-8")
+    assert not re.search(r"(src|href)=['\"](?!data:)", text) and "<script" not in text
+    assert text.count("data:image/jpeg;base64,") == 2 and text.count("<svg") >= 7
+    value = json.loads(finished.after.read_text("utf-8"))["values"]["AP50"]
+    assert f"<b>{100 * value:.1f}</b>" in text
+    for word in ("Precision and recall", "disc", "square", "ranking.warmup", "area under the curve"):
+        assert word in text
+
+
+def test_a_trained_model_comes_back_with_its_classes_and_finds_the_same(finished, tree):
+    model, names = runs.load_detector(finished.weights)
+    assert names == ("disc", "square") and not model.training
+    data = DetectionSet(load_voc(tree, "test", names).scenes, 48, 64)
+    with np.load(finished.folder / "detections.npz") as file:
+        scores = torch.cat([each.scores for each in detect(model, data, batch_size=2)])
+        torch.testing.assert_close(scores, torch.from_numpy(file["scores"]))
+
+
+def test_the_model_takes_images_of_any_size_and_answers_in_their_pixels(finished, tree):
+    model, _ = runs.load_detector(finished.weights)
+    image = DetectionSet(load_voc(tree, "test", "data").scenes, 48, 64).sample(0, 0).image
+    twice = torch.nn.functional.interpolate(image[None], scale_factor=2, mode="nearest")[0]
+    with torch.inference_mode():
+        [small], [large] = model([image]), model([twice])
+    top = slice(0, 3)
+    torch.testing.assert_close(2 * small["boxes"][top], large["boxes"][top], atol=4.0, rtol=0)
+
+
+def test_detections_are_in_pixels_of_the_files_whatever_size_they_were_seen_at(finished, tree):
+    class Corner(torch.nn.Module):
+        """Finds the lower right quarter of every image."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, images):
+            sizes = [(image.shape[2], image.shape[1]) for image in images]
+            one = {"labels": torch.tensor([2]), "scores": torch.tensor([0.5])}
+            return [{**one, "boxes": torch.tensor([[w / 2, h / 2, w, h]])} for w, h in sizes]
+
+    for sides in ((48, 64), (30, 64), (17, 20)):
+        found = detect(Corner(), DetectionSet(load_voc(tree, "test", "data").scenes, *sides))
+        assert all(each.boxes.tolist() == [[32, 24, 64, 48]] and each.labels.tolist() == [1] for each in found)
+
+
+# ---------------------------------------------------------------------------------------------------- stop and go on
+
+
+@pytest.mark.parametrize("writes", [3, 4])
+def test_a_run_that_died_goes_on_to_the_same_numbers(tree, finished, tmp_path, writes):
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, writes)
+        with pytest.raises(Killed):
+            train(tree, "loss=ap", "ranking.warmup=3", f"out={tmp_path / 'run'}", "checkpoint_minutes=0")
+    resumed = runs.train(compose([f"resume={tmp_path / 'run'}", "data.root=x"], "detect"), quiet=True)
+    assert json.loads((resumed.folder / "facts.json").read_text())["steps"] == 8
+    states = [torch.load(each.weights, weights_only=True)["state"] for each in (finished, resumed)]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    assert resumed.after.read_bytes() == finished.after.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_process_that_was_killed_is_resumed_by_the_command(tree, finished, tmp_path):
+    out = tmp_path / "run"
+    words = settings(tree, "loss=ap", "ranking.warmup=3", f"out={out}", "checkpoint_minutes=0")
+    program = f"""
+import os, signal
+from rankgrad import training
+from rankgrad.cli import main
+write, done = training.SaveState.write, []
+def write_and_die(self, trainer):
+    write(self, trainer)
+    done.append(1)
+    if len(done) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+training.SaveState.write = write_and_die
+main({["detect", "train", *words]!r})
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    assert not runs.DetectorRun(out).finished
+    command = [sys.executable, "-m", "rankgrad", "detect", "train", f"resume={out}"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert runs.DetectorRun(out).after.read_bytes() == finished.after.read_bytes()
+
+
+def test_a_finished_run_is_left_alone_and_its_folder_is_not_taken(tree, finished, capsys):
+    before = finished.after.stat().st_mtime_ns
+    assert main(["detect", "train", f"resume={finished.folder}"]) == 0
+    assert finished.after.stat().st_mtime_ns == before and "mean" in capsys.readouterr().out
+    words = settings(tree, f"out={finished.folder}")
+    assert "holds a run already" in fails(capsys, "detect", "train", *words)
+    message = fails(capsys, "detect", "train", f"resume={finished.folder}", "seed=1")
+    assert message == "a resumed run keeps its own settings; leave out seed=1"
+
+
+def test_settings_that_were_changed_are_not_resumed(tree, tmp_path, capsys):
+    out = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, 2)
+        with pytest.raises(Killed):
+            train(tree, "loss=ap", f"out={out}", "checkpoint_minutes=0")
+    made = (out / "config.yaml").read_text()
+    (out / "config.yaml").write_text(made.replace("margin: 0.15", "margin: 0.3"))
+    message = fails(capsys, "detect", "train", f"resume={out}")
+    assert "changed since state.ckpt was saved: loss.margin (then 0.15, now 0.3)" in message
+    (out / "state.ckpt").write_bytes(b"half")
+    assert "is damaged" in fails(capsys, "detect", "train", f"resume={out}")
+
+
+def test_weights_of_an_earlier_run_start_another(tree, finished, tmp_path, capsys):
+    changed = [*("loss=cross_entropy", "trainer.max_epochs=1", "optimizer.lr=0.0", "optimizer.weight_decay=0.0")]
+    run = train(tree, *changed, f"init={finished.folder}", f"out={tmp_path / 'run'}")
+    states = [torch.load(each.weights, weights_only=True)["state"] for each in (finished, run)]
+    weights = [key for key in states[0] if key.endswith("weight")]
+    assert weights and all(torch.equal(states[0][key], states[1][key]) for key in weights)
+    words = settings(tree, f"init={finished.folder}", "model.hidden=8", f"out={tmp_path / 'other'}")
+    assert "holds another model than these settings describe" in fails(capsys, "detect", "train", *words)
+
+
+# ------------------------------------------------------------------------------------------------------------- losses
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", *DETECTION_LOSSES])
+def test_every_loss_can_be_had_with_exactly_its_options(name):
+    config = compose(["data.root=x", f"loss={name}"], "detect")
+    assert config.loss.name == name
+    if name != "cross_entropy":
+        loss = make(configuration.OmegaConf.create({k: v for k, v in config.loss.items() if k != "name"}))
+        assert type(loss) is DETECTION_LOSSES[name]
+        shown = dict(re.findall(r"(\w+)=(\([^)]*\)|\[[^]]*\]|[^,)]+)", loss.extra_repr()))
+        ours = {key: str(value) for key, value in plain(config.loss).items()}
+        assert {key for key in ours if not key.startswith("_") and key != "name"} == set(shown) - {"check_finite"}
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "smooth_ap", "supap"])
+def test_every_loss_trains(tree, tmp_path, name):
+    run = train(tree, f"loss={name}", "trainer.max_epochs=1", f"out={tmp_path / 'run'}")
+    logged = curves(run)
+    assert len(logged["loss"]) == 4 and all(value == value for _, value in logged["loss"])
+    assert ("ranking/loss" in logged) == (name != "cross_entropy")
+
+
+def test_seeds_differ_and_repeat(tree, tmp_path):
+    made = [
+        train(tree, f"seed={s}", "trainer.max_epochs=1", f"out={tmp_path / str(n)}") for n, s in enumerate((0, 1, 0))
+    ]
+    first, other, again = (torch.load(run.weights, weights_only=True)["state"] for run in made)
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first["roi_heads.box_head.fc6.weight"], other["roi_heads.box_head.fc6.weight"])
+
+
+# ---------------------------------------------------------------------------------------------------- command, settings
+
+
+def test_the_command_trains_and_evaluates(tree, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["detect", "train", *settings(tree, "trainer.max_epochs=1"), f"out={out}"]) == 0
+    shown = capsys.readouterr().out
+    assert "train trainval: 8 images, 16 objects (disc 8, square 8)" in shown
+    assert f"report: {out / 'report.html'}" in shown
+    lines = [line for line in shown.splitlines() if line.startswith(("disc", "square", "mean"))]
+    page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
+    words = ["detect", "evaluate", str(out), "-o", str(numbers), "--page", str(page)]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if line.startswith(("disc", "square", "mean"))] == lines
+    assert json.loads(numbers.read_text())["values"] == json.loads((out / "metrics.json").read_text())["values"]
+    assert "data:image/jpeg" in page.read_text() and f"wrote {page}" in shown
+    assert main([*words[:3], "--split", "train", "--ious", "0.3,0.5", "--inclusive"]) == 0
+    assert "AP30" in (shown := capsys.readouterr().out) and re.search(r"^disc +4 ", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train"], "data.root must be given: add data.root=... to the command"),
+        (["train", "data.root=nowhere"], "nowhere does not exist: needed is a folder with Annotations"),
+        (["train", "data.root=x", "loss=pnp"], "did you mean 'supap'? Known: ap, cross_entropy, smooth_ap, supap"),
+        (["train", "data.root=x", "loss.margn=1"], "unknown setting 'loss.margn'; did you mean 'loss.margin'?"),
+        (["train", "data.root=x", "data=bcd"], "unknown data 'bcd'; did you mean 'bccd'?"),
+        (["train", "data.root=x", "train.batch_size=many"], "train.batch_size is a number; got 'many'"),
+        (["train", "resume=nowhere"], "nothing to resume: nowhere/config.yaml does not exist"),
+        (["evaluate", "nowhere"], "nowhere/model.pt does not exist: give the folder of a finished run of a detector"),
+        (["evaluate", "nowhere", "--ious", "a"], "--ious takes numbers such as 0.5,0.75; got 'a'"),
+        (["evaluate", "nowhere", "-o", "no/where.json"], "no folder no to write where.json into"),
+    ],
+)
+def test_what_does_not_fit_is_answered_with_what_would(capsys, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in fails(capsys, "detect", *words)
+
+
+@pytest.mark.parametrize("words", [[], ["evaluate", "a", "loss=ap"], ["check"], ["train", "--fast"]])
+def test_wrong_usage_ends_with_status_2(capsys, words):
+    with pytest.raises(SystemExit) as end:
+        main(["detect", *words])
+    assert end.value.code == 2
+
+
+def test_the_help_lists_every_group_and_option(capsys):
+    with pytest.raises(SystemExit):
+        main(["detect", "--help"])
+    shown = capsys.readouterr().out
+    for group in DETECT_GROUPS:
+        assert f"{group}=" in shown and all(option in shown for option in options(group, "detect"))
+
+
+def test_a_retrieval_run_is_not_resumed_as_a_detector(tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text("seed: 0\n")
+    message = fails(capsys, "detect", "train", f"resume={tmp_path}")
+    assert message.startswith(f"{tmp_path} is no detector's run: continue it with rankgrad train resume=")
+
+
+def test_commands_and_settings_of_the_page_exist():
+    text = (Path(__file__).parents[1] / "docs" / "detection.md").read_text("utf-8")
+    lines = re.findall(r"^rankgrad detect train (.*)$", text, re.MULTILINE)
+    assert lines
+    for line in lines:
+        words = [word for word in shlex.split(line, comments=True) if not word.startswith("--")]
+        words = [*words, "data.root=x"] if any(word.startswith("resume=") for word in words) else words
+        compose(words, "detect")
+    known = set(configuration.keys(compose(["data.root=x"], "detect")))
+    known |= set(configuration.keys(compose(["data.root=x", "model=faster_rcnn", "loss=supap"], "detect")))
+    words = {word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()}
+    named = {m[1] for word in words if (m := re.fullmatch(r"([a-z_]+\.[a-z_.]+)=.*", word))}
+    assert named - known == set()
+
+
+# -------------------------------------------------------------------------------------------------------------- models
+
+
+@pytest.mark.parametrize("backbone", ["resnet50", "resnet101", "resnext101_32x4d"])
+def test_backbones_take_weights_of_imagenet_in_timms_names(backbone):
+    timm = pytest.importorskip("timm")
+    blocks, groups, width, name = models.BACKBONES[backbone]
+    with torch.device("meta"):
+        theirs = timm.create_model(name, pretrained=False).state_dict()
+        body = models.resnet.ResNet(
+            models.resnet.Bottleneck, blocks, groups=groups, width_per_group=width, norm_layer=models.FrozenBatchNorm2d
+        )
+    own = body.state_dict()
+    assert {k: tuple(v.shape) for k, v in own.items() if not k.startswith("fc.")} == {
+        k: tuple(v.shape) for k, v in theirs.items() if not k.startswith("fc.") and "num_batches" not in k
+    }
+
+
+def test_a_faster_rcnn_starts_from_a_file_freezes_the_first_stages_and_finds_something(tmp_path, monkeypatch):
+    monkeypatch.setitem(models.BACKBONES, "resnet50", ([1, 1, 1, 1], 1, 64, ""))
+    body = models.resnet.ResNet(models.resnet.Bottleneck, [1, 1, 1, 1])
+    torch.save(body.state_dict(), tmp_path / "weights.pt")
+    model = models.build_detector("faster_rcnn", 20, (64, 96), weights=str(tmp_path / "weights.pt"), proposals=20)
+    loaded = model.backbone.body.state_dict()
+    assert torch.equal(loaded["layer3.0.conv1.weight"], body.state_dict()["layer3.0.conv1.weight"])
+    frozen = {name.split(".")[0] for name, p in model.backbone.body.named_parameters() if not p.requires_grad}
+    assert frozen == {"conv1", "layer1"}
+    with torch.inference_mode():
+        [found] = model.eval()([torch.rand(3, 64, 96)])
+    assert set(found) == {"boxes", "labels", "scores"}
+    wrong = {key: value for key, value in body.state_dict().items() if key != "layer4.0.conv1.weight"}
+    torch.save(wrong, tmp_path / "weights.pt")
+    with pytest.raises(ValueError, match=r"does not fit: 1 of \d+ tensors .* layer4.0.conv1.weight"):
+        models.build_detector("faster_rcnn", 20, (64, 96), weights=str(tmp_path / "weights.pt"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        ("yolo", {}, "unknown model 'yolo'; known: faster_rcnn, small"),
+        ("faster_rcnn", {}, "layers that are frozen need weights: model.pretrained=true"),
+        ("faster_rcnn", {"backbone": "vgg"}, "unknown backbone 'vgg'; known: resnet50"),
+        ("faster_rcnn", {"norm": "group"}, "norm is frozen or batch; got 'group'"),
+        ("small", {"finest": 2}, "finest is 4 or 8; got 2"),
+        ("small", {"anchors": [[8], [16], [32]]}, "anchors are 2 lists of equally many sides"),
+        ("small", {"widths": [8]}, "widths are four numbers"),
+    ],
+)
+def test_models_that_cannot_be_built_are_refused(kind, given, message):
+    with pytest.raises(ValueError, match=message):
+        models.build_detector(kind, 3, (48, 64), **given)
+
+
+# --------------------------------------------------------------------------------------------------- the papers' tables
+
+FOLDER = Path(str(resources.files("rankgrad.configs.detect"))) / "experiment"
+
+
+def test_experiments_are_those_of_rambos_tables_with_its_values():
+    names = [name for name in options("experiment", "detect") if name.startswith("rambo/")]
+    assert names == ["rambo/voc0712_r101", "rambo/voc0712_r50", "rambo/voc0712_x101", "rambo/voc07_r50"]
+    for name in names:
+        config = compose([f"experiment={name}", "data.root=x"], "detect")
+        assert (config.trainer.max_epochs, plain(config.optimizer.milestones), config.train.batch_size) == (12, [9], 8)
+        loss = config.loss
+        assert (loss.lambda_, loss.margin, loss.memory, plain(loss.weights)) == (0.5, 0.15, 7, [2, 1])
+        assert config.data.test == "2007/test" and config.data.classes == "voc" and config.model.pretrained is True
+        years = {"07": "2007/trainval", "0712": "2007/trainval+2012/trainval"}
+        assert config.data.train == years[re.match(r"rambo/voc(\d+)_", name)[1]]
+        backbone = {"r50": "resnet50", "r101": "resnet101", "x101": "resnext101_32x4d"}[name.rpartition("_")[2]]
+        assert config.model.backbone == backbone
+
+
+def test_every_row_of_the_papers_own_method_is_a_cell_and_every_cell_has_its_number():
+    for grid in grids("detect train").values():
+        numbers = {id(find(grid.paper, grid.table, cell.row, "AP50", cell.where)) for cell in grid.cells}
+        assert len(numbers) == len(grid.cells) and numbers == {id(n) for n in select(grid.paper, grid.table)}
+        assert {cell.experiment for cell in grid.cells} <= set(options("experiment", "detect"))
+    assert set(grids("detect train")) == {"rambo/table5", "rambo/table8"} and not set(grids()) & set(
+        grids("detect train")
+    )
+
+
+@pytest.mark.parametrize("stand_in", [None, "bccd"])
+def test_the_runs_of_a_table_compose_and_differ(tmp_path, stand_in):
+    plan = planned(grids("detect train")["rambo/table8"], [], {"": tmp_path}, stand_in)
+    assert len(set(plan.settings.values())) == 5 and not plan.skipped
+    chosen = {next(s for s in settings if s.startswith("data.train=")) for settings in plan.settings.values()}
+    assert chosen == {"data.train=train" if stand_in else "data.train=2007/trainval"}
+
+
+def test_a_table_lists_its_commands_and_runs_that_two_cells_share_once(tmp_path):
+    text = reproduce("rambo/table5", data_roots=[str(tmp_path)], stand_in="bccd", dry_run=True, out=tmp_path)
+    lines = text.splitlines()
+    assert lines[-1] == "12 runs" and len(lines) == 13  # two losses, two lists, three seeds
+    assert all("rankgrad detect train experiment=bccd" in line for line in lines[:-1])
+
+
+@pytest.mark.slow
+def test_a_table_trains_its_cells_and_shows_them_beside_the_papers(tree, tmp_path, monkeypatch):
+    grid = grids("detect train")["rambo/table8"]
+    small = replace(grid, cells=grid.cells[:2])
+    monkeypatch.setattr("rankgrad.experiments.reproduce.grids", lambda command: {grid.id: small})
+    text = reproduce(
+        "rambo/table8", [*TINY, *QUICK[:-2], "threads=1"], tmp_path, data_roots=[str(tree)], stand_in="bccd", seeds="0"
+    )
+    assert re.search(r"^\| Faster R-CNN \(RaMBO no\) +\| +\d+\.\d \| +74\.2 \|", text, re.MULTILINE)
+    assert "stand-in: small detector on BCCD" in text
+    assert json.loads((tmp_path / "rambo-table8.json").read_text())["lines"][1]["values"]["AP50"]["0"] >= 0
+
+
+# --------------------------------------------------------------------------------------------------------------- BCCD
+
+
+@real
+def test_a_few_steps_on_blood_cells(tmp_path):
+    words = ["experiment=bccd", f"data.root={BCCD}", "data.train=val", "data.test=test", "data.cache=false"]
+    words += ["trainer.max_epochs=1", "+trainer.limit_train_batches=2", "data.sides=[96,128]", *TINY, "threads=1"]
+    run = runs.train(compose([*words, f"out={tmp_path / 'run'}"], "detect"), quiet=True)
+    content = json.loads(run.after.read_text("utf-8"))
+    assert content["counts"]["images"] == 72 and set(content["per_class"]) == {"Platelets", "RBC", "WBC"}
+    assert 0 <= content["values"]["AP50"] < 1
