@@ -9,7 +9,7 @@ import platform
 import signal
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,15 @@ from .config import ConfigError, load, make
 from .datasets.base import ImageSet, Table
 from .datasets.folder import find_images
 from .distributed import on_first, world
+from .embedding import Embedder, Origin, weights_of
 from .evaluation import Report
-from .history import TEST, Run, curves
+from .health import Health
+from .history import Run
 from .losses import RetrievalLoss
 from .memory import CrossBatchMemory, memory_buffers
 from .models import EmbeddingModel, _misfits, build_model, extract_features, head_only, load_weights, save_weights
-from .report.html import retrieval_gallery, write_report
+from .report import read_run, write_report
+from .tensorboard import Board
 
 # What training depends on: a run goes on with these as they were when its state was saved.
 FIXED = (
@@ -181,7 +184,18 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
             current, test, eval_transform, settings, workers=workers, seed=config.seed, device=device
         )
 
-    trainer = _trainer(run, config, quiet or not first, lambda current: evaluated(current)[0])
+    board = Board(test, config.seed) if "tensorboard" in (config.loggers or ()) else None
+
+    def draw(report: Report, embeddings: torch.Tensor, values: bool = True) -> None:
+        if board is not None:
+            board.evaluated(trainer, report, embeddings, values=values)
+
+    def during(current: nn.Module) -> Report:
+        report, embeddings = evaluated(current)
+        draw(report, embeddings, values=False)  # those are logged by `EvaluateEvery`
+        return report
+
+    trainer = _trainer(run, config, quiet or not first, during, [] if board is None else [board])
     device = trainer.strategy.root_device
     resumed = run.state if on_first(lambda: run.state.exists()) else None
     if resumed is not None:
@@ -192,8 +206,9 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
         started(run.folder)
     try:
         if fresh or not on_first(lambda: run.before.exists()):
-            report, _ = evaluated(model)
+            report, found = evaluated(model)
             on_first(lambda: _write(run.before, report.to_json()))
+            draw(report, found)
         if config.frozen:
             cache = run.folder / "features.pt"
             features = on_first(lambda: _features(cache, config, model, train_table, eval_transform, anew=fresh))
@@ -202,7 +217,6 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
         if fresh and first:
             run.config.unlink()  # nothing was trained: the folder stays free for settings that work
         raise
-    before = Report.from_json(run.before)
 
     module.kept = _fixed(load(run.config))
     L.seed_everything(config.seed, verbose=False)  # what came before must not change what comes
@@ -212,6 +226,9 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
 
     model = model.with_head(to_train) if config.frozen else model  # type: ignore[arg-type]
     after, embeddings = evaluated(model)
+    draw(after, embeddings)
+    if board is not None:
+        board.finished(trainer, module.kept, after)
     facts = {
         "train_seconds": round(seconds, 1) if resumed is None else None,
         "steps": trainer.global_step,
@@ -228,7 +245,7 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
         save_weights(run.weights, model, {"data": training.plain(config.data), "version": __version__})
         training.save_embeddings(run.folder / "embeddings.npz", embeddings, test)
         _write(run.folder / "facts.json", json.dumps(facts, indent=1))
-        _page(run, config, before, after, embeddings, test, facts)
+        write_report(run.folder / "report.html", [read_run(run, after=after, table=test)])
         _write(run.after, after.to_json())
 
     on_first(write)
@@ -302,9 +319,14 @@ def _features(
     return features
 
 
-def _trainer(run: Run, config: DictConfig, quiet: bool, evaluated: Callable[[nn.Module], Report]) -> L.Trainer:
+def _trainer(
+    run: Run, config: DictConfig, quiet: bool, evaluated: Callable[[nn.Module], Report], more: list[Callback]
+) -> L.Trainer:
     bar = config.trainer.enable_progress_bar and not quiet
     callbacks: list[Callback] = [training.SetEpoch(), training.SaveState(run.state, config.checkpoint_minutes)]
+    if config.get("health", True):  # a run of before there was such a setting has none
+        callbacks.insert(0, Health(run.health, show=not quiet))  # before the state is saved: it is part of it
+    callbacks[:0] = more
     if config.evaluation.every:
         callbacks.insert(0, training.EvaluateEvery(config.evaluation.every, evaluated))
     if bar:
@@ -403,83 +425,45 @@ def _loggers(run: Run, names: Any) -> list[Logger]:
     return loggers
 
 
-def _page(
-    run: Run,
-    config: DictConfig,
-    before: Report,
-    after: Report,
-    embeddings: torch.Tensor,
-    table: Table,
-    facts: Mapping[str, object],
-) -> None:
-    images = ImageSet(table)
-    gallery = retrieval_gallery(
-        lambda row: images[row][0], embeddings, table.label, table.class_names, names=table.names, seed=config.seed
-    )
-    write_report(
-        run.folder / "report.html",
-        title=f"{config.data.name}: {_loss_name(config)}",
-        config={**training.plain(config), "facts": dict(facts)},
-        curves=_with_last(curves(run), after),
-        before=before,
-        after=after,
-        gallery=gallery,
-        notes=[f"{len(table.skipped)} files could not be read and were left out."] if table.skipped else [],
-    )
-
-
-def _with_last(logged: dict[str, list[tuple[float, float]]], after: Report) -> dict[str, list[tuple[float, float]]]:
-    """The curves of test metrics go on to the result, which is not logged."""
-    last = max((step for points in logged.values() for step, _ in points), default=0.0)
-    for name, points in logged.items():
-        value = after.values.get(name.removeprefix(TEST))
-        if name.startswith(TEST) and value is not None:
-            points.append((last, value))
-    return logged
-
-
 def embed_folder(
-    source: Path, images: Path, out: Path, batch_size: int = 256
+    source: Path, images: Path, out: Path | None = None, batch_size: int = 256, *, invert: bool = False
 ) -> tuple[int, tuple[tuple[str, str], ...]]:
     """Embed all images below a folder with the model of a run; returns (images, skipped files with reasons).
 
-    The npz holds embeddings, names (paths relative to the folder), and labels with class_names: the sub-folder.
+    The npz holds embeddings, names (paths relative to the folder), labels with class_names (the sub-folder), and what
+    an index needs later: the absolute folder as `root`, `model` with its `sha256`, `invert`.
 
     Args:
         source: folder of a run, or its model.pt.
         images: the folder.
-        out: npz to write.
+        out: npz to write; None: `embeddings_file(images)`.
         batch_size: images at once.
+        invert: turn the images to their negatives first, see `embedding.Embedder`.
     """
-    path = Run(source).weights if source.is_dir() else source
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: give the folder of a finished run, or its model.pt")
+    weights_of(source)
+    out = embeddings_file(images) if out is None else out
     if not out.parent.is_dir() or out.is_dir():
         raise FileNotFoundError(f"{out} cannot be written: give a file in a folder that exists")
-    model, extra = load_weights(path)
-    paths, skipped = find_images(images)
+    embedder = Embedder.load(source, invert=invert)
+    root = Path(os.path.abspath(images))  # without . and .., but links stay as they were named
+    paths, skipped = find_images(root)
     if not paths:
         raise ValueError(f"no readable image below {images}" + (f"; {len(skipped)} files skipped" if skipped else ""))
-    names = [str(p.relative_to(images)) for p in paths]
-    folders = [str(Path(name).parent) for name in names]
-    classes = sorted(set(folders))
-    read = extra["data"]["load"]  # files as training read them
-    table = Table(
-        name=str(images),
-        label=torch.tensor([classes.index(folder) for folder in folders]),
-        class_names=tuple(classes),
-        split=("test",) * len(paths),
-        names=tuple(names),
-        channels=model.in_channels,
-        paths=paths,
-        skipped=skipped,
-        shorter_side=read.get("shorter_side"),
-        draft=read.get("draft", False),
-    )
-    transform = make(extra["data"]["eval_transform"])
-    embeddings = training.embed(model, table, transform, batch_size=batch_size, progress=True)
-    training.save_embeddings(out, embeddings, table)
+    embedder.check_ground(paths)
+    table = embedder.table(paths, root)
+    embeddings = training.embed(embedder.model, table, embedder.transform, batch_size=batch_size, progress=True)
+    origin = Origin(root, embedder.weights, embedder.sha256, invert)
+    training.save_embeddings(out, embeddings, table, origin.columns())
     return len(paths), skipped
+
+
+def embeddings_file(images: Path) -> Path:
+    """Where the embeddings of a folder go if nobody says: NAME.npz in the folder you are in, NAME that of the images.
+
+    >>> embeddings_file(Path("photos/birds/")).name
+    'birds.npz'
+    """
+    return Path(f"{Path(os.path.abspath(images)).name or 'embeddings'}.npz")
 
 
 def summary(run: Run) -> str:

@@ -64,6 +64,7 @@ class RetrievalModule(L.LightningModule):
         self.model, self.settings, self.sub_batch = model, dict(optimizer), sub_batch
         self.loss = GlobalBatch(loss, even=even)
         self.kept: dict[str, Any] = {}  # settings to be found again in a saved state
+        self.last_batch: tuple[Tensor, Tensor] | None = None  # embeddings and labels, for callbacks that look at them
         self._rng: dict[str, Any] | None = None
         # memories are equal on all processes: sending them around before every step would only take time
         self._ddp_params_and_buffers_to_ignore = memory_buffers(self)
@@ -82,6 +83,7 @@ class RetrievalModule(L.LightningModule):
         images, labels, ids = batch
         size = self.sub_batch
         embeddings = self.model(images) if size is None else embed_in_parts(self.model, images, size)
+        self.last_batch = embeddings.detach(), labels
         remembers = isinstance(self.loss.loss, CrossBatchMemory)
         loss: Tensor = self.loss(embeddings, labels, ids=ids if remembers else None)
         self.log("loss", loss, prog_bar=True)
@@ -496,10 +498,16 @@ def _mean_report(reports: Sequence[Report]) -> Report:
     return replace(first, values=values, intervals={}, settings=settings, notes=(*first.notes, note))
 
 
-def save_embeddings(path: Path, embeddings: Tensor, table: Table) -> None:
+def save_embeddings(path: Path, embeddings: Tensor, table: Table, more: Mapping[str, Any] | None = None) -> None:
     """One npz that `rankgrad evaluate` and anyone's numpy read: embeddings, labels, names, classes, super-labels.
 
     A division into queries and a gallery is kept: `ref_embeddings`, `ref_labels`, `ref_names`.
+
+    Args:
+        path: npz to write, replaced as a whole.
+        embeddings: [image, dim].
+        table: the images.
+        more: further columns.
     """
     query: Any = slice(None)
     gallery: Tensor | None = None
@@ -507,6 +515,7 @@ def save_embeddings(path: Path, embeddings: Tensor, table: Table) -> None:
         (trial,) = trials(table)
         query, gallery = trial.query, trial.gallery
     columns: dict[str, Any] = {
+        **(more or {}),
         "embeddings": embeddings[query].numpy(),
         "labels": table.label[query].numpy(),
         "names": np.array(table.names)[query],

@@ -20,7 +20,7 @@ from rankgrad.evaluation import Report
 from rankgrad.history import Run
 from rankgrad.run import summary
 
-COMMANDS = ("train", "compare", "evaluate", "embed", "bench", "datasets")
+COMMANDS = ("train", "compare", "evaluate", "embed", "index", "search", "export", "bench", "datasets")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,8 @@ def test_the_version_is_shown(capsys):
         (["train", "--fast"], "unknown argument '--fast'; see rankgrad train --help"),
         (["evaluate", "a.npz", "loss=pnp"], "unknown argument 'loss=pnp'; see rankgrad evaluate --help"),
         (["evaluate"], "RUN_OR_NPZ"),
-        (["embed", "run", "folder"], "-o/--out"),
+        (["embed", "run"], "DIR"),
+        (["search", "a.png"], "--index"),
         (["evaluate", "a.npz", "--clusters", "some"], "invalid choice: 'some'"),
         (["compare", "--job", "2"], "unknown argument '--job'"),
     ],

@@ -38,7 +38,7 @@ def test_a_run_leaves_its_settings_numbers_model_embeddings_log_and_page(finishe
     names = {path.name for path in finished.folder.iterdir()}
     assert names == {
         *("config.yaml", "state.ckpt", "model.pt", "before.json", "after.json", "facts.json"),
-        *("embeddings.npz", "report.html", "logs"),
+        *("embeddings.npz", "report.html", "health.json", "logs"),
     }
     facts = json.loads((finished.folder / "facts.json").read_text())
     assert facts["steps"] == 6 and facts["train_seconds"] > 0 and facts["device"] == "cpu"

@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
-HELP = "Embeddings of all images below a folder, with the model of a run."
+HELP = """\
+Embeddings of all images below a folder, with the model of a run.
+
+The npz holds embeddings, names relative to the folder, labels (the sub-folders), the folder, and the model with its
+hash: `rankgrad index` and `rankgrad evaluate` read it.
+"""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
     parser.add_argument("images", type=Path, metavar="DIR")
-    parser.add_argument("-o", "--out", type=Path, required=True, help="npz to write; labels are the sub-folders")
+    parser.add_argument(
+        "-o", "--out", type=Path, help="npz to write; default: NAME.npz in the folder you are in, NAME that of DIR"
+    )
     parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--invert", action="store_true", help="embed the negatives: dark ink for a model of bright ink")
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder."""
-    from ..run import embed_folder
+    from ..embedding import Embedded
+    from ..run import embed_folder, embeddings_file
 
-    count, skipped = embed_folder(arguments.model, arguments.images, arguments.out, arguments.batch_size)
-    print(f"wrote {arguments.out}: {count} images" + (f", {len(skipped)} files skipped:" if skipped else ""))
+    out = arguments.out
+    if out is None:
+        out = embeddings_file(arguments.images)
+        if out.exists():  # a name that nobody chose replaces nothing but its own kind
+            origin = Embedded.load(out).origin
+            if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
+                raise FileExistsError(f"{out} holds embeddings of another folder: choose a file with -o")
+    count, skipped = embed_folder(arguments.model, arguments.images, out, arguments.batch_size, invert=arguments.invert)
+    print(f"wrote {out}: {count} images" + (f", {len(skipped)} files skipped:" if skipped else ""))
     for path, reason in skipped:
         print(f"  {path}: {reason}")

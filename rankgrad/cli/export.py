@@ -1,0 +1,43 @@
+"""A model for use without rankgrad."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = """\
+Write the model of a run as one file that torch alone can load and run (torch.export).
+
+  rankgrad export runs/glyphs-... -o model.pt2
+  rankgrad export runs/glyphs-... -o model.pt2 --normalize --images PHOTOS
+
+It is compared with the original on real images, to 1e-4, before it is written. How to prepare an image stands inside.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
+    parser.add_argument("-o", "--out", type=Path, default=Path("model.pt2"), help="file to write (model.pt2)")
+    parser.add_argument("--normalize", action="store_true", help="embeddings of length 1: inner product = cosine")
+    parser.add_argument("--images", type=Path, metavar="DIR", help="images to compare on; default: those of the run")
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Write the file, and say how an image is prepared."""
+    from ..export import export
+
+    about = export(arguments.model, arguments.out, images=arguments.images, normalize=arguments.normalize)
+    shape = "[" + ", ".join(map(str, about["input"]["shape"])) + "]"
+    checked = about["checked"]
+    print(
+        f"wrote {arguments.out}: {about['input']['colour']} images float32 {shape} -> {about['output']['shape'][1]}-d"
+    )
+    print(
+        f"differs from the model by at most {checked['largest_difference']:.1e} on {checked['images']} images "
+        f"({checked['tolerance']:.0e} allowed)"
+    )
+    print("an image is prepared so:")
+    for step in about["preparation"]:
+        rest = ", ".join(f"{name} {value}" for name, value in step.items() if name != "step")
+        print(f"  {step['step']}" + (f": {rest}" if rest else ""))

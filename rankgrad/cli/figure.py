@@ -1,0 +1,126 @@
+"""Figures of the papers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..experiments.figures import Drawable, Drawn
+
+HELP = """\
+Draw a figure of the four papers; without a NAME, list all with what one sees and what they need.
+
+  rankgrad figure
+  rankgrad figure rambo/fig1                                         rambo-fig1.png in this folder
+  rankgrad figure rambo/fig1 -o landscape.pdf --json landscape.json  as vectors, and the numbers
+  rankgrad figure --all -o DIR                                       all that need nothing
+  rankgrad figure roadmap/fig4 --runs runs/reproduce                 curves over a setting, from runs
+  rankgrad figure pnp/fig8 --runs runs/compare --over loss.alpha     ... over a setting of your own
+  rankgrad figure roadmap/fig6 --run RUN RUN --show differ           what runs retrieve for the same queries
+  rankgrad figure rambo/table1 --results benchmarks/results.json     growth with the batch, as measured
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="figure, such as roadmap/fig3")
+    parser.add_argument("-o", "--out", type=Path, help=".png, .pdf or .svg (default: NAME.png here); of --all a folder")
+    parser.add_argument("--all", action="store_true", help="draw all that need nothing into the folder --out")
+    parser.add_argument("--format", choices=("png", "pdf", "svg"), help="of --all (default: png)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers")
+    parser.add_argument("--dpi", type=int, default=200, help="of a png, dots per inch (default: 200)")
+    runs = parser.add_argument_group("curves over a setting")
+    runs.add_argument("--runs", type=Path, nargs="+", metavar="DIR", help="folders of runs, or one csv or json")
+    runs.add_argument("--over", metavar="KEY", help="setting on the axis (default: those of the figure)")
+    runs.add_argument("--metric", help="such as R@1 (default: that of the figure)")
+    runs.add_argument("--rule", choices=("best", "last"), help="evaluation of a run (default: that of the figure)")
+    run = parser.add_argument_group("retrieved examples")
+    # `run` is taken: it is what does the command
+    run.add_argument("--run", dest="run_", type=Path, nargs="+", metavar="RUN", help="folders of finished runs")
+    run.add_argument(
+        "--show", choices=("random", "failures", "differ"), help="queries: of all (default), wrong in all, or in some"
+    )
+    run.add_argument("--queries", type=int, help="how many (default: 4)")
+    run.add_argument("-k", type=int, help="images per query (default: 8)")
+    run.add_argument("--seed", type=int, help="of the draw of queries (default: 0)")
+    run.add_argument("--data-root", type=Path, metavar="DIR", help="where the images are, if they have moved")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="of rankgrad bench --json, for the growth")
+
+
+# Which options belong to which need.
+OPTIONS = {
+    "nothing": (),
+    "runs": ("runs", "over", "metric", "rule"),
+    "run": ("run_", "show", "queries", "k", "seed", "data_root"),
+    "results": ("results",),
+}
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """List the figures, or draw."""
+    from ..analysis import style
+    from ..experiments import figures
+
+    name, out = arguments.name, arguments.out
+    if arguments.dpi < 1:
+        raise ValueError(f"--dpi is dots per inch, such as 200; got {arguments.dpi}")
+    if arguments.all:
+        _check_all(arguments)
+        for figure in figures.drawables().values():
+            if figure.needs == "nothing":
+                path = out / f"{figure.stem}.{arguments.format or 'png'}"
+                print(f"wrote {style.save(figures.draw(figure).drawing, path, arguments.dpi)}", flush=True)
+        return
+    if arguments.format:
+        raise ValueError(f"--format goes with --all; here the ending of -o says it: -o FILE.{arguments.format}")
+    if name is None:
+        if any(value is not None for value in (out, arguments.json, arguments.runs, arguments.run_, arguments.results)):
+            raise ValueError("which figure? rankgrad figure NAME -o FILE; rankgrad figure lists them")
+        print(figures.listing())
+        return
+    figure = figures.find(name)
+    for need, names in OPTIONS.items():
+        given = [option for option in names if need != figure.needs and getattr(arguments, option) is not None]
+        if given:
+            flag = f"-{given[0]}" if len(given[0]) == 1 else f"--{given[0].strip('_').replace('_', '-')}"
+            takes = figures.NEEDS[figure.needs]
+            raise ValueError(f"{flag} does not belong to {figure.id}, which needs {takes}")
+    path = out or Path(f"{figure.stem}.png")
+    style.check_format(path)
+    drawn = _drawn(figure, arguments)
+    print(figures.text(figure, drawn.found))
+    print(f"wrote {style.save(drawn.drawing, path, arguments.dpi)}")
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(figures.json_text(figure, drawn.found), encoding="utf-8")
+        print(f"wrote {arguments.json}")
+
+
+def _check_all(arguments: argparse.Namespace) -> None:
+    from ..analysis import style
+
+    if arguments.name is not None:
+        raise ValueError(f"--all draws all figures; leave out --all, or {arguments.name}")
+    if arguments.json or any(getattr(arguments, option) is not None for names in OPTIONS.values() for option in names):
+        raise ValueError("--all draws the figures that need nothing and takes --out, --format and --dpi alone")
+    if arguments.out is None or arguments.out.suffix in style.FORMATS or arguments.out.is_file():
+        raise ValueError(f"--all writes into a folder: rankgrad figure --all -o DIR; got {arguments.out}")
+
+
+def _drawn(figure: Drawable, arguments: argparse.Namespace) -> Drawn:
+    """The figure, with what it needs."""
+    from ..experiments import figures
+
+    given = {option: value for option in OPTIONS[figure.needs] if (value := getattr(arguments, option)) is not None}
+    if figure.needs == "nothing":
+        return figures.draw(figure)
+    source = given.pop(OPTIONS[figure.needs][0], None)
+    if source is None:
+        raise ValueError(f"{figure.id} ({figure.title}) is drawn from results: {figures.NEEDS[figure.needs]}")
+    if figure.needs == "runs":
+        return figures.draw_runs(figure, source, **given)
+    if figure.needs == "run":
+        return figures.draw_examples(source, **{"choice" if name == "show" else name: v for name, v in given.items()})
+    return figures.draw_growth(source)

@@ -1,0 +1,47 @@
+"""An index of embeddings."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = """\
+Make an index of embeddings, to be asked with pictures by `rankgrad search`.
+
+  rankgrad index photos.npz -o photos.index              exact: every image is compared
+  rankgrad index photos.npz -o photos.index --kind hnsw  for millions of images: looks at a part of them
+
+EMB is the npz of `rankgrad embed`. The index is a folder: index.json and a file of vectors. Kinds hnsw and ivf are
+measured against the exact result when they are built. Needs faiss: pip install 'rankgrad[search]'.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("embeddings", type=Path, metavar="EMB")
+    parser.add_argument("-o", "--out", type=Path, help="folder to write; default: EMB with the ending .index")
+    parser.add_argument("--kind", choices=("exact", "hnsw", "ivf"), default="exact")
+    parser.add_argument("--effort", type=int, help="how far hnsw (default 64) and ivf (cells; one in 16) look")
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Write an index."""
+    from ..embedding import Embedded
+    from ..index import build
+
+    out = arguments.embeddings.with_suffix(".index") if arguments.out is None else arguments.out
+    index = build(Embedded.load(arguments.embeddings), arguments.kind, effort=arguments.effort)
+    index.save(out)
+    size = sum(file.stat().st_size for file in out.iterdir())
+    print(f"wrote {out}: {len(index):,} images, {index.dim} dimensions, {index.kind}, {size / 1e6:.1f} MB")
+    if index.measured is not None:
+        found = index.measured
+        print(
+            f"finds {100 * found.recall:.1f} % of the {found.k} nearest ({found.queries} rows asked), "
+            f"{found.faster:.1f} times as fast as exact search"
+        )
+    if index.origin is None:
+        print(
+            f"{arguments.embeddings} does not say which model made it: this index can be asked from Python with "
+            "vectors, not with images"
+        )

@@ -1,0 +1,51 @@
+"""What of a gallery is like a picture."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = """\
+Find the images of a gallery that are most like a picture.
+
+  rankgrad search query.png --index photos.index
+  rankgrad search a.png b.png --index photos.index -k 20 --html sheet.html
+  rankgrad search FOLDER --index photos.index --json
+
+A query is embedded by the model that made the index; another one is refused.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("queries", nargs="+", metavar="QUERY", help="image files, or folders of them")
+    parser.add_argument("--index", type=Path, required=True, help="folder that rankgrad index wrote")
+    parser.add_argument("-k", type=int, default=10, help="images to find (10)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the pictures")
+    parser.add_argument("--json", action="store_true", help="print json instead of a table")
+    parser.add_argument("--model", type=Path, metavar="RUN", help="where the model is, if it was moved")
+    parser.add_argument("--images", type=Path, metavar="DIR", help="where the gallery's images are, if they were moved")
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Print what was found."""
+    import json
+
+    from ..find import as_records, as_text, find, query_files
+    from ..index import Index
+    from ..sheet import write_sheet
+
+    if arguments.html and not arguments.html.parent.is_dir():
+        raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
+    files = query_files(arguments.queries)
+    index = Index.load(arguments.index)
+    embedder = index.embedder(arguments.model)
+    if arguments.images:
+        index = index.at(arguments.images)
+    answers = find(files, index, arguments.k, embedder=embedder)
+    print(json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers))
+    if arguments.html:
+        facts = {"index": arguments.index, "images": f"{len(index):,}", "model": embedder.weights, "search": index.kind}
+        write_sheet(arguments.html, answers, facts=facts)
+        if not arguments.json:
+            print(f"\nwrote {arguments.html}")

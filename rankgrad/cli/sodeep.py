@@ -1,0 +1,77 @@
+"""Learned sorters: train, judge, list."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = """\
+Train a network that sorts (SoDeep), and say how far its ranks are from the exact ones; without a word, list those kept.
+
+  rankgrad sodeep train --items 128         for lists of up to 128 scores, minutes on a CPU; kept for loss=sodeep_ap
+  rankgrad sodeep check --items 128         its table again
+  rankgrad sodeep cost --lengths 100,384    time and memory of losses on it, and on exact and sigmoid ranks
+  rankgrad sodeep
+
+Sorters are kept in sodeep/ of $XDG_CACHE_HOME/rankgrad, else ~/.cache/rankgrad, one for each recipe.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("action", nargs="?", choices=("train", "check", "cost"))
+    parser.add_argument("--items", type=int, default=20, help="length of the lists (default: 20)")
+    parser.add_argument("--architecture", default="lstm_small", help="see rankgrad.sodeep.ARCHITECTURES")
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--again", action="store_true", help="train: also if it is kept already")
+    parser.add_argument("--lengths", help="lists to judge or time it on, such as 128,64 (default: items, and half)")
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Train, judge or time a sorter, or list those that are kept."""
+    from .. import sodeep
+
+    if arguments.action is None:
+        _list()
+        return
+    recipe = sodeep.Recipe(
+        arguments.items, arguments.architecture, arguments.steps, arguments.batch_size, arguments.lr, arguments.seed
+    )
+    lengths = [recipe.items, max(recipe.items // 2, 2)]
+    if arguments.lengths is not None:
+        try:
+            lengths = [int(n) for n in arguments.lengths.split(",")]
+        except ValueError:
+            raise ValueError(f"--lengths takes integers such as 128,64; got {arguments.lengths!r}") from None
+        if min(lengths) < 2:
+            raise ValueError(f"--lengths: a list to sort has two items or more; got {arguments.lengths}")
+    if arguments.action == "cost":
+        from ..bench.sorters import costs
+
+        print(costs(lengths, recipe.architecture))
+        return
+    path = sodeep.sorter_file(recipe)
+    if arguments.action == "train":
+        if arguments.again:
+            path.unlink(missing_ok=True)
+        sorter: sodeep.Sorter | None = sodeep.load(recipe)
+    else:
+        sorter = sodeep.read_sorter(path)
+    if sorter is None:
+        raise FileNotFoundError(f"there is no {path}: train it first, rankgrad sodeep train with the same options")
+    print(sodeep.table(sorter, lengths))
+    print(f"\nkept in {path}")
+
+
+def _list() -> None:
+    from .. import sodeep
+
+    folder = sodeep.default_folder()
+    found = [(path, sodeep.read_sorter(path)) for path in sorted(folder.glob("*.sorter"))]
+    if not found:
+        print(f"no sorters in {folder}; rankgrad sodeep train makes one")
+    for path, sorter in found:
+        if sorter is not None:
+            print(f"{sorter!r:52} off by {sorter.facts['error']:.2f} ranks on average  {path}")

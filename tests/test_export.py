@@ -1,0 +1,218 @@
+"""Exported models: one file that needs torch alone, held to the original before it is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from small_runs import make_photos
+from torch import Tensor
+
+from rankgrad import export as exports
+from rankgrad.cli import main
+from rankgrad.config import compose
+from rankgrad.embedding import Embedder
+from rankgrad.export import ABOUT, describe, export, preparation
+from rankgrad.models import build_model, save_weights
+from rankgrad.normalize import unit_rows
+from rankgrad.training import plain
+
+
+def saved(path: Path, settings: list[str], model: torch.nn.Module) -> Path:
+    """Weights as a run leaves them, of an untrained model."""
+    return save_weights(path, model, {"data": plain(compose(settings).data)})
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos"), classes=4, side=50)
+
+
+@pytest.fixture(scope="module")
+def of_photos(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    model = build_model("convnet", in_channels=3, widths=(8, 8, 8, 8), embedding_size=8, pooling="gem")
+    settings = ["data=folder", f"data.root={photos}", "data.size=32", "data.resize=40"]
+    return saved(tmp_path_factory.mktemp("photos-run") / "model.pt", settings, model)
+
+
+@pytest.fixture(scope="module")
+def of_ink(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    model = build_model("convnet", in_channels=1, widths=(8, 8, 8, 8), embedding_size=5)
+    return saved(tmp_path_factory.mktemp("ink-run") / "model.pt", ["data=glyphs"], model)
+
+
+# Runs where neither rankgrad nor what it needs for models can be imported. Reads exported files, prepares images as
+# each says, prints their embeddings.
+STRANGER = """
+import json, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("rankgrad", "timm", "lightning", "hydra", "omegaconf"):
+            raise ModuleNotFoundError(f"{name} is forbidden here")
+sys.meta_path.insert(0, Absent())
+import numpy as np, torch
+from PIL import Image
+from torchvision.transforms.v2 import functional as F
+
+def prepared(path, steps):
+    for step in steps:
+        kind = step["step"]
+        if kind == "decode":
+            pixels = np.array(Image.open(path).convert(step["mode"]))
+            image = torch.from_numpy(pixels).view(*pixels.shape[:2], -1).permute(2, 0, 1)
+        elif kind == "shrink":
+            if min(image.shape[1:]) > step["shorter_side"]:
+                image = F.resize(image, [step["shorter_side"]], antialias=True)
+        elif kind == "invert":
+            image = 255 - image
+        elif kind == "resize":
+            size = [step["shorter_side"]] if "shorter_side" in step else [step["height"], step["width"]]
+            image = F.resize(image, size, antialias=True)
+        elif kind == "centre_crop":
+            image = F.center_crop(image, [step["size"]] * 2)
+        elif kind == "divide":
+            image = image.float() / step["by"]
+        elif kind == "normalize":
+            image = F.normalize(image, step["mean"], step["std"])
+        else:
+            raise ValueError(kind)
+    return image
+
+found = []
+for model, *paths in json.loads(sys.argv[1]):
+    words = {"rankgrad.json": ""}
+    program = torch.export.load(model, extra_files=words).module()
+    about = json.loads(words["rankgrad.json"])
+    batch = torch.stack([prepared(path, about["preparation"]) for path in paths])
+    assert list(batch.shape[1:]) == about["input"]["shape"][1:]
+    with torch.no_grad():
+        found.append(program(batch).tolist())
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def written(of_photos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The model of the photos, exported, and what the export returned."""
+    file = tmp_path_factory.mktemp("written") / "model.pt2"
+    return file, export(of_photos, file)
+
+
+def test_exported_models_are_used_where_rankgrad_cannot_be_imported(written, of_photos, of_ink, photos, tmp_path):
+    drawings = tmp_path / "drawings"
+    drawings.mkdir()
+    for number in range(3):
+        drawing = Image.new("L", (40, 35), 0)
+        drawing.paste(255, (4 + 9 * number, 3, 12 + 9 * number, 30))
+        drawing.save(drawings / f"{number}.png")
+    export(of_ink, tmp_path / "ink.pt2", images=drawings, normalize=True)
+    asked = [(written[0], sorted(photos.glob("*/*.png"))[:7]), (tmp_path / "ink.pt2", sorted(drawings.iterdir()))]
+    words = json.dumps([[str(file), *map(str, paths)] for file, paths in asked])
+    done = subprocess.run([sys.executable, "-c", STRANGER, words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    of_tiles, of_drawings = (torch.tensor(rows) for rows in json.loads(done.stdout))
+    torch.testing.assert_close(of_tiles, Embedder.load(of_photos)(asked[0][1]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(of_drawings, unit_rows(Embedder.load(of_ink)(asked[1][1])), atol=1e-4, rtol=0)
+
+
+def test_an_export_says_what_it_was_held_to(written):
+    about = written[1]
+    assert about["checked"]["images"] == 20 and about["checked"]["largest_difference"] <= 1e-4
+    assert about["input"]["shape"] == ["batch", 3, 32, 32] and about["output"]["shape"] == ["batch", 8]
+
+
+def test_any_number_of_images_goes_in(written, of_photos, photos):
+    embedder = Embedder.load(of_photos)
+    pixels = embedder.pixels(sorted(photos.glob("*/*.png")))
+    program = torch.export.load(written[0]).module()
+    for count in (1, 2, 5, 20):
+        with torch.no_grad():
+            found, expected = program(pixels[:count]), embedder.model(pixels[:count])
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_the_description_lies_in_the_file_and_is_what_was_returned(written, of_photos):
+    words = {ABOUT: ""}
+    torch.export.load(written[0], extra_files=words)
+    inside = json.loads(words[ABOUT])
+    inside["checked"]["largest_difference"] = written[1]["checked"]["largest_difference"]  # known once it was read back
+    assert inside == written[1] and inside["weights_sha256"] == Embedder.load(of_photos).sha256
+
+
+@pytest.mark.slow
+def test_a_backbone_of_timm_is_exported(photos, tmp_path):
+    torch.manual_seed(0)
+    model = build_model("timm", name="test_resnet", embedding_size=6, pooling="gem")
+    settings = ["data=folder", f"data.root={photos}", "data.size=32"]
+    weights = saved(tmp_path / "model.pt", settings, model)
+    assert export(weights, tmp_path / "model.pt2")["checked"]["largest_difference"] <= 1e-4
+
+
+def test_a_program_that_differs_from_the_model_is_not_written(of_photos, tmp_path, monkeypatch):
+    (tmp_path / "model.pt2").write_text("the one before")
+    real = exports.exported
+
+    class Off(torch.nn.Module):
+        def __init__(self, model: torch.nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.model(images) + 2e-4 * images.mean().square().exp()
+
+    monkeypatch.setattr(exports, "exported", lambda model, pixels: real(Off(model), pixels))
+    with pytest.raises(ValueError, match=r"differs from the model by .* nothing was written"):
+        export(of_photos, tmp_path / "model.pt2")
+    assert (tmp_path / "model.pt2").read_text() == "the one before" and len([*tmp_path.iterdir()]) == 1
+
+
+def test_a_model_that_cannot_be_followed_says_so():
+    class Choosy(torch.nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            return images.mean((2, 3)) if float(images.sum()) > 0 else images.amax((2, 3))
+
+    with pytest.raises(ValueError, match="torch.export can't follow this model"):
+        exports.exported(Choosy(), torch.zeros(2, 1, 4, 4))
+
+
+def test_images_of_the_run_that_are_gone_are_asked_for(photos, tmp_path, capsys):
+    model = build_model("convnet", in_channels=3, widths=(8, 8, 8, 8), embedding_size=8)
+    settings = ["data=folder", f"data.root={tmp_path / 'gone'}", "data.size=32"]
+    weights = saved(tmp_path / "model.pt", settings, model)
+    out = str(tmp_path / "model.pt2")
+    assert main(["export", str(weights), "-o", out]) == 1
+    assert "Say with --images DIR what to compare the exported model on" in capsys.readouterr().err
+    assert main(["export", str(weights), "-o", out, "--images", str(photos)]) == 0
+    shown = capsys.readouterr().out
+    assert "RGB images float32 [batch, 3, 32, 32] -> 8-d" in shown and "on 20 images" in shown
+    assert "normalize: mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225]" in shown
+
+
+def test_the_export_says_what_it_needs(of_photos, photos, tmp_path):
+    with pytest.raises(FileNotFoundError, match="give the folder of a finished run, or its model.pt"):
+        export(tmp_path, tmp_path / "a.pt2")
+    with pytest.raises(FileNotFoundError, match="cannot be written: give a file in a folder that exists"):
+        export(of_photos, tmp_path / "no" / "a.pt2")
+    with pytest.raises(FileNotFoundError, match="no image below .* to compare the exported model on"):
+        export(of_photos, tmp_path / "a.pt2", images=tmp_path)
+
+
+def test_preparation_tells_every_step_of_a_transform(of_photos, of_ink):
+    assert [step["step"] for step in preparation(Embedder.load(of_photos))] == [
+        *("decode", "shrink", "resize", "centre_crop", "divide", "normalize")
+    ]
+    assert [step["step"] for step in preparation(Embedder.load(of_ink, invert=True))] == [
+        *("decode", "invert", "divide", "resize")
+    ]
+    embedder = Embedder.load(of_ink)
+    assert describe(embedder)["similarity"] == "cosine"
+    with pytest.raises(ValueError, match="is a transform of your own"):
+        preparation(Embedder(embedder.model, lambda images, index, epoch: images[0], {}, of_ink, ""))

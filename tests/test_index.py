@@ -1,0 +1,482 @@
+"""From a folder to search: embeddings that know where they came from, an index of them, and asking it with pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from small_runs import make_photos
+
+from rankgrad import embedding, search
+from rankgrad.cli import main
+from rankgrad.config import compose
+from rankgrad.embedding import Embedded, Embedder, GroundWarning, Origin
+from rankgrad.find import Answer, Hit, as_text, find, query_files
+from rankgrad.index import HEAD, Index, build, measure
+from rankgrad.models import build_model, save_weights
+from rankgrad.normalize import unit_rows
+from rankgrad.run import embed_folder
+from rankgrad.sheet import write_sheet
+from rankgrad.training import plain
+
+faiss = pytest.importorskip("faiss", reason="an index needs faiss")
+
+
+def some(rows: int = 200, dim: int = 12, seed: int = 0) -> Embedded:
+    """Random embeddings of 7 classes, not normalised."""
+    g = np.random.default_rng(seed)
+    names = tuple(f"c{row % 7}/{row}.png" for row in range(rows))
+    classes = tuple(f"c{number}" for number in range(7))
+    return Embedded(g.normal(size=(rows, dim)).astype(np.float32), names, np.arange(rows) % 7, classes)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos"), classes=4)
+
+
+@pytest.fixture(scope="module")
+def weights(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network as a run leaves it, untrained: coloured tiles of a class are alike to it all the same."""
+    torch.manual_seed(0)
+    model = build_model("convnet", in_channels=3, widths=(8, 8, 8, 8), embedding_size=8)
+    data = plain(compose(["data=folder", f"data.root={photos}", "data.size=32"]).data)
+    return save_weights(tmp_path_factory.mktemp("run") / "model.pt", model, {"data": data})
+
+
+@pytest.fixture(scope="module")
+def made(photos: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The index of the photos."""
+    folder = tmp_path_factory.mktemp("made")
+    embed_folder(weights, photos, folder / "photos.npz")
+    return build(Embedded.load(folder / "photos.npz")).save(folder / "photos.index")
+
+
+@pytest.fixture
+def index(made: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    return Path(shutil.copytree(made, tmp_path / "index"))
+
+
+# ------------------------------------------------------------------------------------------------------ what is found
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_an_exact_index_finds_what_exact_search_finds(normalize):
+    gallery = some()
+    queries = torch.randn(9, 12, generator=torch.Generator().manual_seed(1))
+    rows, asked = torch.from_numpy(gallery.embeddings), queries
+    if normalize:
+        rows, asked = unit_rows(rows), unit_rows(asked)
+    scores, items = build(gallery, normalize=normalize).topk(queries, 5)
+    expected, expected_items = search.topk(asked, rows, 5)
+    torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(items, expected_items)
+
+
+def test_of_level_rows_the_lower_one_comes_first_and_a_list_is_no_longer_than_the_gallery():
+    gallery = Embedded(np.eye(2, dtype=np.float32)[[1, 0, 0]], ("a", "b", "c"), np.zeros(3, int), ("",))
+    scores, items = build(gallery).topk(torch.tensor([[1.0, 0.0]]), 9)
+    assert items.tolist() == [[1, 2, 0]] and scores.tolist() == [[1.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf"])
+def test_what_an_approximate_index_misses_is_measured_against_the_exact_one(kind):
+    gallery = some(1200, 24)
+    index = build(gallery, kind, effort=1)
+    rows = unit_rows(torch.from_numpy(gallery.embeddings))
+    found = index.measured
+    _, exact = search.topk(rows, rows, 10, ids=range(1200), ref_ids=range(1200))
+    _, mine = index.topk(rows, 11)
+    asked = np.random.default_rng(0).permutation(1200)[:1000].tolist()  # as `measure` draws them
+    hits = [len(set(exact[row].tolist()) & (set(mine[row].tolist()) - {row})) / 10 for row in asked]
+    assert found is not None and found.queries == 1000 and found.k == 10
+    assert found.recall == pytest.approx(np.mean(hits), abs=0.01) and found.recall < 0.9
+    better = build(gallery, kind, effort=2000).measured
+    assert better is not None and better.recall > 0.99
+
+
+def test_a_gallery_of_one_image_can_be_asked_and_measured():
+    gallery = some(1)
+    for kind in ("exact", "hnsw", "ivf"):
+        index = build(gallery, kind)
+        assert index.topk(torch.randn(2, 12), 3)[1].tolist() == [[0], [0]]
+    assert measure(index, gallery.embeddings).recall == 1
+
+
+WRONG = [
+    (dict(kind="flat"), "unknown kind of index 'flat'; known: exact, hnsw, ivf"),
+    (dict(kind="ivf", effort=0), "an integer >= 1; got 0"),
+    (dict(effort=3), "an exact index looks at everything"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_an_index_that_cannot_be_built_says_why(options, message):
+    with pytest.raises(ValueError, match=message):
+        build(some(), **options)
+
+
+def test_an_index_says_what_it_can_be_asked_with():
+    index = build(some())
+    for queries, k, message in (
+        (torch.zeros(2, 5), 1, r"holds 12-d embeddings and is asked with float \[query, 12\]; got .* \(2, 5\)"),
+        (torch.zeros(12), 1, "is asked with float"),
+        (torch.zeros(1, 12, dtype=torch.long), 1, "is asked with float"),
+        (torch.full((1, 12), torch.nan), 1, "NaN or infinity"),
+        (torch.zeros(1, 12), 0, "an integer >= 1; got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            index.topk(queries, k)
+    broken = some()
+    broken.embeddings[3, 1] = np.inf
+    with pytest.raises(ValueError, match=r"that of c3/3.png is not \(first of 1\)"):
+        build(broken)
+
+
+# ------------------------------------------------------------------------------------------------------------ on disk
+
+
+@pytest.mark.parametrize("kind", ["exact", "hnsw", "ivf"])
+def test_an_index_comes_back_from_its_folder(tmp_path, kind):
+    gallery = some()
+    origin = Origin(Path("/photos"), Path("/runs/a/model.pt"), "0" * 64, invert=True)
+    written = build(Embedded(gallery.embeddings, gallery.names, gallery.labels, gallery.class_names, origin), kind)
+    read = Index.load(written.save(tmp_path / "x"))
+    queries = torch.randn(4, 12)
+    assert torch.equal(read.topk(queries, 5)[1], written.topk(queries, 5)[1])
+    for name in ("names", "class_names", "kind", "normalized", "origin", "measured", "dim"):
+        assert getattr(read, name) == getattr(written, name)
+    assert read.labels.tolist() == written.labels.tolist() and read.path(8) == Path("/photos/c1/8.png")
+
+
+def test_a_second_index_replaces_the_first_and_leaves_no_file_of_it(tmp_path):
+    build(some(seed=1)).save(tmp_path / "x")
+    build(some(50, seed=2)).save(tmp_path / "x")
+    assert len(Index.load(tmp_path / "x")) == 50
+    assert sorted(path.suffix for path in (tmp_path / "x").iterdir()) == [".faiss", ".json"]
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_a_writer_that_dies_leaves_the_old_index(tmp_path, monkeypatch, writes):
+    build(some(seed=1)).save(tmp_path / "x")
+    replaced, real = [], os.replace
+
+    def dying(one, other):
+        if len(replaced) == writes:
+            raise KeyboardInterrupt
+        replaced.append(other)
+        real(one, other)
+
+    monkeypatch.setattr(os, "replace", dying)
+    with pytest.raises(KeyboardInterrupt):
+        build(some(50, seed=2)).save(tmp_path / "x")
+    monkeypatch.undo()
+    assert len(Index.load(tmp_path / "x")) == 200
+    build(some(50, seed=2)).save(tmp_path / "x")
+    assert len(Index.load(tmp_path / "x")) == 50 and len([*(tmp_path / "x").iterdir()]) == 2
+
+
+def test_an_index_takes_no_place_that_is_not_its_own(tmp_path):
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "to.txt").write_text("you")
+    with pytest.raises(FileExistsError, match="is there and is no index"):
+        build(some()).save(tmp_path / "letters")
+    with pytest.raises(FileExistsError, match="is there and is no index"):
+        build(some()).save(tmp_path / "letters" / "to.txt")
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        build(some()).save(tmp_path / "missing" / "x")
+
+
+def _cut(folder: Path) -> None:
+    vectors = next(folder.glob("*.faiss"))
+    vectors.write_bytes(vectors.read_bytes()[:-8])
+
+
+def _scramble(folder: Path) -> None:
+    vectors = next(folder.glob("*.faiss"))
+    vectors.write_bytes(b"x" * vectors.stat().st_size)
+
+
+def _mix(folder: Path) -> None:
+    other = build(some(30, 8)).save(folder.parent / "other")
+    head = json.loads((folder / HEAD).read_text())
+    vectors = next(other.glob("*.faiss"))
+    (folder / vectors.name).write_bytes(vectors.read_bytes())
+    head["vectors"] |= {"file": vectors.name, "bytes": vectors.stat().st_size}
+    (folder / HEAD).write_text(json.dumps(head | {"images": 30}))
+
+
+DAMAGES = [
+    (lambda folder: (folder / HEAD).unlink(), "no index at .*: make one with rankgrad index EMB.npz -o"),
+    (lambda folder: (folder / HEAD).write_text("{"), "is damaged .*: write the index again"),
+    (lambda folder: (folder / HEAD).write_bytes(b"\xff\xfe"), "is damaged"),
+    (lambda folder: (folder / HEAD).write_text('{"format": "other"}'), "not written by this version"),
+    (
+        lambda folder: (folder / HEAD).write_text('{"format": "rankgrad-index-1"}'),
+        "is damaged: it lacks vectors, images",
+    ),
+    (lambda folder: next(folder.glob("*.faiss")).unlink(), "lacks vectors-.*Copy the folder as a whole"),
+    (_cut, "is damaged: it has .* bytes and should have"),
+    (_scramble, "is damaged: faiss can't read it"),
+    (_mix, "do not belong together: index.json speaks of 30 images in 8"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES)
+def test_a_damaged_or_foreign_index_says_what_is_wrong(index, damage, message):
+    damage(index)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        Index.load(index)
+
+
+def test_what_is_no_index_at_all_says_what_would_be_one(tmp_path, made):
+    with pytest.raises(FileNotFoundError, match="no index at .*missing: make one with rankgrad index EMB.npz -o"):
+        Index.load(tmp_path / "missing")
+    with pytest.raises(ValueError, match="is a file and no index: make one of it with rankgrad index"):
+        Index.load(made.with_suffix(".npz"))
+
+
+def test_without_faiss_an_error_says_what_to_install(monkeypatch, capsys, made, photos):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'rankgrad\[search\]'"):
+        build(some())
+    assert main(["search", str(photos / "class 0" / "0.png"), "--index", str(made)]) == 1
+    assert "this needs faiss" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------------------------- embeddings
+
+
+def test_embeddings_know_their_folder_and_model(photos, weights, tmp_path, monkeypatch):
+    monkeypatch.chdir(photos.parent)
+    embed_folder(weights, Path(photos.name), tmp_path / "a.npz")
+    found = Embedded.load(tmp_path / "a.npz")
+    assert found.origin == Origin(photos, weights, embedding.sha256_of(weights), invert=False)
+    assert len(found.names) == 20 and all((photos / name).is_file() for name in found.names)
+    assert [found.class_names[label] for label in found.labels] == [name.split("/")[0] for name in found.names]
+
+
+def test_files_are_embedded_as_the_folder_was(photos, weights, tmp_path):
+    embed_folder(weights, photos, tmp_path / "a.npz", batch_size=3)
+    found = Embedded.load(tmp_path / "a.npz")
+    again = Embedder.load(weights)([photos / name for name in found.names])
+    np.testing.assert_allclose(again.numpy(), found.embeddings, atol=1e-5)
+
+
+def test_without_a_name_embeddings_are_called_after_the_folder_and_replace_only_their_own(
+    photos, weights, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["embed", str(weights), str(photos)]) == 0
+    assert f"wrote {photos.name}.npz: 20 images" in capsys.readouterr().out
+    assert main(["embed", str(weights), str(photos)]) == 0
+    other = make_photos(tmp_path / "elsewhere" / photos.name, classes=2)
+    assert main(["embed", str(weights), str(other)]) == 1
+    assert "holds embeddings of another folder: choose a file with -o" in capsys.readouterr().err
+
+
+BAD_EMBEDDINGS = [
+    ({"names": np.array(["a"])}, "must hold 'embeddings' and 'names'; it has names"),
+    ({"embeddings": np.zeros((2, 3))}, "must hold 'embeddings' and 'names'; it has embeddings"),
+    ({"embeddings": np.zeros((2, 3)), "names": np.array(["a"])}, "2 embeddings, 1 names and 1 labels"),
+    ({"embeddings": np.zeros(2), "names": np.array(["a", "b"])}, r"must be float \[image, dim\]; got float64 \(2,\)"),
+    ({"embeddings": np.zeros((0, 3)), "names": np.array([])}, r"must be float \[image, dim\]"),
+    (
+        {"embeddings": np.zeros((1, 3)), "names": np.array(["a"]), "ref_embeddings": np.zeros((1, 3))},
+        "divided into queries and a gallery",
+    ),
+]
+
+
+@pytest.mark.parametrize(("columns", "message"), BAD_EMBEDDINGS)
+def test_embeddings_that_cannot_be_indexed_say_why(tmp_path, columns, message):
+    np.savez(tmp_path / "a.npz", **columns)
+    with pytest.raises(ValueError, match=message):
+        Embedded.load(tmp_path / "a.npz")
+
+
+def test_embeddings_that_are_not_there_say_how_to_make_them(tmp_path):
+    with pytest.raises(FileNotFoundError, match="write them with rankgrad embed RUN DIR -o"):
+        Embedded.load(tmp_path / "a.npz")
+    (tmp_path / "a.npz").write_text("no zip")
+    with pytest.raises(ValueError, match="is no npz file of embeddings"):
+        Embedded.load(tmp_path / "a.npz")
+
+
+def test_embeddings_of_ones_own_can_be_asked_with_vectors_but_not_with_pictures(tmp_path, capsys, photos):
+    np.savez(tmp_path / "a.npz", embeddings=np.eye(3), names=np.array(["a", "b", "c"]), labels=np.array([4, 4, 2]))
+    assert main(["index", str(tmp_path / "a.npz")]) == 0
+    assert "can be asked from Python with vectors, not with images" in capsys.readouterr().out
+    index = Index.load(tmp_path / "a.index")
+    assert index.topk(torch.eye(3), 1)[1].tolist() == [[0], [1], [2]] and index.path(1) == Path("b")
+    assert [index.class_names[label] for label in index.labels] == ["4", "4", "2"]
+    with pytest.raises(ValueError, match="does not say which model made its embeddings"):
+        find([photos / "class 0" / "0.png"], index)
+
+
+# ---------------------------------------------------------------------------------------------- asking with pictures
+
+
+def test_a_picture_finds_its_class_and_not_itself(photos, made):
+    index = Index.load(made)
+    queries = [photos / f"class {number}" / "0.png" for number in range(4)]
+    for query, answer in zip(queries, find(queries, index, k=6), strict=True):
+        assert answer.query == query and [hit.rank for hit in answer.hits] == [1, 2, 3, 4, 5, 6]
+        assert query not in [hit.path for hit in answer.hits]
+        scores = [hit.score for hit in answer.hits]
+        assert scores == sorted(scores, reverse=True) and scores[0] <= 1 + 1e-5
+        assert answer.hits[0].class_name == query.parent.name
+        assert all(hit.path == photos / hit.name and hit.name.startswith(hit.class_name) for hit in answer.hits)
+
+
+def test_a_copy_of_a_picture_is_found(photos, made, tmp_path):
+    copy = Path(shutil.copy(photos / "class 2" / "3.png", tmp_path))
+    best = find([copy], Index.load(made), k=1)[0].hits[0]
+    assert best.path == photos / "class 2" / "3.png" and best.score == pytest.approx(1, abs=1e-5)
+
+
+def test_scores_are_cosines_of_the_embeddings(photos, made, weights):
+    query = photos / "class 1" / "2.png"
+    embedder = Embedder.load(weights)
+    for hit in find([query], Index.load(made), k=3, embedder=embedder)[0].hits:
+        one, other = unit_rows(embedder([query, hit.path]))
+        assert hit.score == pytest.approx(float(one @ other), abs=1e-5)
+
+
+def test_another_model_is_refused_and_a_moved_one_is_found(photos, made, weights, tmp_path):
+    index, query = Index.load(made), [photos / "class 0" / "0.png"]
+    torch.manual_seed(1)
+    other = build_model("convnet", in_channels=3, widths=(8, 8, 8, 8), embedding_size=8)
+    save_weights(tmp_path / "other.pt", other, {})
+    with pytest.raises(ValueError, match="is not the model that made this index"):
+        index.embedder(tmp_path / "other.pt")
+    moved = Path(shutil.copy(weights, tmp_path / "moved.pt"))
+    assert find(query, index, embedder=index.embedder(moved)) == find(query, index)
+    gone = Index(
+        index.vectors, index.names, index.labels, index.class_names, origin=Origin(photos, tmp_path / "gone.pt", "")
+    )
+    with pytest.raises(FileNotFoundError, match=r"gone.pt does not exist.* Say where it is with --model RUN"):
+        gone.embedder()
+
+
+def test_files_and_folders_can_be_asked_with_and_others_say_why_not(photos, tmp_path):
+    assert len(query_files([photos / "class 0", photos / "class 1" / "0.png"])) == 6
+    (tmp_path / "bad.png").write_bytes(b"x")
+    for given, error, message in (
+        (photos / "none.png", FileNotFoundError, "no image or folder at"),
+        (tmp_path / "bad.png", ValueError, "can't be asked with: not an image of a known format"),
+        (tmp_path, ValueError, "no readable image below .*; 1 skipped"),
+    ):
+        with pytest.raises(error, match=message):
+            query_files([given])
+
+
+def test_the_command_prints_a_table_or_json_and_writes_a_sheet(photos, made, tmp_path, capsys):
+    query = str(photos / "class 3" / "1.png")
+    assert main(["search", query, "--index", str(made), "-k", "3", "--html", str(tmp_path / "sheet.html")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == query and lines[1].split() == ["rank", "score", "class", "path"]
+    assert lines[2].split()[0] == "1" and str(photos) in lines[2] and lines[-1] == f"wrote {tmp_path / 'sheet.html'}"
+    assert main(["search", query, "--index", str(made), "-k", "3", "--json"]) == 0
+    (record,) = json.loads(capsys.readouterr().out)
+    assert record["query"] == query and [hit["rank"] for hit in record["hits"]] == [1, 2, 3]
+    assert set(record["hits"][0]) == {"rank", "score", "class", "path"}
+
+
+def test_a_gallery_that_moved_is_found_with_images(photos, made, tmp_path, capsys):
+    moved = Path(shutil.copytree(photos, tmp_path / "moved"))
+    words = ["search", str(moved / "class 0" / "0.png"), "--index", str(made), "--images", str(moved), "--json"]
+    assert main(words) == 0
+    hits = json.loads(capsys.readouterr().out)[0]["hits"]
+    assert len(hits) == 10 and all(Path(hit["path"]).is_file() and str(moved) in hit["path"] for hit in hits)
+
+
+def test_the_command_says_what_it_needs(photos, made, tmp_path, capsys):
+    query = str(photos / "class 0" / "0.png")
+    for words, message in (
+        (["search", query, "--index", str(tmp_path / "none")], "no index at"),
+        (["search", query, "--index", str(made), "-k", "0"], "an integer >= 1; got 0"),
+        (["search", str(tmp_path / "none.png"), "--index", str(made)], "no image or folder at"),
+        (["search", query, "--index", str(made), "--html", str(tmp_path / "no" / "a.html")], "to write a.html into"),
+        (["index", str(tmp_path / "none.npz")], "no embeddings at"),
+        (["index", str(made.with_suffix(".npz")), "--effort", "3"], "an exact index looks at everything"),
+    ):
+        assert main(words) == 1
+        assert message in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_the_command_measures_an_approximate_index(made, tmp_path, capsys):
+    out = tmp_path / "hnsw.index"
+    assert main(["index", str(made.with_suffix(".npz")), "-o", str(out), "--kind", "hnsw"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(
+        r"20 images, 8 dimensions, hnsw, 0\.0 MB\nfinds 100\.0 % of the 10 nearest \(20 rows asked\)", shown
+    )
+    assert Index.load(out).kind == "hnsw"
+
+
+# ------------------------------------------------------------------------------------------------------------- sheet
+
+
+def test_a_sheet_needs_nothing_but_itself_and_holds_each_picture_once(photos, made, tmp_path):
+    queries = [photos / "class 0" / "0.png", photos / "class 0" / "1.png"]
+    answers = find(queries, Index.load(made), k=4)
+    page = write_sheet(tmp_path / "sheet.html", answers, facts={"index": made}).read_text()
+    shown = {path.resolve() for answer in answers for path in (answer.query, *(hit.path for hit in answer.hits))}
+    assert page.count("<image id=") == len(shown) and page.count("<use href=") == 2 * 5
+    assert "<script" not in page and "prefers-color-scheme: dark" in page
+    assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!data:|#)[^"']*""", page)
+    assert all(f"{hit.score:.3f}" in page for answer in answers for hit in answer.hits)
+
+
+def test_a_sheet_survives_lost_pictures_and_odd_names(tmp_path):
+    Image.new("RGB", (300, 20), "red").save(tmp_path / "a&<b>.png")
+    lost = Hit(1, 0.5, "<i>", "x/lost.png", tmp_path / "lost.png")
+    (tmp_path / "broken.png").write_bytes(b"x")
+    broken = Hit(2, -0.1, "", "broken.png", tmp_path / "broken.png")
+    answers = [Answer(tmp_path / "a&<b>.png", (lost, broken)), Answer(tmp_path / "a&<b>.png", ())]
+    page = write_sheet(tmp_path / "sheet.html", answers).read_text()
+    assert page.count("no file</div>") == 2 and "<b>.png" not in page and "<i>" not in page.replace("<i style", "")
+    assert page.count("<image id=") == 1 and "nothing was found" in page
+    with pytest.raises(FileNotFoundError, match="to write s.html into"):
+        write_sheet(tmp_path / "no" / "s.html", answers)
+
+
+def test_a_table_of_nothing_says_so():
+    assert "nothing: the index holds no other image" in as_text([Answer(Path("a.png"), ())])
+
+
+# ----------------------------------------------------------------------------------------------------- dark on bright
+
+
+def test_paper_is_noticed_where_bright_ink_was_learned_and_inverted_on_demand(tmp_path):
+    torch.manual_seed(0)
+    model = build_model("convnet", in_channels=1, widths=(8, 8, 8, 8), embedding_size=8)
+    data = plain(compose(["data=glyphs"]).data)
+    weights = save_weights(tmp_path / "model.pt", model, {"data": data})
+    for ground, folder in ((0, "ink"), (255, "paper")):
+        (tmp_path / folder / "k").mkdir(parents=True)
+        for number in range(3):
+            drawing = Image.new("L", (28, 28), ground)
+            drawing.paste(255 - ground, (4 + 5 * number, 3, 8 + 5 * number, 25))
+            drawing.save(tmp_path / folder / "k" / f"{number}.png")
+    embed_folder(weights, tmp_path / "ink", tmp_path / "ink.npz")
+    with pytest.warns(GroundWarning, match="give --invert"):
+        embed_folder(weights, tmp_path / "paper", tmp_path / "paper.npz")
+    with pytest.warns(GroundWarning, match="leave out --invert"):
+        embed_folder(weights, tmp_path / "ink", tmp_path / "wrong.npz", invert=True)
+    assert main(["embed", str(weights), str(tmp_path / "paper"), "-o", str(tmp_path / "ok.npz"), "--invert"]) == 0
+    ink, mended = (Embedded.load(tmp_path / f"{name}.npz") for name in ("ink", "ok"))
+    np.testing.assert_allclose(ink.embeddings, mended.embeddings, atol=1e-6)
+    index = Index.load(build(mended).save(tmp_path / "x"))  # and queries are inverted like the gallery
+    best = find([tmp_path / "paper" / "k" / "1.png"], index.at(tmp_path), k=1)[0].hits[0]
+    assert index.embedder().invert and best.name == "k/1.png" and best.score == pytest.approx(1, abs=1e-5)
