@@ -102,6 +102,12 @@ def test_the_package_s_module_is_the_same_command():
     )
 
 
+def test_a_reader_that_stops_reading_is_no_error():
+    command = f"{sys.executable} -m rankgrad datasets | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_debug_shows_the_error_itself():
     with pytest.raises(ValueError, match="unknown loss"):
         main(["--debug", "train", "loss=nothing"])

@@ -73,9 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unknown argument {(flags or rest)[0]!r}; see rankgrad {arguments.command} --help")
     try:
         arguments.run(arguments, rest)
+        sys.stdout.flush()  # here, where a reader that has gone is dealt with
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `rankgrad ... | head`: nobody reads on, which is no error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at its own exit
+        return 0
     except ModuleNotFoundError as error:
         if arguments.debug or (error.name or "rankgrad").startswith("rankgrad"):
             raise

@@ -1,0 +1,107 @@
+"""Everything that a page computes from the embeddings of its runs, on the same queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from . import numbers
+from .content import Content, Space
+from .gallery import choose
+from .matching import Matching, match
+from .numbers import Confusion, Ranked, Similarities
+
+# How many queries a page shows for each reason; one may be shown for several.
+SHOWN = {"random": 24, "worst": 24, "best": 12, "failures": 24, "disagree": 16}
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What is known of one run's answers to the sampled queries.
+
+    Attributes:
+        space: its embeddings.
+        rows: [query] long, the sampled queries in it.
+        similarities: of all their pairs.
+        ranked: how the relevant items are found.
+        scores: [query, k] of the nearest items.
+        items: [query, k] long.
+        confusions: pairs of classes.
+    """
+
+    space: Space
+    rows: Tensor
+    similarities: Similarities
+    ranked: Ranked
+    scores: Tensor
+    items: Tensor
+    confusions: tuple[Confusion, ...]
+
+    @cached_property
+    def correct(self) -> Tensor:
+        """[query, k] bool: is the item relevant?"""
+        return self.space.gallery[1][self.items] == self.space.labels[self.rows].unsqueeze(1)
+
+    @cached_property
+    def margin(self) -> Tensor:
+        """[query] by how much the nearest item, a wrong one, beats the nearest relevant one; NaN where it is right."""
+        known = ~self.correct[:, 0] & self.similarities.best.isfinite()
+        return torch.where(known, self.scores[:, 0] - self.similarities.best, torch.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The runs on the same queries.
+
+    Attributes:
+        matching: all queries that they have in common.
+        sampled: [query] long, places in the matching that are looked at.
+        runs: one entry per run; None without embeddings, or without a query in common.
+        shown: reason -> places in `sampled`.
+    """
+
+    matching: Matching
+    sampled: Tensor
+    runs: tuple[Measured | None, ...]
+    shown: dict[str, list[int]]
+
+
+def compare(runs: Sequence[Content], queries: int, k: int, seed: int = 0) -> Comparison:
+    """Match, sample and measure.
+
+    Args:
+        runs: the runs.
+        queries: how many are asked at most.
+        k: items per query.
+        seed: of the sample, and of the random queries that are shown.
+    """
+    matching = match(runs)
+    sampled = numbers.sample(len(matching), queries, seed)
+    found = tuple(
+        _measure(run, run.space, rows[sampled], k) if run.space is not None and len(rows) else None
+        for run, rows in zip(runs, matching.rows, strict=True)
+    )
+    known = [run for run in found if run is not None]
+    counts = {reason: count for reason, count in SHOWN.items() if reason != "disagree" or len(known) > 1}
+    shown = choose([run.ranked.ap.tolist() for run in known], [run.margin.tolist() for run in known], counts, seed)
+    return Comparison(matching, sampled, found, shown)
+
+
+def _measure(run: Content, space: Space, rows: Tensor, k: int) -> Measured | None:
+    if len(space.gallery[0]) < 1 + space.leave_one_out:
+        return None
+    alpha, beta, _ = run.thresholds
+    scores, items = numbers.nearest(space, rows, k)
+    return Measured(
+        space=space,
+        rows=rows,
+        similarities=numbers.similarities(space, rows, alpha, beta),
+        ranked=numbers.ranked(space, rows),
+        scores=scores,
+        items=items,
+        confusions=tuple(numbers.confusions(space, rows, scores[:, 0], items[:, 0])),
+    )

@@ -1,0 +1,339 @@
+"""The report in a real browser: nothing in the console, what sorts and filters does, and a keyboard is enough."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import Browser, found
+from report_contents import SMOOTH_AP, content, large
+
+from rankgrad.report import Content, write_report
+
+pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
+
+WHY = "no Chromium found: apt-get install chromium. RANKGRAD_BROWSER=required makes this an error"
+VISIBLE = "[...document.querySelectorAll('.query')].filter(card => !card.hidden)"
+# where screenshots are left to be looked at; nowhere if it is not set
+SHOTS = os.environ.get("RANKGRAD_SHOTS")
+
+pytestmark = pytest.mark.xdist_group("browser")  # one process, one browser
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = found()
+    if program is None:
+        if os.environ.get("RANKGRAD_BROWSER") == "required":
+            pytest.fail(WHY)
+        pytest.skip(WHY)
+    started = Browser(program, tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    config = {"data": {"name": "glyphs"}, "loss": SMOOTH_AP, "seed": 0}
+    evil = content()
+    assert evil.space is not None
+    names = tuple(f"<img src=x onerror=alert(1)>{row}" for row in range(40))
+    runs: dict[str, list[Content]] = {
+        "single": [content()],
+        "several": [content(), content("two", spread=1.2, config=config), content("three", spread=0.4)],
+        "large": [large()],
+        "empty": [Content("empty")],
+        "evil": [replace(evil, name="<b>evil</b>", space=replace(evil.space, names=names), pictures=None)],
+    }
+    return {
+        name: write_report(folder / f"{name}.html", of, queries=120 if name == "large" else 4000)
+        for name, of in runs.items()
+    }
+
+
+def table_of(browser: Browser, kind: str) -> list[list[str]]:
+    """Texts of the rows that a table shows."""
+    rows: list[list[str]] = browser.run(
+        f"[...document.querySelectorAll('[data-table={kind}] tbody tr')]"
+        ".map(row => [...row.children].map(cell => cell.textContent))"
+    )
+    return rows
+
+
+def focus(browser: Browser) -> Any:
+    """Text, class and tag of what has the focus."""
+    return browser.run("[document.activeElement.tagName, document.activeElement.className, document.activeElement.id]")
+
+
+def shot(browser: Browser, name: str, selector: str | None = None) -> None:
+    if SHOTS:
+        browser.picture(Path(SHOTS) / f"{name}.png", selector)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["single", "several", "large", "empty", "evil"])
+def test_page_opens_without_a_word_in_the_console_and_asks_for_nothing(browser, pages, name, dark):
+    seconds = browser.open(pages[name], dark=dark)
+    print(f"{name}: {pages[name].stat().st_size / 1e6:.1f} MB, loaded and painted in {seconds:.2f} s")
+    assert browser.messages == []
+    assert [url for url in browser.requests if not url.startswith("data:")] == [pages[name].as_uri()]
+    assert browser.run("document.documentElement.classList.contains('live')")
+    assert browser.run("document.querySelectorAll('img, b > b').length") == 0
+    background = browser.run("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(18, 20, 23)") == dark
+    shot(browser, f"{name}-{'dark' if dark else 'light'}")
+    for part in browser.run("[...document.querySelectorAll('section')].map(section => section.id)"):
+        shot(browser, f"{name}-{'dark' if dark else 'light'}-{part}", f"#{part}")
+
+
+def test_pictures_are_decoded_where_they_are_seen(browser, pages):
+    browser.open(pages["single"])
+    shown = (
+        "[...document.querySelectorAll('#gallery .pic')].slice(0, 5)"
+        ".map(pic => getComputedStyle(pic).backgroundImage.slice(0, 22))"
+    )
+    browser.run("document.querySelector('#gallery').scrollIntoView()")
+    assert browser.run(shown) == ['url("data:image/png;ba'] * 5
+    assert browser.run("getComputedStyle(document.querySelector('.query')).contentVisibility") == "auto"
+
+
+def test_page_is_as_wide_as_a_telephone(browser, pages):
+    for name in ("single", "several"):
+        browser.open(pages[name], width=390, height=800)
+        assert browser.run("document.documentElement.scrollWidth") <= 390
+        shot(browser, f"{name}-narrow")
+        shot(browser, f"{name}-narrow-gallery", "#gallery")
+
+
+def test_without_script_everything_but_the_controls_is_there(browser, pages):
+    try:
+        browser.open(pages["single"], script=False, part="#gallery")  # what is out of sight is not in the tree
+        tree = browser.call("Accessibility.getFullAXTree")["nodes"]
+        words = " ".join(str(node.get("name", {}).get("value", "")) for node in tree if not node["ignored"])
+        for text in ("R@1", "query of class", "right, rank", "similarity", "even", "By class", "Map of 40 embeddings"):
+            assert text in words, text
+        assert "Colour by" not in words and "Filter" not in words
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+# ---------------------------------------------------------------------------------------------------------- tables
+
+
+def test_headings_sort_up_and_down_and_say_so(browser, pages):
+    browser.open(pages["large"])
+    given = json.loads(browser.run("document.getElementById('data').textContent"))["tables"]["class"]["rows"]
+    assert table_of(browser, "class")[0][-1] == "0.0"
+    browser.click("[data-table=class] thead th:nth-child(3) button")
+    lowest = sorted(given, key=lambda row: row[2])[:50]
+    expected = [pytest.approx(100 * row[2], abs=0.051) for row in lowest]  # halves are rounded in another way
+    assert [float(row[2]) for row in table_of(browser, "class")] == expected
+    browser.click("[data-table=class] thead th:nth-child(3) button")
+    highest = sorted(given, key=lambda row: -row[2])[:50]
+    expected = [pytest.approx(100 * row[2], abs=0.051) for row in highest]
+    assert [float(row[2]) for row in table_of(browser, "class")] == expected
+    sorts = "[...document.querySelectorAll('[data-table=class] th')].map(head => head.getAttribute('aria-sort'))"
+    assert [sort for sort in browser.run(sorts) if sort] == ["descending"]
+    assert browser.run("document.getElementById('said').textContent") == "sorted by R@1, highest first"
+    browser.click("[data-table=class] thead th:nth-child(1) button")
+    assert table_of(browser, "class")[0][0] == "object 0" and browser.messages == []
+
+
+def test_table_is_filtered_and_turned_page_by_page(browser, pages):
+    browser.open(pages["large"])
+    status = "document.querySelector('[data-table=class] .status').textContent"
+    assert browser.run(status) == "1 to 50 of 11,000"
+    browser.click("[data-table=class] .on")
+    assert browser.run(status) == "51 to 100 of 11,000"
+    browser.click("[data-table=class] .back")
+    assert browser.run("document.querySelector('[data-table=class] .back').disabled")
+    browser.click("[data-table=class] input")
+    browser.type("OBJECT 1234")
+    names = sorted(row[0] for row in table_of(browser, "class"))
+    assert names == ["object 1234"] and browser.run(status) == "1 matching, of 11,000"
+    browser.type("x")
+    assert table_of(browser, "class") == [] and browser.run(status) == "0 matching, of 11,000"
+
+
+def test_rows_are_reached_with_arrow_keys(browser, pages):
+    browser.open(pages["single"])
+    browser.run("document.querySelector('[data-table=class] tbody tr').focus()")
+    browser.press("ArrowDown", "ArrowDown", "ArrowUp")
+    place = "[...document.querySelectorAll('[data-table=class] tbody tr')].indexOf(document.activeElement)"
+    assert browser.run(place) == 1
+    browser.press("End")
+    assert browser.run(place) == 7
+    assert browser.run("document.querySelectorAll('[data-table=class] tbody tr[tabindex=\"0\"]').length") == 1
+    browser.press("Enter")  # leads to the images of the class
+    name = browser.run("document.getElementById('show-class').value")
+    assert name.startswith("class") and focus(browser)[1].endswith("cell")
+    assert browser.run(f"{VISIBLE}.every(card => card.dataset.class === {json.dumps(name)})")
+
+
+# --------------------------------------------------------------------------------------------------------- gallery
+
+
+def choose(browser: Browser, selector: str, value: str) -> None:
+    browser.run(
+        f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.value = {json.dumps(value)};"
+        " e.dispatchEvent(new Event('change')); })()"
+    )
+
+
+def test_queries_are_filtered_by_reason_first_item_and_class(browser, pages):
+    browser.open(pages["several"])
+    total = browser.run(f"{VISIBLE}.length")
+    for reason in ("worst", "best", "failures", "disagree"):
+        choose(browser, "#show-reason", reason)
+        why = browser.run(f"{VISIBLE}.map(card => card.dataset.why)")
+        assert 0 < len(why) < total and all(reason in words.split() for words in why)
+        option = browser.run("document.getElementById('show-reason').selectedOptions[0].textContent")
+        assert option.endswith(f"({len(why)})")
+        assert browser.run("document.getElementById('shown').textContent") == f"{len(why)} queries"
+    choose(browser, "#show-reason", "")
+    choose(browser, "#show-first", "wrong")
+    wrong = browser.run(f"{VISIBLE}.map(card => card.querySelectorAll('ol li:first-child .no').length)")
+    assert 0 < len(wrong) < total and min(wrong) >= 1
+    choose(browser, "#show-class", "class3")
+    assert set(browser.run(f"{VISIBLE}.map(card => card.dataset.class)")) == {"class3"}
+    browser.click("#show-all")
+    assert browser.run(f"{VISIBLE}.length") == total and browser.messages == []
+
+
+def test_pictures_are_walked_through_and_enlarged_by_keyboard(browser, pages):
+    browser.open(pages["several"])
+    assert browser.run("document.querySelectorAll('#cards .cell[tabindex=\"0\"]').length") == 1
+    browser.run("document.querySelector('#show-all').focus()")
+    browser.press("Tab")
+    at = (
+        "(() => { const e = document.activeElement, c = e.closest('.query'); const s = [...c.querySelectorAll('ol')];"
+        " const o = e.closest('ol'), i = o ? [...o.querySelectorAll('.cell')].indexOf(e) : -1;"
+        " return [c.id, s.indexOf(o), i]; })()"
+    )
+    assert browser.run(at) == ["q0", -1, -1]
+    browser.press("ArrowRight", "ArrowRight")
+    assert browser.run(at) == ["q0", 0, 1]
+    browser.press("ArrowDown", "ArrowDown")
+    assert browser.run(at) == ["q0", 2, 1]
+    browser.press("ArrowDown", "End")
+    assert browser.run(at) == ["q1", 0, 9]
+    assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    browser.press("Enter")
+    assert browser.run("document.getElementById('large').open")
+    words = browser.run("document.getElementById('large-body').textContent")
+    assert "query" in words and ", rank 10, similarity" in words.replace("\n", " ")
+    assert browser.run("document.querySelectorAll('#large .pic').length") == 2
+    shot(browser, "several-enlarged")
+    browser.press("Escape")
+    assert not browser.run("document.getElementById('large').open") and browser.run(at) == ["q1", 0, 9]
+    browser.press("Home", "ArrowUp", " ")
+    assert browser.run("document.querySelectorAll('#large .pic').length") == 1  # the query alone
+
+
+def test_a_click_enlarges_a_picture(browser, pages):
+    browser.open(pages["single"])
+    browser.click("#q1 li:nth-child(2) .cell")
+    assert browser.run("document.getElementById('large').open")
+    assert "rank 2" in browser.run("document.getElementById('large-body').textContent")
+    browser.click("#large .close")
+    assert not browser.run("document.getElementById('large').open") and browser.messages == []
+
+
+# ------------------------------------------------------------------------------------------------------------- map
+
+
+def test_map_is_coloured_and_highlighted(browser, pages):
+    browser.open(pages["several"])
+    maps = "[...document.querySelectorAll('.map > svg')]"
+    kinds = f"{maps}.map(map => [...map.children].map(path => path.getAttribute('class')))"
+    assert browser.run(kinds) == [["g1", "g0", "at-point"]] * 3
+    choose(browser, "#map-colour", "class")
+    assert all(len(of) == 9 for of in browser.run(kinds))
+    choose(browser, "#map-colour", "ok1")
+    assert all({"gok", "gno"} <= set(of) for of in browser.run(kinds))
+    names = "[...document.querySelectorAll('#map-legend li')].map(entry => entry.textContent)"
+    assert sorted(browser.run(names)) == ["nearest item right", "nearest item wrong"]
+    browser.click("#map-legend button")
+    assert all("faint" in of and len(of) == 3 for of in browser.run(kinds))
+    choose(browser, "#map-colour", "super")
+    browser.click("#map-class")
+    browser.type("class5")
+    dots = f"{maps}.map(map => map.querySelector('.g0, .g1').getAttribute('d').split('M').length - 1)"
+    assert browser.run(dots) == [5, 5, 5] and browser.messages == []
+    shot(browser, "several-map-one-class", "#map")
+
+
+def test_points_of_the_map_are_named_by_pointer_and_by_keyboard(browser, pages):
+    browser.open(pages["several"])
+    browser.run("document.querySelector('.map').scrollIntoView({block: 'center'})")
+    given = json.loads(browser.run("document.getElementById('data').textContent"))["map"]
+    drawing = "document.querySelectorAll('.map > svg')[1].getBoundingClientRect()"
+    frame = f"(() => {{ const b = {drawing}; return [b.x, b.y, b.width]; }})()"
+    left, top, width = browser.run(frame)
+    browser.move(left + given["runs"][1]["x"][7] / 1000 * width, top + given["runs"][1]["y"][7] / 1000 * width)
+    assert given["name"][7] in browser.run("document.getElementById('tip').textContent")
+    assert browser.run(f"document.querySelector('#tip .i{given['picture'][7]}') !== null")
+    assert browser.run("[...document.querySelectorAll('.at-point')].every(mark => mark.getAttribute('d') !== '')")
+    shot(browser, "several-map-tip")
+    browser.move(5, 5)
+    assert browser.run("document.getElementById('tip').hidden")
+    browser.run("document.querySelector('.map > svg').focus()")
+    browser.press("ArrowRight")
+    first = browser.run("document.getElementById('said').textContent")
+    seen = {first}
+    for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):
+        browser.press(key)
+        seen.add(browser.run("document.getElementById('said').textContent"))
+    assert first.startswith("class") and len(seen) >= 3
+    browser.press("Enter")
+    assert focus(browser)[1].endswith("cell") and browser.messages == []
+
+
+# ----------------------------------------------------------------------------------------------------------- others
+
+
+def test_tab_reaches_every_part_and_the_focus_is_seen(browser, pages):
+    browser.open(pages["single"])
+    sections = set()
+    for step in range(60):
+        browser.press("Tab")
+        where, outline = browser.run(
+            "(() => { const e = document.activeElement, s = e.closest('section'); "
+            "return [s ? s.id : null, getComputedStyle(e).outlineStyle]; })()"
+        )
+        if browser.run("document.activeElement === document.body"):
+            break
+        if where is not None:
+            sections.add(where)
+        if step == 0:
+            assert browser.run("document.activeElement.textContent") == "Skip to content"
+        assert outline in ("solid", "auto")
+    assert {"results", "gallery", "confusions", "classes", "map", "configuration"} <= sections
+
+
+def test_everything_that_is_worked_has_a_name(browser, pages):
+    browser.open(pages["several"])
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    worked = {"button", "link", "textbox", "searchbox", "combobox", "checkbox", "application", "img", "image"}
+    nameless = [
+        node["role"]["value"]
+        for node in nodes
+        if not node["ignored"] and node["role"]["value"] in worked and not node.get("name", {}).get("value")
+    ]
+    assert nameless == []
+    roles = {node["role"]["value"] for node in nodes if not node["ignored"]}
+    assert {"banner", "main", "navigation", "contentinfo"} <= roles
+
+
+def test_page_prints(browser, pages, tmp_path):
+    browser.open(pages["single"], dark=True)
+    printed = browser.pdf()
+    assert printed.startswith(b"%PDF") and len(printed) > 50_000
+    if SHOTS:
+        (Path(SHOTS) / "single.pdf").write_bytes(printed)
