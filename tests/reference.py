@@ -330,6 +330,42 @@ def ap_cost(above_pos: float, above_neg: float) -> tuple[float, float]:
     return 1 - (1 + above_pos) / rank, (1 + above_pos) / rank**2
 
 
+def average_ranks(values: Sequence[float]) -> list[float]:
+    """1 + the larger ones + half of the other level ones."""
+    return [1 + sum(y > x for y in values) + (sum(y == x for y in values) - 1) / 2 for x in values]
+
+
+def pearson(a: Sequence[float], b: Sequence[float]) -> float:
+    mean_a, mean_b = fmean(a), fmean(b)
+    shared = sum((x - mean_a) * (y - mean_b) for x, y in zip(a, b, strict=True))
+    return shared / math.sqrt(sum((x - mean_a) ** 2 for x in a) * sum((y - mean_b) ** 2 for y in b))
+
+
+def spearman(rows: list[List]) -> float:
+    """1 - Pearson of ranks (level scores by index) and average ranks of the gains, mean where gains differ."""
+    costs = [1 - pearson(rk(s), average_ranks(g)) for s, g in rows if len(set(g)) > 1]
+    return fmean(costs) if costs else 0.0
+
+
+def spearman_gradient(
+    scores: Tensor, relevance: Tensor, valid: Tensor | None, lambda_: float, normalized: bool
+) -> Tensor:
+    """Algorithm 1 of the mean over the queries that count: Pearson is a . b / |a| / |b|, and |a| that of 1 .. n."""
+    rows, exists = lists(scores, relevance, valid), valid if valid is not None else torch.ones_like(scores).bool()
+    counted = sum(len(set(g)) > 1 for _, g in rows)
+    gradient = torch.zeros(scores.shape, dtype=torch.float64)
+    for q, (s, g) in enumerate(rows):
+        if len(set(g)) < 2:
+            continue
+        a, b = ([x - fmean(ranks) for x in ranks] for ranks in (rk(s), average_ranks(g)))
+        size_a, size_b = (math.sqrt(sum(x * x for x in centred)) for centred in (a, b))
+        slopes = [-y / (size_a * size_b * counted) for y in b]
+        kept = [j for j, here in enumerate(exists[q].tolist()) if here]
+        size = lambda_ * len(s) if normalized else lambda_
+        gradient[q, kept] = torch.tensor(algorithm_1(s, slopes, size), dtype=torch.float64)
+    return gradient
+
+
 # ----------------------------------------------------------------------------------------------------------- metrics
 
 

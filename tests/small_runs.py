@@ -77,3 +77,9 @@ def same_results(one: Path, other: Path) -> bool:
     """Are the numbers and the embeddings of two runs equal, byte by byte?"""
     files = ("after.json", "embeddings.npz")
     return all((one / file).read_bytes() == (other / file).read_bytes() for file in files)
+
+
+def small_sorter(loss: str) -> list[str]:
+    """Settings for losses whose sorter is trained at the first use: a small one, for a moment. Set XDG_CACHE_HOME!"""
+    where = {"sodeep_ap": "loss.ranks.sorter", "sodeep_spearman": "loss.ranks"}.get(loss)
+    return [] if where is None else [f"{where}.items=16", f"{where}.steps=60"]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from hydra.utils import get_class
+from hydra.utils import get_class, get_object
 from omegaconf import OmegaConf
+from small_runs import small_sorter
 
 from rankgrad import losses
 from rankgrad.config import GROUPS, PATHS, ConfigError, compose, load, make, options
@@ -57,7 +58,7 @@ def test_the_files_of_baselines_name_options_that_exist(name):
     if name.startswith("pml/"):
         pytest.importorskip("pytorch_metric_learning")
     for node in nodes(settings_of(name)):
-        known = inspect.signature(get_class(node["_target_"])).parameters
+        known = inspect.signature(get_object(node["_target_"])).parameters
         takes_more = any(p.kind is p.VAR_KEYWORD for p in known.values())
         assert {key for key in node if key != "_target_" and key not in known} == set() or takes_more
         needed = {p.name for p in known.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD}
@@ -65,10 +66,11 @@ def test_the_files_of_baselines_name_options_that_exist(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_file_makes_a_loss_that_trains_for_a_step(name):
+def test_every_loss_file_makes_a_loss_that_trains_for_a_step(name, tmp_path, monkeypatch):
     if name.startswith("pml/"):
         pytest.importorskip("pytorch_metric_learning")
-    config = compose([f"loss={name}"])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = compose([f"loss={name}", *small_sorter(name)])
     config.derived.num_classes, config.derived.embedding_size = 4, 6
     loss = make(config.loss)
     g = torch.Generator().manual_seed(0)

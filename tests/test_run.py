@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from small_runs import cut_off, make_photos, same_results, small, train
+from small_runs import cut_off, make_photos, same_results, small, small_sorter, train
 
 from rankgrad import run as runs
 from rankgrad.config import ConfigError, compose, options
@@ -76,11 +76,12 @@ def test_the_summary_shows_what_was_computed_in_per_cent(finished):
 
 
 @pytest.mark.parametrize("loss", options("loss"))
-def test_every_loss_trains_a_run(photos, tmp_path, loss):
+def test_every_loss_trains_a_run(photos, tmp_path, monkeypatch, loss):
     if loss.startswith("pml/"):
         pytest.importorskip("pytorch_metric_learning")
     quick = ("trainer.max_epochs=1", "sampler.batches_per_epoch=2", "loggers=[]")
-    run = train(*small(photos, f"loss={loss}", *quick), f"out={tmp_path}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run = train(*small(photos, f"loss={loss}", *small_sorter(loss), *quick), f"out={tmp_path / 'run'}")
     weights = load_weights(run.weights)[0].state_dict()
     torch.manual_seed(0)
     assert run.finished and all(value.isfinite().all() for value in weights.values())

@@ -1,15 +1,16 @@
 """The papers' studies that need no training of a large network: as numbers, and as figures.
 
 A file per study. Each has a frozen record of what was found, a function that finds it (seeded, no drawing) and one
-that draws it on a matplotlib `Figure`. `FIGURES` names them as the papers do:
+that draws it on a matplotlib `Figure`. `FIGURES` names them as `rankgrad reproduce` and `rankgrad figure` do:
 
-    study = FIGURES["rambo/figure2"]
+    study = FIGURES["rambo/fig2"]
     found = study.compute()
     print(found)
     style.save(study.draw(found), Path("bias.pdf"))
 
-Two need more than a default: `decomposability.relative_decrease` (ROADMAP's table 9) takes the embeddings of two
-models, and `landscapes.compute("6", sorters=...)` a trained sorter for the panel of SoDeep, which is left out without.
+`retrieved` is the odd one out: it draws what finished runs retrieve. Two studies can do more than their default:
+`decomposability.relative_decrease` (ROADMAP's table 9) takes the embeddings of two models, and
+`landscapes.compute("6", sorters=...)` any sorter.
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import batch_bias, decomposability, gradients, landscapes, margin_collapse, pnp_curves, pnp_toy, style
+from . import (
+    auc_slopes,
+    batch_bias,
+    decomposability,
+    gradients,
+    landscapes,
+    margin_collapse,
+    overview,
+    pnp_curves,
+    pnp_toy,
+    style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,13 +43,15 @@ class Study:
 
     Attributes:
         title: what it shows.
+        sees: what to look for in it, one sentence.
         compute: finds the numbers.
         draw: what `compute` found -> a figure.
-        seconds: what `compute` takes on one core, roughly.
+        seconds: what `compute` and `draw` take on one core, roughly.
         note: what a reader must be told about it; empty if it is the paper's own.
     """
 
     title: str
+    sees: str
     compute: Callable[[], Any]
     draw: Callable[[Any], Figure]
     seconds: float
@@ -48,93 +62,168 @@ def _examples(*names: str) -> Callable[[], list[decomposability.Example]]:
     return partial(lambda chosen: [decomposability.example(name) for name in chosen], names)
 
 
-_PLANE = "The papers name neither seed nor scale of the plane; ours are in the docstring of `landscapes`."
+def _ways() -> landscapes.Landscapes:
+    return landscapes.compute("6", sorters=landscapes.learned())
+
+
+_PLANE = "The papers name neither seed nor scale of the plane; ours are in the docstring of `analysis.landscapes`."
 
 FIGURES: dict[str, Study] = {
-    "rambo/figure1": Study(
-        "A function of ranks and its interpolations", landscapes.compute, landscapes.draw, 0.5, _PLANE
+    "rambo/fig1": Study(
+        "a function of ranks and its interpolations",
+        "Plateaus and cliffs leave nothing to follow (a); the interpolations slope everywhere, smoother with λ (b, c).",
+        landscapes.compute,
+        landscapes.draw,
+        3,
+        _PLANE,
     ),
-    "rambo/figure2": Study(
+    "rambo/fig5": Study(
+        "a function of ranks for several λ, and for several numbers of soft bins",
+        "A small λ stays close to the function and a large one is smooth; few bins lose its shape, many ripple.",
+        partial(landscapes.compute, "5"),
+        landscapes.draw,
+        6,
+        _PLANE,
+    ),
+    "rambo/fig6": Study(
+        "ways to make ranks differentiable",
+        "The interpolation keeps the shape of the function; SoDeep and soft bins flatten it.",
+        _ways,
+        landscapes.draw,
+        5,
+        _PLANE + " The panel of SoDeep needs a trained sorter: rankgrad sodeep train --items 20, once.",
+    ),
+    "rambo/fig2": Study(
         "mAP inside random batches against their size",
+        "Batches of 16 show a mAP of .60 where the whole set has .33: the smaller the batch, the better it looks.",
         batch_bias.compute,
         batch_bias.draw,
         2,
-        "Synthetic scores of ours; the construction is in the docstring of `batch_bias`.",
+        "Synthetic scores of ours; the construction is in the docstring of `analysis.batch_bias`.",
     ),
-    "rambo/figure3": Study(
-        "Scores collapse without a margin",
+    "rambo/fig3": Study(
+        "the margin keeps scores apart",
+        "Without a shift all scores meet once their order is right, and a little noise undoes it; with it they keep α.",
         margin_collapse.compute,
         margin_collapse.draw,
         1,
         "The paper's figure is a sketch; this is a descent on free scores.",
     ),
-    "rambo/figure5a": Study(
-        "Interpolations for several lambda", partial(landscapes.compute, "5a"), landscapes.draw, 0.5, _PLANE
+    "auc/slopes": Study(
+        "slope of the sigmoid by step (the paper's own table is not public)",
+        "Steeper than the default gains little accuracy (a), and leaves scores between two thresholds unmoved (b).",
+        auc_slopes.compute,
+        auc_slopes.draw,
+        2,
+        "The paper's table of slopes is not in its public parts; these batches are ours.",
     ),
-    "rambo/figure5b": Study(
-        "Soft bins for several numbers of bins", partial(landscapes.compute, "5b"), landscapes.draw, 0.5, _PLANE
+    "pnp/fig1": Study(
+        "the loss of AP over both counts",
+        "Along the arrow nothing but relevant items comes in front, and the loss of AP still falls.",
+        pnp_curves.compute,
+        pnp_curves.draw_surface,
+        0.3,
     ),
-    "rambo/figure6": Study(
-        "Ways to make ranks differentiable",
-        partial(landscapes.compute, "6"),
-        landscapes.draw,
+    "pnp/fig3": Study(
+        "PNP's losses and their derivatives",
+        "O and I push hardest where many irrelevant items are in front, D lets those items be and perfects the others.",
+        pnp_curves.compute,
+        pnp_curves.draw_variants,
         0.5,
-        _PLANE + " Without a trained sorter the panel of SoDeep is left out.",
     ),
-    "pnp/figure1": Study("The loss of AP over both counts", pnp_curves.compute, pnp_curves.draw_surface, 0.1),
-    "pnp/figure3": Study("PNP's losses and their derivatives", pnp_curves.compute, pnp_curves.draw_variants, 0.1),
-    "pnp/figure5": Study("Gradient of AP's loss and of PNP-Dq", pnp_curves.compute, pnp_curves.draw_gradients, 0.1),
-    "pnp/figure6": Study("Clusters of a class under PNP", pnp_toy.compute, pnp_toy.draw, 12, pnp_toy.CAPTION),
-    "pnp/figure6_ring": Study(
-        "Clusters of a class under PNP, second layout",
+    "pnp/fig5": Study(
+        "gradient of AP's loss and of PNP-Dq",
+        "AP's gradient depends on how many relevant items are in front; PNP-Dq's is one curve.",
+        pnp_curves.compute,
+        pnp_curves.draw_gradients,
+        0.3,
+    ),
+    "pnp/fig6": Study(
+        "clusters of a class under PNP",
+        "O and I fold both clusters of a class into one place and unseen classes with them; Dq with α = 4 does not.",
+        pnp_toy.compute,
+        pnp_toy.draw,
+        12,
+        pnp_toy.CAPTION,
+    ),
+    "pnp/fig6-ring": Study(
+        "clusters of a class under PNP, second layout",
+        "The same on a ring: classes of two opposite clusters, unseen classes in the gaps.",
         partial(pnp_toy.compute, "ring"),
         pnp_toy.draw,
         7,
         pnp_toy.CAPTION,
     ),
-    "roadmap/figure1a": Study(
-        "Gradients on three scores: Smooth-AP and SupAP",
-        gradients.toy,
-        partial(gradients.draw_toy, names=("Smooth-AP", "SupAP")),
-        0.1,
+    "roadmap/fig1": Study(
+        "gradients on three scores, and the gap between batches",
+        "Smooth-AP pushes two relevant items apart where SupAP lifts both (a); two perfect batches make a union with "
+        "an AP of .81 (b).",
+        overview.compute,
+        overview.draw,
+        0.5,
     ),
-    "roadmap/figure1b": Study(
-        "Two perfect batches whose union is not", _examples("worst"), decomposability.draw_examples, 0.1
+    "roadmap/fig3": Study(
+        "the steps and their slopes",
+        "The sigmoid stops growing and its slope is gone beyond δ; H⁻ goes on with a slope of ρ.",
+        gradients.steps,
+        gradients.draw_steps,
+        0.5,
     ),
-    "roadmap/figure3": Study("The steps and their slopes", gradients.steps, gradients.draw_steps, 0.1),
-    "roadmap/figure7": Study(
-        "Gradients of Smooth-AP, and with the exact step among relevant items",
+    "roadmap/fig7": Study(
+        "gradients of Smooth-AP, and with the exact step among relevant items",
+        "Smooth-AP lowers one relevant score; with the exact step that push is gone, and next to nothing is left.",
         gradients.toy,
         partial(gradients.draw_toy, names=("1 - AP", "Smooth-AP", "exact step among relevant")),
-        0.1,
+        0.5,
     ),
-    "roadmap/figure8": Study(
-        "Gradient of SupAP", gradients.toy, partial(gradients.draw_toy, names=("1 - AP", "SupAP")), 0.1
+    "roadmap/fig8": Study(
+        "gradient of SupAP",
+        "Both relevant items move up and the irrelevant one moves down, and the loss bounds 1 − AP from above.",
+        gradients.toy,
+        partial(gradients.draw_toy, names=("1 - AP", "SupAP")),
+        0.5,
     ),
-    "roadmap/figure9": Study(
-        "Batches one behind the other attain the bound", _examples("worst"), decomposability.draw_examples, 0.1
+    "roadmap/fig9": Study(
+        "batches one behind the other attain the bound",
+        "Every relevant item of the second batch stands behind every irrelevant one of the first: the gap is eq. 8's.",
+        _examples("worst"),
+        decomposability.draw_examples,
+        0.3,
     ),
-    "roadmap/figure10": Study(
-        "What calibrated scores change", _examples("partly", "calibrated"), decomposability.draw_examples, 0.1
+    "roadmap/fig10": Study(
+        "what calibrated scores change",
+        "With scores on the right sides of α and β but for two (a) the gap is small, with all of them (b) it is 0.",
+        _examples("partly", "calibrated"),
+        decomposability.draw_examples,
+        0.3,
     ),
-    "roadmap/figure11": Study("Slope of the sigmoid, and delta", gradients.steps, gradients.draw_steps, 0.1),
     "roadmap/bounds": Study(
-        "The gap against eqs. 8 and 9 over random draws",
+        "the gap against eqs. 8 and 9 over random draws",
+        "No draw lies above the diagonal, and the draws lie closer to it with eq. 9.",
         partial(decomposability.bounds, "unequal"),
         decomposability.draw_bounds,
         8,
         "Not in the paper; the draws are ours.",
+    ),
+    "roadmap/fig11": Study(
+        "slope of the sigmoid, and δ",
+        "From δ on the sigmoid has hardly any slope left: there H⁻ takes over.",
+        gradients.steps,
+        gradients.draw_delta,
+        0.3,
     ),
 }
 
 __all__ = [
     "FIGURES",
     "Study",
+    "auc_slopes",
     "batch_bias",
     "decomposability",
     "gradients",
     "landscapes",
     "margin_collapse",
+    "overview",
     "pnp_curves",
     "pnp_toy",
     "style",

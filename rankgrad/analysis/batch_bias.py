@@ -103,7 +103,7 @@ def compute(
 @style.styled
 def draw(results: BatchBias) -> Figure:
     """Mean and spread against the batch size, with the value of the whole set as a line."""
-    drawing = style.figure(5.2, 3.4)
+    drawing = style.figure(style.ONE, 2.3)
     axes = drawing.subplots()
     means, spreads = results.means, results.spreads
     axes.axhline(results.full, color=style.BLACK, linewidth=1, linestyle="--")
@@ -113,14 +113,14 @@ def draw(results: BatchBias) -> Figure:
         (0, -4),
         textcoords="offset points",
         va="top",
-        fontsize=8.5,
     )
     axes.fill_between(results.sizes, means - spreads, means + spreads, color=style.BLUE, alpha=0.18, linewidth=0)
-    axes.plot(results.sizes, means, "o-", color=style.BLUE, label="mean of batches; band: ± one standard deviation")
+    label = f"mean of {results.values.shape[1]} batches ± std"
+    axes.plot(results.sizes, means, "o-", color=style.BLUE, label=label)
     axes.set_xscale("log", base=2)
     axes.set_xticks(results.sizes, [str(size) for size in results.sizes])
     axes.minorticks_off()
     axes.set(xlabel="batch size", ylabel="mAP inside the batch")
-    axes.margins(y=0.12)
+    axes.margins(y=0.14)
     axes.legend(loc="upper right")
     return drawing

@@ -113,16 +113,29 @@ def example(which: str = "worst", *, alpha: float = 0.9, beta: float = 0.6) -> E
 @style.styled
 def draw_examples(results: Sequence[Example]) -> Figure:
     """A column per example: its batches on the axis of scores, and their union below."""
-    lines = max(len(r.batch_ap) for r in results) + 1
-    drawing = style.figure(3.9 * len(results), 0.72 * lines + 1.2)
+    drawing = style.figure(style.ONE if len(results) == 1 else style.TWO, examples_height(results))
+    examples_onto(drawing, results)
+    return drawing
+
+
+def examples_height(results: Sequence[Example]) -> float:
+    """Inches that `examples_onto` needs."""
+    return 0.5 * max(len(r.batch_ap) for r in results) + 1.45
+
+
+def examples_onto(drawing: Any, results: Sequence[Example]) -> None:
+    """The same on a figure, or on part of one."""
+    panels = []
     for axes, result in zip(drawing.subplots(1, len(results), squeeze=False)[0], results, strict=True):
         _columns(axes, result)
+        panels.append(axes)
+    if len(panels) > 1:
+        style.letters(panels)
     handles = [
         axes.plot([], [], "o", color=style.RELEVANT, label="relevant")[0],
         axes.plot([], [], "s", color=style.IRRELEVANT, markerfacecolor="white", label="irrelevant")[0],
     ]
     drawing.legend(handles=handles, loc="outside lower center", ncols=2)
-    return drawing
 
 
 def _columns(axes: Any, result: Example) -> None:
@@ -135,17 +148,15 @@ def _columns(axes: Any, result: Example) -> None:
             x = result.scores[members & (result.relevant == good)]
             colour = style.RELEVANT if good else style.IRRELEVANT
             face = colour if good else "white"
-            axes.plot(x, [height] * len(x), marker, color=colour, markerfacecolor=face, linestyle="none", markersize=6)
-        axes.annotate(text, (0.02, height + 0.2), fontsize=8.5)
+            axes.plot(x, [height] * len(x), marker, color=colour, markerfacecolor=face, linestyle="none", markersize=5)
+        axes.annotate(text, (0.01, height + 0.22))
     for value, name in ((result.alpha, r"$\alpha$"), (result.beta, r"$\beta$")):
         axes.axvline(value, color=style.GREY, linewidth=0.8, linestyle=":", zorder=0)
-        axes.annotate(name, (value, batches + 0.5), ha="center", color=style.GREY)
+        place = (value, batches + 0.5)
+        axes.annotate(name, place, (3, 0), textcoords="offset points", color=style.GREY)
     axes.set(xlim=(0, 1), ylim=(-0.4, batches + 0.8), yticks=[], xlabel="score")
     axes.spines["left"].set_visible(False)
-    axes.set_title(
-        f"gap {abs(result.gap):.2f}; bounds: eq. 8 {result.bound:.2f}, eq. 9 {result.calibrated_bound:.2f}",
-        loc="center",
-    )
+    axes.set_title(f"gap {abs(result.gap):.2f}; bounds: eq. 8 {result.bound:.2f}, eq. 9 {result.calibrated_bound:.2f}")
 
 
 # ------------------------------------------------------------------------------------------ eqs. 6, 8, 9: random draws
@@ -330,7 +341,7 @@ def random_gaps(
 @style.styled
 def draw_bounds(results: Bounds) -> Figure:
     """Every draw as a point: the gap against eq. 8 and against eq. 9, both in their worst order."""
-    drawing = style.figure(7.4, 3.6)
+    drawing = style.figure(style.TWO, 3.4)
     panels = drawing.subplots(1, 2, sharex=True, sharey=True)
     for axes, bound, equation, colour in zip(
         panels, (results.bound, results.calibrated), (8, 9), (style.BLUE, style.PURPLE), strict=True

@@ -101,7 +101,18 @@ def draw_toy(results: Toy, names: Sequence[str] | None = None) -> Figure:
         names: which losses; all by default. ROADMAP's Figs. 1a and 7 show Smooth-AP, Fig. 8 SupAP.
     """
     shown = list(results.values) if names is None else list(names)
-    drawing = style.figure(7.2, 1.0 * len(shown) + 0.7)
+    drawing = style.figure(style.ONE, toy_height(len(shown)))
+    toy_onto(drawing, results, shown)
+    return drawing
+
+
+def toy_height(rows: int) -> float:
+    """Inches that `toy_onto` needs for so many losses."""
+    return 0.78 * rows + 0.65
+
+
+def toy_onto(drawing: Any, results: Toy, shown: Sequence[str]) -> None:
+    """The same on a figure, or on part of one."""
     rows = drawing.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
     span = float(results.scores.max() - results.scores.min())
     largest = max(float(results.gradients[name].abs().max()) for name in shown)
@@ -111,11 +122,12 @@ def draw_toy(results: Toy, names: Sequence[str] | None = None) -> Figure:
     for axes in rows[:-1]:
         axes.spines["bottom"].set_visible(False)
         axes.tick_params(bottom=False)
-    rows[-1].set_xlabel("score (numbers: gradient; arrows: where descent moves the item)")
-    rows[0].plot([], [], "o", color=style.RELEVANT, label="relevant")
-    rows[0].plot([], [], "s", color=style.IRRELEVANT, markerfacecolor="white", label="irrelevant")
-    rows[0].legend(loc="upper right", ncols=2, borderaxespad=0)
-    return drawing
+    rows[-1].set_xlabel("score (numbers: gradient; arrows: descent)")
+    handles = [
+        rows[0].plot([], [], "o", color=style.RELEVANT, label="relevant")[0],
+        rows[0].plot([], [], "s", color=style.IRRELEVANT, markerfacecolor="white", label="irrelevant")[0],
+    ]
+    drawing.legend(handles=handles, loc="outside lower center", ncols=2)
 
 
 def _row(axes: Any, results: Toy, name: str, scale: float) -> None:
@@ -124,25 +136,27 @@ def _row(axes: Any, results: Toy, name: str, scale: float) -> None:
     for item, (score, good) in enumerate(zip(results.scores.tolist(), results.relevant.tolist(), strict=True)):
         colour = style.RELEVANT if good else style.IRRELEVANT
         face = colour if good else "white"
-        axes.plot([score], [0], "o" if good else "s", color=colour, markerfacecolor=face, markersize=8, zorder=3)
+        axes.plot([score], [0], "o" if good else "s", color=colour, markerfacecolor=face, markersize=6, zorder=3)
         move = -float(gradient[item]) * scale
         # relevant items stand so close that their arrows need their own heights
-        height = 0.28 + 0.22 * (item % 2)
+        height = 0.2 + 0.16 * (item % 2)
         if abs(float(gradient[item])) >= 0.01 * float(max(g.abs().max() for g in results.gradients.values())):
-            arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0}
+            arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0}
             axes.plot([score, score], [0, height], color=colour, linewidth=0.7)
             axes.annotate("", (score + move, height), (score, height), arrowprops=arrow)
         axes.annotate(
-            f"{gradient[item]:+.2g}" if gradient[item] else "0",
-            (score, -0.22 - 0.24 * (item % 2)),
+            f"{gradient[item]:+.2g}".replace("-", "−") if gradient[item] else "0",
+            (score, 0),
+            (0, -5 - 9 * (item % 2)),
+            textcoords="offset points",
             ha="center",
             va="top",
             color=colour,
-            fontsize=8.5,
+            fontsize=7.5,
         )
-    axes.set(ylim=(-0.85, 0.75), yticks=[])
+    axes.set(ylim=(-0.8, 0.5), yticks=[])
     axes.spines["left"].set_visible(False)
-    axes.set_title(f"{name}: loss {results.values[name]:.5f}")
+    axes.set_title(f"{name.replace('-', '−') if name == '1 - AP' else name}: loss {results.values[name]:.4f}")
 
 
 # --------------------------------------------------------------------------------------------------------- the steps
@@ -202,35 +216,51 @@ def steps(tau: float = 0.01, rho: float = 100.0, epsilon: float = 0.01, *, point
     )
 
 
+NAMES = {"H+ (exact)": r"$H^+$: exact, no gradient", "sigmoid": r"$\sigma$: Smooth-AP", "H-": r"$H^-$: SupAP"}
+
+
 @style.styled
 def draw_steps(results: Steps) -> Figure:
-    """Fig. 3: the steps; Fig. 11: the slope of the sigmoid and where delta lies."""
-    drawing = style.figure(8.4, 3.3)
+    """Fig. 3: the steps, and beside them the slopes that are left of them."""
+    drawing = style.figure(style.TWO, 2.3)
     left, right = drawing.subplots(1, 2)
-    names = {"H+ (exact)": r"$H^+$: exact, no gradient", "sigmoid": r"$\sigma$: Smooth-AP", "H-": r"$H^-$: SupAP"}
     # the widest first: H^- is the sigmoid below 0
-    looks = {"H-": (style.ORANGE, "-", 4.0), "sigmoid": (style.BLUE, "-", 1.6), "H+ (exact)": (style.BLACK, "--", 1.2)}
+    looks = {"H-": (style.ORANGE, "-", 3.5), "sigmoid": (style.BLUE, "-", 1.4), "H+ (exact)": (style.BLACK, "--", 1.1)}
     pictures: list[tuple[Any, dict[str, Tensor]]] = [(left, results.values), (right, results.slopes)]
     for axes, curves in pictures:
         for name, (colour, dash, width) in looks.items():
             axes.plot(
-                results.difference, curves[name], color=colour, linestyle=dash, linewidth=width, label=names[name]
+                results.difference, curves[name], color=colour, linestyle=dash, linewidth=width, label=NAMES[name]
             )
         axes.axvline(results.delta, color=style.GREY, linewidth=0.8, linestyle=":")
         axes.set_xlabel("score of the other item − score of the relevant item")
     left.legend(loc="upper left")
     left.set(ylabel="counts as above", ylim=(-0.15, 5))
-    left.annotate(r"$\delta$", (results.delta, 0), (3, -1), textcoords="offset points", color=style.GREY, va="bottom")
     right.set(ylabel="slope")
-    right.annotate(
-        rf"$\delta = \tau\,\ln\frac{{1-\epsilon}}{{\epsilon}}$ = {results.delta:.5f}, $\epsilon$ = {results.epsilon:g}:"
-        "\n" + rf"the sigmoid's slope is down to {results.epsilon * (1 - results.epsilon) / results.tau:.2f}",
-        (results.delta, 2),
-        (-6, 92),
-        textcoords="offset points",
-        ha="right",
-        fontsize=8.5,
-        arrowprops={"arrowstyle": "->", "color": style.GREY, "relpos": (0.97, 0)},
-    )
+    for axes, height in ((left, 0.0), (right, 2.0)):
+        place = (results.delta, height)
+        axes.annotate(r"$\delta$", place, (3, 2), textcoords="offset points", color=style.GREY, va="bottom")
     style.letters([left, right])
+    return drawing
+
+
+@style.styled
+def draw_delta(results: Steps) -> Figure:
+    """Fig. 11: the slope of the sigmoid, and delta, from where on hardly any is left."""
+    drawing = style.figure(style.ONE, 2.2)
+    axes = drawing.subplots()
+    axes.plot(results.difference, results.slopes["sigmoid"], color=style.BLUE)
+    axes.axvline(results.delta, color=style.GREY, linewidth=0.8, linestyle=":")
+    axes.set(xlabel="score of the other item − score of the relevant item", ylabel=r"slope of $\sigma$")
+    axes.set_ylim(0, 1.08 * float(results.slopes["sigmoid"].max()))
+    axes.annotate(
+        rf"$\delta = \tau\,\ln\frac{{1-\epsilon}}{{\epsilon}}$ = {results.delta:.3f}"
+        "\n" + f"slope there: {results.epsilon * (1 - results.epsilon) / results.tau:.2f}"
+        "\n" + rf"($\tau$ = {results.tau:g}, $\epsilon$ = {results.epsilon:g})",
+        (results.delta, 0.62),
+        (5, 0),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        fontsize=7.5,
+    )
     return drawing

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -178,8 +178,16 @@ def surfaces(
     return Landscapes(over, {name: values.reshape(ticks, ticks) for name, values in found.items()})
 
 
+def learned(items: int = 20) -> Mapping[str, Sorter]:
+    """SoDeep's sorter for so many scores by its name, if one is kept (`rankgrad sodeep train --items 20`)."""
+    from ..sodeep import Recipe, read_sorter, sorter_file
+
+    sorter = read_sorter(sorter_file(Recipe(items)))
+    return {} if sorter is None else {"SoDeep": sorter}
+
+
 def compute(
-    which: Literal["1", "5a", "5b", "6"] = "1",
+    which: Literal["1", "5", "6"] = "1",
     *,
     sorters: Mapping[str, Sorter] | None = None,
     items: int = 20,
@@ -189,8 +197,8 @@ def compute(
     """What one of RaMBO's figures shows.
 
     Args:
-        which: "1": the function, lambda .5 and 2; "5a": lambda .2, .5, 1, 2; "5b": 5, 10, 20, 40 bins; "6": the
-            function, lambda .5, the sorters if any, 10 bins.
+        which: "1": the function, lambda .5 and 2; "5": lambda .2, .5, 1, 2 and 5, 10, 20, 40 bins; "6": the function,
+            lambda .5, the sorters if any, 10 bins.
         sorters: learned sorters for "6", see `surfaces`.
         items: n.
         ticks: of the grid along each coordinate.
@@ -198,8 +206,7 @@ def compute(
     """
     contents: dict[str, tuple[Sequence[float], Sequence[int]]] = {
         "1": ((0.5, 2.0), ()),
-        "5a": ((0.2, 0.5, 1.0, 2.0), ()),
-        "5b": ((), (5, 10, 20, 40)),
+        "5": ((0.2, 0.5, 1.0, 2.0), (5, 10, 20, 40)),
         "6": ((0.5,), (10,)),
     }
     if which not in contents:
@@ -210,31 +217,68 @@ def compute(
     return surfaces(plane(items, ticks=ticks, seed=seed), lambdas=lambdas, bins=bins, sorters=sorters)
 
 
+COLUMNS = 5  # of a figure; what is no interpolation of the function begins a row of its own if one is not enough
+
+
 @style.styled
 def draw(results: Landscapes) -> Figure:
     """The surfaces side by side, each lowered by its own minimum, under one scale."""
-    columns = len(results.surfaces)
-    drawing = style.figure(2.7 * columns, 2.9)
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
     lowered = {name: values - values.min() for name, values in results.surfaces.items()}
     top = max(float(values.max()) for values in lowered.values())
+    names = list(lowered)
+    rows = [names]
+    if len(names) > COLUMNS:
+        inner = [name for name in names if name == "exact" or name.startswith("blackbox")]
+        rows = [inner, [name for name in names if name not in inner]]
+    columns = max(len(row) for row in rows)
+    drawing = style.figure(style.TWO, min(style.TWO / columns, 2.0) * 0.98 * len(rows) + 0.1)
     x, y = (grid.numpy() for grid in torch.meshgrid(results.plane.axis, results.plane.axis, indexing="ij"))
-    for column, (name, values) in enumerate(lowered.items()):
-        axes = drawing.add_subplot(1, columns, column + 1, projection="3d")
-        axes.plot_surface(
-            x,
-            y,
-            values.numpy(),
-            cmap="coolwarm",
-            vmin=0,
-            vmax=top,
-            linewidth=0,
-            antialiased=False,
-            rcount=len(x),
-            ccount=len(x),
-            rasterized=True,  # 14 000 polygons are no use as vectors
-        )
-        axes.view_init(35, -60)
-        axes.set_box_aspect((4, 4, 3), zoom=1.1)
-        axes.set(xticks=[], yticks=[], zticks=[], zlim=(0, top))
-        axes.set_title(f"({'abcdefgh'[column % 8]}) {name}", loc="center")
+    letter = iter("abcdefghijklmnopqrstuvwxyz")
+    colours = ScalarMappable(Normalize(0, top), style.SURFACE)
+    steep = len(x) / max(top, 1e-12) / 3
+    for line, row in enumerate(rows):
+        for column, name in enumerate(row, columns - len(row)):  # flush right, below their like
+            axes = drawing.add_subplot(len(rows), columns, line * columns + column + 1, projection="3d")
+            height = lowered[name].numpy()
+            lit = _lit(colours.to_rgba(height)[..., :3], height * steep)
+            axes.plot_surface(
+                x,
+                y,
+                height,
+                facecolors=lit,
+                shade=False,
+                linewidth=0,
+                antialiased=False,
+                rcount=len(x),
+                ccount=len(x),
+                rasterized=True,  # 14 000 polygons are no use as vectors
+            )
+            axes.view_init(35, -60)
+            axes.set_box_aspect((4, 4, 3), zoom=1.25)
+            axes.set(xticks=[], yticks=[], zticks=[], zlim=(0, top))
+            axes.set_title(f"({next(letter)}) {name}", loc="center", fontsize=7.5 if columns > 3 else 8.5)
+    if len(rows) > 1:
+        corner = drawing.add_subplot(len(rows), columns, columns + 1)
+        corner.set_axis_off()
+        bar = drawing.colorbar(colours, cax=corner.inset_axes((0.15, 0.45, 0.7, 0.07)), orientation="horizontal")
+        bar.set_ticks([0, top], labels=["0", f"{top:.1f}"])
+        bar.set_label("above the\nsurface's minimum", fontsize=style.SMALL)
     return drawing
+
+
+def _lit(colours: Any, height: Any) -> Any:
+    """Colours in light from the left, so that plateaus and cliffs show; what is level keeps its colour.
+
+    Args:
+        colours: [row, column, 3] 0 .. 1.
+        height: [row, column] in units of the grid.
+    """
+    along_x, along_y = np.gradient(height)
+    normal = np.stack([-along_x, -along_y, np.ones_like(height)], axis=-1)
+    light = np.array([-0.5, -0.5, 0.7])
+    shine = normal @ light / np.linalg.norm(normal, axis=-1) / np.linalg.norm(light)
+    strength = np.clip(shine / (light[2] / np.linalg.norm(light)), 0.6, 1.25)[..., None]
+    return np.clip(colours * strength, 0, 1)

@@ -127,19 +127,21 @@ def compute(
 @style.styled
 def draw(results: MarginCollapse) -> Figure:
     """Scores against steps without the shift, with it, and the gaps of both."""
-    drawing = style.figure(9.6, 3.3)
-    without, shifted, gaps = drawing.subplots(1, 3, width_ratios=(1, 1, 0.9))
+    drawing = style.figure(style.TWO, 2.3)
+    without, shifted, gaps = drawing.subplots(1, 3, width_ratios=(1, 1, 0.85))
     without.sharey(shifted)
     _paths(without, results.without, "no shift", results.noise)
     _paths(shifted, results.shifted, rf"shift $\alpha$ = {results.shifted.margin:g}", results.noise)
     without.set_ylabel("score")
+    low, high = without.get_ylim()
+    without.set_ylim(low - 0.05 * (high - low), high + 0.12 * (high - low))  # room for the words
     without.legend(loc="upper right", ncols=2, borderaxespad=0, columnspacing=1)
     gaps.axhline(0, color=style.PALE, zorder=0)
     gaps.plot(results.without.gap, "--", color=style.BLUE, label="no shift")
     gaps.plot(results.shifted.gap, "-", color=style.PURPLE, label="with the shift")
     gaps.axhline(results.shifted.margin, color=style.GREY, linewidth=0.8, linestyle=":")
     gaps.annotate(r"$\alpha$", (len(results.shifted.gap), results.shifted.margin), va="bottom", color=style.GREY)
-    gaps.set(xlabel="step", ylabel="lowest relevant − highest irrelevant")
+    gaps.set(xlabel="step", ylabel="lowest relevant −\nhighest irrelevant")
     gaps.legend(loc="lower right")
     style.letters([without, shifted, gaps])
     return drawing
@@ -157,5 +159,5 @@ def _paths(axes: Any, run: Descent, title: str, noise: float) -> None:
         (0.98, 0.03),
         xycoords="axes fraction",
         ha="right",
-        fontsize=8.5,
+        fontsize=style.SMALL,
     )

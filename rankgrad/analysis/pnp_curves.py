@@ -8,6 +8,7 @@ ones). PNP's losses f(R_N) do not see R_P; PNP-Dq with alpha = 1 is L_AP at R_P 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -95,20 +96,20 @@ def draw_surface(results: Curves) -> Figure:
     grid = torch.linspace(0, most, 201, dtype=torch.float64)
     loss = (1 - (1 + grid.unsqueeze(0)) / (1 + grid.unsqueeze(0) + grid.unsqueeze(1))).numpy()  # [R_N, R_P]
     ticks = grid.numpy()
-    drawing = style.figure(4.8, 3.8)
+    drawing = style.figure(style.ONE, 2.6)
     axes = drawing.subplots()
-    mesh = axes.pcolormesh(ticks, ticks, loss, cmap="cividis", vmin=0, vmax=1, shading="gouraud", rasterized=True)
+    mesh = axes.pcolormesh(ticks, ticks, loss, cmap=style.SURFACE, vmin=0, vmax=1, shading="gouraud", rasterized=True)
     lines = axes.contour(ticks, ticks, loss, levels=[0.1 * k for k in range(1, 10)], colors="white", linewidths=0.8)
-    axes.clabel(lines, fontsize=8, fmt="%.1f")
+    axes.clabel(lines, fontsize=style.SMALL, fmt="%.1f", manual=[_at(k / 10, 0.86 * most) for k in range(1, 9)])
     arrow = {"arrowstyle": "-|>", "color": "white", "linewidth": 1.6}
-    axes.annotate("", (0.95 * most, 0.4 * most), (0.4 * most, 0.4 * most), arrowprops=arrow)
+    axes.annotate("", (0.5 * most, 0.48 * most), (0.08 * most, 0.48 * most), arrowprops=arrow)
     axes.annotate(
-        "the same $R_N$, and yet a lower loss",
-        (0.56 * most, 0.43 * most),
+        "the same $R_N$,\na lower loss",
+        (0.29 * most, 0.52 * most),
         ha="center",
         va="bottom",
         color="white",
-        fontsize=8.5,
+        fontsize=style.SMALL,
         bbox={"facecolor": style.BLACK, "alpha": 0.75, "linewidth": 0, "pad": 2},
     )
     axes.set(xlabel=r"$R_P$: relevant items in front", ylabel=r"$R_N$: irrelevant items in front")
@@ -116,10 +117,17 @@ def draw_surface(results: Curves) -> Figure:
     return drawing
 
 
+def _at(level: float, radius: float) -> tuple[float, float]:
+    """(R_P, R_N) where L_AP has this value, so far from the origin."""
+    steep = level / (1 - level)  # R_N = steep (1 + R_P)
+    pos = (math.sqrt(radius**2 * (1 + steep**2) - steep**2) - steep**2) / (1 + steep**2)
+    return pos, steep * (1 + pos)
+
+
 @style.styled
 def draw_variants(results: Curves) -> Figure:
     """Fig. 3: PNP's losses and their derivatives."""
-    drawing = style.figure(9.6, 3.4)
+    drawing = style.figure(style.TWO, 2.3)
     left, right = drawing.subplots(1, 2)
     _lines(left, results, results.losses)
     _lines(right, results, results.slopes)
@@ -139,13 +147,13 @@ def _lines(axes: Any, results: Curves, curves: dict[str, Tensor]) -> None:
 @style.styled
 def draw_gradients(results: Curves) -> Figure:
     """Fig. 5: the derivative of AP's loss for some R_P, and PNP-Dq's, which knows no R_P."""
-    drawing = style.figure(5.2, 3.6)
+    drawing = style.figure(style.ONE, 2.4)
     axes = drawing.subplots()
     for pos, slope, colour, dash in zip(
         results.above_pos.tolist(), results.ap_slope, style.CYCLE, style.DASHES, strict=False
     ):
         axes.plot(results.above_neg, slope, color=colour, linestyle=dash, label=rf"AP, $R_P$ = {pos:g}")
-    axes.plot(results.above_neg, results.slopes[results.shown], color=style.BLACK, linewidth=2.6, label=results.shown)
+    axes.plot(results.above_neg, results.slopes[results.shown], color=style.BLACK, linewidth=2.2, label=results.shown)
     axes.set(xlabel=r"$R_N$: irrelevant items in front", ylabel="derivative of the loss")
     axes.legend()
     return drawing

@@ -304,7 +304,7 @@ def draw(results: Toy) -> Figure:
     panels = 1 + len(results.variants)
     columns = min(panels, 4)
     rows = -(-panels // columns)
-    drawing = style.figure(2.5 * columns, 2.75 * rows + 0.2)
+    drawing = style.figure(style.TWO * columns / 4, 2.15 * rows + 0.2)
     grid = drawing.subplots(rows, columns, squeeze=False).flatten()
     for axes in grid:
         axes.set(xticks=[], yticks=[], aspect="equal")
@@ -314,14 +314,20 @@ def draw(results: Toy) -> Figure:
         for points, colour in zip(results.points[split], colours, strict=False):
             grid[0].plot(points[:, 0], points[:, 1], color=colour, linestyle="none", **look)
     grid[0].set_title(f"points ({results.layout.name})", loc="center")
+    if len(results.seeds) > 1:
+        text = f"numbers: the seed drawn\n(mean ± std of {len(results.seeds)} seeds)"
+        grid[0].set_xlabel(text, fontsize=style.SMALL, labelpad=1)
     for row, (axes, name) in enumerate(zip(grid[1:], results.variants, strict=False)):
         _circle(axes, results, row)
         # what is drawn is one seed and may be far from the mean
         lines = (_both("test R@1", results.recall[row]), _both("train intra", results.train_intra[row]))
-        axes.set_title(f"PNP-{name}\n" + "\n".join(lines), loc="center", fontsize=9)
+        axes.set_title(f"PNP-{name}", loc="center")
+        axes.set_xlabel("\n".join(lines), fontsize=style.SMALL, labelpad=1)
     for axes in grid[panels:]:
         axes.set_visible(False)
-    large = {"alpha": 1, "markersize": 6, "linestyle": "none", "color": style.GREY}
+    for letter, axes in zip("abcdefghijklmnopqrstuvwxyz", grid[:panels], strict=False):
+        axes.set_title(f"({letter}) {axes.get_title(loc='center')}", loc="center")
+    large = {"alpha": 1, "markersize": 5, "linestyle": "none", "color": style.GREY}
     handles = [
         grid[0].plot([], [], label=label, **(_look(split) | large))[0]
         for split, label in (("train", "training classes (inside the circle)"), ("test", "unseen classes (outside)"))
@@ -332,13 +338,13 @@ def draw(results: Toy) -> Figure:
 
 def _look(split: str) -> dict[str, Any]:
     face = {"markerfacecolor": "none"} if split == "test" else {}
-    return {"marker": "^" if split == "test" else "o", "markersize": 2.6, "markeredgewidth": 0.5, "alpha": 0.55} | face
+    return {"marker": "^" if split == "test" else "o", "markersize": 2.0, "markeredgewidth": 0.4, "alpha": 0.55} | face
 
 
 def _both(name: str, values: Tensor) -> str:
     """The value of the seed that is drawn and, if there are more, mean and standard deviation of all."""
     shown = f"{name} {values[0]:.2f}"
-    return shown if len(values) < 2 else f"{shown} (all: {values.mean():.2f} ± {values.std(correction=0):.2f})"
+    return shown if len(values) < 2 else f"{shown} ({values.mean():.2f} ± {values.std(correction=0):.2f})"
 
 
 def _circle(axes: Any, results: Toy, row: int) -> None:

@@ -1,7 +1,8 @@
-"""How the figures of `analysis` look: one set of colours, one way to make a figure, one way to write it.
+"""How figures look: one set of colours, two widths, one way to make a figure, one way to write it.
 
-Colours are Okabe and Ito's, which the colour-blind tell apart; dashes and markers differ too, so that the figures
-survive a grey printer. Green and solid is relevant, vermilion and hollow is irrelevant, everywhere.
+Figures are drawn at the width that they are printed at, one or two columns of a page, so that letters have the size
+they were given. Colours are Okabe and Ito's, which the colour-blind tell apart; dashes and markers differ too, so that
+the figures survive a grey printer. Green and solid is relevant, vermilion and hollow is irrelevant, everywhere.
 """
 
 from __future__ import annotations
@@ -20,22 +21,27 @@ CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 RELEVANT, IRRELEVANT = GREEN, VERMILION
-FORMATS = (".pdf", ".png", ".svg")
+SURFACE = "cividis"  # of values over a plane: even steps of lightness, and made for the colour-blind
+FORMATS = (".svg", ".png", ".pdf")
+ONE, TWO = 3.3, 6.9  # inches: one and two columns of a page
+SMALL = 7.0  # points: the smallest letters
 
 SETTINGS: dict[Any, Any] = {
-    "font.size": 9.5,
-    "axes.titlesize": 10,
+    "font.size": 8,
+    "axes.titlesize": 8.5,
     "axes.titlelocation": "left",
-    "axes.labelsize": 9.5,
+    "axes.labelsize": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.linewidth": 0.8,
+    "axes.linewidth": 0.7,
+    "figure.titlesize": 8.5,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 5,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
+    "legend.fontsize": 7.5,
+    "legend.handlelength": 2.4,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
     "grid.color": PALE,
     "grid.linewidth": 0.6,
     # text stays text in an svg and in a pdf, and the same numbers give the same file
@@ -76,7 +82,17 @@ def letters(axes: Sequence[Any]) -> None:
         panel.set_title(f"({letter}) {panel.get_title(loc='left')}".rstrip(), loc="left")
 
 
-def save(drawing: Figure, path: Path, dpi: int = 150) -> Path:
+def check_format(path: Path) -> None:
+    """Raise unless the ending of a file is one that `save` can write.
+
+    Raises:
+        ValueError: another ending.
+    """
+    if path.suffix not in FORMATS:
+        raise ValueError(f"a figure is written as {', '.join(FORMATS)}; got {str(path)!r}")
+
+
+def save(drawing: Figure, path: Path, dpi: int = 200) -> Path:
     """Write a figure; equal figures give equal files.
 
     Args:
@@ -89,8 +105,7 @@ def save(drawing: Figure, path: Path, dpi: int = 150) -> Path:
     """
     import matplotlib
 
-    if path.suffix not in FORMATS:
-        raise ValueError(f"a figure is written as {', '.join(FORMATS)}; got {str(path)!r}")
+    check_format(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
     with matplotlib.rc_context(SETTINGS):

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..analysis import style
+from ..analysis.style import check_format
 from .results import Table
 from .scaling import MEMORY, TIME
 
-FORMATS = (".svg", ".png", ".pdf")
-# Okabe and Ito's colours, which the colour-blind tell apart; markers and dashes differ too. Ours are solid.
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["STYLES", "check_format", "draw", "figure"]
+
+# Ours are solid; what is printed in papers, and others' code, is dashed and hollow.
 STYLES: dict[str, tuple[str, str, str, str]] = {
-    "supap": ("SupAP", "#0072B2", "o", "-"),
-    "smooth_ap": ("Smooth-AP", "#D55E00", "s", "-"),
-    "rambo_ap": ("RaMBO AP", "#009E73", "D", "-"),
-    "fastap": ("FastAP", "#CC79A7", "v", "-"),
-    "supap as printed": ("SupAP as printed", "#0072B2", "o", "--"),
-    "smooth_ap as printed": ("Smooth-AP as printed", "#D55E00", "s", "--"),
-    "PML SmoothAPLoss": ("Smooth-AP, PML", "#E69F00", "^", "--"),
-    "GEMM": ("matrix product", "#555555", "x", ":"),
+    "supap": ("SupAP", style.BLUE, "o", "-"),
+    "smooth_ap": ("Smooth-AP", style.VERMILION, "s", "-"),
+    "rambo_ap": ("RaMBO AP", style.GREEN, "D", "-"),
+    "fastap": ("FastAP", style.PURPLE, "v", "-"),
+    "supap as printed": ("SupAP as printed", style.BLUE, "o", "--"),
+    "smooth_ap as printed": ("Smooth-AP as printed", style.VERMILION, "s", "--"),
+    "PML SmoothAPLoss": ("Smooth-AP, PML", style.ORANGE, "^", "--"),
+    "GEMM": ("matrix product", style.GREY, "X", ":"),
 }
 
 
@@ -34,28 +40,20 @@ def figure(tables: Sequence[Table], path: Path) -> None:
         ValueError: another ending.
     """
     check_format(path)
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    # text stays text in an svg, and the same numbers give the same file
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rankgrad", "font.size": 10}):
-        drawing = Figure(figsize=(9.5, 5.2), layout="constrained")
-        FigureCanvasAgg(drawing)
-        by_title = {table.title: table for table in tables}
-        for axes, title, label in zip(
-            drawing.subplots(1, 2), (TIME, MEMORY), ("time of a step, ms", "peak memory, MiB"), strict=True
-        ):
-            _panel(axes, by_title[title], label)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        metadata = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None} if path.suffix == ".pdf" else {}
-        drawing.savefig(path, dpi=150, metadata=metadata)
+    style.save(draw(tables), path)
 
 
-def check_format(path: Path) -> None:
-    """Raise unless the ending of a file is one that `figure` can write."""
-    if path.suffix not in FORMATS:
-        raise ValueError(f"a figure is written as {', '.join(FORMATS)}; got {str(path)!r}")
+@style.styled
+def draw(tables: Sequence[Table]) -> Figure:
+    """Time and memory against the batch, both on logarithmic axes, exponents in the legend."""
+    drawing = style.figure(style.TWO, 3.9)
+    by_title = {table.title: table for table in tables}
+    panels = drawing.subplots(1, 2)
+    for axes, title, label in zip(panels, (TIME, MEMORY), ("time of a step, ms", "peak memory, MiB"), strict=True):
+        _panel(axes, by_title[title], label)
+        axes.set_title(label.partition(" ")[0] if title == TIME else "memory")
+    style.letters(panels)
+    return drawing
 
 
 def _panel(axes: Any, table: Table, label: str) -> None:
@@ -70,12 +68,12 @@ def _panel(axes: Any, table: Table, label: str) -> None:
         if isinstance(exponent, float):
             text += f": $B^{{{exponent:.1f}}}$"
         hollow = {"markerfacecolor": "white"} if line != "-" else {}
-        axes.plot(*zip(*points, strict=True), line, color=colour, marker=marker, markersize=5, label=text, **hollow)
+        axes.plot(*zip(*points, strict=True), line, color=colour, marker=marker, label=text, **hollow)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(sizes, [f"{size}" for size in sizes])
+    axes.minorticks_off()
     axes.set_xlabel("batch size B")
     axes.set_ylabel(label)
-    axes.grid(True, alpha=0.25, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
+    axes.grid(True)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, columnspacing=1)

@@ -147,7 +147,7 @@ def on_disk(path: Path, identity: str, sizes: Callable[[], Sequence[int]], read:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     key = sha256(identity.encode()).hexdigest()
-    with _alone(path.with_name(f"{path.name}.lock")):
+    with alone(path.with_name(f"{path.name}.lock")):
         found = _opened(path, key)
         return found if found is not None else _written(path, key, sizes(), read)
 
@@ -329,7 +329,7 @@ def _checked(path: Path, key: str) -> Pixels | None:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def alone(path: Path) -> Iterator[None]:
     """Hold a lock that the system gives back when the process ends, however it ends."""
     try:
         import fcntl

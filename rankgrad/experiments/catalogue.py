@@ -121,7 +121,7 @@ def entries() -> tuple[Entry, ...]:
         repeated("rambo/supp-fig2", "= figure 6", "rambo/fig6"),
         figure("rambo/fig2"),
         figure("rambo/fig3"),
-        shown("rambo/fig4", "retrieved examples, SOP"),
+        shown("rambo/fig4", "retrieved examples (the paper's: SOP)"),
         Entry("auc/slopes", FIGURES["auc/slopes"].title, nothing, "1 min", "computed"),
         *table("auc/table1", "auc/table2"),
         figure("pnp/fig1"),
@@ -146,9 +146,9 @@ def entries() -> tuple[Entry, ...]:
         *table(*(f"roadmap/table{number}" for number in (1, 2, 3, 4, 6, 7, 8))),
         *table("roadmap/table5", "roadmap/fig4", "roadmap/fig5", "roadmap/fig12", "roadmap/table9"),
         shown("roadmap/fig6", "retrieved examples"),
-        shown("roadmap/fig13", "retrieved examples, CUB"),
-        shown("roadmap/fig14", "retrieved examples, SOP"),
-        shown("roadmap/fig15", "retrieved examples, iNaturalist"),
+        shown("roadmap/fig13", "retrieved examples (the paper's: CUB)"),
+        shown("roadmap/fig14", "retrieved examples (the paper's: SOP)"),
+        shown("roadmap/fig15", "retrieved examples (the paper's: iNaturalist)"),
     )
 
 

@@ -84,7 +84,7 @@ def _dot(axis: Any, place: int, line: Line, metric: str, with_paper: bool) -> di
 
 @styled
 def curves(sweep: Sweep) -> Any:
-    """Mean and standard deviation over seeds against what is varied; a panel per axis and data set, a row per metric.
+    """Mean and standard deviation over seeds against what is varied; a panel per axis and data set, metric by metric.
 
     Args:
         sweep: with at least one point.
@@ -94,7 +94,10 @@ def curves(sweep: Sweep) -> Any:
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns) * len(metrics)
     methods = list(dict.fromkeys(point.row for point in sweep.points))
-    drawing = figure(ONE if columns == 1 else TWO, 1.0 + 1.75 * rows)
+    longest = max(map(len, methods))
+    width = ONE if columns == 1 and longest < 40 else TWO
+    beside = max(min(len(methods), 3, int(width / (0.5 + 0.06 * longest))), 1)  # names in a row of the legend
+    drawing = figure(width, 0.8 + 1.75 * rows + 0.17 * -(-len(methods) // beside))
     grid = drawing.subplots(rows, columns, squeeze=False).flatten()
     explained: dict[str, Any] = {}
     places = [(metric, panel) for metric in metrics for panel in panels]
@@ -108,12 +111,18 @@ def curves(sweep: Sweep) -> Any:
         axis.set_xlabel(f"{name}{', ' + data if data else ''}")
         axis.set_ylabel(_named(metric))
         axis.grid()
+    if len({data for _, data in panels}) == 1:  # heights can be compared
+        for metric in metrics:
+            together = [axis for axis, (name, _) in zip(grid, places, strict=False) if name == metric]
+            low, high = (bound(axis.get_ylim()[end] for axis in together) for end, bound in ((0, min), (1, max)))
+            for axis in together:
+                axis.set_ylim(low, high)
     for axis in grid[len(places) :]:
         axis.set_visible(False)
     if len(places) > 1:
         letters(list(grid[: len(places)]))
     if explained:
-        drawing.legend(explained.values(), explained.keys(), loc="outside lower center", ncols=min(len(explained), 3))
+        drawing.legend(explained.values(), explained.keys(), loc="outside lower center", ncols=beside)
     _title(drawing, sweep.title, sweep.label)
     return drawing
 
@@ -126,7 +135,7 @@ def _curve(axis: Any, points: Sequence[Point], style: int) -> dict[str, Any]:
     values = [list(point.values.values()) for point in ordered]
     spread = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in values]
     look = {
-        "marker": MARKERS[style % len(MARKERS)],
+        "marker": MARKERS[(style + style // len(CYCLE)) % len(MARKERS)],  # a colour comes again with another marker
         "color": CYCLE[style % len(CYCLE)],
         "linestyle": DASHES[style % len(DASHES)],
     }

@@ -15,6 +15,7 @@ from .pnp import PNPLoss
 from .rambo import RaMBOAPLoss, RaMBORecallLoss
 from .rank_loss import RankLoss
 from .roadmap import CalibrationLoss, ROADMAPLoss
+from .spearman import SpearmanLoss
 
 LOSSES: dict[str, type[nn.Module]] = {
     "roadmap": ROADMAPLoss,
@@ -29,11 +30,14 @@ LOSSES: dict[str, type[nn.Module]] = {
     "recall_at_k": RecallAtKLoss,
     "ndcg": NDCGLoss,
     "h_ap": HAPLoss,
+    "spearman": SpearmanLoss,
     "calibration": CalibrationLoss,
 }
 
 # Those that see only differences of scores: adding a constant to a row changes nothing.
-RANK_LOSSES: list[str] = ["supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "recall_at_k", "ndcg", "h_ap"]
+RANK_LOSSES: list[str] = [
+    *("supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "recall_at_k", "ndcg", "h_ap", "spearman"),
+]
 
 
 def find(name: str) -> type[nn.Module]:
@@ -68,6 +72,7 @@ __all__ = [
     "ROADMAPLoss",
     "SmoothAPLoss",
     "SoftBinAPLoss",
+    "SpearmanLoss",
     "SupAPLoss",
     "find",
 ]

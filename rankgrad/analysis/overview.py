@@ -1,0 +1,53 @@
+"""ROADMAP, Fig. 1: both flaws of relaxed AP side by side, the gradient on three scores and the gap between batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import decomposability, gradients, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LOSSES = ("Smooth-AP", "SupAP")
+
+
+@dataclass(frozen=True, eq=False)
+class Overview:
+    """What both halves show.
+
+    Attributes:
+        toy: losses and gradients of a list of three.
+        example: two batches, each ranked perfectly, whose union is not.
+    """
+
+    toy: gradients.Toy
+    example: decomposability.Example
+
+    def __str__(self) -> str:
+        """Both, one after the other."""
+        return f"{self.toy}\n{self.example}"
+
+
+def compute() -> Overview:
+    """Both halves.
+
+    >>> print(compute().example)
+    AP in the batches 1.0000, 1.0000; of all 0.8105; gap 0.1895; bounds 0.1895 (eq. 8), 0.1895 (eq. 9)
+    """
+    return Overview(gradients.toy(), decomposability.example("worst"))
+
+
+@style.styled
+def draw(results: Overview) -> Figure:
+    """(a) arrows where descent moves three scores, (b) two batches and their union."""
+    height = max(gradients.toy_height(len(LOSSES)), decomposability.examples_height([results.example])) + 0.2
+    drawing = style.figure(style.TWO, height)
+    parts: Any = drawing.subfigures(1, 2)
+    left, right = parts
+    gradients.toy_onto(left, results.toy, LOSSES)
+    decomposability.examples_onto(right, [results.example])
+    for part, title in ((left, "(a) gradients on one list"), (right, "(b) batches and their union")):
+        part.suptitle(title, x=0.02, ha="left")
+    return drawing

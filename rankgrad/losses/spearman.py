@@ -1,0 +1,149 @@
+"""Spearman's rank correlation as a loss: read off the ranks of all items of a list, not of the relevant ones alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..metrics import average_ranks
+from ..ranks import blackbox_rank
+from ..types import Mask, PerQuery, Scores
+from .base import Common, RetrievalLoss
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+# (scores, valid) -> [query, item] ranks with a gradient, 1 the best; what it gives for absent items is not read
+FullRanks = Callable[[Scores, Mask | None], Tensor]
+
+
+class SpearmanLoss(RetrievalLoss):
+    r"""1 - Pearson(ranks of the scores, average ranks of the gains) over the valid items of each query, in [0, 2].
+
+    The ranks of the scores are a permutation (of level scores the lower index ranks first); level gains share the mean
+    of their places. So the loss is linear in the ranks, 1 - sum_j b_j rk_j / |a|, with the wanted ranks b, centred and
+    of length 1, and |a|, the length of the centred numbers 1 .. n. The gradient is Algorithm 1's (Rolínek et al., CVPR
+    2020) with g_j = -b_j / |a| / (counted queries) for *every* valid item, all of them moved at once: O(n log n) a
+    list. See `ranks.Blackbox` for why it belongs to the loss. Differentiating |a| too, as if ranks were free numbers,
+    would move items of equal gain against each other; it trained worse (docs/sodeep.md).
+
+    No paper of ours trains this pair: SoDeep (Engilberge et al., CVPR 2019) minimises the squared difference of learned
+    and true ranks, which for two permutations is the same up to a factor.
+
+    What the gains are: those given as `relevant` (only their order counts); 1 and 0 for labels that match or not;
+    HAPPIER's gains for hierarchical labels (`relevance.from_labels`), which divide by the size of a group: to rank by
+    the level alone give relevant=relevance.shared_levels(labels, labels).float(). A query whose valid items all have
+    one gain has no correlation and is not counted. With 1 and 0 the best loss is not 0, because level gains meet ranks
+    that are never level: for p of n items it is 1 - sqrt(3 p (n - p) / (n^2 - 1)).
+
+    Args:
+        lambda_: size of the perturbation, > 0. No paper gives one; 1, in normalised ranks, is ours (docs/sodeep.md).
+        normalized_ranks: True: lambda is meant for ranks divided by the length of the list; False: for ranks 1 .. n,
+            Algorithm 1 as printed. lambda n with False equals lambda with True.
+        ranks: "blackbox", or a learned sorter (`sodeep.load_sorter`), or any differentiable (scores, valid) ->
+            [query, item] ranks. Its own gradient is then taken, and lambda_ says nothing.
+        common: see `RetrievalLoss`.
+
+    >>> SpearmanLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[3.0, 1.0, 0.0]]))  # 1 - .5
+    tensor(0.5000)
+    """
+
+    def __init__(
+        self,
+        lambda_: float = 1.0,
+        normalized_ranks: bool = True,
+        ranks: Literal["blackbox"] | FullRanks = "blackbox",
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(**common)
+        if not lambda_ > 0:
+            raise ValueError(f"lambda_ is the size of the perturbation and must be > 0; got {lambda_}")
+        if isinstance(ranks, str) and ranks != "blackbox":
+            raise ValueError(f"ranks must be 'blackbox' or something that ranks (scores, valid); got {ranks!r}")
+        self.lambda_, self.normalized_ranks, self.ranks = lambda_, normalized_ranks, ranks
+
+    def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
+        """1 - correlation; a query counts if its valid items differ in gain."""
+        wanted, counted = wanted_ranks(relevant, valid)
+        if isinstance(self.ranks, str):
+            size = scores.new_full((len(scores), 1), self.lambda_, dtype=torch.float64)
+            if self.normalized_ranks:
+                size = size * _length(scores, valid)
+            values: PerQuery = _BlackboxCorrelation.apply(scores, valid, wanted, counted, size)
+            return values, counted
+        given = _centred(self.ranks(scores, valid), valid)
+        spread = given.square().sum(1)
+        # ranks that are all the same (a sorter may say so of a constant list) correlate with nothing
+        spread = torch.where(spread > 0, spread, 1).sqrt()
+        return 1 - (given * wanted.to(given.dtype)).sum(1) / spread, counted
+
+
+def wanted_ranks(relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Tensor]:
+    """([query, item] average ranks of the gains, centred and of length 1, 0 where absent; [query] do gains differ).
+
+    >>> wanted, counted = wanted_ranks(torch.tensor([[True, False, False]]), None)
+    >>> wanted  # of the ranks 1, 2.5, 2.5
+    tensor([[-0.8165,  0.4082,  0.4082]], dtype=torch.float64)
+    """
+    if relevant.dtype == torch.bool:  # two groups: their mean ranks are p / 2 below and (n - p) / 2 above the middle
+        relevant = relevant if valid is None else relevant & valid
+        found = relevant.sum(1, keepdim=True).double()
+        centred = torch.where(relevant, found - _length(relevant, valid), found) / 2
+    else:
+        gains = relevant if valid is None else relevant.masked_fill(~valid, -torch.inf)
+        centred = average_ranks(gains) - (_length(relevant, valid) + 1) / 2
+    if valid is not None:
+        centred = centred.masked_fill(~valid, 0)
+    norm = centred.square().sum(1, keepdim=True).sqrt()
+    return centred / torch.where(norm > 0, norm, 1), (norm > 0).squeeze(1)
+
+
+class _BlackboxCorrelation(torch.autograd.Function):
+    """1 - Pearson per query; the score gradient of the mean over the counted queries is computed at once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Scores, valid: Mask | None, wanted: Tensor, counted: Tensor, size: Tensor
+    ) -> PerQuery:
+        length = _length(scores, valid)
+        ranks = _permutation(scores, valid)
+        # the length of the centred numbers 1 .. n
+        spread = (length * (length.square() - 1) / 12).sqrt().clamp(min=1e-3)
+        correlation = ((ranks - (length + 1) / 2) * wanted).sum(1, keepdim=True) / spread
+        ctx.num_counted = counted.sum().clamp(min=1)
+        if ctx.needs_input_grad[0]:
+            g = -wanted / (spread * ctx.num_counted)  # 0 for a query that does not count
+            change = _permutation(scores + (size * g).to(scores.dtype), valid) - ranks
+            ctx.save_for_backward((change / size.clamp(min=torch.finfo(torch.float32).tiny)).to(scores.dtype))
+        return (1 - correlation.squeeze(1)).to(scores.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor, None, None, None, None]:
+        (change,) = ctx.saved_tensors
+        return change * (upstream * ctx.num_counted).unsqueeze(1), None, None, None, None
+
+
+def _length(rows: Tensor, valid: Mask | None) -> Tensor:
+    """[query, 1] float64, valid items."""
+    if valid is None:
+        return rows.new_full((len(rows), 1), rows.shape[1], dtype=torch.float64)
+    return valid.sum(1, keepdim=True).double()
+
+
+def _centred(ranks: Tensor, valid: Mask | None) -> Tensor:
+    """[query, item] the ranks less their mean over the valid items; 0 where absent."""
+    if valid is None:
+        return ranks - ranks.mean(1, keepdim=True)
+    ranks = torch.where(valid, ranks, 0)
+    mean = ranks.sum(1, keepdim=True) / valid.sum(1, keepdim=True).clamp(min=1)
+    return torch.where(valid, ranks - mean, 0)
+
+
+def _permutation(scores: Scores, valid: Mask | None) -> Tensor:
+    """[query, item] float64 ranks 1 .. n, those of absent items behind all others."""
+    return blackbox_rank(scores if valid is None else scores.masked_fill(~valid, -torch.inf), 1.0).double()
