@@ -27,7 +27,7 @@ def picture(outcome: Outcome, path: Path) -> None:
 
 def _title(drawing: Any, title: str, label: str | None) -> None:
     """Over the figure, in as many lines as its width asks for."""
-    width = int(drawing.get_figwidth() * 15)
+    width = int(drawing.get_figwidth() * 16)
     drawing.suptitle("\n".join(part for text in (title, label) if text for part in textwrap.wrap(text, width)))
 
 
