@@ -23,6 +23,7 @@ from rankgrad.analysis import (
 )
 
 pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.xdist_group("analysis")  # one worker: what a fixture computes is computed once
 
 
 def randn(*shape: int, seed: int) -> torch.Tensor:

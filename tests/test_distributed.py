@@ -15,6 +15,7 @@ from rankgrad.evaluation import Report
 CASES = list(cases())
 # one worker of pytest-xdist: starting the processes is most of the time
 pytestmark = pytest.mark.xdist_group("processes")
+COUNTS = [pytest.param(count, marks=pytest.mark.slow) if count > 3 else count for count in SPLITS]
 
 
 @lru_cache
@@ -28,7 +29,7 @@ def one_process(name: str, parts: int | None = None) -> Outcome:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("count", SPLITS)
+@pytest.mark.parametrize("count", COUNTS)
 def test_loss_gradient_and_memory_equal_those_of_one_process(name: str, count: int) -> None:
     wanted = one_process(name)
     assert any(g.abs().max() > 1e-6 for g in wanted.gradients)
@@ -41,7 +42,7 @@ def test_loss_gradient_and_memory_equal_those_of_one_process(name: str, count: i
             torch.testing.assert_close(buffers, wanted.buffers, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("count", SPLITS)
+@pytest.mark.parametrize("count", COUNTS)
 def test_embedding_in_parts_works_on_each_process(count: int) -> None:
     for sizes in SPLITS[count]:
         for found in processes(count):
@@ -49,7 +50,7 @@ def test_embedding_in_parts_works_on_each_process(count: int) -> None:
             torch.testing.assert_close(mine.gradients, one_process("smooth_ap").gradients, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("count", SPLITS)
+@pytest.mark.parametrize("count", COUNTS)
 def test_rows_and_objects_come_in_the_order_of_the_processes(count: int) -> None:
     for found in processes(count):
         assert found["order"] == [rank for rank in range(count) for _ in range(rank)]
@@ -59,7 +60,7 @@ def test_rows_and_objects_come_in_the_order_of_the_processes(count: int) -> None
         assert found["first"] == "from 0"
 
 
-@pytest.mark.parametrize("count", SPLITS)
+@pytest.mark.parametrize("count", COUNTS)
 def test_an_error_reaches_every_process(count: int) -> None:
     for found in processes(count):
         assert found["first fails"] == "the first one is to blame"
@@ -67,7 +68,7 @@ def test_an_error_reaches_every_process(count: int) -> None:
         assert "row 2" in found["nan on one"]  # of the whole batch: two rows of process 0 come first
 
 
-@pytest.mark.parametrize("count", SPLITS)
+@pytest.mark.parametrize("count", COUNTS)
 def test_a_shared_evaluation_equals_that_of_one_process(count: int) -> None:
     wanted = evaluated(shared=False)
     for found in processes(count):

@@ -63,6 +63,7 @@ def test_two_processes_train_and_evaluate_like_one(photos: Path, tmp_path: Path)
     assert (tmp_path / "two" / "report.html").exists()
 
 
+@pytest.mark.slow  # test_training.py kills a run of one process
 def test_a_run_on_two_processes_goes_on_after_sigkill(photos: Path, tmp_path: Path) -> None:
     settings = small(photos, "model=timm", "model.name=test_resnet", "model.embedding_size=8", "++model.drop_rate=0.5")
     settings += [*TWO, "trainer.max_epochs=8"]
