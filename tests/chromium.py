@@ -62,6 +62,7 @@ class Browser:
         os.close(theirs_write)
         self._read, self._write, self._rest, self._number = read, write, b"", 0
         self.session: str | None = None
+        self._events: list[dict[str, Any]] = []  # came while a call waited for its answer
         self.messages: list[str] = []  # errors and warnings of the console, exceptions, what the policy refused
         self.requests: list[str] = []
         targets = self.call("Target.getTargets")["targetInfos"]
@@ -95,11 +96,12 @@ class Browser:
             if answer.get("id") == self._number:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 return answer["result"]
+            self._events.append(answer)
 
     def wait(self, event: str) -> dict[str, Any]:
-        """The next event of this name."""
+        """The next event of this name: a page may be loaded before the answer to the call that asked for it comes."""
         while True:
-            message = self._next()
+            message = self._events.pop(0) if self._events else self._next()
             if message.get("method") == event:
                 return message["params"]
 
@@ -141,6 +143,7 @@ class Browser:
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         self.messages.clear()
         self.requests.clear()
+        self._events.clear()
         start = time.monotonic()
         self.call("Page.navigate", url=path.absolute().as_uri() + part)
         self.wait("Page.loadEventFired")
