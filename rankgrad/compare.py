@@ -11,27 +11,49 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
 from .config import ConfigError, compose
-from .evaluation import Report
 from .history import Run
 
-COLUMNS = ("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "NMI")
+
+@dataclass(frozen=True)
+class Results:
+    """Of the runs that a command trains.
+
+    Attributes:
+        file: of a run, with its metrics under "values".
+        columns: of the table.
+        main: the one that orders the table and is tested.
+    """
+
+    file: str
+    columns: tuple[str, ...]
+    main: str
 
 
-def compare(settings: Sequence[str], out: Path, jobs: int = 1) -> str:
+RESULTS = {
+    "train": Results("after.json", ("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "NMI"), "mAP@R"),
+    "detect train": Results("metrics.json", ("AP50", "AP50_11", "AP75"), "AP50"),
+}
+
+
+def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "train") -> str:
     """Train every loss with every seed below `out`, and return the table (also written to compare.md and .json).
 
-    A run that is finished is kept; one that was cut off is resumed.
+    A run that is finished is kept; one that was cut off is resumed. Below the table, each loss against the first one
+    of loss=: the mean difference over the seeds, with a paired t-test.
 
     Args:
-        settings: loss=a,b,c, seeds=0,1,2 and settings of `rankgrad train` for all runs. A variant of a loss carries
-            its own settings after a colon, joined by "+": loss=pnp:alpha=1+variant=Ds.
+        settings: loss=a,b,c, seeds=0,1,2 and settings of the command for all runs. A variant of a loss carries its own
+            settings after a colon, joined by "+": loss=pnp:alpha=1+variant=Ds. Those of other groups than loss go
+            there by their whole name: loss=pnp:optimizer.lr=0.01.
         out: folder of the runs.
         jobs: runs at a time; each gets cores / jobs threads, unless threads= says otherwise.
+        command: that trains, one of `RESULTS`.
 
     Raises:
         ConfigError: no loss, an unknown loss or setting, a folder that holds other settings, a run that failed.
@@ -39,16 +61,17 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1) -> str:
     losses, seeds, rest = _split(settings)
     rest = with_threads(rest, jobs)
     tasks: dict[tuple[str, int], list[str]] = {}
+    tree = command.split()[0]
     for loss in losses:
-        own = _own_settings(loss)
-        compose([*rest, *own])  # a misspelt setting fails before the first run, not after an hour
+        own = _own_settings(loss, rest, tree)
+        compose([*rest, *own], tree)  # a misspelt setting fails before the first run, not after an hour
         for seed in seeds:
             tasks[loss, seed] = [*rest, *own, f"seed={seed}"]
     out.mkdir(parents=True, exist_ok=True)
     same_settings(out / "settings.json", rest)
-    errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs)
+    errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs, command)
     failed = [f"{loss} seed {seed}: {errors[f]}" for loss, seed in tasks if (f := _folder(out, loss, seed)) in errors]
-    table = _table(out, losses, seeds, rest)
+    table = _table(out, losses, seeds, rest, command)
     if failed:
         raise ConfigError("\n".join(["these runs failed:", *failed, "", table]))
     return table
@@ -124,9 +147,14 @@ def _folder(out: Path, loss: str, seed: int) -> Path:
     return out / f"{re.sub(r'[^A-Za-z0-9_.+=-]+', '-', loss)}-seed{seed}"
 
 
-def _own_settings(loss: str) -> list[str]:
+def _own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
+    """Of a variant: those whose first word is a group of the configuration are whole, others are the loss's."""
     name, _, own = loss.partition(":")
-    return [f"loss={name}", *(f"loss.{setting}" for setting in own.split("+") if setting)]
+    chosen = [f"loss={name}"]
+    if own:
+        groups = tuple(f"{group!s}." for group in compose([*rest, *chosen], tree))
+        chosen += [s if s.startswith(groups) else f"loss.{s}" for s in own.split("+") if s]
+    return chosen
 
 
 def same_settings(path: Path, rest: list[str]) -> None:
@@ -159,37 +187,67 @@ def _train(folder: Path, settings: list[str], command: str) -> str | None:
     return f"{lines[-1] if lines else 'no output'} (exit {code}; see {folder / 'log.txt'})"
 
 
-def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str]) -> str:
-    records: dict[str, dict[str, list[float]]] = {}
+def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:
+    kind = RESULTS[command]
+    values: dict[str, dict[str, dict[int, float]]] = {}  # loss -> column -> seed -> per cent
     seconds: dict[str, list[float]] = {}
     for loss in losses:
         for seed in seeds:
             run = Run(_folder(out, loss, seed))
             if not run.finished:
                 continue
-            values = Report.from_json(run.after).values
-            for name in COLUMNS:
-                if name in values:
-                    records.setdefault(loss, {}).setdefault(name, []).append(100 * values[name])
+            measured = json.loads((run.folder / kind.file).read_text(encoding="utf-8"))["values"]
+            for name in kind.columns:
+                if name in measured:
+                    values.setdefault(loss, {}).setdefault(name, {})[seed] = 100 * measured[name]
             facts = json.loads((run.folder / "facts.json").read_text())
             if facts["train_seconds"] is not None:
                 seconds.setdefault(loss, []).append(facts["train_seconds"])
-    columns = [name for name in COLUMNS if any(name in r for r in records.values())]
-    ordered = sorted(records, key=lambda loss: -statistics.mean(records[loss]["mAP@R"]))
-    width = max([len(loss) for loss in losses] + [4])
-    lines = [
-        f"| {'loss':{width}} | " + " | ".join(f"{name:>11}" for name in [*columns, "seconds"]) + " |",
-        f"|{'-' * (width + 2)}|" + "|".join("-" * 12 + ":" for _ in [*columns, "s"]) + "|",
+    columns = [name for name in kind.columns if any(name in of for of in values.values())]
+    ordered = sorted(values, key=lambda loss: -statistics.mean(values[loss][kind.main].values()))
+    rows = [
+        [loss, *(_spread(list(values[loss][name].values())) for name in columns), _spread(seconds.get(loss, []), 0)]
+        for loss in ordered
     ]
-    for loss in ordered:
-        cells = [_spread(records[loss][name]) for name in columns] + [_spread(seconds.get(loss, []), 0)]
-        lines.append(f"| {loss:{width}} | " + " | ".join(f"{cell:>11}" for cell in cells) + " |")
     head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent; settings: {' '.join(rest)}"
-    text = "\n".join([head, "", *lines])
+    text = "\n".join([head, "", *_markdown(["loss", *columns, "seconds"], rows)])
+    pairs = _pairs({loss: values[loss][kind.main] for loss in losses if loss in values})
+    if pairs:
+        against = ["difference", "paired t", "p", "seeds"]
+        text += "\n".join(["", "", *_markdown([f"{kind.main}, against {next(iter(values))}", *against], pairs)])
     (out / "compare.md").write_text(text + "\n", encoding="utf-8")
-    content = {"settings": list(rest), "seeds": list(seeds), "values": records, "train_seconds": seconds}
+    lists = {loss: {name: list(by.values()) for name, by in of.items()} for loss, of in values.items()}
+    content = {"settings": list(rest), "seeds": list(seeds), "values": lists, "train_seconds": seconds}
     (out / "compare.json").write_text(json.dumps(content, indent=1))
     return text
+
+
+def _pairs(values: Mapping[str, Mapping[int, float]]) -> list[list[str]]:
+    """Rows of a table: each loss minus the first one, on the seeds that both have, three or more."""
+    from .experiments.outcome import paired_t_test
+
+    rows = []
+    first = next(iter(values), None)
+    for loss in [name for name in values if name != first]:
+        seeds = sorted(values[loss].keys() & values[str(first)].keys())
+        if len(seeds) >= 3:
+            pair = [values[loss][seed] for seed in seeds], [values[str(first)][seed] for seed in seeds]
+            difference, t, p = paired_t_test(*pair)
+            shown = ["-" if number is None else f"{number:.2g}" for number in (t, p)]
+            rows.append([loss, f"{difference:+.2f}", *shown, str(len(seeds))])
+    return rows
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table, the first column to the left."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        others = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
+        return f"| {' | '.join([cells[0].ljust(widths[0]), *others])} |"
+
+    rule = f"|{'-' * (widths[0] + 2)}|" + "".join("-" * (width + 1) + ":|" for width in widths[1:])
+    return [line(head), rule, *map(line, rows)]
 
 
 def _spread(values: Sequence[float], digits: int = 1) -> str:

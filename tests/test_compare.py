@@ -115,6 +115,27 @@ def test_a_variant_carries_its_own_settings_and_has_its_own_folder(photos, tmp_p
     assert [loss.k for loss in found if "k" in loss] == [[1, 2]]
 
 
+def test_a_variant_can_set_what_is_not_the_losss_by_its_whole_name(photos, tmp_path, here):
+    variants = ["pnp", "pnp:alpha=2+optimizer.lr=0.5", "log_sum_exp:ranks.pull=1"]
+    compare([f"loss={','.join(variants)}", "seeds=0", *small(photos, "optimizer.lr=0.25")], tmp_path)
+    made = [load(Run(tmp_path / f"{name}-seed0").config) for name in ("pnp", "pnp-alpha=2+optimizer.lr=0.5")]
+    assert [config.optimizer.lr for config in made] == [0.25, 0.5] and made[1].loss.alpha == 2
+    assert any(load(path).loss.get("ranks", {}).get("pull") == 1 for path in tmp_path.glob("*/config.yaml"))
+
+
+def test_each_loss_is_compared_with_the_first_one_over_the_seeds_both_have(photos, tmp_path, here):
+    table = compare(["loss=roadmap,pnp,smooth_ap", "seeds=0,1,2", *small(photos)], tmp_path)
+    _, _, pairs = table.rpartition("\n\n")
+    lines = pairs.splitlines()
+    assert lines[0].startswith("| mAP@R, against roadmap |") and len(lines) == 4
+    values = json.loads((tmp_path / "compare.json").read_text())["values"]
+    differences = [b - a for a, b in zip(values["roadmap"]["mAP@R"], values["pnp"]["mAP@R"], strict=True)]
+    cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
+    assert cells[0] == "pnp" and cells[1] == f"{statistics.mean(differences):+.2f}" and cells[4] == "3"
+    t = statistics.mean(differences) / (statistics.stdev(differences) / 3**0.5)
+    assert float(cells[2]) == pytest.approx(t, rel=0.06)
+
+
 def test_other_settings_need_another_folder(photos, tmp_path, here):
     compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
     with pytest.raises(ConfigError, match="holds runs with other settings .* choose another folder with --out"):

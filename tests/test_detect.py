@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -314,6 +315,28 @@ def test_a_retrieval_run_is_not_resumed_as_a_detector(tmp_path, capsys):
     (tmp_path / "config.yaml").write_text("seed: 0\n")
     message = fails(capsys, "detect", "train", f"resume={tmp_path}")
     assert message.startswith(f"{tmp_path} is no detector's run: continue it with rankgrad train resume=")
+
+
+def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, monkeypatch, capsys):
+    called = []
+
+    def here(command, stdout, **_):  # starting Python takes longer than these runs
+        called.append(command[3:])
+        with contextlib.redirect_stdout(stdout):
+            return subprocess.CompletedProcess(command, main(command[3:]))
+
+    monkeypatch.setattr("rankgrad.compare.subprocess.run", here)
+    words = ["loss=cross_entropy,ap:memory=1+ranking.warmup=2", "seeds=0,1,2", *settings(tree, "trainer.max_epochs=1")]
+    assert main(["detect", "compare", *words, "-o", str(tmp_path)]) == 0
+    assert len(called) == 6 and all(words[:2] == ["detect", "train"] for words in called)
+    shown = capsys.readouterr().out
+    assert re.search(r"^\| loss +\| +AP50 \| +AP50_11 \| +AP75 \| +seconds \|$", shown, re.MULTILINE)
+    assert "| AP50, against cross_entropy" in shown
+    run = tmp_path / "ap-memory=1+ranking.warmup=2-seed1"
+    content = json.loads((tmp_path / "compare.json").read_text())["values"]["ap:memory=1+ranking.warmup=2"]
+    assert content["AP50"][1] == 100 * json.loads((run / "metrics.json").read_text())["values"]["AP50"]
+    made = configuration.load(run / "config.yaml")
+    assert made.ranking.warmup == 2 and made.loss.memory == 1 and made.seed == 1
 
 
 def test_commands_and_settings_of_the_page_exist():

@@ -11,8 +11,10 @@ Train several losses on the same data, seeds and budget; table of mean and sprea
   rankgrad compare loss=roadmap,pnp,smooth_ap,rambo_recall seeds=0,1,2
   rankgrad compare loss=pnp:alpha=1,pnp:variant=Ds data=omniglot data.root=DIR recipe=small -j 2 -o runs/pnp
 
-A variant of a loss carries its own settings after a colon, joined by "+". Every other setting is one of
-`rankgrad train`. Finished runs are kept, a run that was cut off is resumed: the same command again goes on.
+A variant of a loss carries its own settings after a colon, joined by "+"; those of other groups by their whole name
+(loss=pnp:optimizer.lr=0.01). Every other setting is one of `rankgrad train`. Each loss is compared with the first one,
+by a paired t-test over the seeds. Finished runs are kept, a run that was cut off is resumed: the same command again
+goes on.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

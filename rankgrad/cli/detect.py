@@ -6,18 +6,32 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 HELP = """\
 Train a detector on images in VOC's layout with a loss that ranks, measure its AP as VOC does, check the data.
 
   rankgrad detect train experiment=bccd data.root=DIR                       a small one, minutes on one core
   rankgrad detect train experiment=bccd data.root=DIR loss=cross_entropy    the same by cross-entropy
+  rankgrad detect compare loss=cross_entropy,ap,ap:ranking.warmup=50 seeds=0,1,2 experiment=bccd data.root=DIR
   rankgrad detect train experiment=rambo/voc07_r50 data.root=VOCdevkit      RaMBO's, for a GPU
   rankgrad detect train resume=runs/bccd-...                                continue where a run stopped
   rankgrad detect evaluate RUN --split val --ious 0.5,0.6,0.7
   rankgrad detect check --root VOCdevkit --images
 """
-SETTINGS = True  # train takes KEY=VALUE settings
+SETTINGS = True  # train and compare take KEY=VALUE settings
+
+COMPARE = """\
+Train a detector with several losses, on the same data, seeds and budget; table of mean and spread of its AP, and each
+loss against the first one by a paired t-test over the seeds.
+
+  rankgrad detect compare loss=cross_entropy,ap seeds=0,1,2,3,4 experiment=bccd data.root=DIR -j 2 -o runs/cells
+  rankgrad detect compare loss=ap,ap:margin=0,ap:memory=0,ap:ranking.warmup=50 experiment=bccd data.root=DIR
+
+A variant of a loss carries its own settings after a colon, joined by "+"; those of other groups by their whole name.
+Every other setting is one of `rankgrad detect train`. Finished runs are kept, a run that was cut off is resumed: the
+same command again goes on.
+"""
 
 
 def details() -> str:
@@ -33,8 +47,14 @@ def details() -> str:
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    train = actions.add_parser("train", help="train a detector, or go on with a run", allow_abbrev=False)
+    text: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+    train = actions.add_parser(
+        "train", help="train a detector, or go on with a run", description=parser.description, **text
+    )
     train.add_argument("--cfg", action="store_true", help="print the settings and stop")
+    several = actions.add_parser("compare", help="losses side by side", description=COMPARE, **text)
+    several.add_argument("-o", "--out", type=Path, default=Path("runs/detect-compare"), help="folder of runs and table")
+    several.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
     measure = actions.add_parser("evaluate", help="AP of a run's model", allow_abbrev=False)
     measure.add_argument("run_folder", type=Path, metavar="RUN")
     measure.add_argument("--root", type=Path, help="other data with the same classes (default: the run's)")
@@ -52,7 +72,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Do what is asked."""
-    {"train": _train, "evaluate": _evaluate, "check": _check}[arguments.action](arguments, settings)
+    {"train": _train, "compare": _compare, "evaluate": _evaluate, "check": _check}[arguments.action](
+        arguments, settings
+    )
 
 
 def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
@@ -86,6 +108,12 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
         raise
     if launch.first():
         print(runs.summary(finished))
+
+
+def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from ..compare import compare
+
+    print(compare(settings, arguments.out, arguments.jobs, "detect train"))
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
