@@ -215,16 +215,22 @@ def read_runs(folders: Sequence[Path]) -> list[Content]:
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of paths that tell them apart.
+    """The shortest ends of paths that tell them apart, without the words between hyphens that all begin or end with.
 
-    >>> short_names([Path("a/x/run"), Path("a/y/run")]), short_names([Path("a/one"), Path("a/two")])
-    (['x/run', 'y/run'], ['one', 'two'])
+    >>> short_names([Path("a/x/run"), Path("a/y/run")]), short_names([Path("a/pnp-seed0"), Path("a/auc-seed0")])
+    (['x/run', 'y/run'], ['pnp', 'auc'])
     """
+    names = [str(folder) for folder in folders]
     for parts in range(1, max(len(folder.parts) for folder in folders) + 1):
         names = ["/".join(folder.parts[-parts:]) for folder in folders]
         if len(set(names)) == len(names):
-            return names
-    return names
+            break
+    words = [name.split("-") for name in names]
+    for end in (0, -1):
+        while len(words) > 1 and min(map(len, words)) > 1 and len({each[end] for each in words}) == 1:
+            for each in words:
+                del each[end]
+    return ["-".join(each) for each in words]
 
 
 def read_run(
