@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ class Here:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Here:
     runner = Here()
-    monkeypatch.setattr(compare_module.subprocess, "run", runner)
+    monkeypatch.setattr(compare_module, "subprocess", SimpleNamespace(run=runner, STDOUT=subprocess.STDOUT))
     return runner
 
 

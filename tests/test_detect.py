@@ -13,6 +13,7 @@ import sys
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -325,7 +326,7 @@ def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, mon
         with contextlib.redirect_stdout(stdout):
             return subprocess.CompletedProcess(command, main(command[3:]))
 
-    monkeypatch.setattr("rankgrad.compare.subprocess.run", here)
+    monkeypatch.setattr("rankgrad.compare.subprocess", SimpleNamespace(run=here, STDOUT=subprocess.STDOUT))
     words = ["loss=cross_entropy,ap:memory=1+ranking.warmup=2", "seeds=0,1,2", *settings(tree, "trainer.max_epochs=1")]
     assert main(["detect", "compare", *words, "-o", str(tmp_path)]) == 0
     assert len(called) == 6 and all(words[:2] == ["detect", "train"] for words in called)

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import statistics
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -22,6 +23,7 @@ from test_compare import Here
 
 from rankgrad import compare as compare_module
 from rankgrad import run as runs
+from rankgrad.analysis.decomposability import class_batches
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, load, make, options
 from rankgrad.datasets import load_glyphs
@@ -269,7 +271,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Here
     """Table 9 of ROADMAP on glyphs: two cells, two seeds, one of which dies on the way."""
     out, here = tmp_path_factory.mktemp("reproduce"), Here()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compare_module.subprocess, "run", here)
+        patch.setattr(compare_module, "subprocess", SimpleNamespace(run=here, STDOUT=subprocess.STDOUT))
         patch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
         with pytest.MonkeyPatch.context() as deadly:
             die_after_writes(deadly, 1)
@@ -345,7 +347,7 @@ def slow_gap(run: Run) -> float:
     file = np.load(run.folder / "embeddings.npz")
     labels = torch.from_numpy(file["labels"])
     unit = torch.nn.functional.normalize(torch.from_numpy(file["embeddings"]).double(), dim=1)
-    batch = measures.deal(labels, 64, 4)
+    batch = class_batches(labels, 64, 4)
     total = 0.0
     for query in range(len(unit)):
         scores, relevant = unit @ unit[query], labels == labels[query]
@@ -486,16 +488,6 @@ def test_nmi_comes_from_the_embeddings_where_training_did_not_compute_it(whole):
     assert "NMI" not in Report.from_json(run.after).values
     value = measures.measure(run, "NMI", "best")
     assert value is not None and 0 < value < 100 and measures.measure(run, "NMI", "last") == value
-
-
-def test_batches_of_the_gap_hold_every_item_once_with_groups_of_a_class_together():
-    labels = torch.arange(40).repeat_interleave(torch.arange(40) % 7 + 1)
-    batch = measures.deal(labels, batch_size=16, per_class=4)
-    groups = sum(math.ceil(size / 4) for size in torch.bincount(labels).tolist())
-    assert len(torch.unique(batch)) == math.ceil(groups / 4) and batch.bincount().max() <= 16
-    for label in torch.unique(labels).tolist():
-        parts = torch.unique(batch[labels == label], return_counts=True)[1]
-        assert len(parts) <= math.ceil(int((labels == label).sum()) / 4)
 
 
 # -------------------------------------------------------------------------------------------------------- their pages

@@ -280,7 +280,7 @@ def chart(points: Points, x: tuple[float, float], y: tuple[float, float], x_name
         height = bottom - (bottom - top) * share
         lines.append(f"<line class='rule' x1='{left}' x2='{right}' y1='{height}' y2='{height}'/>")
         lines.append(
-            f"<text x='{left - 6}' y='{height + 4}' text-anchor='end'>{y[0] + share * (y[1] - y[0]):.3g}</text>"
+            f"<text x='{left - 6}' y='{height + 4}' text-anchor='end'>{y[0] + share * (y[1] - y[0]):.2g}</text>"
         )
     lines.append(f"<text x='{left}' y='{bottom + 18}'>{x[0]:g}</text>")
     lines.append(f"<text x='{right}' y='{bottom + 18}' text-anchor='end'>{x[1]:g}</text>")

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from .. import metrics
+from ..analysis.decomposability import class_batches, gaps
 from ..evaluation import Report, evaluate
 from ..history import Run, best
 
@@ -111,55 +110,8 @@ def gap_of_run(run: Run) -> float:
         return float(json.loads(path.read_text(encoding="utf-8"))["gap"])
     with np.load(run.folder / "embeddings.npz", allow_pickle=False) as file:
         embeddings, labels = torch.from_numpy(file["embeddings"]), torch.from_numpy(file["labels"])
-    gap = mean_gap(embeddings, labels)
+    batch = class_batches(labels, GAP_BATCH, GAP_PER_CLASS)
+    gap = float(gaps(embeddings.double(), labels, batch).nanmean())
     content = {"gap": gap, "batch": GAP_BATCH, "per_class": GAP_PER_CLASS}
     path.write_text(json.dumps(content), encoding="utf-8")
     return gap
-
-
-def mean_gap(embeddings: Tensor, labels: Tensor, block: int = 256) -> float:
-    """Mean over the queries of `metrics.decomposability_gap`, batches of 64 with 4 per class over the whole set.
-
-    Args:
-        embeddings: [item, dim] float.
-        labels: [item] long.
-        block: queries at once.
-    """
-    unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
-    batch = deal(labels, GAP_BATCH, GAP_PER_CLASS)
-    total, counted = 0.0, 0
-    for start in range(0, len(unit), block):
-        rows = torch.arange(start, min(start + block, len(unit)))
-        relevant = labels[rows, None] == labels
-        valid = torch.ones_like(relevant)
-        valid[torch.arange(len(rows)), rows] = False  # a query is not in its own list
-        inside = (relevant & valid).any(1)
-        gap = metrics.decomposability_gap(unit[rows] @ unit.T, relevant, batch, valid)
-        total += float(gap[inside].sum())
-        counted += int(inside.sum())
-    return total / counted
-
-
-def deal(labels: Tensor, batch_size: int, per_class: int, seed: int = 0) -> Tensor:
-    """[item] long, the batch of each item: every item in one batch, per_class items of a class together.
-
-    The groups of a class stand in different rounds, so that a batch rarely holds two of them; what is left of a class
-    after its last whole group is a smaller one.
-
-    >>> deal(torch.tensor([0, 0, 0, 0, 1, 1, 1, 1]), batch_size=4, per_class=2).bincount()
-    tensor([4, 4])
-    """
-    generator = torch.Generator().manual_seed(seed)
-    rounds: list[list[Tensor]] = []
-    for name in torch.unique(labels):
-        items = (labels == name).nonzero().squeeze(1)
-        items = items[torch.randperm(len(items), generator=generator)]
-        for number, group in enumerate(torch.split(items, per_class)):
-            if number == len(rounds):
-                rounds.append([])
-            rounds[number].append(group)
-    mixed = [part[i] for part in rounds for i in torch.randperm(len(part), generator=generator).tolist()]
-    batch = torch.empty_like(labels)
-    for place, items in enumerate(mixed):
-        batch[items] = place // (batch_size // per_class)
-    return batch
