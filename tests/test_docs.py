@@ -188,12 +188,13 @@ def test_command_exists_and_its_settings_fit(name, words):
         arguments, settings = cli._parser().parse_known_args(rest)
         assert not [word for word in settings if word.startswith("-")]
         assert arguments.settings_allowed or not settings
-        if arguments.command == "train":
-            config.compose(settings)
-        elif arguments.command == "compare":
+        tree = "detect" if arguments.command == "detect" else "train"
+        if "compare" in (arguments.command, getattr(arguments, "action", None)):
             names, _, others = compare._split(settings)
             for each in names:
-                config.compose([*others, *compare._own_settings(each)])
+                config.compose([*others, *compare._own_settings(each, others, tree)], tree)
+        elif arguments.command == "train":
+            config.compose(settings)
 
 
 def _pyproject() -> str:

@@ -149,7 +149,7 @@ class ShuffledBatches(BatchSampler):
     """Batches of an epoch, all of the same size, in an order that (seed, epoch) fix; can go on in the middle.
 
     Images that are left over after the last whole batch have their turn in another epoch. With several processes each
-    has every so manieth image of the same batch.
+    has every n-th image of the same batch.
 
     Args:
         images: their number.
