@@ -72,8 +72,7 @@ def results(outcome: Outcome) -> list[tuple[str, Sheet]]:
 def _results(outcome: Outcome, lines: Sequence[Line]) -> Sheet:
     """One line per cell: each metric, the paper's number, and unless it is a stand-in the difference."""
     labels = varying(lines)
-    prefix = "paper's " if outcome.label else ""
-    columns = ["method", *(prefix + NAMES.get(name, name) for name in labels)]
+    columns = ["method", *(_heading(outcome, name) for name in labels)]
     asked = {line: {metric for cell in line.cells for metric in cell.metrics} for line in lines}
     metrics = [metric for metric in outcome.grid.metrics if any(metric in asked[line] for line in lines)]
     # data sets that the paper has a number of, metric by metric
@@ -98,10 +97,15 @@ def _results(outcome: Outcome, lines: Sequence[Line]) -> Sheet:
     return Sheet([*columns, "seeds"], rows)
 
 
+def _heading(outcome: Outcome, label: str) -> str:
+    """Of a column that tells lines apart; a stand-in has another network and size, but varies what a figure varies."""
+    varied = any(label in cell.varies for cell in outcome.grid.cells)
+    return ("paper's " if outcome.label and not varied else "") + NAMES.get(label, label)
+
+
 def comparisons(outcome: Outcome) -> Sheet:
     """The paired t-tests."""
     labels = varying(outcome.lines)
-    prefix = "paper's " if outcome.label else ""
     rows = [
         [
             f"{test.row} - {test.other}",
@@ -114,7 +118,7 @@ def comparisons(outcome: Outcome) -> Sheet:
         ]
         for test in outcome.tests
     ]
-    named = (prefix + NAMES.get(name, name) for name in labels)
+    named = (_heading(outcome, name) for name in labels)
     return Sheet(["paired t-test", *named, "metric", "mean diff", "t", "p", "seeds"], rows)
 
 
