@@ -15,7 +15,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from .datasets.base import ImageSet, Table
 from .datasets.folder import find_images
 from .embedding import Embedder, Inverted
 from .models import load_weights
+from .replacing import replacing
 from .transforms import InkEval, PhotoEval
 
 FORMAT = "rankgrad-export-1"
@@ -89,18 +89,12 @@ def export(
     program = exported(model.eval(), pixels)
     about = describe(embedder, normalize=normalize)
     about["checked"] = {"images": len(pixels), "tolerance": tolerance}
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp.pt2")
-    try:
+    with replacing(out, ".pt2") as temporary:
         with _quiet():
             # the difference is not known yet; it goes to the caller, the file keeps what it was held to
             torch.export.save(program, temporary, extra_files={ABOUT: json.dumps(about, indent=1)})
             again = torch.export.load(temporary).module()
         about["checked"]["largest_difference"] = _compare(model, again, pixels, tolerance)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, out)
-    finally:
-        temporary.unlink(missing_ok=True)
     return about
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 import sys
 import warnings
@@ -30,6 +29,7 @@ from .memory import CrossBatchMemory
 from .normalize import unit_rows
 from .ranks import Soft
 from .relaxations import as_step
+from .replacing import write_text
 from .training import RetrievalModule
 
 SAMPLES = 200  # steps that are looked at: enough for quarters of 50, few enough to cost nothing in a long run
@@ -661,9 +661,7 @@ class Health(L.Callback):
         if world()[0] != 0:
             return
         if self.path is not None and self.path.parent.is_dir():
-            temporary = self.path.with_name(f".{self.path.name}.tmp")
-            temporary.write_text(json.dumps(self.found, indent=1), encoding="utf-8")
-            os.replace(temporary, self.path)
+            write_text(self.path, json.dumps(self.found, indent=1))
         if self.show and self.samples:
             print(as_text(self.found), file=sys.stderr if facts.failed else sys.stdout, flush=True)
 

@@ -16,6 +16,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from .replacing import replacing
+
 Head = Literal["linear", "none", "layer_norm"]
 Pooling = Literal["avg", "max", "gem", "token"]
 
@@ -774,16 +776,8 @@ def save_weights(path: str | os.PathLike[str], model: EmbeddingModel, config: Ma
         "config": extra,
         "state_dict": model.state_dict(),
     }
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            torch.save(record, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replacing(path) as temporary:
+        torch.save(record, temporary)
     return path
 
 

@@ -36,6 +36,7 @@ from .history import Run
 from .losses import RetrievalLoss
 from .memory import CrossBatchMemory, memory_buffers
 from .models import EmbeddingModel, _misfits, build_model, extract_features, head_only, load_weights, save_weights
+from .replacing import replacing, write_text
 from .report import read_run, write_report
 from .tensorboard import Board
 
@@ -207,7 +208,7 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
     try:
         if fresh or not on_first(lambda: run.before.exists()):
             report, found = evaluated(model)
-            on_first(lambda: _write(run.before, report.to_json()))
+            on_first(lambda: write_text(run.before, report.to_json()))
             draw(report, found)
         if config.frozen:
             cache = run.folder / "features.pt"
@@ -244,9 +245,9 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
     def write() -> None:
         save_weights(run.weights, model, {"data": training.plain(config.data), "version": __version__})
         training.save_embeddings(run.folder / "embeddings.npz", embeddings, test)
-        _write(run.folder / "facts.json", json.dumps(facts, indent=1))
+        write_text(run.folder / "facts.json", json.dumps(facts, indent=1))
         write_report(run.folder / "report.html", [read_run(run, after=after, table=test)])
-        _write(run.after, after.to_json())
+        write_text(run.after, after.to_json())
 
     on_first(write)
     return run
@@ -257,7 +258,7 @@ def _begin(run: Run, config: DictConfig) -> bool:
     fresh = not run.config.exists()
     run.folder.mkdir(parents=True, exist_ok=True)
     if fresh:
-        _write(run.config, OmegaConf.to_yaml(_absolute(config), resolve=True))
+        write_text(run.config, OmegaConf.to_yaml(_absolute(config), resolve=True))
     return fresh
 
 
@@ -313,9 +314,8 @@ def _features(
         num_workers=config.data.workers,
     )
     features, _, _ = extract_features(model, loader, progress=bool(config.trainer.enable_progress_bar))
-    temporary = cache.with_suffix(".tmp")
-    torch.save(features, temporary)
-    os.replace(temporary, cache)
+    with replacing(cache) as temporary:
+        torch.save(features, temporary)
     return features
 
 
@@ -475,13 +475,6 @@ def summary(run: Run) -> str:
         interval = f"{100 * low:5.1f} - {100 * high:5.1f}" if low == low else ""
         lines.append(f"{name:>8} {100 * before.values[name]:8.1f} {100 * after.values[name]:8.1f}   {interval}")
     return "\n".join([*lines, "", f"run:    {run.folder}", f"report: {run.folder / 'report.html'}"])
-
-
-def _write(path: Path, text: str) -> None:
-    """Atomically: a reader sees the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _calm() -> None:

@@ -420,6 +420,68 @@ class HierarchicalBatchSampler(ClassBatchSampler):
         }
 
 
+class ShuffledBatches(BatchSampler):
+    """Batches of an epoch, all of the same size, in an order that (seed, epoch) fix; can go on in the middle.
+
+    Images that are left over after the last whole batch have their turn in another epoch. With several processes each
+    has every n-th image of the same batch.
+
+    Args:
+        images: their number.
+        batch_size: of all processes together.
+        seed: 0 .. 2**32 - 1.
+
+    >>> batches = ShuffledBatches(images=5, batch_size=2)
+    >>> len(batches), [len(batch) for batch in batches]
+    (2, [2, 2])
+    """
+
+    def __init__(self, images: int, batch_size: int, seed: int = 0) -> None:
+        # not BatchSampler's constructor: there is no sampler of single images
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= images:
+            raise ValueError(f"batch_size must be 1 .. {images}, the number of images; got {batch_size!r}")
+        if batch_size < world()[1]:
+            raise ValueError(f"{world()[1]} processes cannot share a batch of {batch_size} images: raise batch_size")
+        self.images, self.batch_size, self.seed = images, batch_size, seed
+        self.epoch = 0
+        self.start_batch = 0
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        return self.images // self.batch_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield this process's part of the batches from `start_batch` on, then forget `start_batch`."""
+        start, epoch = self.start_batch, self.epoch
+        self.start_batch = 0
+        order = np.random.RandomState([self.seed, epoch]).permutation(self.images)
+        whole = order[: len(self) * self.batch_size].reshape(len(self), self.batch_size)
+        rank, processes = world()
+        return (EpochList(batch, epoch) for batch in whole[start:, rank::processes].tolist())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration."""
+        self.epoch = epoch
+
+    def state_dict(self, batches_done: int) -> dict[str, int]:
+        """What `load_state_dict` needs to go on after so many batches of this epoch."""
+        return {**self._identity(), "epoch": self.epoch, "start_batch": batches_done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken.
+
+        Raises:
+            ValueError: the state is of other batches.
+        """
+        wrong = [f"{k}: saved {state.get(k)}, now {v}" for k, v in self._identity().items() if state.get(k) != v]
+        if wrong:
+            raise ValueError(f"the saved state belongs to other batches ({'; '.join(wrong)}); was the data changed?")
+        self.epoch, self.start_batch = int(state["epoch"]), int(state["start_batch"])
+
+    def _identity(self) -> dict[str, int]:
+        return {"images": self.images, "batch_size": self.batch_size, "seed": self.seed}
+
+
 def _deal(cards: int, sizes: IntArray, rng: np.random.RandomState) -> IntArray:
     """Hands of cards 0 .. cards - 1, one after the other: no card twice in a hand, none much more often than another.
 

@@ -14,6 +14,7 @@ from string import Template
 
 from ._version import __version__
 from .find import Answer, Hit
+from .replacing import write_text
 
 SIDE = 160  # longest side of a stored picture in pixels; the page shows them at about 110
 
@@ -53,13 +54,7 @@ def write_sheet(
         answers="\n".join(_answer(answer, pictures) for answer in answers),
         pictures="\n".join(pictures.stored),
     )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_text(path, page)
     return path
 
 

@@ -18,13 +18,10 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import os
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -35,6 +32,7 @@ from torch import Generator, Tensor, nn
 
 from .metrics import spearman
 from .ranks import blackbox_rank, computed, exact_ranks
+from .replacing import replacing
 from .types import Mask, Ranks, Scores
 
 # ---------------------------------------------------------------------------------------------------------- networks
@@ -455,20 +453,13 @@ def load(recipe: Recipe, folder: Path | None = None, *, progress: bool = True) -
 
 
 def _write(sorter: Sorter, path: Path) -> None:
-    """Written to the side and renamed: there is never half of a file. It begins with the digest of the rest."""
+    """The file begins with the digest of the rest."""
     memory = io.BytesIO()
     about = {"items": sorter.items, "architecture": sorter.architecture, "facts": sorter.facts}
     torch.save({**about, "weights": sorter.state_dict()}, memory)
     content = memory.getvalue()
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(sha256(content).digest() + content)
-        os.replace(temporary, path)
-    except BaseException:  # Ctrl-C, too: half a file is of no use
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with replacing(path) as temporary:
+        temporary.write_bytes(sha256(content).digest() + content)
 
 
 def read_sorter(path: Path, *, warn: bool = True) -> Sorter | None:

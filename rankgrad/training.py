@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -32,7 +32,14 @@ from .history import TEST
 from .large_batch import embed_in_parts
 from .memory import CrossBatchMemory, memory_buffers
 from .models import EmbeddingModel, parameter_groups
-from .samplers import ClassBatchSampler, EpochList, HierarchicalBatchSampler, MPerClassBatchSampler
+from .replacing import replacing
+from .samplers import (
+    ClassBatchSampler,
+    EpochList,
+    HierarchicalBatchSampler,
+    MPerClassBatchSampler,
+    ShuffledBatches,
+)
 from .transforms import Collate
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
@@ -214,45 +221,25 @@ class KeepFeatures:
         return torch.stack(list(images))
 
 
-class TrainingData(L.LightningDataModule):
-    """Batches of exactly P classes x K images; knows where in an epoch it stands, so that a run resumes there.
+class EpochData(L.LightningDataModule):
+    """Training batches by a sampler; knows where in an epoch it stands, so that a run resumes there.
 
     Args:
-        dataset: gives (image, label, index).
-        labels: [image] long, classes of the dataset.
-        transform: see `transforms`.
-        sampler: classes_per_batch, samples_per_class, batches_per_epoch, and batches_per_pair: None, or how often
-            each pair of super-labels has a batch.
-        seed: of the batches.
+        dataset: what is asked for a batch of the sampler.
+        sampler: with set_epoch, and the state of its place in an epoch.
+        collate: samples -> batch.
         workers: of the DataLoader.
-        super_labels: [image] long, for batches_per_pair.
     """
 
     def __init__(
         self,
         dataset: Dataset[Any],
-        labels: Tensor,
-        transform: Any,
-        sampler: Mapping[str, Any],
-        seed: int,
+        sampler: ClassBatchSampler | ShuffledBatches,
+        collate: Callable[[Any], Any],
         workers: int = 0,
-        super_labels: Tensor | None = None,
     ) -> None:
         super().__init__()
-        self.dataset, self.workers = dataset, workers
-        self.collate = Collate(transform)
-        settings = dict(sampler)
-        per_pair = settings.pop("batches_per_pair", None)
-        self.sampler: ClassBatchSampler
-        if per_pair is None:
-            self.sampler = MPerClassBatchSampler(labels, seed=seed, **settings)
-        elif super_labels is None:
-            raise ValueError("sampler.batches_per_pair draws from pairs of super-labels, but this data has none")
-        else:
-            self.sampler = HierarchicalBatchSampler(
-                labels, super_labels, batches_per_pair=per_pair, seed=seed, **settings
-            )
-        self.resumed: dict[str, int] | None = None
+        self.dataset, self.sampler, self.collate, self.workers = dataset, sampler, collate, workers
 
     def train_dataloader(self) -> DataLoader[Any]:
         """One loader for all epochs; `SetEpoch` names the epoch before each."""
@@ -282,6 +269,44 @@ class TrainingData(L.LightningDataModule):
         self.sampler.load_state_dict(state_dict)
 
 
+class TrainingData(EpochData):
+    """Batches of exactly P classes x K images.
+
+    Args:
+        dataset: gives (image, label, index).
+        labels: [image] long, classes of the dataset.
+        transform: see `transforms`.
+        sampler: classes_per_batch, samples_per_class, batches_per_epoch, and batches_per_pair: None, or how often
+            each pair of super-labels has a batch.
+        seed: of the batches.
+        workers: of the DataLoader.
+        super_labels: [image] long, for batches_per_pair.
+    """
+
+    sampler: ClassBatchSampler
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        labels: Tensor,
+        transform: Any,
+        sampler: Mapping[str, Any],
+        seed: int,
+        workers: int = 0,
+        super_labels: Tensor | None = None,
+    ) -> None:
+        settings = dict(sampler)
+        per_pair = settings.pop("batches_per_pair", None)
+        batches: ClassBatchSampler
+        if per_pair is None:
+            batches = MPerClassBatchSampler(labels, seed=seed, **settings)
+        elif super_labels is None:
+            raise ValueError("sampler.batches_per_pair draws from pairs of super-labels, but this data has none")
+        else:
+            batches = HierarchicalBatchSampler(labels, super_labels, batches_per_pair=per_pair, seed=seed, **settings)
+        super().__init__(dataset, batches, Collate(transform), workers)
+
+
 class _Once(Sampler[list[int]]):
     """The batches of a sampler that is asked for them once per epoch, however often a DataLoader asks.
 
@@ -289,7 +314,7 @@ class _Once(Sampler[list[int]]):
     `start_batch` with it. A generator does nothing until it is read.
     """
 
-    def __init__(self, sampler: ClassBatchSampler) -> None:
+    def __init__(self, sampler: ClassBatchSampler | ShuffledBatches) -> None:
         self.batches = sampler
 
     def __len__(self) -> int:
@@ -528,9 +553,8 @@ def save_embeddings(path: Path, embeddings: Tensor, table: Table, more: Mapping[
     if table.super_label is not None:
         columns["super_labels"] = table.super_label[query].numpy()
         columns["super_names"] = np.array(table.super_names)
-    temporary = path.with_name(f".{path.name}.tmp.npz")
-    np.savez(temporary, **columns)
-    os.replace(temporary, path)
+    with replacing(path, ".npz") as temporary:
+        np.savez(temporary, **columns)
 
 
 def plain(config: DictConfig | Any) -> Any:

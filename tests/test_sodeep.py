@@ -325,7 +325,7 @@ def test_training_that_is_cut_off_leaves_no_file(home, monkeypatch):
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sodeep.os, "replace", interrupted)
+    monkeypatch.setattr("rankgrad.replacing.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load(QUICK, progress=False)
     assert [p.suffix for p in home.iterdir()] == [".lock"]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import lightning as L
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, Dataset
+from torch.utils.data import Dataset
 
-from ..distributed import world
-from ..samplers import EpochList
+from ..samplers import EpochList, ShuffledBatches
+from ..training import EpochData
 from .voc import Scene
 
 Target = dict[str, Tensor]
@@ -145,88 +144,13 @@ def _mirrored(boxes: Tensor, axis: int, length: int) -> Tensor:
     return mirrored
 
 
-class ShuffledBatches(BatchSampler):
-    """Batches of an epoch, all of the same size, in an order that (seed, epoch) fix; can go on in the middle.
-
-    Images that are left over after the last whole batch have their turn in another epoch. With several processes each
-    has every n-th image of the same batch.
-
-    Args:
-        images: their number.
-        batch_size: of all processes together.
-        seed: 0 .. 2**32 - 1.
-
-    >>> batches = ShuffledBatches(images=5, batch_size=2)
-    >>> len(batches), [len(batch) for batch in batches]
-    (2, [2, 2])
-    """
-
-    def __init__(self, images: int, batch_size: int, seed: int = 0) -> None:
-        # not BatchSampler's constructor: there is no sampler of single images
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= images:
-            raise ValueError(f"batch_size must be 1 .. {images}, the number of images; got {batch_size!r}")
-        if batch_size < world()[1]:
-            raise ValueError(f"{world()[1]} processes cannot share a batch of {batch_size} images: raise batch_size")
-        self.images, self.batch_size, self.seed = images, batch_size, seed
-        self.epoch = 0
-        self.start_batch = 0
-
-    def __len__(self) -> int:
-        """Batches of a whole epoch."""
-        return self.images // self.batch_size
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Yield this process's part of the batches from `start_batch` on, then forget `start_batch`."""
-        start, epoch = self.start_batch, self.epoch
-        self.start_batch = 0
-        order = np.random.RandomState([self.seed, epoch]).permutation(self.images)
-        whole = order[: len(self) * self.batch_size].reshape(len(self), self.batch_size)
-        rank, processes = world()
-        return (EpochList(batch, epoch) for batch in whole[start:, rank::processes].tolist())
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration."""
-        self.epoch = epoch
-
-    def state_dict(self, batches_done: int) -> dict[str, int]:
-        """What `load_state_dict` needs to go on after so many batches of this epoch."""
-        return {**self._identity(), "epoch": self.epoch, "start_batch": batches_done}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken.
-
-        Raises:
-            ValueError: the state is of other batches.
-        """
-        wrong = [f"{k}: saved {state.get(k)}, now {v}" for k, v in self._identity().items() if state.get(k) != v]
-        if wrong:
-            raise ValueError(f"the saved state belongs to other batches ({'; '.join(wrong)}); was the data changed?")
-        self.epoch, self.start_batch = int(state["epoch"]), int(state["start_batch"])
-
-    def _identity(self) -> dict[str, int]:
-        return {"images": self.images, "batch_size": self.batch_size, "seed": self.seed}
-
-
-class _Once(torch.utils.data.Sampler[list[int]]):
-    """The batches, asked for only when they are read: with workers a loader makes two iterators and reads one."""
-
-    def __init__(self, batches: ShuffledBatches) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        yield from self.batches
-
-
 def as_lists(samples: Sequence[Sample]) -> tuple[list[Tensor], list[Target]]:
     """Images and targets as torchvision's detectors take them."""
     return [sample.image for sample in samples], [sample.target for sample in samples]
 
 
-class DetectionData(L.LightningDataModule):
-    """Training batches; knows where in an epoch it stands, so that a run resumes there.
+class DetectionData(EpochData):
+    """Training batches of a detector.
 
     Args:
         dataset: training images.
@@ -236,33 +160,4 @@ class DetectionData(L.LightningDataModule):
     """
 
     def __init__(self, dataset: DetectionSet, batch_size: int, seed: int, workers: int = 0) -> None:
-        super().__init__()
-        self.dataset, self.workers = dataset, workers
-        self.sampler = ShuffledBatches(len(dataset), batch_size, seed)
-
-    def train_dataloader(self) -> DataLoader[Any]:
-        """One loader for all epochs; `training.SetEpoch` names the epoch before each."""
-        return DataLoader(
-            self.dataset,
-            batch_sampler=_Once(self.sampler),
-            collate_fn=as_lists,
-            generator=torch.Generator(),
-            num_workers=self.workers,
-            persistent_workers=self.workers > 0,
-            pin_memory=torch.cuda.is_available(),
-        )
-
-    def state_dict(self) -> dict[str, int]:
-        """Epoch and batches done, from Lightning's own counters."""
-        trainer = self.trainer
-        assert trainer is not None
-        done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
-        epoch = trainer.current_epoch
-        if done >= trainer.num_training_batches:
-            epoch, done = epoch + 1, 0
-        self.sampler.set_epoch(epoch)
-        return self.sampler.state_dict(batches_done=done)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on in the middle of the epoch."""
-        self.sampler.load_state_dict(state_dict)
+        super().__init__(dataset, ShuffledBatches(len(dataset), batch_size, seed), as_lists, workers)

@@ -24,7 +24,8 @@ from ..config import ConfigError, load, make
 from ..distributed import GlobalBatch, on_first, world
 from ..history import Run, curves
 from ..models import _misfits
-from ..run import _begin, _calm, _fit, _loggers, _write
+from ..replacing import replacing, write_text
+from ..run import _begin, _calm, _fit, _loggers
 from ..training import EvaluateEvery, SaveState, SetEpoch, plain
 from .adapter import LossInUse, use_ap_loss
 from .data import DetectionData, DetectionSet
@@ -172,9 +173,9 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
     def write() -> None:
         _save_model(run.weights, model, config, scenes.class_names)
         save_detections(run.folder / "detections.npz", found, test)
-        _write(run.folder / "facts.json", json.dumps(facts, indent=1))
+        write_text(run.folder / "facts.json", json.dumps(facts, indent=1))
         _page(run.folder / "report.html", config, report, found, test, run, facts)
-        _write(run.after, report.to_json())
+        write_text(run.after, report.to_json())
 
     on_first(write)
     return run
@@ -290,7 +291,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _save_model(path: Path, model: nn.Module, config: DictConfig, names: Sequence[str]) -> None:
     state = {key: value.cpu() for key, value in model.state_dict().items()}
-    temporary = path.with_suffix(".tmp")
     content = {
         "state": state,
         "model": plain(config.model),
@@ -298,24 +298,23 @@ def _save_model(path: Path, model: nn.Module, config: DictConfig, names: Sequenc
         "class_names": list(names),
         "version": __version__,
     }
-    torch.save(content, temporary)
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        torch.save(content, temporary)
 
 
 def save_detections(path: Path, found: Sequence[Detections], test: Scenes) -> None:
     """One npz that numpy reads: image (row of names), boxes, labels, scores, names, class_names."""
     counts = [len(each.scores) for each in found]
-    temporary = path.with_name(f".{path.name}.tmp.npz")
-    np.savez(
-        temporary,
-        image=np.repeat(np.arange(len(found)), counts),
-        boxes=torch.cat([each.boxes for each in found]).numpy(),
-        labels=torch.cat([each.labels for each in found]).numpy(),
-        scores=torch.cat([each.scores for each in found]).numpy(),
-        names=np.array([scene.name for scene in test.scenes]),
-        class_names=np.array(test.class_names),
-    )
-    temporary.replace(path)
+    columns: dict[str, Any] = {
+        "image": np.repeat(np.arange(len(found)), counts),
+        "boxes": torch.cat([each.boxes for each in found]).numpy(),
+        "labels": torch.cat([each.labels for each in found]).numpy(),
+        "scores": torch.cat([each.scores for each in found]).numpy(),
+        "names": np.array([scene.name for scene in test.scenes]),
+        "class_names": np.array(test.class_names),
+    }
+    with replacing(path, ".npz") as temporary:
+        np.savez(temporary, **columns)
 
 
 def _page(

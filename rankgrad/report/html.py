@@ -17,6 +17,7 @@ from string import Template
 from typing import Any
 
 from .._version import __version__
+from ..replacing import write_text
 from . import cards, charts, maps, numbers, tables
 from .content import Content
 from .images import Images
@@ -72,13 +73,7 @@ def write_report(
     if projection not in ("pca", "tsne"):
         raise ValueError(f"projection must be 'pca' or 'tsne'; got {projection!r}")
     page = _page(list(runs), title, projection, queries, points, items)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_text(path, page)
     return path
 
 
