@@ -325,7 +325,7 @@ def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, mon
         with contextlib.redirect_stdout(stdout):
             return subprocess.CompletedProcess(command, main(command[3:]))
 
-    monkeypatch.setattr("rankgrad.compare.subprocess", SimpleNamespace(run=here, STDOUT=subprocess.STDOUT))
+    monkeypatch.setattr("rankgrad.runs.compare.subprocess", SimpleNamespace(run=here, STDOUT=subprocess.STDOUT))
     words = ["loss=cross_entropy,ap:memory=1+ranking.warmup=2", "seeds=0,1,2", *settings(tree, "trainer.max_epochs=1")]
     assert main(["detect", "compare", *words, "-o", str(tmp_path)]) == 0
     assert len(called) == 6 and all(words[:2] == ["detect", "train"] for words in called)
@@ -456,7 +456,7 @@ def test_a_table_lists_its_commands_and_runs_that_two_cells_share_once(tmp_path)
 def test_a_table_trains_its_cells_and_shows_them_beside_the_papers(tree, tmp_path, monkeypatch):
     grid = grids("detect train")["rambo/table8"]
     small = replace(grid, cells=grid.cells[:2])
-    monkeypatch.setattr("rankgrad.experiments.reproduce.grids", lambda command: {grid.id: small})
+    monkeypatch.setattr("rankgrad.papers.experiments.reproduce.grids", lambda command: {grid.id: small})
     text = reproduce(
         "rambo/table8", [*TINY, *QUICK[:-2], "threads=1"], tmp_path, data_roots=[str(tree)], stand_in="bccd", seeds="0"
     )

@@ -119,7 +119,7 @@ def test_the_panel_of_sodeep_is_drawn_as_soon_as_its_sorter_is_kept(tmp_path, mo
     assert landscapes.learned() == {}
     path = sodeep.sorter_file(sodeep.Recipe(20))
     path.parent.mkdir(parents=True)
-    sodeep._write(sodeep.Sorter(20), path)
+    sodeep.store._write(sodeep.Sorter(20), path)
     found = landscapes.compute("6", sorters=landscapes.learned(), ticks=3)
     assert list(found.surfaces) == ["exact", "blackbox, λ=0.5", "SoDeep", "soft bins, 10"]
     well_drawn(landscapes.draw(found))

@@ -163,7 +163,7 @@ def test_embedding_refuses_before_it_works_for_nothing(photos, finished, tmp_pat
     def never(*_: object, **__: object) -> None:
         raise AssertionError("images were embedded, but the result can't be written")
 
-    monkeypatch.setattr(runs.training, "embed", never)
+    monkeypatch.setattr(runs, "embed", never)
     for out in (tmp_path / "missing" / "a.npz", tmp_path):
         with pytest.raises(FileNotFoundError, match="cannot be written: give a file in a folder that exists"):
             embed_folder(finished.folder, photos, out)
@@ -191,14 +191,14 @@ def test_a_folder_with_too_little_in_it_leaves_no_run(tmp_path, classes, message
 
 def test_a_file_that_breaks_after_the_check_is_named(photos, tmp_path, monkeypatch):
     mine = make_photos(tmp_path / "photos")
-    real = runs.training.embed
+    real = runs.embed
 
     def broken(*arguments: object, **options: object) -> torch.Tensor:
         for folder in mine.iterdir():
             (folder / "1.png").write_bytes(b"x")
         return real(*arguments, **options)
 
-    monkeypatch.setattr(runs.training, "embed", broken)
+    monkeypatch.setattr(runs, "embed", broken)
     with pytest.raises(OSError, match=r"cannot read image .*1\.png"):
         train(*small(mine), f"out={tmp_path / 'run'}")
 

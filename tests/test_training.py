@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import lightning as L
 import numpy as np
 import pytest
 import torch
@@ -170,7 +171,7 @@ def _die(*_: object, **__: object) -> None:
 
 def test_dying_while_the_state_is_written_leaves_the_last_one_whole(photos, whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        real, done = training.L.Trainer.save_checkpoint, []
+        real, done = L.Trainer.save_checkpoint, []
 
         def half(self: object, path: Path) -> None:
             real(self, path)
@@ -180,7 +181,7 @@ def test_dying_while_the_state_is_written_leaves_the_last_one_whole(photos, whol
                 path.write_bytes(content[: len(content) // 2])
                 raise Killed
 
-        patch.setattr(training.L.Trainer, "save_checkpoint", half)
+        patch.setattr(L.Trainer, "save_checkpoint", half)
         with pytest.raises(Killed):
             train(*small(photos), "checkpoint_minutes=0", f"out={tmp_path}")
     assert torch.load(tmp_path / "state.ckpt", weights_only=False)["global_step"] == 1
@@ -193,7 +194,7 @@ def test_the_state_is_saved_after_every_epoch_and_within_the_minutes_asked_for(p
     saved: list[int] = []
     write = training.SaveState.write
 
-    def note(self: training.SaveState, trainer: training.L.Trainer) -> None:
+    def note(self: training.SaveState, trainer: L.Trainer) -> None:
         saved.append(trainer.global_step)
         write(self, trainer)
 

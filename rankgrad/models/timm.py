@@ -56,6 +56,7 @@ def timm_model(
             and `weights`, weights that do not fit.
         FileNotFoundError: no file at `weights`.
 
+    >>> import torch
     >>> model = timm_model("resnet18", in_channels=1, embedding_size=64, pooling="gem")
     >>> model(torch.zeros(2, 1, 32, 32)).shape, model.feature_size
     (torch.Size([2, 64]), 512)
