@@ -32,7 +32,8 @@ from rankgrad.detection.voc import load_voc
 from rankgrad.papers.experiments.grid import grids
 from rankgrad.papers.experiments.numbers import find, select
 from rankgrad.papers.experiments.reproduce import planned, reproduce
-from rankgrad.runs.folder import curves
+from rankgrad.runs.folder import Run
+from rankgrad.runs.history import curves
 
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
 real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")
@@ -58,12 +59,12 @@ def settings(tree: Path, *more: str) -> list[str]:
     return [each for each in (f"data.root={tree}", *TINY, *QUICK) if each.split("=")[0] not in keys] + list(more)
 
 
-def train(tree: Path, *more: str) -> runs.DetectorRun:
+def train(tree: Path, *more: str) -> Run:
     return runs.train(compose(settings(tree, *more), "detect"), quiet=True)
 
 
 @pytest.fixture(scope="module")
-def finished(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> runs.DetectorRun:
+def finished(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("finished") / "run"
     return train(tree, "loss=ap", "ranking.warmup=3", "evaluation.every=1", f"out={out}")
 
@@ -183,10 +184,10 @@ training.SaveState.write = write_and_die
 main({["detect", "train", *words]!r})
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
-    assert not runs.DetectorRun(out).finished
+    assert not Run(out).finished
     command = [sys.executable, "-m", "rankgrad", "detect", "train", f"resume={out}"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-    assert runs.DetectorRun(out).after.read_bytes() == finished.after.read_bytes()
+    assert Run(out).after.read_bytes() == finished.after.read_bytes()
 
 
 def test_a_finished_run_is_left_alone_and_its_folder_is_not_taken(tree, finished, capsys):

@@ -557,7 +557,7 @@ def photo_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two runs on the same coloured tiles."""
     from small_runs import make_photos, small
 
-    from rankgrad.training.runner import load_table
+    from rankgrad.training.retrieval import load_table
 
     root = tmp_path_factory.mktemp("photos")
     photos = make_photos(root / "photos", classes=6, per_class=4)
