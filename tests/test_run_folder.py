@@ -1,9 +1,10 @@
-"""The folder of a run: one user at a time, names that never collide, settings and data that may not change, old runs."""
+"""The folder of a run: one user at a time, names that never collide, what may not change, logs, old runs."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -172,7 +173,7 @@ def test_how_it_computes_may_be_another(photos, tmp_path):
     whole = train(*small(photos), f"out={tmp_path / 'whole'}")
     cut_off([*small(photos), f"out={tmp_path / 'run'}"], 2)
     moved = shutil.copytree(photos, tmp_path / "moved")  # sizes and times are those of the originals
-    changes = ["threads=1", "checkpoint_minutes=5", "data.workers=0", f"data.root={moved}", "evaluation.batch_size=7"]
+    changes = ["threads=1", "checkpoint_minutes=5", "data.workers=0", f"data.root={moved}"]
     run = retrieval.train(compose([f"resume={tmp_path / 'run'}"]), changes=changes, quiet=True)
     assert same_results(run.folder, whole.folder)
 
@@ -282,7 +283,6 @@ def test_a_finished_run_of_an_earlier_version_is_read_reported_and_embedded(old,
 
 
 def test_an_interrupted_run_of_an_earlier_version_goes_on(old, photos, tmp_path):
-    os.environ.pop("nothing", None)
     whole = train(*small(photos, "memory=joint", "memory.batches=2"), f"out={tmp_path / 'whole'}")
     run = train(f"resume={old / 'interrupted'}")
     assert same_results(run.folder, whole.folder)
@@ -309,3 +309,83 @@ def test_a_run_that_was_killed_while_waiting_lets_go(photos, tmp_path):
     assert cut.trainer.max_epochs == 500
     with lock(tmp_path / "run", "this run"):
         pass
+
+
+# ------------------------------------------------------------------------------------------------------------ check
+
+
+def test_a_whole_run_is_found_whole_and_every_damage_is_seen(photos, tmp_path, capsys):
+    run = train(*small(photos), f"out={tmp_path / 'run'}")
+    assert main(["check", str(run.folder)]) == 0
+    shown = capsys.readouterr().out
+    files = [path for path in run.folder.rglob("*") if path.is_file() and path != run.checksums]
+    assert "finished run (retrieval)" in shown and shown.count(" ok\n") == len(files)
+    for path in files:
+        content = path.read_bytes()
+        damaged = bytearray(content)
+        damaged[len(content) // 2] ^= 1
+        path.write_bytes(damaged)
+        listed = path.name in run.checksums.read_text() or path.suffix == ".ckpt"  # a log has no checksum
+        assert (main(["check", str(run.folder)]) != 0) == listed, path
+        path.write_bytes(content)
+        if listed and path not in (run.state, run.health, run.config, run.after):
+            path.unlink()
+            assert main(["check", str(run.folder)]) != 0
+            assert re.search(rf"{path.name} +missing\n", capsys.readouterr().out)
+            path.write_bytes(content)
+    assert main(["check", str(run.folder)]) == 0
+
+
+def test_check_says_what_an_unfinished_run_and_an_old_one_lack(old, capsys):
+    assert main(["check", str(old / "interrupted"), str(old / "detector"), str(old / "photos.index")]) == 1
+    shown = capsys.readouterr().out
+    assert "unfinished run (retrieval)" in shown and f"it goes on with resume={old / 'interrupted'}" in shown
+    assert re.search(r"report.html +missing\n", shown) and "no checksums.sha256: the run is of an earlier" in shown
+    assert "photos.index: index" in shown
+    vectors = next((old / "photos.index").glob("*.faiss"))
+    vectors.write_bytes(vectors.read_bytes()[:-1] + b"\0")
+    assert main(["check", str(old / "photos.index")]) == 1
+    assert "damaged or changed" in capsys.readouterr().out
+    assert main(["check", str(old)]) == 1
+    assert "neither a run nor an index" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------------------------- extended
+
+
+def test_a_finished_run_is_extended_and_keeps_both_parts(photos, tmp_path, capsys):
+    run = train(*small(photos), f"out={tmp_path / 'run'}")
+    first, result = curves(run)["loss"], run.read_values()
+    assert main(["train", f"resume={run.folder}", "trainer.max_epochs=4"]) == 0
+    assert run.read_facts()["steps"] == 12 and OmegaConf.load(run.config).extended == [2]
+    assert curves(run)["loss"][:6] == first and len(curves(run)["loss"]) == 12
+    assert evaluations(run)[6] == result and evaluations(run)[12] == run.read_values()
+    assert main(["check", str(run.folder)]) == 0
+    before = run.after.read_bytes()
+    assert main(["train", f"resume={run.folder}", "trainer.max_epochs=4"]) == 0  # has them
+    assert run.after.read_bytes() == before
+    capsys.readouterr()
+    assert main(["train", f"resume={run.folder}", "trainer.max_epochs=3"]) != 0
+    assert "a number of epochs > 4, what it had; got '3'" in capsys.readouterr().err
+    again = shutil.copytree(tmp_path / "run", tmp_path / "again")
+    assert main(["train", f"resume={again}", "trainer.max_epochs=5"]) == 0
+    assert OmegaConf.load(Run(again).config).extended == [2, 4]
+
+
+def test_an_extended_run_that_is_cut_off_goes_on_the_same_way(photos, tmp_path):
+    from small_runs import Killed, die_after_writes
+
+    from rankgrad.config import compose
+    from rankgrad.training import retrieval
+
+    run = train(*small(photos, "checkpoint_minutes=0"), f"out={tmp_path / 'run'}")
+    other = Run(shutil.copytree(run.folder, tmp_path / "other"))
+    longer = ["trainer.max_epochs=4"]
+    retrieval.train(compose([f"resume={run.folder}"]), changes=longer, quiet=True)
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, 2)
+        with pytest.raises(Killed):
+            retrieval.train(compose([f"resume={other.folder}"]), changes=longer, quiet=True)
+    train(f"resume={other.folder}")
+    assert same_results(run.folder, other.folder) and other.page.exists()
+    assert (run.logs / "metrics.csv").read_bytes() == (other.logs / "metrics.csv").read_bytes()

@@ -51,7 +51,7 @@ def train_one(
     if not launch.started():
         there = resumed and Run(Path(config.resume)).config.exists()
         settled = changed(load(Run(Path(config.resume)).config), changes) if there else config
-        if launch.wanted(settled) > 1:
+        if "trainer" in settled and launch.wanted(settled) > 1:
             sys.exit(launch.launch(settled, [*words, *settings]))
     where: list[Path] = []
     try:

@@ -57,7 +57,8 @@ class DetectionTask:
         model, in_use = build(config, len(self.scenes.class_names))
         images = DetectionSet(self.scenes.scenes, *_sides(config), **_training_options(config), seed=config.seed)
         self.data = DetectionData(images, config.train.batch_size, config.seed, config.data.workers)
-        self.module = DetectorModule(model, plain(config.optimizer), config.seed, in_use)
+        optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
+        self.module = DetectorModule(model, optimizer, config.seed, in_use)
         parts = self.module.named_modules()
         self.memories: Sequence[str] = [f"{name}." for name, part in parts if isinstance(part, ScoreMemory)]
         keep = config.data.cache and bool(config.evaluation.every)

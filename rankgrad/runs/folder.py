@@ -135,8 +135,8 @@ class Run:
         Args:
             result: text of `after`.
         """
-        listed = (self.config, self.weights, self.before, self.facts, self.embeddings, self.detections, self.health)
-        sums = [(sha256_of(path), path.name) for path in (*listed, self.page) if path.exists()]
+        listed = (self.config, self.state, self.weights, self.before, self.facts, self.embeddings, self.detections)
+        sums = [(sha256_of(path), path.name) for path in (*listed, self.health, self.page) if path.exists()]
         sums.append((hashlib.sha256(result.encode()).hexdigest(), self.after.name))
         write_text(self.checksums, "".join(f"{digest}  {name}\n" for digest, name in sums))
         write_text(self.after, result)

@@ -17,6 +17,7 @@ from ..models.embedding_model import EmbeddingModel, parameter_groups
 from .health import look, step_of
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
+RESTART = 0.3  # of optimizer.restart
 
 
 class TrainedModule(L.LightningModule):
@@ -77,10 +78,20 @@ class TrainedModule(L.LightningModule):
         else:
             optimizer = (torch.optim.Adam if s["name"] == "adam" else torch.optim.AdamW)(groups)
         steps = int(self.trainer.estimated_stepping_batches)
-        milestones = [
-            round(epoch * steps / max(self.trainer.max_epochs or 1, 1)) for epoch in s.get("milestones") or ()
-        ]
-        factor = Schedule(steps, s["warmup"], s.get("schedule", "cosine"), milestones, s.get("factor", 0.1))
+
+        def at(epochs: Sequence[int]) -> list[int]:
+            return [round(epoch * steps / max(self.trainer.max_epochs or 1, 1)) for epoch in epochs]
+
+        milestones, ends = at(s.get("milestones") or ()), at(s.get("extended") or ())
+        factor = Schedule(
+            steps,
+            s["warmup"],
+            s.get("schedule", "cosine"),
+            milestones,
+            s.get("factor", 0.1),
+            ends,
+            s.get("restart", RESTART),
+        )
         # a function and not the object: torch would put the object's numbers into the state, and back
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -192,6 +203,9 @@ class Schedule:
         name: "cosine": to 0 at the end; "constant"; "steps": times `factor` at each milestone.
         milestones: steps done at which the rate falls, for "steps".
         factor: of each fall.
+        ends: steps at which the training had ended before it was made longer, in order. The first part warms up;
+            "cosine" warms again in each further one, to `restart` of the rate, and the others just go on.
+        restart: share of the rate that a further part warms to.
 
     >>> rate = Schedule(steps=10, warmup=0.2)
     >>> [round(rate(step), 2) for step in (0, 1, 2, 6, 10)]
@@ -199,6 +213,9 @@ class Schedule:
     >>> rate = Schedule(steps=10, name="steps", milestones=(4, 8), factor=0.1)
     >>> [round(rate(step), 3) for step in (0, 3, 4, 8)]
     [1.0, 1.0, 0.1, 0.01]
+    >>> rate = Schedule(steps=20, warmup=0.2, ends=(10,), restart=0.5)
+    >>> [round(rate(step), 2) for step in (0, 1, 6, 9, 10, 11, 16, 20)]
+    [0.5, 1.0, 0.5, 0.04, 0.25, 0.5, 0.25, 0.0]
     """
 
     def __init__(
@@ -208,16 +225,23 @@ class Schedule:
         name: str = "cosine",
         milestones: Sequence[int] = (),
         factor: float = 0.1,
+        ends: Sequence[int] = (),
+        restart: float = RESTART,
     ) -> None:
-        self.steps, self.warmup = max(steps, 1), round(warmup * steps)
+        self.warmup, self.restart = warmup, restart
+        self.parts = [0, *ends, max(steps, 1)]
         self.name, self.milestones, self.factor = name, tuple(milestones), factor
 
     def __call__(self, step: int) -> float:
         """Factor in 0 .. 1."""
-        if step < self.warmup:
-            return (step + 1) / self.warmup
+        part = sum(step >= end for end in self.parts[1:-1]) if self.name == "cosine" else 0
+        start, end = self.parts[part : part + 2]
+        step, steps, top = step - start, end - start, self.restart if part else 1.0
+        warmup = round(self.warmup * steps)
+        if step < warmup:
+            return top * (step + 1) / warmup
         if self.name == "cosine":
-            share = (step - self.warmup) / max(self.steps - self.warmup, 1)
-            return 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+            share = (step - warmup) / max(steps - warmup, 1)
+            return top * 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
         fallen = sum(step >= milestone for milestone in self.milestones) if self.name == "steps" else 0
         return self.factor**fallen

@@ -67,7 +67,8 @@ class RetrievalTask:
         self.model, loss = build(config, self.table)
         self.transform = make(config.data.eval_transform)
         self.data, self.learner = self._to_train()
-        optimizer, sub_batch = plain(config.optimizer), config.train.sub_batch
+        optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
+        sub_batch = config.train.sub_batch
         self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, self.data.sampler.even)
         self.memories: Sequence[str] = memory_buffers(self.module)
         self.board = Board(self.test, config.seed) if "tensorboard" in (config.loggers or ()) else None

@@ -23,6 +23,7 @@ import lightning as L
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
+from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
@@ -31,13 +32,14 @@ from ..config import ConfigError, flat, load, plain
 from ..distributed import on_first, world
 from ..files import write_text
 from ..runs.folder import Kind, Run, created, opened
+from ..runs.log import TEST
 from . import launch
 from .callbacks import EvaluateEvery
 from .data import EpochData, SetEpoch
 from .health import Health
-from .log import WriteLog, loggers
+from .log import WriteLog, loggers, write
 from .module import TrainedModule
-from .state import MAY_CHANGE, SaveState, check_state, read_state
+from .state import EPOCHS, MAY_CHANGE, SaveState, check_state, read_state
 
 Result = TypeVar("Result")
 
@@ -126,7 +128,7 @@ def train(
     """
     with ExitStack() as held, launch.joined(config):
         run, config = on_first(lambda: _open(held, task, config, changes))
-        if not on_first(lambda: run.finished):
+        if not on_first(lambda: _is_finished(run, config)):
             _train(task, run, config, quiet, started)
     return run
 
@@ -148,14 +150,18 @@ def changed(config: DictConfig, changes: Sequence[str]) -> DictConfig:
     Raises:
         ConfigError: one that may not be another.
     """
-    wrong = [change for change in changes if change.partition("=")[0] not in MAY_CHANGE]
+    wrong = [change for change in changes if change.partition("=")[0] not in (*MAY_CHANGE, EPOCHS)]
     if wrong:
         free = ", ".join(name for name in MAY_CHANGE if name not in ("out", "resume"))
         raise ConfigError(
-            f"a resumed run keeps its own settings; leave out {' '.join(wrong)}. What may be another: {free}"
+            f"a resumed run keeps its own settings; leave out {' '.join(wrong)}. What may be another: {EPOCHS} (more), "
+            f"{free}"
         )
     for change in changes:
         key, _, value = change.partition("=")
+        if key == EPOCHS:
+            config = _extended(config, value)
+            continue
         old = OmegaConf.select(config, key)
         new = OmegaConf.from_dotlist([change])
         config = OmegaConf.merge(config, new)  # type: ignore[assignment]
@@ -165,6 +171,25 @@ def changed(config: DictConfig, changes: Sequence[str]) -> DictConfig:
         if not value:
             raise ConfigError(f"{key}= is empty")
     return config
+
+
+def _extended(config: DictConfig, epochs: str) -> DictConfig:
+    """The settings of a run that is to have more epochs than it had."""
+    had = config.trainer.max_epochs
+    if not epochs.isdigit() or int(epochs) < had:
+        raise ConfigError(f"a run can be extended: {EPOCHS} is a number of epochs > {had}, what it had; got {epochs!r}")
+    if int(epochs) == had:
+        return config
+    longer = config.copy()
+    longer.trainer.max_epochs = int(epochs)
+    OmegaConf.update(longer, "extended", [*config.get("extended", []), had], force_add=True)
+    return longer
+
+
+def _is_finished(run: Run, config: DictConfig) -> bool:
+    """Whether a run has all the epochs that its settings want."""
+    ended = run.read_facts().get("epochs", [*config.get("extended", []), config.trainer.max_epochs][0])
+    return run.finished and bool(ended >= config.trainer.max_epochs)
 
 
 def _train(
@@ -195,7 +220,7 @@ def _train(
             where=(run.config, run.state),
         )
     # what can be wrong with the settings has been found by now; from here on there is something to resume
-    fresh = on_first(lambda: _begin(run, config))
+    fresh = on_first(lambda: _begin(run, config, trainer.loggers))
     if started is not None and first:
         started(run.folder)
     try:
@@ -216,6 +241,7 @@ def _train(
         "train_seconds": round(seconds, 1) if state is None else None,
         "train_cpu_seconds": round(used, 1) if state is None else None,
         "steps": trainer.global_step,
+        "epochs": config.trainer.max_epochs,
         "rankgrad": __version__,
         "torch": torch.__version__,
         "lightning": L.__version__,
@@ -233,11 +259,18 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
     return flat(plain(_absolute(config)))
 
 
-def _begin(run: Run, config: DictConfig) -> bool:
-    """Write the settings, unless a run is there to go on with; True if it is new."""
+def _begin(run: Run, config: DictConfig, to: Sequence[Logger]) -> bool:
+    """Write the settings; True if the run is new. Of one that is extended, the earlier result goes to the log."""
     fresh = not run.config.exists()
-    if fresh:
-        write_text(run.config, OmegaConf.to_yaml(_absolute(config), resolve=True))
+    settings = OmegaConf.to_yaml(_absolute(config), resolve=True)
+    if fresh or settings != run.config.read_text(encoding="utf-8"):
+        write_text(run.config, settings)
+    if run.finished:
+        earlier = {f"{TEST}{name}": value for name, value in run.read_values().items()}
+        write(to, earlier, int(run.read_facts()["steps"]) - 1)
+        for logger in to:
+            logger.save()
+        run.after.unlink()
     return fresh
 
 

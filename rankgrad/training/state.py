@@ -23,6 +23,7 @@ MAY_CHANGE = (
     *("data.cache_dir", "data.load.cache_dir", "evaluation.batch_size"),
     *("trainer.accelerator", "trainer.devices", "trainer.enable_progress_bar"),
 )
+EPOCHS = "trainer.max_epochs"  # may be more: the run is extended
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -69,6 +70,8 @@ def check_state(
     """
     config, path = where
     then = flat(state.get("kept", {}))
+    if then.get(EPOCHS) in settings.get("extended", ()):
+        then |= {name: settings[name] for name in (EPOCHS, "extended")}
     changed = [
         f"{key} (then {then.get(key)}, now {settings.get(key)})"
         for key in compared(then, settings, whole=state.get("whole", False))
