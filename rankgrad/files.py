@@ -67,6 +67,8 @@ def sync_folder(folder: Path) -> None:
 
 def remove_leftovers(folder: Path) -> list[Path]:
     """Remove what `atomic_write` left in a folder when its process was killed. Hold the folder's lock: see `lock`."""
+    if not folder.is_dir():
+        return []
     found = [path for path in folder.iterdir() if _TEMPORARY.match(path.name) and path.is_file()]
     for path in found:
         path.unlink(missing_ok=True)

@@ -176,7 +176,8 @@ def opened(folder: Path, kind: Kind) -> Iterator[Run]:
             f"{folder} is {other[run.kind]}: continue it with rankgrad {COMMANDS[run.kind]} resume={folder}"
         )
     with lock(folder, "this run"):
-        remove_leftovers(folder)
+        for place in (run.folder, run.logs):
+            remove_leftovers(place)
         yield run
 
 
@@ -204,7 +205,8 @@ def created(folder: Path | None, name: str) -> Iterator[Run]:
         with lock(wanted, "this folder"):
             if run.config.exists():
                 raise ConfigError(f"{wanted} holds a run already: continue it with resume={wanted}, or choose out=")
-            remove_leftovers(wanted)
+            for place in (run.folder, run.logs):
+                remove_leftovers(place)
             yield run
     finally:
         if not run.config.exists():
