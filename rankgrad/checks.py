@@ -89,5 +89,6 @@ def closest(given: str, known: Iterable[str]) -> str:
     >>> closest("xyz", ["smooth_ap", "supap"])
     '.'
     """
-    close = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else "."
+    names = {name.lower(): name for name in known}  # capitals are no reason not to be understood
+    close = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
+    return f"; did you mean {names[close[0]]!r}?" if close else "."

@@ -237,6 +237,8 @@ def evaluate(
         given = dict(locals())
         require_same(**{name: value for name, value in given.items() if name not in ("device", "progress", "shared")})
     ks = _lengths(ks)
+    if isinstance(extra, str):
+        raise ValueError(f"extra is a list of names, such as ['AP@10']; got {extra!r}")
     names = [name for name in extra if false_match_rate(name) is None]
     table = {name: reading(name) for name in dict.fromkeys((*(f"R@{k}" for k in ks), *WHOLE, *names))}
     rates = [rate for rate in map(false_match_rate, extra) if rate is not None]
