@@ -81,6 +81,47 @@ def tensor(value: Numbers, name: str) -> Tensor:
     return torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
 
 
+def proportion(value: object, what: str) -> float:
+    """The value as a float, if it is one number in [0, 1].
+
+    Args:
+        value: what a caller gave.
+        what: how the message begins: the argument and what it is a share of.
+
+    Raises:
+        ValueError: it is none.
+
+    >>> proportion(1, "fmr is an allowed share of false matches")
+    1.0
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ValueError(f"{what} and must be one number in [0, 1]; got {value!r}")
+    return float(value)
+
+
+def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
+    """[query] float64 weights of queries, 0 where a query does not count.
+
+    Args:
+        weights: [query] finite, >= 0, and > 0 for one query that counts.
+        counted: [query] bool.
+
+    Raises:
+        ValueError: on any other.
+    """
+    given = tensor(weights, "weights").to(counted.device, torch.float64)
+    if given.shape != counted.shape:
+        raise ValueError(f"weights must be [query], {len(counted)} numbers; got shape {tuple(given.shape)}")
+    bad = ~(given.isfinite() & (given >= 0))
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0])
+        raise ValueError(f"weights must be finite and >= 0; that of query {row} is {float(given[row])}")
+    used = given * counted
+    if not bool((used > 0).any()):
+        raise ValueError("weights must be > 0 for a query that counts; the sum of those that count is 0")
+    return used
+
+
 def closest(given: str, known: Iterable[str]) -> str:
     """How a message goes on after a name that is not known: with the closest known one, or with a full stop.
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from . import metrics
-from .checks import Numbers, integer
+from .checks import Numbers, integer, query_weights
 from .checks import tensor as as_tensor
 from .distributed import gather_objects, on_all, on_first, require_same, share, world
 from .measures import FNMR, WHOLE, Read, false_match_rate, reading
@@ -274,7 +274,7 @@ def evaluate(
     inside = found.counted if skip else np.ones_like(found.counted)
     share_of = np.ones(len(inside))
     if weights is not None:
-        share_of = _array(metrics.as_weights(weights, torch.from_numpy(inside)))
+        share_of = _array(query_weights(weights, torch.from_numpy(inside)))
     values = _means(found.per_query, inside, share_of)
     if found.auc_hardest is not None:
         values["AUC_hardest"] = found.auc_hardest
