@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+import numbers
 import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -81,24 +83,6 @@ def tensor(value: Numbers, name: str) -> Tensor:
     return torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
 
 
-def proportion(value: object, what: str) -> float:
-    """The value as a float, if it is one number in [0, 1].
-
-    Args:
-        value: what a caller gave.
-        what: how the message begins: the argument and what it is a share of.
-
-    Raises:
-        ValueError: it is none.
-
-    >>> proportion(1, "fmr is an allowed share of false matches")
-    1.0
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ValueError(f"{what} and must be one number in [0, 1]; got {value!r}")
-    return float(value)
-
-
 def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
     """[query] float64 weights of queries, 0 where a query does not count.
 
@@ -133,3 +117,42 @@ def closest(given: str, known: Iterable[str]) -> str:
     names = {name.lower(): name for name in known}  # capitals are no reason not to be understood
     close = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
     return f"; did you mean {names[close[0]]!r}?" if close else "."
+
+
+def number(
+    value: object,
+    what: str,
+    *,
+    above: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    otherwise: str = "",
+) -> float:
+    """The value as a float, if it is a finite number in the range: of Python or of numpy. True and "0.1" are none.
+
+    Args:
+        value: what a caller gave.
+        what: how the message begins: the argument and what it means.
+        above: a bound that is not reached itself.
+        low: the least that is allowed.
+        high: the most that is allowed.
+        otherwise: what else the argument may be, for the message.
+
+    Raises:
+        ValueError: it is no number, or not in the range.
+
+    >>> number(0.1, "tau is a temperature", above=0)
+    0.1
+    >>> number("abc", "tau is a temperature", above=0)
+    Traceback (most recent call last):
+        ...
+    ValueError: tau is a temperature and must be a number > 0; got 'abc'
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    found = float(value) if is_number else math.nan  # type: ignore[arg-type]  # a Real
+    bounds = ((above, ">", operator.gt), (low, ">=", operator.ge), (high, "<=", operator.le))
+    given = [(bound, sign, holds) for bound, sign, holds in bounds if bound is not None]
+    if not math.isfinite(found) or not all(holds(found, bound) for bound, _, holds in given):
+        allowed = " and".join(f" {sign} {bound:g}" for bound, sign, _ in given)
+        raise ValueError(f"{what} and must be a number{allowed}{otherwise}; got {value!r}")
+    return found

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from . import metrics
-from .checks import Numbers, integer, query_weights
+from .checks import Numbers, integer, number, query_weights
 from .checks import tensor as as_tensor
 from .distributed import gather_objects, on_all, on_first, require_same, share, world
 from .measures import FNMR, WHOLE, Read, false_match_rate, reading
@@ -503,7 +503,7 @@ def _lengths(ks: object) -> list[int]:
 def _check_settings(
     confidence: float, resample: str, clusters: str, query_without_relevant: str, similarity: str
 ) -> None:
-    if not 0 < confidence < 1:
+    if not 0 < number(confidence, "confidence is a coverage") < 1:
         raise ValueError(f"confidence is a coverage and must lie between 0 and 1; got {confidence}")
     for name, value, known in (
         ("resample", resample, ("class", "query")),

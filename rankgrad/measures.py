@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from . import metrics
-from .checks import closest, proportion
+from .checks import closest, number
 
 if TYPE_CHECKING:
     from .search import RankBlock
@@ -124,7 +124,7 @@ def false_match_rate(name: str) -> float | None:
     if not name.startswith(FNMR):
         return None
     try:
-        return proportion(float(name[len(FNMR) :]), name)
+        return number(float(name[len(FNMR) :]), name, low=0, high=1)
     except ValueError:
         raise ValueError(f"{name!r} must end in a share of false matches in [0, 1], such as {FNMR}0.001") from None
 

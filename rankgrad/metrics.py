@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .checks import Numbers, integer, proportion, query_weights, tensor
+from .checks import Numbers, integer, number, query_weights, tensor
 from .ranks import Ties, check_lists, exact_ranks
 from .relevance import Labels, as_labels
 from .types import Mask, PerPair, PerQuery, Ranks, TiedRanks
@@ -546,7 +546,7 @@ def fnmr_at_fmr(scores: Numbers, relevant: Numbers, valid: Numbers | None = None
     >>> fnmr_at_fmr(scores, relevant, fmr=0), fnmr_at_fmr(scores, relevant, fmr=0.5)
     (tensor(0.5000, dtype=torch.float64), tensor(0., dtype=torch.float64))
     """
-    share = proportion(fmr, "fmr is an allowed share of false matches")
+    share = number(fmr, "fmr is an allowed share of false matches", low=0, high=1)
     scores, gains, exists = _lists(scores, relevant, valid)
     pos, neg = (scores[kind] for kind in _both_kinds(gains, exists))
     if not len(pos) or not len(neg):
