@@ -151,6 +151,7 @@ def _work(rank: int, processes: int, folder: str) -> None:
     found["flags"] = gather_rows(torch.tensor([rank % 2 == 0])).tolist()
     found["even"] = gather_rows(torch.tensor([float(rank)]), even=True).tolist()
     found["evaluation"] = evaluated(shared=True)
+    found["codes"] = evaluated_codes(shared=True)
     found["objects"] = gather_objects({"rank": rank})
     found["first"] = on_first(lambda: f"from {rank}")
     for what, work in {
@@ -225,6 +226,13 @@ def evaluated(shared: bool) -> Report:
     fine[0] = 9
     embeddings = torch.randn(41, 6, generator=g, dtype=torch.float64)
     return evaluate(embeddings, torch.stack([fine // 3, fine], 1), bootstrap=50, clusters="none", shared=shared)
+
+
+def evaluated_codes(shared: bool) -> Report:
+    """Codes of +-1, whose cosines are often equal; FNMR needs the scores of all."""
+    codes = torch.randint(0, 2, (50, 14), generator=torch.Generator().manual_seed(4)).float() * 2 - 1
+    labels = [f"class {i % 6}" for i in range(50)]
+    return evaluate(codes, labels, extra=["FNMR@FMR=0.1", "AP@5"], bootstrap=0, clusters="none", shared=shared)
 
 
 def _fail() -> None:

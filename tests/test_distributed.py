@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from over_processes import SPLITS, Outcome, alone, cases, evaluated, spawn
+from over_processes import SPLITS, Outcome, alone, cases, evaluated, evaluated_codes, spawn
 
 from rankgrad.evaluation import Report
 
@@ -81,6 +81,13 @@ def test_a_shared_evaluation_equals_that_of_one_process(count: int) -> None:
             assert report.intervals[name] == pytest.approx(bounds, abs=1e-12)
         for name, values in wanted.per_query.items():
             np.testing.assert_allclose(report.per_query[name], values, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_equal_cosines_are_equal_on_any_number_of_processes(count: int) -> None:
+    wanted = evaluated_codes(shared=False)
+    for found in processes(count):
+        assert found["codes"] == wanted  # to the bit
 
 
 DIFFERENT = {

@@ -692,12 +692,3 @@ def test_list_lengths_may_be_integers_of_numpy_and_torch():
     x, labels = whole(6, 2), torch.arange(6) % 2
     for ks in (np.array([1, 3]), torch.tensor([1, 3]), (np.int64(1), np.uint8(3))):
         assert plain(x, labels, ks=ks) == plain(x, labels, ks=[1, 3])
-
-
-def test_equal_codes_give_equal_reports_on_shares_of_the_queries():
-    # what each process of several does, see test_distributed for the processes themselves
-    codes = torch.randint(0, 2, (60, 12), generator=torch.Generator().manual_seed(0)).float() * 2 - 1
-    labels = torch.arange(60) % 4
-    assert plain(codes, labels).per_query["AP"].tolist() == pytest.approx(
-        evaluate(codes, labels, clusters="none", bootstrap=0, block=7).per_query["AP"].tolist(), abs=0
-    )
