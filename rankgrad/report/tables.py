@@ -7,23 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..evaluation import DISTANCES, Report, Row
+from ..measures import meaning
 from . import charts
 from .content import Content
 from .text import DASH, breakable, escaped, flat, percent, shown
 
-# What a reader is told about a metric. The first five are the table; the rest stands behind "all other metrics".
-MEANING = {
-    "R@1": "nearest item is right",
-    "R@4": "a right item among the 4 nearest",
-    "mAP@R": "average precision over the R nearest, R = number of right items",
-    "AP": "average precision over the whole ranking",
-    "NMI": "k-means clusters against classes",
-    "R-precision": "right items among the R nearest",
-    "MRR": "1 / rank of the first right item",
-    "AUC_hardest": "a query's worst right item against any query's best wrong one",
-    "dists_intra": "mean distance within a class, 0 to 2: lower is tighter",
-    "dists_inter": "mean distance between classes, 0 to 2",
-}
+# The first are the table; the rest stands behind "all other metrics".
 FIRST = ("R@1", "R@4", "mAP@R", "AP", "NMI")
 TILES = ("R@1", "mAP@R", "AP")
 FEW = 12  # rows that need no filter
@@ -118,7 +107,7 @@ def _square(kind: str) -> str:
 
 
 def _metric_row(name: str, runs: Sequence[Content]) -> str:
-    meaning = f'<span class="muted small">{MEANING[name]}</span>' if name in MEANING else ""
+    told = f'<span class="muted small">{escaped(meaning(name))}</span>' if meaning(name) else ""
     marks: list[tuple[str, float, tuple[float, float] | None]] = []
     cells = ""
     before = runs[0].before if len(runs) == 1 else None
@@ -134,7 +123,7 @@ def _metric_row(name: str, runs: Sequence[Content]) -> str:
         sign = "+" if gain > 0 else "\N{MINUS SIGN}" if gain < 0 else ""
         cells += f"<td>{sign}{shown(name, abs(gain))}</td>"
     plot = "" if name in DISTANCES else charts.intervals(marks)
-    return f'<tr><th scope=row>{escaped(name)}{meaning}</th>{cells}<td class="plot">{plot}</td></tr>'
+    return f'<tr><th scope=row>{escaped(name)}{told}</th>{cells}<td class="plot">{plot}</td></tr>'
 
 
 def _cell(name: str, value: float | None, around: tuple[float, float] | None) -> str:
