@@ -12,7 +12,7 @@ This holds for every loss, whatever it does with the batch. Its price is that al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -184,6 +184,20 @@ def on_first(work: Callable[[], T]) -> T:
         raise result[1]
     value: T = result[0]
     return value
+
+
+def largest(mine: Sequence[int]) -> list[int]:
+    """The largest of each number among all processes, on all of them.
+
+    >>> largest([0, 15])
+    [0, 15]
+    """
+    if world()[1] == 1:
+        return list(mine)
+    numbers = torch.tensor(mine)
+    numbers = numbers.to(_device(numbers))
+    dist.all_reduce(numbers, dist.ReduceOp.MAX)
+    return [int(number) for number in numbers]
 
 
 def gather_objects(mine: T) -> list[T]:

@@ -7,7 +7,6 @@ import json
 import math
 import re
 import statistics
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -271,7 +270,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Here
     """Table 9 of ROADMAP on glyphs: two cells, two seeds, one of which dies on the way."""
     out, here = tmp_path_factory.mktemp("reproduce"), Here()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compare_module, "subprocess", SimpleNamespace(run=here, STDOUT=subprocess.STDOUT))
+        patch.setattr(compare_module, "Children", here)
         patch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
         with pytest.MonkeyPatch.context() as deadly:
             die_after_writes(deadly, 1)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
+
+from .. import signals
 
 HELP = """\
 Train a detector on images in VOC's layout with a loss that ranks, measure its AP as VOC does, check the data.
@@ -97,16 +98,11 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
     if not launch.started():
         settled = config if config.resume is None else runs.open_run(config)[1]
         if launch.wanted(settled) > 1:
-            sys.exit(launch.launch(settled, ["detect", "train", *settings]))
+            sys.exit(launch.launch(settled, arguments.words))
     where: list[Path] = []
-    try:
+    with signals.continue_with(lambda: ["detect", "train", f"resume={where[0]}"] if where else []):
         finished = runs.train(config, started=where.append)
-    except KeyboardInterrupt:
-        if where:
-            command = shlex.join(["rankgrad", "detect", "train", f"resume={where[0]}"])
-            print(f"\ninterrupted; continue with: {command}", file=sys.stderr)
-        raise
-    if launch.first():
+    if signals.speaks():
         print(runs.summary(finished))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
+
+from .. import signals
 
 HELP = """\
 Train a retrieval model, evaluate it before and after, and write a folder with the model, its numbers and report.html.
@@ -56,14 +57,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if not launch.started():
         settled = config if config.resume is None else runs.open_run(config)[1]
         if launch.wanted(settled) > 1:
-            sys.exit(launch.launch(settled, ["train", *settings]))
+            sys.exit(launch.launch(settled, arguments.words))
     where: list[Path] = []
-    try:
+    with signals.continue_with(lambda: ["train", f"resume={where[0]}"] if where else []):
         finished = runs.train(config, started=where.append)
-    except KeyboardInterrupt:
-        if where:
-            command = shlex.join(["rankgrad", "train", f"resume={where[0]}"])
-            print(f"\ninterrupted; continue with: {command}", file=sys.stderr)
-        raise
-    if launch.first():
+    if signals.speaks():
         print(runs.summary(finished))

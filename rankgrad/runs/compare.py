@@ -7,16 +7,15 @@ import os
 import re
 import statistics
 import subprocess
-import sys
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
+from .. import signals
 from ..config import ConfigError, compose
+from .children import Children
 from .folder import Run
 
 
@@ -103,22 +102,38 @@ def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "tr
     Returns:
         Folder -> the last line of its log, for the runs that failed.
     """
-    stop = threading.Event()
+    errors: dict[Path, str] = {}
+    waiting = [folder for folder in tasks if not Run(folder).finished]
+    running: dict[subprocess.Popen[bytes], Path] = {}
+    with Children() as children, tqdm(total=len(tasks), initial=len(tasks) - len(waiting), desc="runs") as bar:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                folder = waiting.pop(0)
+                running[_start(children, folder, tasks[folder], command)] = folder
+            try:
+                process = children.wait()
+            except KeyboardInterrupt:
+                signals.say(f"stopping; {len(running)} of the runs save their state{signals.ONCE_MORE}")
+                raise
+            folder = running.pop(process)
+            if process.returncode:
+                errors[folder] = _last_words(folder, process.returncode)
+            bar.update()
+    return {folder: errors[folder] for folder in tasks if folder in errors}
 
-    def one(folder: Path) -> str | None:
-        return None if stop.is_set() else _train(folder, list(tasks[folder]), command)
 
-    errors = {}
-    with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(tasks), desc="runs", unit="run") as bar:
-        try:
-            for folder, error in zip(tasks, pool.map(one, tasks), strict=True):
-                bar.update()
-                if error:
-                    errors[folder] = error
-        except KeyboardInterrupt:
-            stop.set()
-            raise
-    return errors
+def _start(children: Children, folder: Path, settings: Sequence[str], command: str) -> subprocess.Popen[bytes]:
+    """One run in its own process."""
+    words = [f"resume={folder}"] if Run(folder).config.exists() else [*settings, f"out={folder}"]
+    folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
+    with (folder / "log.txt").open("a", encoding="utf-8") as log:
+        return children.start([*command.split(), *words], log=log)
+
+
+def _last_words(folder: Path, code: int) -> str:
+    log = folder / "log.txt"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return f"{lines[-1] if lines else 'no output'} (exit {code}; see {log})"
 
 
 def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
@@ -169,22 +184,6 @@ def same_settings(path: Path, rest: list[str]) -> None:
             "folder with --out"
         )
     path.write_text(json.dumps(rest))
-
-
-def _train(folder: Path, settings: list[str], command: str) -> str | None:
-    """One run in its own process; None, or the last line of its log if it failed."""
-    run = Run(folder)
-    if run.finished:
-        return None
-    task = [f"resume={folder}"] if run.config.exists() else [*settings, f"out={folder}"]
-    folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
-    with (folder / "log.txt").open("a") as log:
-        words = [sys.executable, "-m", "rankgrad", *command.split(), *task]
-        code = subprocess.run(words, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
-    if code == 0:
-        return None
-    lines = (folder / "log.txt").read_text(errors="replace").splitlines()
-    return f"{lines[-1] if lines else 'no output'} (exit {code}; see {folder / 'log.txt'})"
 
 
 def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:

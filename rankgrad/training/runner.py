@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import platform
-import signal
 import time
 import warnings
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from .. import signals
 from .._version import __version__
 from ..config import ConfigError, load, make, plain
 from ..datasets.base import ImageSet, Table
@@ -319,6 +319,7 @@ def _features(
         batch_size=config.evaluation.batch_size,
         collate_fn=Collate(transform),
         num_workers=config.data.workers,
+        worker_init_fn=signals.spare_worker,
     )
     features, _, _ = extract_features(model, loader, progress=bool(config.trainer.enable_progress_bar))
     with replacing(cache) as temporary:
@@ -357,19 +358,11 @@ def _fit(trainer: L.Trainer, module: L.LightningModule, data: TrainingData, stat
     """Train, from a saved state if there is one.
 
     Raises:
-        KeyboardInterrupt: on Ctrl-C or SIGTERM.
+        signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP; `SaveState` has written the state.
     """
-    on_interrupt = signal.getsignal(signal.SIGINT)
-    try:
+    with signals.deferred():
         # our own file: the configuration inside is not needed, and everything else in it is plain
         trainer.fit(module, datamodule=data, ckpt_path=state, weights_only=False)
-    except SystemExit:  # what Lightning makes of both; the caller is to say how to go on
-        raise KeyboardInterrupt from None
-    finally:
-        if trainer.interrupted and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            signal.signal(signal.SIGINT, on_interrupt)  # Lightning leaves Ctrl-C switched off
-    if trainer.interrupted:
-        raise KeyboardInterrupt
 
 
 def _fixed(config: DictConfig) -> dict[str, Any]:
