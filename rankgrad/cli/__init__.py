@@ -75,9 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a λ on a terminal that has none, a name that is no text
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = next((word for word in words if not word.startswith("-")), "")
+    # commands that take settings train, and the same command again goes on
+    again = words if getattr(COMMANDS.get(name), "SETTINGS", False) else []
     try:
-        with signals.graceful():
-            return _main(argv)
+        with signals.graceful(), signals.continue_with(lambda: again):
+            return _main(words)
     except KeyboardInterrupt as stopped:
         if signals.speaks():
             with suppress(OSError):  # the terminal may be gone
@@ -85,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return signals.exit_code(stopped)
 
 
-def _main(argv: Sequence[str] | None) -> int:
+def _main(argv: list[str]) -> int:
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
     if arguments.command is None:
@@ -94,12 +98,10 @@ def _main(argv: Sequence[str] | None) -> int:
     flags = [word for word in rest if word.startswith("-")]
     if flags or (rest and not arguments.settings_allowed):
         parser.error(f"unknown argument {(flags or rest)[0]!r}; see rankgrad {arguments.command} --help")
-    arguments.words = list(sys.argv[1:] if argv is None else argv)
+    arguments.argv = argv
     try:
-        # commands that take settings train, and the same command again goes on
-        with signals.continue_with(lambda: arguments.words if arguments.settings_allowed else []):
-            arguments.run(arguments, rest)
-            sys.stdout.flush()  # here, where a reader that has gone is dealt with
+        arguments.run(arguments, rest)
+        sys.stdout.flush()  # here, where a reader that has gone is dealt with
     except BrokenPipeError:  # `rankgrad ... | head`: nobody reads on, which is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at its own exit
         return 0

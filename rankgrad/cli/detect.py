@@ -98,7 +98,7 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
     if not launch.started():
         settled = config if config.resume is None else runs.open_run(config)[1]
         if launch.wanted(settled) > 1:
-            sys.exit(launch.launch(settled, arguments.words))
+            sys.exit(launch.launch(settled, arguments.argv))
     where: list[Path] = []
     with signals.continue_with(lambda: ["detect", "train", f"resume={where[0]}"] if where else []):
         finished = runs.train(config, started=where.append)

@@ -14,6 +14,8 @@ from typing import IO
 
 from .. import signals
 
+COMMAND = (sys.executable, "-m", "rankgrad")
+
 
 class Children:
     """Processes that run commands of rankgrad; leaving the `with` ends those that still run.
@@ -37,7 +39,7 @@ class Children:
             environment: variables beside those of this process.
         """
         process = subprocess.Popen(
-            [sys.executable, "-m", "rankgrad", *words],
+            [*COMMAND, *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=None if log is None else subprocess.STDOUT,
