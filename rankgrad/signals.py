@@ -32,9 +32,6 @@ class Stopped(KeyboardInterrupt):
 
     Args:
         number: of the signal.
-
-    >>> Stopped(signal.SIGTERM).number
-    15
     """
 
     def __init__(self, number: int) -> None:

@@ -15,8 +15,10 @@ from tqdm import tqdm
 
 from .. import signals
 from ..config import ConfigError, compose
+from ..tables import markdown
 from .children import Children
 from .folder import Run
+from .statistics import paired_t_test, spread
 
 
 @dataclass(frozen=True)
@@ -209,11 +211,11 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
         for loss in ordered
     ]
     head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent; settings: {' '.join(rest)}"
-    text = "\n".join([head, "", *_markdown(["loss", *columns, "seconds"], rows)])
+    text = f"{head}\n\n{markdown([['loss', *columns, 'seconds'], *rows])}"
     pairs = _pairs({loss: values[loss][kind.main] for loss in losses if loss in values})
     if pairs:
-        against = ["difference", "paired t", "p", "seeds"]
-        text += "\n".join(["", "", *_markdown([f"{kind.main}, against {next(iter(values))}", *against], pairs)])
+        against = [f"{kind.main}, against {next(iter(values))}", "difference", "paired t", "p", "seeds"]
+        text += f"\n\n{markdown([against, *pairs])}"
     (out / "compare.md").write_text(text + "\n", encoding="utf-8")
     lists = {loss: {name: list(by.values()) for name, by in of.items()} for loss, of in values.items()}
     content = {"settings": list(rest), "seeds": list(seeds), "values": lists, "train_seconds": seconds}
@@ -223,34 +225,20 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
 
 def _pairs(values: Mapping[str, Mapping[int, float]]) -> list[list[str]]:
     """Rows of a table: each loss minus the first one, on the seeds that both have, three or more."""
-    from ..papers.experiments.outcome import paired_t_test
-
     rows = []
     first = next(iter(values), None)
     for loss in [name for name in values if name != first]:
         seeds = sorted(values[loss].keys() & values[str(first)].keys())
         if len(seeds) >= 3:
             pair = [values[loss][seed] for seed in seeds], [values[str(first)][seed] for seed in seeds]
-            difference, t, p = paired_t_test(*pair)
-            shown = ["-" if number is None else f"{number:.2g}" for number in (t, p)]
-            rows.append([loss, f"{difference:+.2f}", *shown, str(len(seeds))])
+            test = paired_t_test(*pair)
+            shown = ["-" if number is None else f"{number:.2g}" for number in (test.t, test.p)]
+            rows.append([loss, f"{test.mean:+.2f}", *shown, str(test.n)])
     return rows
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table, the first column to the left."""
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-
-    def line(cells: Sequence[str]) -> str:
-        others = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-        return f"| {' | '.join([cells[0].ljust(widths[0]), *others])} |"
-
-    rule = f"|{'-' * (widths[0] + 2)}|" + "".join("-" * (width + 1) + ":|" for width in widths[1:])
-    return [line(head), rule, *map(line, rows)]
 
 
 def _spread(values: Sequence[float], digits: int = 1) -> str:
     if not values:
         return "-"
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
+    mean, deviation = spread(values)
+    return f"{mean:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")

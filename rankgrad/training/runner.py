@@ -41,6 +41,7 @@ from ..models.weights import load_weights, save_weights
 from ..report import read_run, write_report
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
+from ..tables import aligned
 from . import launch
 from .callbacks import EvaluateEvery
 from .data import FeatureSet, KeepFeatures, SetEpoch, TrainingData
@@ -469,12 +470,12 @@ def embeddings_file(images: Path) -> Path:
 def summary(run: Run) -> str:
     """Before | after in per cent, and where to look."""
     before, after = Report.from_json(run.before), Report.from_json(run.after)
-    lines = [f"{'':>8} {'before':>8} {'after':>8}   95% interval"]
+    rows = [["", "before", "after", "95 % interval"]]
     for name in (n for n in HEADLINE if n in after.values):
-        low, high = after.intervals.get(name, (float("nan"), float("nan")))
-        interval = f"{100 * low:5.1f} - {100 * high:5.1f}" if low == low else ""
-        lines.append(f"{name:>8} {100 * before.values[name]:8.1f} {100 * after.values[name]:8.1f}   {interval}")
-    return "\n".join([*lines, "", f"run:    {run.folder}", f"report: {run.folder / 'report.html'}"])
+        around = after.intervals.get(name)
+        interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
+        rows.append([name, f"{100 * before.values[name]:.1f}", f"{100 * after.values[name]:.1f}", interval])
+    return "\n".join([aligned(rows), "", f"run:    {run.folder}", f"report: {run.folder / 'report.html'}"])
 
 
 def _calm() -> None:
