@@ -24,7 +24,7 @@ ALL = [pytest.param(number, id=number.name) for number in signals.ASKED]
 
 
 @pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
+def handlers(hangup: None) -> Iterator[None]:
     """Whatever a test does, Ctrl-C works afterwards as it did before."""
     earlier = {number: signal.getsignal(number) for number in signals.ASKED}
     yield

@@ -21,7 +21,7 @@ from test_reproduce import TINY as FEW_WEIGHTS
 from voc_trees import shapes
 
 # one worker of pytest-xdist: each of these has up to five processes
-pytestmark = pytest.mark.xdist_group("processes")
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.usefixtures("hangup")]
 
 # One long epoch, so that a state is there only if a signal had it saved; the log is on the disk after 100 steps.
 LONG = ("trainer.max_epochs=1", "sampler.batches_per_epoch=250", "checkpoint_minutes=1000")
