@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import statistics
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from small_runs import Killed, die_after_writes, make_photos, small
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, load
 from rankgrad.evaluation import Report
+from rankgrad.files import LockedError, lock
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.compare import compare
 from rankgrad.runs.folder import Run
@@ -153,6 +155,23 @@ def test_each_loss_is_compared_with_the_first_one_over_the_seeds_both_have(photo
     assert cells[0] == "pnp" and cells[1] == f"{statistics.mean(differences):+.2f}" and cells[4] == "3"
     t = statistics.mean(differences) / (statistics.stdev(differences) / 3**0.5)
     assert float(cells[2]) == pytest.approx(t, rel=0.06)
+
+
+def test_a_folder_that_another_process_works_in_is_refused_and_named(photos, tmp_path, here):
+    with lock(tmp_path, "this folder of runs"):
+        with pytest.raises(
+            LockedError, match=rf"this folder of runs is in use: {tmp_path} is held by process {os.getpid()}"
+        ):
+            compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path)
+    assert here.calls == [] and not (tmp_path / "settings.json").exists()
+    compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
+
+
+def test_what_a_killed_comparison_left_half_written_is_removed(photos, tmp_path, here):
+    half = tmp_path / f".settings.json.{os.getpid()}.tmp"
+    half.write_text('["trainer.max_')
+    compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
+    assert not half.exists() and not [*tmp_path.glob(".*")]
 
 
 def test_other_settings_need_another_folder(photos, tmp_path, here):

@@ -14,6 +14,7 @@ from .. import signals
 from .._version import __version__
 from . import (
     bench,
+    check,
     compare,
     datasets,
     detect,
@@ -55,6 +56,7 @@ COMMANDS: dict[str, Command] = {
     "figure": figure,
     "evaluate": evaluate,
     "report": report,
+    "check": check,
     "embed": embed,
     "index": index,
     "search": search,

@@ -7,7 +7,8 @@ import os
 import re
 import statistics
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from tqdm import tqdm
 
 from .. import signals
 from ..config import ConfigError, compose
+from ..files import lock, remove_leftovers, write_text
 from ..tables import markdown
 from .children import Children
-from .folder import Run
+from .folder import Run, read_json
 from .statistics import paired_t_test, spread
 
 
@@ -26,19 +28,17 @@ class Results:
     """Of the runs that a command trains.
 
     Attributes:
-        file: of a run, with its metrics under "values".
         columns: of the table.
         main: the one that orders the table and is tested.
     """
 
-    file: str
     columns: tuple[str, ...]
     main: str
 
 
 RESULTS = {
-    "train": Results("after.json", ("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "NMI"), "mAP@R"),
-    "detect train": Results("metrics.json", ("AP50", "AP50_11", "AP75"), "AP50"),
+    "train": Results(("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "NMI"), "mAP@R"),
+    "detect train": Results(("AP50", "AP50_11", "AP75"), "AP50"),
 }
 
 
@@ -58,6 +58,7 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
 
     Raises:
         ConfigError: no loss, an unknown loss or setting, a folder that holds other settings, a run that failed.
+        LockedError: another process works in the folder.
     """
     losses, seeds, rest = _split(settings)
     rest = with_threads(rest, jobs)
@@ -68,11 +69,10 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
         compose([*rest, *own], tree)  # a misspelt setting fails before the first run, not after an hour
         for seed in seeds:
             tasks[loss, seed] = [*rest, *own, f"seed={seed}"]
-    out.mkdir(parents=True, exist_ok=True)
-    same_settings(out / "settings.json", rest)
-    errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs, command)
+    with shared(out, rest):
+        errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs, command)
+        table = _table(out, losses, seeds, rest, command)
     failed = [f"{loss} seed {seed}: {errors[f]}" for loss, seed in tasks if (f := _folder(out, loss, seed)) in errors]
-    table = _table(out, losses, seeds, rest, command)
     if failed:
         raise ConfigError("\n".join(["these runs failed:", *failed, "", table]))
     return table
@@ -174,18 +174,26 @@ def _own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
     return chosen
 
 
-def same_settings(path: Path, rest: list[str]) -> None:
-    """Note the settings that all runs of a folder share.
+@contextmanager
+def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
+    """Hold a folder of runs for this process alone, and note the settings that all its runs share.
 
     Raises:
         ConfigError: the folder holds runs with others.
+        LockedError: another process holds it.
     """
-    if path.exists() and json.loads(path.read_text()) != rest:
-        raise ConfigError(
-            f"{path.parent} holds runs with other settings ({' '.join(json.loads(path.read_text()))}); choose another "
-            "folder with --out"
-        )
-    path.write_text(json.dumps(rest))
+    out.mkdir(parents=True, exist_ok=True)
+    with lock(out, "this folder of runs"):
+        remove_leftovers(out)
+        path = out / "settings.json"
+        if not path.exists():
+            write_text(path, json.dumps(list(settings)))
+        there = read_json(path)
+        if there != list(settings):
+            raise ConfigError(
+                f"{out} holds runs with other settings ({' '.join(there)}); choose another folder with --out"
+            )
+        yield
 
 
 def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:
@@ -197,13 +205,13 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
             run = Run(_folder(out, loss, seed))
             if not run.finished:
                 continue
-            measured = json.loads((run.folder / kind.file).read_text(encoding="utf-8"))["values"]
+            measured = run.read_values()
             for name in kind.columns:
                 if name in measured:
                     values.setdefault(loss, {}).setdefault(name, {})[seed] = 100 * measured[name]
-            facts = json.loads((run.folder / "facts.json").read_text())
-            if facts["train_seconds"] is not None:
-                seconds.setdefault(loss, []).append(facts["train_seconds"])
+            took = run.read_facts()["train_seconds"]
+            if took is not None:
+                seconds.setdefault(loss, []).append(took)
     columns = [name for name in kind.columns if any(name in of for of in values.values())]
     ordered = sorted(values, key=lambda loss: -statistics.mean(values[loss][kind.main].values()))
     rows = [
@@ -216,10 +224,10 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
     if pairs:
         against = [f"{kind.main}, against {next(iter(values))}", "difference", "paired t", "p", "seeds"]
         text += f"\n\n{markdown([against, *pairs])}"
-    (out / "compare.md").write_text(text + "\n", encoding="utf-8")
+    write_text(out / "compare.md", text + "\n")
     lists = {loss: {name: list(by.values()) for name, by in of.items()} for loss, of in values.items()}
     content = {"settings": list(rest), "seeds": list(seeds), "values": lists, "train_seconds": seconds}
-    (out / "compare.json").write_text(json.dumps(content, indent=1))
+    write_text(out / "compare.json", json.dumps(content, indent=1))
     return text
 
 
