@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -310,6 +310,20 @@ def _fingerprint(value: object) -> str:
     if value.dtype.kind == "O":
         return repr(value.tolist())
     return f"{kind}{value.dtype} {value.shape} " + hashlib.blake2b(np.ascontiguousarray(value).tobytes()).hexdigest()
+
+
+def largest(mine: Sequence[int]) -> list[int]:
+    """The largest of each number among all processes, on all of them.
+
+    >>> largest([0, 15])
+    [0, 15]
+    """
+    if world()[1] == 1:
+        return list(mine)
+    numbers = torch.tensor(mine)
+    numbers = numbers.to(_device(numbers))
+    dist.all_reduce(numbers, dist.ReduceOp.MAX)
+    return [int(number) for number in numbers]
 
 
 def gather_objects(mine: T) -> list[T]:

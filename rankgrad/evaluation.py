@@ -27,6 +27,7 @@ from .measures import FNMR, WHOLE, Read, false_match_rate, reading
 from .normalize import unit_rows
 from .relevance import Ids, Labels, as_labels, words_of
 from .search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
+from .tables import aligned
 
 Array = npt.NDArray[Any]
 Names = Sequence[str] | Mapping[int, str] | Mapping[str, str] | None
@@ -131,9 +132,7 @@ class Report:
             rows.append((name, shown, f"{100 * low_high[0]:.1f} - {100 * low_high[1]:.1f}" if low_high else ""))
         for level, values in enumerate(self.levels):
             rows += [(f"{name} (level {level})", f"{100 * value:.1f} %", "") for name, value in values.items()]
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        table = [f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}".rstrip() for a, b, c in rows]
-        return "\n".join([head, *table, *self.notes])
+        return "\n".join([head, aligned(rows), *self.notes])
 
 
 def evaluate(

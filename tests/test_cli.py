@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -108,6 +111,48 @@ def test_a_reader_that_stops_reading_is_no_error():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_of_several_errors_of_the_file_system_the_first_is_told(capsys, monkeypatch):
+    def run(arguments, settings):
+        try:
+            raise OSError(28, "No space left on device", "state.ckpt")
+        finally:
+            raise OSError(28, "No space left on device", "health.json")
+
+    monkeypatch.setattr("rankgrad.cli.train.run", run)
+    assert fails(capsys, "train") == "[Errno 28] No space left on device: 'state.ckpt'"
+
+
+READ_ONLY = """
+import subprocess, sys, pytest
+from small_runs import die_after_writes
+from rankgrad.cli import main
+disk, *words = sys.argv[1:]
+with pytest.MonkeyPatch.context() as patch:
+    die_after_writes(patch, 2, lambda: subprocess.run(["mount", "-o", "remount,ro", disk], check=True))
+    sys.exit(main(words))
+"""
+
+
+def test_a_disk_that_becomes_read_only_in_mid_run_is_told_by_its_first_error(photos, tmp_path):
+    (tmp_path / "disk").mkdir()
+    own = ["unshare", "--map-root-user", "--mount", "bash", "-c"]  # mounts that no other process sees
+    mount = f"mount -t tmpfs tmpfs {shlex.quote(str(tmp_path / 'disk'))}"
+    if shutil.which("unshare") is None or subprocess.run([*own, mount], capture_output=True).returncode:
+        pytest.skip("needs a system that lets users mount (unshare)")
+    words = [
+        str(tmp_path / "disk"),
+        "train",
+        *small(photos, "checkpoint_minutes=0"),
+        f"out={tmp_path / 'disk' / 'run'}",
+    ]
+    program = shlex.join([sys.executable, "-c", READ_ONLY, *words])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    done = subprocess.run([*own, f"{mount} && {program}"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    # the log is written before the state, and health.json on the way out
+    assert re.search(r"^rankgrad: .*Read-only file system: '.*(metrics.csv|state.ckpt)", done.stderr, re.MULTILINE)
+
+
 def test_debug_shows_the_error_itself():
     with pytest.raises(ValueError, match="unknown loss"):
         main(["--debug", "train", "loss=nothing"])
@@ -144,14 +189,19 @@ def test_a_resumed_run_takes_no_other_settings(capsys, finished):
     )
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_an_interrupted_run_ends_with_130_and_says_how_to_continue(capsys, photos, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "code", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "stopped"), ("SIGHUP", 129, "stopped")]
+)
+@pytest.mark.usefixtures("hangup")
+def test_a_run_that_is_asked_to_end_has_the_signal_s_status_and_says_how_to_continue(
+    capsys, photos, tmp_path, name, code, word
+):
     out = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
         die_after_writes(patch, 2, partial(signal.raise_signal, getattr(signal, name)))
-        assert main(["train", *small(photos, "checkpoint_minutes=0"), f"out={out}"]) == 130
+        assert main(["train", *small(photos, "checkpoint_minutes=0"), f"out={out}"]) == code
     shown = capsys.readouterr().err
-    assert f"interrupted; continue with: rankgrad train resume={out}" in shown and "Traceback" not in shown
+    assert shown.endswith(f"\n{word}; continue with: rankgrad train resume={out}\n") and "Traceback" not in shown
     command = shown.split("continue with: rankgrad ")[1].split("\n")[0].split()
     assert main(command) == 0
     assert capsys.readouterr().out.endswith(summary(Run(out)) + "\n")

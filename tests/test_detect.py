@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -13,12 +12,12 @@ import sys
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from small_runs import Killed, die_after_writes
+from test_compare import Here
 from voc_trees import shapes
 
 from rankgrad import config as configuration
@@ -320,17 +319,11 @@ def test_a_retrieval_run_is_not_resumed_as_a_detector(tmp_path, capsys):
 
 
 def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, monkeypatch, capsys):
-    called = []
-
-    def here(command, stdout, **_):  # starting Python takes longer than these runs
-        called.append(command[3:])
-        with contextlib.redirect_stdout(stdout):
-            return subprocess.CompletedProcess(command, main(command[3:]))
-
-    monkeypatch.setattr("rankgrad.runs.compare.subprocess", SimpleNamespace(run=here, STDOUT=subprocess.STDOUT))
+    here = Here()
+    monkeypatch.setattr("rankgrad.runs.compare.Children", here)
     words = ["loss=cross_entropy,ap:memory=1+ranking.warmup=2", "seeds=0,1,2", *settings(tree, "trainer.max_epochs=1")]
     assert main(["detect", "compare", *words, "-o", str(tmp_path)]) == 0
-    assert len(called) == 6 and all(words[:2] == ["detect", "train"] for words in called)
+    assert len(here.calls) == 6
     shown = capsys.readouterr().out
     assert re.search(r"^\| loss +\| +AP50 \| +AP50_11 \| +AP75 \| +seconds \|$", shown, re.MULTILINE)
     assert "| AP50, against cross_entropy" in shown

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rankgrad import blackbox_rank, cli, metrics
-from rankgrad.bench import sorters
+from rankgrad.bench import memory, sorters
 from rankgrad.config import compose, make
 from rankgrad.datasets.cache import CacheWarning
 from rankgrad.losses import RankLoss, SpearmanLoss
@@ -387,7 +387,7 @@ def test_command_trains_again_when_told_to_and_judges_other_lengths(home, capsys
 
 
 def test_command_says_what_steps_cost(capsys, monkeypatch):
-    monkeypatch.setattr(sorters, "_peak", lambda number, items, architecture: 3 * 2**20)  # a process each
+    monkeypatch.setattr("rankgrad.bench.memory.peak_mib", lambda cases, case, items: 3.0)  # a process each
     assert cli.main(["sodeep", "cost", "--lengths", "4", "--architecture", "grus"]) == 0
     rows = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0][1:] == ["items", "ms", "x blackbox", "MiB", "weights"]
@@ -402,5 +402,6 @@ def test_command_says_what_steps_cost(capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_memory_of_a_step_is_that_of_a_process_of_its_own():
-    small, large = (sorters._peak(1, items, "grus") for items in (50, 500))  # sigmoid ranks: all pairs of 128 lists
-    assert large > 128 * 500**2 * 4 > small
+    # sigmoid ranks: all pairs of 128 lists
+    small, large = (memory.peak_mib(sorters.CASES, "sorters grus 1", items) for items in (50, 500))
+    assert large > 128 * 500**2 * 4 / memory.MIB > small

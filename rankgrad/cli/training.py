@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from .. import signals
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -54,12 +55,7 @@ def train_one(
         if "trainer" in settled and launch.wanted(settled) > 1:
             sys.exit(launch.launch(settled, [*words, *settings]))
     where: list[Path] = []
-    try:
+    with signals.continue_with(lambda: [*words, f"resume={where[0]}"] if where else []):
         finished = train(config, changes=changes, started=where.append)
-    except KeyboardInterrupt:
-        if where:
-            command = shlex.join(["rankgrad", *words, f"resume={where[0]}"])
-            print(f"\ninterrupted; continue with: {command}", file=sys.stderr)
-        raise
-    if launch.first():
+    if signals.speaks():
         print(summary(finished))

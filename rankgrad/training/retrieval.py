@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from .. import signals
 from .._version import __version__
 from ..config import ConfigError, make, plain
 from ..datasets.base import ImageSet, Table
@@ -31,6 +32,7 @@ from ..models import EmbeddingModel, build_model, extract_features, head_only, l
 from ..report import read_run, write_report
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
+from ..tables import aligned
 from . import runner
 from .data import FeatureSet, KeepFeatures, TrainingData
 from .inference import embed
@@ -127,6 +129,7 @@ class RetrievalTask:
             batch_size=self.config.evaluation.batch_size,
             collate_fn=Collate(self.transform),
             num_workers=self.config.data.workers,
+            worker_init_fn=signals.spare_worker,
         )
         bar = bool(self.config.trainer.enable_progress_bar) and not self.quiet
         features, _, _ = extract_features(self.model, loader, progress=bar)
@@ -350,9 +353,9 @@ def train(
 def summary(run: Run) -> str:
     """Before | after in per cent, and where to look."""
     before, after = Report.from_json(run.before), Report.from_json(run.after)
-    lines = [f"{'':>8} {'before':>8} {'after':>8}   95% interval"]
+    rows = [["", "before", "after", "95 % interval"]]
     for name in (n for n in HEADLINE if n in after.values):
-        low, high = after.intervals.get(name, (float("nan"), float("nan")))
-        interval = f"{100 * low:5.1f} - {100 * high:5.1f}" if low == low else ""
-        lines.append(f"{name:>8} {100 * before.values[name]:8.1f} {100 * after.values[name]:8.1f}   {interval}")
-    return "\n".join([*lines, "", f"run:    {run.folder}", f"report: {run.page}"])
+        around = after.intervals.get(name)
+        interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
+        rows.append([name, f"{100 * before.values[name]:.1f}", f"{100 * after.values[name]:.1f}", interval])
+    return "\n".join([aligned(rows), "", f"run:    {run.folder}", f"report: {run.page}"])

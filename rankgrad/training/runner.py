@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import platform
-import signal
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from .. import signals
 from .._version import __version__
 from ..config import ConfigError, flat, load, plain
 from ..distributed import on_first, world
@@ -124,7 +124,7 @@ def train(
     Raises:
         ConfigError: settings that do not fit, or a folder that holds another run.
         LockedError: another process is using the folder.
-        KeyboardInterrupt: on Ctrl-C or SIGTERM, after the state was saved.
+        signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP, after the state was saved.
     """
     with ExitStack() as held, launch.joined(config):
         run, config = on_first(lambda: _open(held, task, config, changes))
@@ -321,18 +321,10 @@ def _fit(trainer: L.Trainer, module: L.LightningModule, data: EpochData, state: 
     """Train, from a saved state if there is one.
 
     Raises:
-        KeyboardInterrupt: on Ctrl-C or SIGTERM.
+        signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP; `SaveState` has written the state.
     """
-    on_interrupt = signal.getsignal(signal.SIGINT)
-    try:
+    with signals.deferred():
         trainer.fit(module, datamodule=data, ckpt_path=state, weights_only=True)
-    except SystemExit:  # what Lightning makes of both; the caller is to say how to go on
-        raise KeyboardInterrupt from None
-    finally:
-        if trainer.interrupted and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            signal.signal(signal.SIGINT, on_interrupt)  # Lightning leaves Ctrl-C switched off
-    if trainer.interrupted:
-        raise KeyboardInterrupt
 
 
 def silence_lightning() -> None:
