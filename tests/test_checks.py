@@ -16,7 +16,21 @@ def test_an_integer_of_any_library_is_an_int(value):
 
 
 @pytest.mark.parametrize(
-    "value", [True, np.True_, torch.tensor(True), 3.0, np.float64(3), "3", None, [3], (3,), torch.tensor([3]), np.array([3]), 3j]
+    "value",
+    [
+        True,
+        np.True_,
+        torch.tensor(True),
+        3.0,
+        np.float64(3),
+        "3",
+        None,
+        [3],
+        (3,),
+        torch.tensor([3]),
+        np.array([3]),
+        3j,
+    ],
 )
 def test_what_is_no_integer_is_refused_as_it_was_given(value):
     with pytest.raises(ValueError, match="k counts items and must be an integer; got ") as error:

@@ -72,7 +72,7 @@ def test_every_loss_file_makes_a_loss_that_trains_for_a_step(name, tmp_path, mon
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = compose([f"loss={name}", *small_sorter(name)])
     config.derived.num_classes, config.derived.embedding_size = 4, 6
-    loss = make(config.loss)
+    loss = make(config.loss, slot="loss")
     g = torch.Generator().manual_seed(0)
     centres = torch.randn(4, 6, generator=g).repeat_interleave(4, 0)
     embeddings = (centres + 1.5 * torch.randn(16, 6, generator=g)).requires_grad_()
@@ -90,7 +90,7 @@ def test_every_loss_file_makes_a_loss_that_trains_for_a_step(name, tmp_path, mon
 
 def test_options_that_all_losses_share_can_be_added():
     config = compose(["loss=pnp", "+loss.normalize=false", "+loss.check_finite=false"])
-    loss = make(config.loss)
+    loss = make(config.loss, slot="loss")
     assert loss.normalize is False and loss.check_finite is False
 
 
@@ -197,6 +197,6 @@ def test_a_settings_file_that_is_none_is_named(tmp_path: Path, text, message):
 
 def test_an_error_of_the_thing_that_is_made_comes_as_it_is():
     with pytest.raises(ValueError, match="tau is a temperature .* got -1"):
-        make(compose(["loss.tau=-1"]).loss)
+        make(compose(["loss.tau=-1"]).loss, slot="loss")
     with pytest.raises(TypeError, match="unexpected keyword argument 'tua'"):
-        make(compose(["+loss.tua=1"]).loss)
+        make(compose(["+loss.tua=1"]).loss, slot="loss")

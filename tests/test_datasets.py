@@ -452,10 +452,10 @@ def test_settings_of_a_run_reach_the_cache(photo_folder):
     from rankgrad import config
 
     settings = ["data=folder", f"data.root={photo_folder}", "data.size=14", "data.load.test_fraction=0"]
-    table = config.make(config.compose(settings).data.load)
+    table = config.make(config.compose(settings).data.load, slot="data")
     assert table.pixels is None and table.shorter_side == 16 and not table.draft
     cached = ["data.cache=disk", f"data.cache_dir={photo_folder.parent / 'mine'}", "data.load.draft=true"]
-    table = config.make(config.compose([*settings, *cached]).data.load)
+    table = config.make(config.compose([*settings, *cached]).data.load, slot="data")
     assert table.pixels.path.parent == photo_folder.parent / "mine" and table.draft
 
 

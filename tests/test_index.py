@@ -250,7 +250,7 @@ def test_without_faiss_an_error_says_what_to_install(monkeypatch, capsys, made, 
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'rankgrad\[search\]'"):
         build(some())
-    assert main(["search", str(photos / "class 0" / "0.png"), "--index", str(made)]) == 1
+    assert main(["search", str(photos / "class 0" / "0.png"), "--index", str(made)]) == 2
     assert "this needs faiss" in capsys.readouterr().err
 
 
@@ -281,7 +281,7 @@ def test_without_a_name_embeddings_are_called_after_the_folder_and_replace_only_
     assert f"wrote {photos.name}.npz: 20 images" in capsys.readouterr().out
     assert main(["embed", str(weights), str(photos)]) == 0
     other = make_photos(tmp_path / "elsewhere" / photos.name, classes=2)
-    assert main(["embed", str(weights), str(other)]) == 1
+    assert main(["embed", str(weights), str(other)]) == 2
     assert "holds embeddings of another folder: choose a file with -o" in capsys.readouterr().err
 
 
@@ -411,7 +411,7 @@ def test_the_command_says_what_it_needs(photos, made, tmp_path, capsys):
         (["index", str(tmp_path / "none.npz")], "no embeddings at"),
         (["index", str(made.with_suffix(".npz")), "--effort", "3"], "an exact index looks at everything"),
     ):
-        assert main(words) == 1
+        assert main(words) == 2
         assert message in capsys.readouterr().err.strip().splitlines()[-1]
 
 

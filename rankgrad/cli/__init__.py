@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from .._version import __version__
+from ..extras import missing
 from . import (
     bench,
     compare,
@@ -25,6 +26,9 @@ from . import (
     sodeep,
     train,
 )
+
+MENDABLE = 2  # exit status of everything that the user can mend, wrong usage too, as argparse has it
+STATUS = "exit status: 0 done; 2 something that you can mend, one line says how; 130 interrupted; 1 a bug of ours"
 
 
 class Command(Protocol):
@@ -62,7 +66,7 @@ COMMANDS: dict[str, Command] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit status: 0 done, 1 the user can mend it (the message says how), 130 interrupted."""
+    """Entry point; returns the exit status, see `STATUS`. A bug ends with a traceback and 1, as Python has it."""
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
     if arguments.command is None:
@@ -83,8 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if arguments.debug or (error.name or "rankgrad").startswith("rankgrad"):
             raise
-        print(f"rankgrad: this needs {error.name}, one of the extras: pip install 'rankgrad[all]'", file=sys.stderr)
-        return 1
+        print(f"rankgrad: {missing(str(error.name))}", file=sys.stderr)
+        return MENDABLE
     except (ValueError, TypeError, OSError) as error:
         if arguments.debug:
             raise
@@ -93,14 +97,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             report(error)
         else:
-            print(f"rankgrad: {error}", file=sys.stderr)
-        return 1
+            print(f"rankgrad: {printable(str(error))}", file=sys.stderr)
+        return MENDABLE
     return 0
+
+
+def printable(text: str) -> str:
+    r"""A text for a terminal: signs that would do something there, such as escapes in a name, become \x1b and the like.
+
+    >>> print(printable("a\x1b[2Jb\nc"))
+    a\x1b[2Jb
+    c
+    """
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="rankgrad", description="Train embeddings on the metric you report.", allow_abbrev=False
+        prog="rankgrad", description="Train embeddings on the metric you report.", epilog=STATUS, allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"rankgrad {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the whole traceback of an error")

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..extras import missing
+
 HELP = """\
 Train a detector on images in VOC's layout with a loss that ranks, measure its AP as VOC does, check the data.
 
@@ -38,8 +40,8 @@ def details() -> str:
     """What stands below the text: the groups of settings."""
     try:
         from ..config import DETECT_GROUPS, options
-    except ModuleNotFoundError:
-        return "Needs the extras: pip install 'rankgrad[all]'"
+    except ModuleNotFoundError as error:
+        return missing(str(error.name))
     lines = [f"  {group + '=':12}{', '.join(options(group, 'detect'))}" for group in DETECT_GROUPS]
     return "\n".join(["groups:", *lines, "", "All settings with these: rankgrad detect train --cfg [KEY=VALUE ...]"])
 
@@ -82,7 +84,7 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
 
     config = compose(settings, "detect") if not any(s.startswith("resume=") for s in settings) else None
     if config is None:
-        extra = [s for s in settings if not s.startswith("resume=")]
+        extra = [s for s in settings if not s.startswith(("resume=", "trust="))]
         if extra:
             raise ConfigError(f"a resumed run keeps its own settings; leave out {' '.join(extra)}")
         config = compose([*settings, "data.root=."], "detect")  # its own is read from the run

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
+
+from .trust import add_trust
 
 HELP = """\
 Exact retrieval metrics of a run or of embeddings in an npz file.
@@ -20,30 +23,22 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples of the intervals; 0: none")
     parser.add_argument("--clusters", choices=("auto", "none"), default="auto", help="k-means for NMI, or not")
     parser.add_argument("-o", "--out", type=Path, help="also write the report as json")
+    add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print the report of a run or of embeddings."""
-    from zipfile import is_zipfile
-
-    import numpy as np
-
     from ..evaluation import evaluate
+    from ..files import read_npz
 
     source = arguments.source / "embeddings.npz" if arguments.source.is_dir() else arguments.source
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist: give the folder of a finished run, or an npz file")
-    if not is_zipfile(source):
-        raise ValueError(f"{source} is no npz file: write one with numpy.savez(FILE, embeddings=..., labels=...)")
     if arguments.out and not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
-    with np.load(source, allow_pickle=False) as file:
-        columns = {name: file[name] for name in file.files}
-    for needed in ("embeddings", "labels"):
-        if needed not in columns:
-            raise ValueError(f"{source} must hold 'embeddings' and 'labels'; it has {', '.join(sorted(columns))}")
+    columns = read_npz(source, "embeddings", "labels")
     known = ("ids", "super_labels", "class_names", "super_names", "ref_embeddings", "ref_labels", "ref_ids")
-    options = {name: columns[name] for name in known if name in columns}
+    options: dict[str, Any] = {name: columns[name] for name in known if name in columns}
     for name in ("class_names", "super_names"):
         if name in options:
             options[name] = [str(text) for text in options[name]]
@@ -54,9 +49,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     made = arguments.source / "config.yaml"
     seed = 0
     if made.exists():  # of a run: then k-means and intervals are those of after.json
-        from ..config import load
+        from ..config import load, packages
 
-        seed = load(made).seed
+        seed = load(made, packages(arguments.trust)).seed
     report = evaluate(
         columns["embeddings"],
         columns["labels"],

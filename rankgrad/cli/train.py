@@ -7,6 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from ..extras import missing
+
 HELP = """\
 Train a retrieval model, evaluate it before and after, and write a folder with the model, its numbers and report.html.
 
@@ -26,8 +28,8 @@ def details() -> str:
     """What stands below the text: the groups of settings."""
     try:
         from ..config import GROUPS, options
-    except ModuleNotFoundError:  # evaluation works without the extras
-        return "Training needs the extras: pip install 'rankgrad[all]'"
+    except ModuleNotFoundError as error:  # evaluation works without the extras
+        return missing(str(error.name))
     lines = [f"  {group + '=':8}{', '.join(options(group))}" for group in GROUPS]
     return "\n".join(["groups:", *lines, "", "All settings of a run with these: rankgrad train --cfg [KEY=VALUE ...]"])
 
@@ -47,7 +49,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
         print(OmegaConf.to_yaml(config), end="")
         return
-    extra = [s for s in settings if not s.startswith("resume=")]
+    extra = [s for s in settings if not s.startswith(("resume=", "trust="))]
     if config.resume is not None and extra:
         raise ConfigError(f"a resumed run keeps its own settings; leave out {' '.join(extra)}")
     from ..training import launch

@@ -19,10 +19,10 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from .._version import __version__
-from ..config import ConfigError, load, make, plain
+from ..config import ConfigError, load, make, packages, plain
 from ..distributed import GlobalBatch, on_first, world
-from ..files import replacing, write_text
-from ..models.state_dicts import _misfits
+from ..files import read_json, replacing, write_text
+from ..models.state_dicts import _misfits, one_line, read_plain
 from ..runs.folder import Run, curves
 from ..training import launch
 from ..training.callbacks import EvaluateEvery
@@ -66,9 +66,10 @@ def open_run(config: DictConfig) -> tuple[DetectorRun, DictConfig]:
         run = DetectorRun(Path(config.resume))
         if not run.config.exists():
             raise ConfigError(f"nothing to resume: {run.config} does not exist. resume= takes the folder of a run")
-        made = load(run.config)
+        made = load(run.config, packages(config.trust))
         if "ranking" not in made:
             raise ConfigError(f"{run.folder} is no detector's run: continue it with rankgrad train resume={run.folder}")
+        made.trust = config.trust
         return run, made
     if config.out is None:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -98,7 +99,7 @@ def build(config: DictConfig, classes: int) -> tuple[nn.Module, LossInUse | None
     if config.loss.get("_target_") is None:
         return model, None
     given = OmegaConf.create({key: value for key, value in config.loss.items() if key != "name"})
-    loss = make(given)
+    loss = make(given, slot="loss", trust=packages(config.trust), where="loss")
     # over the proposals of all processes; wrapped for one process, too, so that a state fits any number
     return model, use_ap_loss(model, GlobalBatch(loss), **plain(config.ranking))
 
@@ -154,7 +155,7 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
     on_first(lambda: _begin(run, config))
     if started is not None and first:
         started(run.folder)
-    module.kept = _fixed(load(run.config))
+    module.kept = _fixed(load(run.config, packages(config.trust)))
     start, used = time.monotonic(), time.process_time()
     _fit(trainer, module, data, resumed)  # type: ignore[arg-type]
     seconds, used = time.monotonic() - start, time.process_time() - used
@@ -277,7 +278,13 @@ def load_detector(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
     if kind == "faster_rcnn":
         options |= {"trainable_stages": 5}
     names = tuple(saved["class_names"])
-    model = build_detector(kind, len(names), tuple(saved["sides"]), **options)
+    try:
+        model = build_detector(kind, len(names), tuple(saved["sides"]), **options)
+    except (ValueError, TypeError, RuntimeError, MemoryError) as error:
+        raise ValueError(f"{path} describes a detector that can't be built: {one_line(error)}") from error
+    misfits = _misfits(model.state_dict(), saved["state"])
+    if misfits:
+        raise ValueError(f"{path} does not fit the detector that it describes: {'; '.join(misfits)}")
     model.load_state_dict(saved["state"])
     return model.eval(), names
 
@@ -285,10 +292,18 @@ def load_detector(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
 def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give a run's folder, or its model.pt")
-    saved = torch.load(path, map_location="cpu", weights_only=True)
+    saved = read_plain(path)
     if not isinstance(saved, dict) or not {"state", "model", "class_names", "sides"} <= set(saved):
         raise ValueError(f"{path} is no model of rankgrad detect train")
+    kinds = {"state": dict, "model": dict, "class_names": list, "sides": list}
+    wrong = [name for name, kind in kinds.items() if not isinstance(saved[name], kind)]
+    if wrong or not isinstance(saved["model"].get("kind"), str) or not _tensors(saved["state"]):
+        raise ValueError(f"{path} is damaged: {', '.join(wrong) or 'model and state'} not as rankgrad writes it")
     return saved
+
+
+def _tensors(state: dict[str, Any]) -> bool:
+    return all(isinstance(value, torch.Tensor) for value in state.values())
 
 
 def _save_model(path: Path, model: nn.Module, config: DictConfig, names: Sequence[str]) -> None:
@@ -396,5 +411,5 @@ def _check_state(run: DetectorRun, config: DictConfig, module: DetectorModule) -
 
 def summary(run: DetectorRun) -> str:
     """AP per class as a table, and where to look."""
-    content = json.loads(run.after.read_text(encoding="utf-8"))
+    content = read_json(run.after)
     return "\n".join([table(content), "", f"run:    {run.folder}", f"report: {run.folder / 'report.html'}"])

@@ -17,6 +17,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..config import ConfigError, compose
+from ..files import read_json
 from .folder import Run
 
 
@@ -163,11 +164,15 @@ def same_settings(path: Path, rest: list[str]) -> None:
     Raises:
         ConfigError: the folder holds runs with others.
     """
-    if path.exists() and json.loads(path.read_text()) != rest:
-        raise ConfigError(
-            f"{path.parent} holds runs with other settings ({' '.join(json.loads(path.read_text()))}); choose another "
-            "folder with --out"
-        )
+    if path.exists():
+        try:
+            before: list[str] = [str(setting) for setting in json.loads(path.read_text(encoding="utf-8"))]
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ConfigError(f"{path} is damaged ({error}): choose another folder with --out") from None
+        if before != rest:
+            raise ConfigError(
+                f"{path.parent} holds runs with other settings ({' '.join(before)}); choose another folder with --out"
+            )
     path.write_text(json.dumps(rest))
 
 
@@ -176,7 +181,8 @@ def _train(folder: Path, settings: list[str], command: str) -> str | None:
     run = Run(folder)
     if run.finished:
         return None
-    task = [f"resume={folder}"] if run.config.exists() else [*settings, f"out={folder}"]
+    trusted = [setting for setting in settings if setting.startswith("trust=")]  # the folder does not know it
+    task = [f"resume={folder}", *trusted] if run.config.exists() else [*settings, f"out={folder}"]
     folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
     with (folder / "log.txt").open("a") as log:
         words = [sys.executable, "-m", "rankgrad", *command.split(), *task]
@@ -196,11 +202,11 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
             run = Run(_folder(out, loss, seed))
             if not run.finished:
                 continue
-            measured = json.loads((run.folder / kind.file).read_text(encoding="utf-8"))["values"]
+            measured = read_json(run.folder / kind.file, "values")["values"]
             for name in kind.columns:
                 if name in measured:
                     values.setdefault(loss, {}).setdefault(name, {})[seed] = 100 * measured[name]
-            facts = json.loads((run.folder / "facts.json").read_text())
+            facts = read_json(run.folder / "facts.json", "train_seconds")
             if facts["train_seconds"] is not None:
                 seconds.setdefault(loss, []).append(facts["train_seconds"])
     columns = [name for name in kind.columns if any(name in of for of in values.values())]

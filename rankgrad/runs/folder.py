@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..evaluation import Report
+from ..files import read_json
 
 STATE = "state.ckpt"
 TEST = "test/"  # what evaluations are logged under
@@ -96,7 +96,7 @@ def evaluations(run: Run) -> dict[int, dict[str, float]]:
             for step, value in points:
                 found.setdefault(int(step) + 1, {})[name.removeprefix(TEST)] = value
     if run.finished:
-        facts = json.loads((run.folder / "facts.json").read_text(encoding="utf-8"))
+        facts = read_json(run.folder / "facts.json", "steps")
         found[int(facts["steps"])] = dict(Report.from_json(run.after).values)
     return dict(sorted(found.items()))
 

@@ -9,14 +9,13 @@ import platform
 import signal
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
-from hydra.utils import get_object
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
@@ -24,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from .._version import __version__
-from ..config import ConfigError, load, make, plain
+from ..config import ConfigError, load, make, named, packages, plain
 from ..datasets.base import ImageSet, Table
 from ..datasets.folder import find_images
 from ..distributed import on_first, world
@@ -36,7 +35,7 @@ from ..memory import CrossBatchMemory, memory_buffers
 from ..models.build import build_model
 from ..models.embedding_model import EmbeddingModel, extract_features
 from ..models.heads import head_only
-from ..models.state_dicts import _misfits
+from ..models.state_dicts import _misfits, read_plain
 from ..models.weights import load_weights, save_weights
 from ..report import read_run, write_report
 from ..runs.embeddings import save_embeddings
@@ -71,7 +70,9 @@ def open_run(config: DictConfig) -> tuple[Run, DictConfig]:
         run = Run(Path(config.resume))
         if not run.config.exists():
             raise ConfigError(f"nothing to resume: {run.config} does not exist. resume= takes the folder of a run")
-        return run, load(run.config)
+        made = load(run.config, packages(config.trust))
+        made.trust = config.trust
+        return run, made
     if config.out is None:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         config.out = str(Path("runs") / f"{config.data.name}-{_loss_name(config)}-{stamp}")
@@ -87,7 +88,7 @@ def _loss_name(config: DictConfig) -> str:
 
 def load_table(config: DictConfig) -> Table:
     """The images of a configuration."""
-    table: Table = make(config.data.load)
+    table: Table = make(config.data.load, slot="data", trust=packages(config.trust))
     return table
 
 
@@ -113,12 +114,13 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
 
 def _build_loss(config: DictConfig, images: int) -> nn.Module:
     """The loss, with a memory if one is wanted; without, it is told that every batch is exactly P x K."""
+    trust = packages(config.trust)
     if config.get("memory"):
-        return _remembering(config, make(config.loss), images)
-    kind, promise = get_object(config.loss._target_), {}
+        return _remembering(config, make(config.loss, slot="loss", trust=trust), images)
+    kind, promise = named(config.loss, slot="loss", trust=trust), {}
     if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
         promise["positives"] = config.sampler.samples_per_class - 1 or None
-    loss: nn.Module = make(config.loss, **promise)
+    loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss
 
 
@@ -184,7 +186,8 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
     # classes counted 0 .. C - 1 over the training set, as classifiers need them
     labels = torch.unique(train_table.label, return_inverse=True)[1]
     model, loss = build(config, table)
-    eval_transform = make(config.data.eval_transform)
+    trust = packages(config.trust)
+    eval_transform = make(config.data.eval_transform, slot="transform", trust=trust)
     settings = plain(config.evaluation)
     workers = config.data.workers
     data, to_train = _to_train(config, model, train_table, labels)
@@ -228,7 +231,7 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
             run.config.unlink()  # nothing was trained: the folder stays free for settings that work
         raise
 
-    module.kept = _fixed(load(run.config))
+    module.kept = _fixed(load(run.config, trust))
     L.seed_everything(config.seed, verbose=False)  # what came before must not change what comes
     start = time.monotonic()
     _fit(trainer, module, data, resumed)
@@ -252,10 +255,10 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
     }
 
     def write() -> None:
-        save_weights(run.weights, model, {"data": plain(config.data), "version": __version__})
+        save_weights(run.weights, model, {"data": plain(_absolute(config).data), "version": __version__})
         save_embeddings(run.folder / "embeddings.npz", embeddings, test)
         write_text(run.folder / "facts.json", json.dumps(facts, indent=1))
-        write_report(run.folder / "report.html", [read_run(run, after=after, table=test)])
+        write_report(run.folder / "report.html", [read_run(run, after=after, table=test, trust=trust)])
         write_text(run.after, after.to_json())
 
     on_first(write)
@@ -272,12 +275,13 @@ def _begin(run: Run, config: DictConfig) -> bool:
 
 
 def _absolute(config: DictConfig) -> DictConfig:
-    """The same with absolute paths: a run can be resumed from any folder."""
+    """What a run keeps of its settings: paths are absolute, so that it can be resumed from any folder."""
     copy = config.copy()
     for key in ("init", "data.root", "data.cache_dir", "model.weights"):
         path = OmegaConf.select(copy, key)
         if path is not None:
             OmegaConf.update(copy, key, str(Path(path).absolute()))
+    copy.pop("trust", None)  # a folder that says itself what to trust would be trusted by whoever receives it
     return copy
 
 
@@ -287,7 +291,7 @@ def _to_train(
     """Batches, and what learns from them: the model, or with frozen=true a new head for its features."""
     if not config.frozen:
         rows = ImageSet(_relabelled(table, labels))
-        transform = make(config.data.train_transform)
+        transform = make(config.data.train_transform, slot="transform", trust=packages(config.trust))
         data = TrainingData(
             rows, labels, transform, config.sampler, config.seed, config.data.workers, table.super_label
         )
@@ -312,7 +316,7 @@ def _features(
     from ..datasets.transforms import Collate
 
     if cache.exists() and not anew:
-        features: torch.Tensor = torch.load(cache, weights_only=True)
+        features: torch.Tensor = read_plain(cache)
         return features
     loader = DataLoader(
         ImageSet(table),
@@ -433,7 +437,13 @@ def _loggers(run: Run, names: Any) -> list[Logger]:
 
 
 def embed_folder(
-    source: Path, images: Path, out: Path | None = None, batch_size: int = 256, *, invert: bool = False
+    source: Path,
+    images: Path,
+    out: Path | None = None,
+    batch_size: int = 256,
+    *,
+    invert: bool = False,
+    trust: Sequence[str] = (),
 ) -> tuple[int, tuple[tuple[str, str], ...]]:
     """Embed all images below a folder with the model of a run; returns (images, skipped files with reasons).
 
@@ -446,12 +456,13 @@ def embed_folder(
         out: npz to write; None: `embeddings_file(images)`.
         batch_size: images at once.
         invert: turn the images to their negatives first, see `embedding.Embedder`.
+        trust: packages of your own classes, see `embedding.Embedder`.
     """
     weights_of(source)
     out = embeddings_file(images) if out is None else out
     if not out.parent.is_dir() or out.is_dir():
         raise FileNotFoundError(f"{out} cannot be written: give a file in a folder that exists")
-    embedder = Embedder.load(source, invert=invert)
+    embedder = Embedder.load(source, invert=invert, trust=trust)
     root = Path(os.path.abspath(images))  # without . and .., but links stay as they were named
     paths, skipped = find_images(root)
     if not paths:

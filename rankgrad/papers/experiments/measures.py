@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from ...evaluation import Report, evaluate
+from ...files import read_json, read_npz
 from ...runs.folder import Run, best
 from ..analysis.decomposability import class_batches, gaps
 
@@ -34,7 +34,7 @@ def measure(run: Run, metric: str, rule: str, test: Sequence[str] = ()) -> float
     if metric == MINUTES:
         return minutes_per_epoch(run)
     if metric in AP:  # after the last epoch under either rule
-        value = json.loads((run.folder / "metrics.json").read_text(encoding="utf-8"))["values"].get(metric)
+        value = read_json(run.folder / "metrics.json", "values")["values"].get(metric)
         return None if value is None else 100 * float(value)
     if metric == GAP:
         return 100 * gap_of_run(run)
@@ -54,7 +54,7 @@ def minutes_per_epoch(run: Run) -> float | None:
     """Of training, with the evaluations inside it; None for a run that was resumed, whose time is not known."""
     from ...config import load
 
-    seconds = json.loads((run.folder / "facts.json").read_text(encoding="utf-8"))["train_seconds"]
+    seconds = read_json(run.folder / "facts.json", "train_seconds")["train_seconds"]
     return None if seconds is None else float(seconds) / int(load(run.config).trainer.max_epochs) / 60
 
 
@@ -79,8 +79,8 @@ def other_test(run: Run, test: Sequence[str]) -> Report:
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     report, _ = training.evaluate_model(
         model,
-        make(config.data.load).select(config.evaluation.split),
-        make(config.data.eval_transform),
+        make(config.data.load, slot="data").select(config.evaluation.split),
+        make(config.data.eval_transform, slot="transform"),
         training.plain(config.evaluation),
         workers=config.data.workers,
         seed=config.seed,
@@ -93,11 +93,11 @@ def nmi_of_run(run: Run) -> float:
     """NMI of the test embeddings after training; k-means runs once, its result is kept in the run."""
     path = run.folder / "nmi.json"
     if path.exists():
-        return float(json.loads(path.read_text(encoding="utf-8"))["NMI"])
+        return float(read_json(path, "NMI")["NMI"])
     from ...config import load
 
-    with np.load(run.folder / "embeddings.npz", allow_pickle=False) as file:
-        report = evaluate(file["embeddings"], file["labels"], ks=[1], bootstrap=0, seed=load(run.config).seed)
+    file = read_npz(run.folder / "embeddings.npz", "embeddings", "labels")
+    report = evaluate(file["embeddings"], file["labels"], ks=[1], bootstrap=0, seed=load(run.config).seed)
     value = report.values["NMI"]
     path.write_text(json.dumps({"NMI": value, "clusters": report.settings["clusters"]}), encoding="utf-8")
     return value
@@ -107,9 +107,9 @@ def gap_of_run(run: Run) -> float:
     """Mean decomposability gap of AP over the test set of a run; computed once, kept in the run."""
     path = run.folder / "decomposability.json"
     if path.exists():
-        return float(json.loads(path.read_text(encoding="utf-8"))["gap"])
-    with np.load(run.folder / "embeddings.npz", allow_pickle=False) as file:
-        embeddings, labels = torch.from_numpy(file["embeddings"]), torch.from_numpy(file["labels"])
+        return float(read_json(path, "gap")["gap"])
+    file = read_npz(run.folder / "embeddings.npz", "embeddings", "labels")
+    embeddings, labels = torch.from_numpy(file["embeddings"]), torch.from_numpy(file["labels"])
     batch = class_batches(labels, GAP_BATCH, GAP_PER_CLASS)
     gap = float(gaps(embeddings.double(), labels, batch).nanmean())
     content = {"gap": gap, "batch": GAP_BATCH, "per_class": GAP_PER_CLASS}
