@@ -249,15 +249,15 @@ def _check_complete(given: dict[str, Any], name: str) -> None:
     text = (resources.files(TREES[name][0]) / f"{name}.yaml").read_text(encoding="utf-8")
     known = _dotted(OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False))
     needed = [key for key in (*known, *KEPT[name]) if key.partition(".")[0] not in ("defaults", *LATER)]
+    for key in needed:
+        if key in given and key not in FREE:
+            _check_kind(key, known.get(key), given[key])
     missing = [key for key in needed if key not in given]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise ConfigError(
             f"it lacks {', '.join(missing[:3])}{more}, which every run has kept: the file is damaged, or not of a run"
         )
-    for key in needed:
-        if key not in FREE:
-            _check_kind(key, known.get(key), given[key])
 
 
 def _dotted(values: Any, prefix: str = "") -> dict[str, Any]:

@@ -94,6 +94,7 @@ def load_weights(
         ValueError: not such a file, or one of another model: the message says which layers differ.
 
     >>> import tempfile
+    >>> from rankgrad.models import convnet
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = save_weights(folder + "/weights.pt", convnet(widths=(8, 8)), {"data": "glyphs"})
     ...     model, config = load_weights(file)
