@@ -102,5 +102,6 @@ def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
     missing = [name for name in needed if name not in columns]
     if missing:
         there = ", ".join(sorted(columns)) or "nothing"
-        raise ValueError(f"{path} must hold {' and '.join(map(repr, needed))}; it has {there}")
+        wanted = " and ".join([", ".join(map(repr, needed[:-1])), repr(needed[-1])]) if needed[1:] else repr(needed[0])
+        raise ValueError(f"{path} must hold {wanted}; it has {there}")
     return columns

@@ -281,6 +281,7 @@ def _absolute(config: DictConfig) -> DictConfig:
         path = OmegaConf.select(copy, key)
         if path is not None:
             OmegaConf.update(copy, key, str(Path(path).absolute()))
+    OmegaConf.set_struct(copy, False)
     copy.pop("trust", None)  # a folder that says itself what to trust would be trusted by whoever receives it
     return copy
 
