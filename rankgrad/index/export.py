@@ -158,12 +158,12 @@ def preparation(embedder: Embedder) -> list[dict[str, Any]]:
     if isinstance(transform, Inverted):
         steps.append({"step": "invert"})
         transform = transform.transform
-    if isinstance(transform, InkEval):
+    if type(transform) is InkEval:  # one derived from it may do anything
         steps += [
             {"step": "divide", "by": 255, "note": "ink is bright on a dark ground"},
             {"step": "resize", "height": transform.size, "width": transform.size, "filter": "bilinear, antialiased"},
         ]
-    elif isinstance(transform, PhotoEval):
+    elif type(transform) is PhotoEval:
         resize = transform.resize
         sides = {"shorter_side": resize} if isinstance(resize, int) else {"height": resize[0], "width": resize[1]}
         steps += [
