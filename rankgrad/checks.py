@@ -119,6 +119,23 @@ def closest(given: str, known: Iterable[str]) -> str:
     return f"; did you mean {names[close[0]]!r}?" if close else "."
 
 
+def unknown(kind: str, given: object, known: Iterable[str], most: int = 100) -> str:
+    """One line about a name that is not known: what it should be, what is close, what there is.
+
+    Args:
+        kind: what it should be the name of.
+        given: the name.
+        known: those there are.
+        most: if there are more than these, they are not listed.
+
+    >>> unknown("loss", "smoothap", ["smooth_ap", "supap"])
+    "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: smooth_ap, supap"
+    """
+    names = sorted(known)
+    listed = f" Known: {', '.join(names)}" if len(names) <= most else ""
+    return f"unknown {kind} {given!r}{closest(str(given), names)}{listed}"
+
+
 def number(
     value: object,
     what: str,

@@ -101,11 +101,18 @@ class Report:
         """
         inline = isinstance(source, str) and source.lstrip().startswith("{")
         text = str(source) if inline else Path(source).read_text(encoding="utf-8")
-        found = json.loads(text)
+        try:
+            return cls._read(json.loads(text))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            where = "the text" if inline else source
+            raise ValueError(f"{where} is not an evaluation report, or it is damaged: {error}") from None
+
+    @classmethod
+    def _read(cls, found: Any) -> Report:
         wanted = set(cls.__dataclass_fields__)
         if not isinstance(found, dict) or set(found) != wanted:
             keys = sorted(found) if isinstance(found, dict) else type(found).__name__
-            raise ValueError(f"not an evaluation report: needed the keys {sorted(wanted)}, got {keys}")
+            raise ValueError(f"needed the keys {sorted(wanted)}, got {keys}")
         found["intervals"] = {name: (low, high) for name, (low, high) in found["intervals"].items()}
         found["per_query"] = {name: np.asarray(v, dtype=np.float64) for name, v in found["per_query"].items()}
         found["uncounted"] = np.asarray(found["uncounted"], dtype=np.int64)

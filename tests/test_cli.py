@@ -39,7 +39,7 @@ def finished(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def fails(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """The one line that a command which the user can mend ends with."""
-    assert main(words) == 1
+    assert main(words) == 2
     shown = capsys.readouterr().err.strip().splitlines()[-1]
     assert shown.startswith("rankgrad: ")
     return shown.removeprefix("rankgrad: ")
@@ -99,7 +99,7 @@ def test_wrong_usage_ends_with_status_2(capsys, words, message):
 def test_the_package_s_module_is_the_same_command():
     command = [sys.executable, "-m", "rankgrad"]
     done = subprocess.run([*command, "train", "loss=pmp"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and done.stdout == ""
+    assert done.returncode == 2 and done.stdout == ""
     assert (
         done.stderr.startswith("rankgrad: unknown loss 'pmp'; did you mean 'pnp'?") and "Traceback" not in done.stderr
     )

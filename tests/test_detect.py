@@ -69,7 +69,7 @@ def finished(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def fails(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(words) == 1
+    assert main(words) == 2
     return capsys.readouterr().err.strip().splitlines()[-1].removeprefix("rankgrad: ")
 
 
@@ -232,7 +232,7 @@ def test_every_loss_can_be_had_with_exactly_its_options(name):
     config = compose(["data.root=x", f"loss={name}"], "detect")
     assert config.loss.name == name
     if name != "cross_entropy":
-        loss = make(configuration.OmegaConf.create({k: v for k, v in config.loss.items() if k != "name"}))
+        loss = make(configuration.OmegaConf.create({k: v for k, v in config.loss.items() if k != "name"}), slot="loss")
         assert type(loss) is DETECTION_LOSSES[name]
         shown = dict(re.findall(r"(\w+)=(\([^)]*\)|\[[^]]*\]|[^,)]+)", loss.extra_repr()))
         ours = {key: str(value) for key, value in plain(config.loss).items()}

@@ -188,7 +188,7 @@ def test_images_of_the_run_that_are_gone_are_asked_for(photos, tmp_path, capsys)
     settings = ["data=folder", f"data.root={tmp_path / 'gone'}", "data.size=32"]
     weights = saved(tmp_path / "model.pt", settings, model)
     out = str(tmp_path / "model.pt2")
-    assert main(["export", str(weights), "-o", out]) == 1
+    assert main(["export", str(weights), "-o", out]) == 2
     assert "Say with --images DIR what to compare the exported model on" in capsys.readouterr().err
     assert main(["export", str(weights), "-o", out, "--images", str(photos)]) == 0
     shown = capsys.readouterr().out

@@ -853,9 +853,9 @@ def test_run_whose_data_was_moved_has_a_page_without_pictures(finished, photos, 
 
 
 def test_what_is_no_run_or_the_same_run_twice_is_refused(finished, tmp_path, capsys):
-    assert main(["report", str(tmp_path)]) == 1
+    assert main(["report", str(tmp_path)]) == 2
     assert "is no run: it has no config.yaml" in capsys.readouterr().err
-    assert main(["report", str(finished.folder), f"{finished.folder}/../run"]) == 1
+    assert main(["report", str(finished.folder), f"{finished.folder}/../run"]) == 2
     assert "is given more than once" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 

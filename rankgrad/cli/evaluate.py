@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
+
+from .trust import add_trust
 
 HELP = """\
 Exact retrieval metrics of a run or of embeddings in an npz file.
@@ -45,31 +48,23 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples of the intervals; 0: none")
     parser.add_argument("--clusters", choices=("auto", "none"), default="auto", help="k-means for NMI, or not")
     parser.add_argument("-o", "--out", type=Path, help="also write the report as json")
+    add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print the report of a run or of embeddings."""
-    from zipfile import is_zipfile
-
-    import numpy as np
-
     from ..evaluation import Report, evaluate
+    from ..files import read_npz
     from ..measures import meaning
     from ..runs.folder import Run
 
     source = arguments.source / "embeddings.npz" if arguments.source.is_dir() else arguments.source
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist: give the folder of a finished run, or an npz file")
-    if not is_zipfile(source):
-        raise ValueError(f"{source} is no npz file: write one with numpy.savez(FILE, embeddings=..., labels=...)")
     if arguments.out and not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
-    with np.load(source, allow_pickle=False) as file:
-        columns = {name: file[name] for name in file.files}
-    for needed in ("embeddings", "labels"):
-        if needed not in columns:
-            raise ValueError(f"{source} must hold 'embeddings' and 'labels'; it has {', '.join(sorted(columns))}")
-    options = {name: columns[name] for name in COLUMNS if name in columns}
+    columns = read_npz(source, "embeddings", "labels")
+    options: dict[str, Any] = {name: columns[name] for name in COLUMNS if name in columns}
     for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
         if name in options and columns.get(of, columns["labels"]).dtype.kind in "US":
             del options[name]  # strings are names themselves

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .trust import add_trust
+
 HELP = """\
 Find the images of a gallery that are most like a picture.
 
@@ -25,12 +27,14 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print json instead of a table")
     parser.add_argument("--model", type=Path, metavar="RUN", help="where the model is, if it was moved")
     parser.add_argument("--images", type=Path, metavar="DIR", help="where the gallery's images are, if they were moved")
+    add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print what was found."""
     import json
 
+    from ..config import packages
     from ..index.builder import Index
     from ..index.page import write_sheet
     from ..index.query import as_records, as_text, find, query_files
@@ -39,7 +43,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
     files = query_files(arguments.queries)
     index = Index.load(arguments.index)
-    embedder = index.embedder(arguments.model)
+    embedder = index.embedder(arguments.model, trust=packages(arguments.trust))
     if arguments.images:
         index = index.at(arguments.images)
     answers = find(files, index, arguments.k, embedder=embedder)

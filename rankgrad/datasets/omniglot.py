@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..files import read_npz
 from .base import Table
 
 PACKED = "omniglot_small.npz"
@@ -80,13 +81,10 @@ def load_omniglot(
 
 def _from_packed(path: Path) -> tuple[list[str], npt.NDArray[np.uint8]]:
     """Names "Alphabet/character/file" and ink masks [image, 105, 105] of the packed file."""
-    with np.load(path) as packed:
-        missing = {"images", "label", "class_names", "file_names"} - set(packed)
-        if missing:
-            raise ValueError(f"{path} lacks the arrays {sorted(missing)}; it holds {sorted(packed)}")
-        ink = np.unpackbits(packed["images"], axis=1)[:, : SIDE * SIDE].reshape(-1, SIDE, SIDE)
-        classes = packed["class_names"][packed["label"]].tolist()
-        names = [f"{folder}/{file}" for folder, file in zip(classes, packed["file_names"].tolist(), strict=True)]
+    packed = read_npz(path, "images", "label", "class_names", "file_names")
+    ink = np.unpackbits(packed["images"], axis=1)[:, : SIDE * SIDE].reshape(-1, SIDE, SIDE)
+    classes = packed["class_names"][packed["label"]].tolist()
+    names = [f"{folder}/{file}" for folder, file in zip(classes, packed["file_names"].tolist(), strict=True)]
     return names, ink
 
 

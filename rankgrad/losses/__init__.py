@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-
 from torch import nn
 
+from ..checks import closest
 from .auc import AUCLoss
 from .average_precision import SmoothAPLoss, SupAPLoss
 from .base import RetrievalLoss
@@ -48,9 +47,8 @@ def find(name: str) -> type[nn.Module]:
     """
     if name not in LOSSES:
         # class names and any capitals count as attempts at the short name
-        attempts = {key: key for key in LOSSES} | {cls.__name__.lower(): key for key, cls in LOSSES.items()}
-        close = difflib.get_close_matches(name.lower(), attempts, n=1, cutoff=0.5)
-        hint = f"; did you mean {attempts[close[0]]!r}?" if close else "."
+        classes = {cls.__name__.lower(): key for key, cls in LOSSES.items()}
+        hint = closest(classes.get(name.lower(), name.lower()), LOSSES)
         raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted(LOSSES))}")
     return LOSSES[name]
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..evaluation import Report
+from ..files import read_json, read_npz
 from ..losses import CalibrationLoss, ROADMAPLoss
 from ..normalize import unit_rows
 from ..runs.folder import Run
@@ -85,11 +86,7 @@ class Space:
             ValueError: the file lacks a column, or its columns are out of step.
             OSError: the file cannot be read.
         """
-        with np.load(path, allow_pickle=False) as file:
-            columns = {name: file[name] for name in file.files}
-        lacking = [name for name in ("embeddings", "labels", "names", "class_names") if name not in columns]
-        if lacking:
-            raise ValueError(f"{path} has no {', '.join(lacking)}; a run writes them")
+        columns = read_npz(path, "embeddings", "labels", "names", "class_names")
 
         def texts(name: str) -> tuple[str, ...]:
             return tuple(columns[name].tolist()) if name in columns else ()
@@ -200,8 +197,12 @@ def loss_name(config: Mapping[str, Any]) -> str:
     return loss_name(loss) if isinstance(inner, Mapping) else str(loss.get("_target_", "")).rpartition(".")[2]
 
 
-def read_runs(folders: Sequence[Path]) -> list[Content]:
+def read_runs(folders: Sequence[Path], trust: Sequence[str] = ()) -> list[Content]:
     """Read several runs; those that see the same images share them, and each has a name of its own.
+
+    Args:
+        folders: of the runs.
+        trust: packages whose classes their settings may name; see `config.load`.
 
     Raises:
         FileNotFoundError: a folder is no run.
@@ -212,7 +213,7 @@ def read_runs(folders: Sequence[Path]) -> list[Content]:
     if twice:
         raise ValueError(f"a run is compared with others, not with itself: {twice[0]} is given more than once")
     known: dict[str, Pictures | str] = {}
-    found = [read_run(Run(folder), known=known) for folder in folders]
+    found = [read_run(Run(folder), known=known, trust=trust) for folder in folders]
     return [replace(content, name=name) for content, name in zip(found, short_names(places), strict=True)]
 
 
@@ -236,7 +237,12 @@ def short_names(folders: Sequence[Path]) -> list[str]:
 
 
 def read_run(
-    run: Run, *, after: Report | None = None, table: Table | None = None, known: dict[str, Pictures | str] | None = None
+    run: Run,
+    *,
+    after: Report | None = None,
+    table: Table | None = None,
+    known: dict[str, Pictures | str] | None = None,
+    trust: Sequence[str] = (),
 ) -> Content:
     """What is there of a run, finished or not. What is missing is said in the notes.
 
@@ -245,6 +251,7 @@ def read_run(
         after: evaluation of the trained network, if it is not written yet.
         table: the evaluated split, if it is at hand.
         known: images that earlier calls have found (or the reason why they could not), by their settings.
+        trust: see `read_runs`.
 
     Raises:
         FileNotFoundError: the folder is no run.
@@ -255,12 +262,12 @@ def read_run(
 
     if not run.config.exists():
         raise FileNotFoundError(f"{run.folder} is no run: it has no config.yaml. Give the folder that a training made")
-    config: Any = OmegaConf.to_container(load(run.config), resolve=True)
+    config: Any = OmegaConf.to_container(load(run.config, trust), resolve=True)
     if after is None and run.finished:
         after = Report.from_json(run.after)
     logged = curves(run)
     facts_file, embeddings = run.folder / "facts.json", run.folder / "embeddings.npz"
-    facts = json.loads(facts_file.read_text(encoding="utf-8")) if facts_file.exists() else {}
+    facts = read_json(facts_file) if facts_file.exists() else {}
     notes = []
     latest = None
     if after is None:
@@ -281,7 +288,7 @@ def read_run(
         known = {} if known is None else known
         data = json.dumps([config.get("data"), config.get("evaluation", {}).get("split")], sort_keys=True, default=str)
         if data not in known:
-            known[data] = _images(run)
+            known[data] = _images(run, trust)
         held = known[data]
         if isinstance(held, str):
             notes.append(f"No pictures: the images of the run cannot be read ({held}).")
@@ -308,13 +315,13 @@ def read_run(
     )
 
 
-def _images(run: Run) -> Pictures | str:
+def _images(run: Run, trust: Sequence[str]) -> Pictures | str:
     """The images of the evaluated split of a run, or why they cannot be had."""
     from ..config import load, make
 
-    config = load(run.config)
+    config = load(run.config, trust)
     try:
-        table: Table = make(config.data.load)
+        table: Table = make(config.data.load, slot="data", trust=trust)
         return Pictures(table.select(config.evaluation.split))
     except (OSError, ValueError, MemoryError) as error:
         return str(error)
@@ -324,7 +331,7 @@ def _findings(run: Run) -> list[str]:
     """What the look at training found to be wrong, with what helps."""
     if not run.health.exists():
         return []
-    findings = json.loads(run.health.read_text(encoding="utf-8"))["findings"]
+    findings = read_json(run.health, "findings")["findings"]
     return [f"{found['text']}. {found['advice']}" for found in findings if found["level"] == "warning"]
 
 

@@ -16,10 +16,10 @@ from tqdm import tqdm
 
 from .. import signals
 from ..config import ConfigError, compose
-from ..files import lock, remove_leftovers, write_text
+from ..files import load_json, lock, remove_leftovers, write_text
 from ..tables import markdown
 from .children import Children
-from .folder import Run, read_json
+from .folder import Run
 from .statistics import paired_t_test, spread
 
 
@@ -126,7 +126,8 @@ def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "tr
 
 def _start(children: Children, folder: Path, settings: Sequence[str], command: str) -> subprocess.Popen[bytes]:
     """One run in its own process."""
-    words = [f"resume={folder}"] if Run(folder).config.exists() else [*settings, f"out={folder}"]
+    trusted = [setting for setting in settings if setting.startswith("trust=")]  # the folder does not know it
+    words = [f"resume={folder}", *trusted] if Run(folder).config.exists() else [*settings, f"out={folder}"]
     folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
         return children.start([*command.split(), *words], log=log)
@@ -188,10 +189,10 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
         path = out / "settings.json"
         if not path.exists():
             write_text(path, json.dumps(list(settings)))
-        there = read_json(path)
+        there = load_json(path)
         if there != list(settings):
             raise ConfigError(
-                f"{out} holds runs with other settings ({' '.join(there)}); choose another folder with --out"
+                f"{out} holds runs with other settings ({' '.join(map(str, there))}); choose another folder with --out"
             )
         yield
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import lightning as L
 import torch
-from hydra.utils import get_object
 from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
@@ -18,17 +17,18 @@ from torch.utils.data import DataLoader
 
 from .. import signals
 from .._version import __version__
-from ..config import ConfigError, make, plain
+from ..config import ConfigError, make, named, packages, plain
 from ..datasets.base import ImageSet, Table
 from ..datasets.fingerprint import fingerprint
 from ..datasets.protocols import Trial, over_draws, trials
 from ..datasets.transforms import Collate
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
-from ..files import atomic_write, check_archive, write_text
+from ..files import atomic_write, write_text
 from ..losses import RetrievalLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models import EmbeddingModel, build_model, extract_features, head_only, load_weights, save_weights
+from ..models.state_dicts import read_plain
 from ..report import read_run, write_report
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
@@ -67,7 +67,7 @@ class RetrievalTask:
         # classes counted 0 .. C - 1 over the training set, as classifiers need them
         self.labels = torch.unique(self.train_table.label, return_inverse=True)[1]
         self.model, loss = build(config, self.table)
-        self.transform = make(config.data.eval_transform)
+        self.transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
         self.data, self.learner = self._to_train()
         optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
         sub_batch = config.train.sub_batch
@@ -81,7 +81,7 @@ class RetrievalTask:
         seed, super_labels = config.seed, table.super_label
         if not config.frozen:
             rows = ImageSet(_relabelled(table, self.labels))
-            transform = make(config.data.train_transform)
+            transform = make(config.data.train_transform, slot="transform", trust=packages(config.get("trust")))
             workers = config.data.workers
             return TrainingData(rows, self.labels, transform, config.sampler, seed, workers, super_labels), self.model
         if config.init is None:
@@ -121,8 +121,7 @@ class RetrievalTask:
     def _features(self, cache: Path, anew: bool) -> Tensor:
         """Features of the training images, computed once and kept in the run."""
         if cache.exists() and not anew:
-            check_archive(cache)
-            features: Tensor = torch.load(cache, weights_only=True)
+            features: Tensor = read_plain(cache)
             return features
         loader = DataLoader(
             ImageSet(self.train_table),
@@ -171,16 +170,18 @@ class RetrievalTask:
         """Weights, embeddings, facts and page; the report comes last."""
         model = self.trained()
         assert isinstance(model, EmbeddingModel)
-        save_weights(run.weights, model, {"data": plain(self.config.data), "version": __version__})
+        save_weights(run.weights, model, {"data": plain(runner.lasting(self.config).data), "version": __version__})
         save_embeddings(run.embeddings, result.embeddings, self.test)
         write_text(run.facts, json.dumps(facts, indent=1))
-        write_report(run.page, [read_run(run, after=result.report, table=self.test)])
+        write_report(
+            run.page, [read_run(run, after=result.report, table=self.test, trust=packages(self.config.get("trust")))]
+        )
         return result.report.to_json()
 
 
 def load_table(config: DictConfig) -> Table:
     """The images of a configuration."""
-    table: Table = make(config.data.load)
+    table: Table = make(config.data.load, slot="data", trust=packages(config.get("trust")))
     return table
 
 
@@ -212,12 +213,13 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
 
 def _build_loss(config: DictConfig, images: int) -> nn.Module:
     """The loss, with a memory if one is wanted; without, it is told that every batch is exactly P x K."""
+    trust = packages(config.get("trust"))
     if config.get("memory"):
-        return _remembering(config, make(config.loss), images)
-    kind, promise = get_object(config.loss._target_), {}
+        return _remembering(config, make(config.loss, slot="loss", trust=trust), images)
+    kind, promise = named(config.loss, slot="loss", trust=trust), {}
     if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
         promise["positives"] = config.sampler.samples_per_class - 1 or None
-    loss: nn.Module = make(config.loss, **promise)
+    loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss
 
 
