@@ -43,7 +43,10 @@ KEPT = {
     ),
 }
 # Settings that came later: a run of before there was such a setting has none, and needs none.
-LATER = ("health", "trust")
+LATER = (
+    *("health", "trust", "extended", "check_data", "optimizer.restart"),
+    *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
+)
 # Settings that take a number, a word or a list.
 FREE = ("trainer.devices", "trainer.precision")
 LARGEST = 2**20  # bytes of a config.yaml; ours have some thousand
@@ -248,7 +251,7 @@ def _check_complete(given: dict[str, Any], name: str) -> None:
     """Raise unless all settings of the root file are there, each of its kind."""
     text = (resources.files(TREES[name][0]) / f"{name}.yaml").read_text(encoding="utf-8")
     known = _dotted(OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False))
-    needed = [key for key in (*known, *KEPT[name]) if key.partition(".")[0] not in ("defaults", *LATER)]
+    needed = [key for key in (*known, *KEPT[name]) if not key.startswith(("defaults", *LATER))]
     for key in needed:
         if key in given and key not in FREE:
             _check_kind(key, known.get(key), given[key])
