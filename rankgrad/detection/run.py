@@ -22,8 +22,9 @@ from .._version import __version__
 from ..config import ConfigError, load, make, plain
 from ..distributed import GlobalBatch, on_first, world
 from ..files import replacing, write_text
+from ..html.text import flat
 from ..models.state_dicts import _misfits
-from ..runs.folder import Run, curves
+from ..runs.folder import Run
 from ..training import launch
 from ..training.callbacks import EvaluateEvery
 from ..training.data import SetEpoch
@@ -33,8 +34,7 @@ from .adapter import LossInUse, use_ap_loss
 from .data import DetectionData, DetectionSet
 from .memory import ScoreMemory
 from .models import build_detector
-from .page import flat, write_page
-from .pictures import marks, thresholds
+from .page import write_page
 from .training import DetectorModule, detect
 from .voc import Scenes, load_voc
 from .voc_ap import DetectionReport, Detections, evaluate_voc, table
@@ -176,7 +176,7 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
         _save_model(run.weights, model, config, scenes.class_names)
         save_detections(run.folder / "detections.npz", found, test)
         write_text(run.folder / "facts.json", json.dumps(facts, indent=1))
-        _page(run.folder / "report.html", config, report, found, test, run, facts)
+        write_page(run.folder / "report.html", plain(config), report, found, test, run)
         write_text(run.after, report.to_json())
 
     on_first(write)
@@ -258,7 +258,7 @@ def evaluate_run(
     )
     report = evaluate(found, test, config)
     if page is not None:
-        _page(page, config, report, found, test, None, {})
+        write_page(page, plain(config), report, found, test)
     return report
 
 
@@ -317,36 +317,6 @@ def save_detections(path: Path, found: Sequence[Detections], test: Scenes) -> No
     }
     with replacing(path, ".npz") as temporary:
         np.savez(temporary, **columns)
-
-
-def _page(
-    path: Path,
-    config: DictConfig,
-    report: DetectionReport,
-    found: Sequence[Detections],
-    test: Scenes,
-    run: DetectorRun | None,
-    facts: dict[str, Any],
-) -> None:
-    first = next(iter(report.by_iou))
-    marked = marks(found, test.scenes, test.class_names, thresholds(report, first), first, report.inclusive)
-    notes = []
-    if test.left_out:
-        notes.append(f"{len(test.left_out)} boxes without area were left out of the test images.")
-    if report.inclusive:
-        notes.append("A pixel was added to widths and heights before overlaps were taken.")
-    write_page(
-        path,
-        title=f"{config.data.name}, {test.name}: {config.model.kind}, {config.loss.name}, seed {config.seed}",
-        report=report,
-        scenes=test.scenes,
-        marked=marked,
-        curves={} if run is None else curves(run),
-        settings=flat({**plain(config), "facts": facts}),
-        notes=notes,
-        pictures=config.evaluation.pictures,
-        seed=config.seed,
-    )
 
 
 def _sides(config: DictConfig) -> tuple[int, int]:
