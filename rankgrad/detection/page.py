@@ -1,4 +1,4 @@
-"""What the page of a detector shows: AP, precision and recall of each class, what it gets wrong, and pictures of that."""
+"""What the page of a detector shows: AP, precision and recall by class, what it gets wrong, and pictures of that."""
 
 from __future__ import annotations
 
@@ -72,9 +72,10 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class DetectorContent(RunContent):
-    """A run of a detector, as a page shows it. Beside what every `RunContent` has:
+    """A run of a detector, as a page shows it.
 
     Attributes:
+        name, config, facts, curves, before, latest, notes, siblings: see `RunContent`.
         after: AP of the trained detector; None: the run is not finished.
         test: the images it was evaluated on, or None.
         marked: [image] what is right, wrong and missed in each of them.
@@ -101,7 +102,10 @@ class DetectorContent(RunContent):
         if extent != Extent():
             raise ValueError("projection, queries, points and items are for runs that retrieve; these are detectors")
         found = [run.after for run in runs]
-        return [tables.results(runs), _curves(runs, found), _classes(runs, found), _mistakes(runs), _pictures(runs)], []
+        pictures = _pictures(runs)
+        made = [tables.results(runs), _curves(runs, found), _classes(runs, found), _mistakes(runs), pictures]
+        several = not pictures.body and sum(run.test is not None for run in runs) > 1
+        return made, ["No image is in all runs, so there are no pictures."] if several else []
 
 
 def write_page(
@@ -171,7 +175,7 @@ def _detections(path: Path, test: Scenes) -> list[Detections]:
         columns = {name: file[name] for name in file.files}
     names = [scene.name for scene in test.scenes]
     if columns["names"].tolist() != names:
-        raise ValueError(f"{path.name} is of {len(columns['names'])} other images than the {len(names)} of {test.name}")
+        raise ValueError(f"{path.name} is of other images than the {len(names)} of {test.name}")
     parts = [columns["image"] == image for image in range(len(names))]
     boxes, labels, scores = (torch.from_numpy(columns[name]) for name in ("boxes", "labels", "scores"))
     return [Detections(boxes[part], labels[part], scores[part]) for part in parts]
@@ -215,7 +219,9 @@ def _classes(runs: Sequence[DetectorContent], found: Sequence[Numbers | None]) -
 def _row(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     first = next(iter(results.values()))
     row = {"name": name, "objects": first["objects"], "detections": first["detections"]}
-    row |= {f"{ap}{end}": result[kind] for ap, result in results.items() for end, kind in (("", "area"), ("_11", "eleven"))}
+    row |= {
+        f"{ap}{end}": result[kind] for ap, result in results.items() for end, kind in (("", "area"), ("_11", "eleven"))
+    }
     return row | {"found at all": first["max_recall"], "best F1": first["best_f1"], "at score": first["threshold"]}
 
 
@@ -237,7 +243,9 @@ def _pictures(runs: Sequence[DetectorContent]) -> Section:
         return Section("pictures", "Pictures", Markup())
     places = [{scene.name: place for place, scene in enumerate(test.scenes)} for _, _, test in known]
     common = [name for name in places[0] if all(name in place for place in places)]
-    marked = [[mark for (_, run, _), of in zip(known, places, strict=True) for mark in run.marked[of[n]]] for n in common]
+    marked = [
+        [mark for (_, run, _), of in zip(known, places, strict=True) for mark in run.marked[of[n]]] for n in common
+    ]
     config = runs[0].config
     most = int(config.get("evaluation", {}).get("pictures", 8))
     shown = []

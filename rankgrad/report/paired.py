@@ -40,8 +40,8 @@ def paired_difference(
 
     Queries of a class are not independent (they retrieve one another), so whole groups are drawn, and whole groups
     change their sign in the test: with S_g the sum of the differences of group g, p is the share of random signs
-    s_g = ±1 with \|Σ s_g S_g\| ≥ \|Σ S_g\|, the observed signs counted among them (Fisher's randomisation test; Smucker,
-    Allan and Carterette, CIKM 2007, compare it with others for rankings).
+    s_g = ±1 with \|Σ s_g S_g\| ≥ \|Σ S_g\|, the observed signs counted among them (Fisher's randomisation test;
+    Smucker, Allan and Carterette, CIKM 2007, compare it with others for rankings).
 
     Args:
         run: [query] values of one run, higher is better.

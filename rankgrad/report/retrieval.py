@@ -144,9 +144,10 @@ class Pictures:
 
 @dataclass(frozen=True, eq=False)
 class Content(RunContent):
-    """A run that retrieves, as a page shows it. Beside what every `RunContent` has:
+    """A run that retrieves, as a page shows it.
 
     Attributes:
+        name, config, facts, curves, latest, notes, siblings: see `RunContent`.
         before: evaluation of the untrained network, or None.
         after: evaluation of the trained network; None: the run is not finished.
         space: embeddings of the evaluated split, or None.

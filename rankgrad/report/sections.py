@@ -93,6 +93,8 @@ def paired(runs: Sequence[Content], found: SideBySide, seed: int = 0) -> Markup:
     first, *others = runs
     rows = []
     for place, other in enumerate(others, 1):
+        if found.runs[0] is None or found.runs[place] is None:
+            continue
         for name in other.headline:
             difference = _paired(first, other, found.matching.rows[0], found.matching.rows[place], name, seed)
             if difference is not None:
@@ -237,7 +239,7 @@ def gallery(runs: Sequence[Content], found: SideBySide, shelf: Shelf) -> Section
         several=len(measured) > 1,
         strips=len(measured),
     )
-    classes = sorted({run.space.class_names[label] for run in measured for label in run.space.labels.unique().tolist()})
+    classes = sorted({run.space.class_names[label] for run in measured for label in set(run.space.labels.tolist())})
     data = {"classes": classes, "queries": len(found.matching)}
     return Section("gallery", "Retrieved images", body if cards else Markup(), {"gallery": data} if cards else {})
 

@@ -23,7 +23,7 @@ FORMATS = {"detections": "count", "at score": "score"}  # of columns that are no
 # ------------------------------------------------------------------------------------------------------------- results
 
 
-def results(runs: Sequence[RunContent], extra: Markup = Markup()) -> Section:
+def results(runs: Sequence[RunContent], extra: Markup | None = None) -> Section:
     """The headline metrics, large, and all others with their intervals; of a single run also before training.
 
     Args:
@@ -45,7 +45,7 @@ def results(runs: Sequence[RunContent], extra: Markup = Markup()) -> Section:
         tiles=_tiles(runs),
         tables=[[_metric_row(name, runs) for name in group] for group in groups],
         terms=[found for name in names if (found := term(name)) and found.long],
-        extra=extra,
+        extra=extra or Markup(),
     )
     return Section("results", "Results", body if names else Markup())
 
@@ -159,7 +159,11 @@ def class_table(
     Returns:
         (HTML, the whole table for the script); None if there is nothing to show.
     """
-    known = [name for name in dict.fromkeys([*metrics, by]) if any(row.get(name) is not None for table in tables for row in table)]
+    known = [
+        name
+        for name in dict.fromkeys([*metrics, by])
+        if any(row.get(name) is not None for table in tables for row in table)
+    ]
     if not known:
         return None
     by = by if by in known else known[0]
