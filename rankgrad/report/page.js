@@ -14,15 +14,16 @@
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  // A name that may break after / _ - . as in the rest of the page.
-  const breakable = (text) => {
+  // A name that may break after / _ - . or, if it is long, is shortened, as in the rest of the page.
+  const named = (text) => {
+    if (text.length > 32) {
+      const cut = make("span", "cut", text);
+      cut.title = text;
+      return cut;
+    }
     const parts = document.createDocumentFragment();
     text.split(/(?<=[/_.-])(?=[^\s/_.-])/).forEach((part, place) => parts.append(...(place ? [make("wbr"), part] : [part])));
-    if (text.length <= 32) return parts;
-    const cut = make("span", "cut");
-    cut.title = text;
-    cut.append(parts);
-    return cut;
+    return parts;
   };
   // What a search for a class finds: that class if it is the name of one, otherwise every name that it is a part of.
   const finder = (text, names) => {
@@ -154,11 +155,11 @@
           cell.scope = "row";
           if (leads && inClass.has(value)) {
             const button = make("button", "leads");
-            button.append(breakable(value));
+            button.append(named(value));
             button.type = "button";
             button.addEventListener("click", () => showClass(value));
             cell.append(button);
-          } else cell.append(breakable(value));
+          } else cell.append(named(value));
         } else if (value === null) cell.textContent = "\u2013";
         else if (formats[place] === "count") cell.textContent = value.toLocaleString("en");
         else if (formats[place] === "score") cell.textContent = Number(value.toPrecision(4));
@@ -206,7 +207,7 @@
 
     heads.forEach((head, place) => {
       const button = make("button");
-      button.append(breakable(columns[place]));
+      button.append(named(columns[place]));
       button.type = "button";
       button.addEventListener("click", () => {
         down = by === place ? !down : false;

@@ -26,7 +26,7 @@ REASONS = {
     "random": "random",
     "worst": "lowest AP",
     "best": "highest AP",
-    "failures": "hardest failures: a wrong item far nearer than any right one",
+    "failures": "hardest failures: a wrong item far nearer than any right one, in every run",
     "disagree": "the runs disagree most",
 }
 CONFUSED = 30  # pairs of classes
@@ -230,10 +230,11 @@ def gallery(runs: Sequence[Content], found: SideBySide, shelf: Shelf) -> Section
         places.append(place)
     reasons = {reason: sum(place in places for place in chosen) for reason, chosen in found.shown.items()}
     measured = [run for run in found.runs if run is not None]
+    alone = ", in every run" if len(measured) == 1 else ""
     body = render(
         "report/gallery.html",
         cards=cards,
-        reasons=[(reason, REASONS[reason], count) for reason, count in reasons.items() if count],
+        reasons=[(reason, REASONS[reason].removesuffix(alone), count) for reason, count in reasons.items() if count],
         asked=len(found.sampled),
         queries=len(found.matching),
         several=len(measured) > 1,
