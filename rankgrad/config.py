@@ -300,14 +300,14 @@ def plain(config: DictConfig | Any) -> Any:
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted names.
+    """Nested settings as dotted names, in their order; an empty group is a value.
 
     >>> flat({"loss": {"tau": 0.1}, "seed": 0})
     {'loss.tau': 0.1, 'seed': 0}
     """
     found: dict[str, Any] = {}
     for key, value in content.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             found |= flat(value, f"{prefix}{key}.")
         else:
             found[f"{prefix}{key}"] = value

@@ -85,9 +85,11 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from ..runs.compare import compare
+    from ..report import write_comparison
+    from ..runs.compare import compare, folders
 
     print(compare(settings, arguments.out, arguments.jobs, "detect train"))
+    print(f"report: {write_comparison(arguments.out / 'report.html', folders(settings, arguments.out))}")
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:

@@ -16,20 +16,18 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from .._version import __version__
-from ..config import ConfigError, flat, load, make, packages, plain
+from ..config import ConfigError, load, make, packages, plain
 from ..datasets.fingerprint import fingerprint
 from ..distributed import GlobalBatch
 from ..files import atomic_write, read_json, write_text
 from ..models.state_dicts import misfits, one_line, read_plain
 from ..runs.folder import Run
-from ..runs.history import curves
 from ..training import runner
 from .adapter import LossInUse, use_ap_loss
 from .data import DetectionData, DetectionSet
 from .memory import ScoreMemory
 from .models import build_detector
 from .page import write_page
-from .pictures import marks, thresholds
 from .training import DetectorModule, detect
 from .voc import Scenes, load_voc
 from .voc_ap import DetectionReport, Detections, evaluate_voc, table
@@ -103,7 +101,8 @@ class DetectionTask:
         _save_model(run.weights, self.module.model, self.config, self.scenes.class_names)
         save_detections(run.detections, result.found, self.test)
         write_text(run.facts, json.dumps(facts, indent=1))
-        _page(run.page, self.config, result.report, result.found, self.test, run, facts)
+        trust = packages(self.config.get("trust"))
+        write_page(run.page, plain(self.config), result.report, result.found, self.test, run, trust)
         return result.report.to_json()
 
 
@@ -182,7 +181,7 @@ def evaluate_run(
     )
     report = evaluate(found, test, config)
     if page is not None:
-        _page(page, config, report, found, test, None, {})
+        write_page(page, plain(config), report, found, test)
     return report
 
 
@@ -255,36 +254,6 @@ def save_detections(path: Path, found: Sequence[Detections], test: Scenes) -> No
     }
     with atomic_write(path, ".npz") as temporary:
         np.savez(temporary, **columns)
-
-
-def _page(
-    path: Path,
-    config: DictConfig,
-    report: DetectionReport,
-    found: Sequence[Detections],
-    test: Scenes,
-    run: Run | None,
-    facts: dict[str, Any],
-) -> None:
-    first = next(iter(report.by_iou))
-    marked = marks(found, test.scenes, test.class_names, thresholds(report, first), first, report.inclusive)
-    notes = []
-    if test.left_out:
-        notes.append(f"{len(test.left_out)} boxes without area were left out of the test images.")
-    if report.inclusive:
-        notes.append("A pixel was added to widths and heights before overlaps were taken.")
-    write_page(
-        path,
-        title=f"{config.data.name}, {test.name}: {config.model.kind}, {config.loss.name}, seed {config.seed}",
-        report=report,
-        scenes=test.scenes,
-        marked=marked,
-        curves={} if run is None else curves(run),
-        settings=flat({**plain(config), "facts": facts}),
-        notes=notes,
-        pictures=config.evaluation.pictures,
-        seed=config.seed,
-    )
 
 
 def _sides(config: DictConfig) -> tuple[int, int]:

@@ -78,6 +78,12 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
     return table
 
 
+def folders(settings: Sequence[str], out: Path) -> dict[str, list[Path]]:
+    """Where `compare` puts the runs of these settings: loss -> folders, one for each seed."""
+    losses, seeds, _ = _split(settings)
+    return {loss: [_folder(out, loss, seed) for seed in seeds] for loss in losses}
+
+
 def with_threads(settings: Sequence[str], jobs: int) -> list[str]:
     """The settings, with each run's share of the cores unless they say threads= themselves.
 
