@@ -84,7 +84,7 @@ def tensor(value: Numbers, name: str) -> Tensor:
 
 
 def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
-    """[query] float64 weights of queries, 0 where a query does not count.
+    """Weights of queries as a float64 tensor [query].
 
     Args:
         weights: [query] finite, >= 0, and > 0 for one query that counts.
@@ -100,10 +100,9 @@ def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
     if bool(bad.any()):
         row = int(bad.nonzero()[0])
         raise ValueError(f"weights must be finite and >= 0; that of query {row} is {float(given[row])}")
-    used = given * counted
-    if not bool((used > 0).any()):
+    if not bool((given[counted] > 0).any()):
         raise ValueError("weights must be > 0 for a query that counts; the sum of those that count is 0")
-    return used
+    return given
 
 
 def closest(given: str, known: Iterable[str]) -> str:

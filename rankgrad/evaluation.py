@@ -242,25 +242,38 @@ def evaluate(
     if shared:
         given = dict(locals())
         require_same(**{name: value for name, value in given.items() if name not in ("device", "progress", "shared")})
-    ks = _lengths(ks)
-    if isinstance(extra, str):
-        raise ValueError(f"extra is a list of names, such as ['AP@10']; got {extra!r}")
-    names = [name for name in extra if false_match_rate(name) is None]
-    table = {name: reading(name) for name in dict.fromkeys((*(f"R@{k}" for k in ks), *WHOLE, *names))}
-    rates = [rate for rate in map(false_match_rate, extra) if rate is not None]
+    ks, table, rates = _asked(ks, extra)
     bootstrap = integer(bootstrap, "bootstrap is a number of resamples", low=0)
     seed = integer(seed, "seed begins the random numbers of bootstrap and k-means", low=0)
     _check_settings(confidence, resample, clusters, query_without_relevant, similarity)
     if not normalize and similarity == "cosine":
         similarity = "inner product"
-    problem = _problem(embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids, similarity, device)
-    problem = replace(problem, groups=groups, ref_groups=ref_groups, ignore=ignore)
+    if ref_embeddings is None and ref_ids is not None:
+        raise ValueError("ref_ids name the samples of ref_embeddings, which were not given")
+    problem = _problem(embeddings, labels, ref_embeddings, ref_labels, similarity, device)
     classes = problem.levels[-1]
+    weight = np.ones(len(classes))
+    if weights is not None:
+        weight = _array(query_weights(weights, torch.ones(len(classes), dtype=torch.bool)))
     coarse = _super_labels(super_labels, problem)
     notes = list(problem.notes)
     skip = query_without_relevant == "skip"
 
-    how = _How(table, rates, block, progress, shared)
+    how = _How(
+        table=table,
+        rates=rates,
+        protocol={
+            "ids": ids,
+            "ref_ids": ref_ids,
+            "groups": groups,
+            "ref_groups": ref_groups,
+            "ignore": ignore,
+            "similarity": "euclidean" if similarity == "euclidean" else "inner product",  # cosines: of unit rows
+            "block": block,
+        },
+        progress=progress,
+        shared=shared,
+    )
     found = _ranked(problem, -1, how)
     if not found.counted.any():
         raise ValueError(
@@ -278,55 +291,43 @@ def evaluate(
             "finds itself."
         )
     inside = found.counted if skip else np.ones_like(found.counted)
-    share_of = np.ones(len(inside))
     if weights is not None:
-        share_of = _array(query_weights(weights, torch.from_numpy(inside)))
-    values = _means(found.per_query, inside, share_of)
+        query_weights(weights, torch.from_numpy(inside))
+    values = _means(found.per_query, inside, weight)
     if found.auc_hardest is not None:
         values["AUC_hardest"] = found.auc_hardest
     values |= found.fnmr
     coarser = []
     for level in range(len(problem.levels) - 1):
         above = _ranked(problem, level, replace(how, rates=[]))
-        coarser.append(_means(above.per_query, above.counted if skip else inside, share_of))
+        coarser.append(_means(above.per_query, above.counted if skip else inside, weight))
 
     intervals: dict[str, tuple[float, float]] = {}
     drawn = "query" if classes.ndim == 2 else resample
     if bootstrap:
-        weighed = inside & (share_of > 0)
+        weighed = inside & (weight > 0)
         group = _array(classes)[weighed] if drawn == "class" else np.arange(weighed.sum())
         columns = np.stack([value[weighed] for value in found.per_query.values()], axis=1)
-        bounds = _bootstrap(columns, group, share_of[weighed], bootstrap, confidence, seed)
+        bounds = _bootstrap(columns, group, weight[weighed], bootstrap, confidence, seed)
         intervals = {name: (float(low), float(high)) for name, (low, high) in zip(found.per_query, bounds, strict=True)}
         drawable = len(np.unique(group))
         if drawable < 10:
             notes.append(f"The intervals rest on {drawable} {'classes' if drawn == 'class' else 'queries'} only.")
 
-    method = "none"
-    if classes.ndim == 1:
-        if clusters == "auto":
-            clustering = partial(_clusters, problem.queries, len(torch.unique(classes)), seed)
-            assigned, method = on_first(clustering) if shared else clustering()
-            if assigned is None:
-                notes.append("No NMI and AMI: k-means needs scikit-learn, which is not installed.")
-            else:
-                values["NMI"] = metrics.nmi(classes.cpu(), assigned)
-                values["AMI"] = metrics.ami(classes.cpu(), assigned)
-        sizes = torch.bincount(classes)
-        if (sizes > 1).any():
-            values["dists_intra"] = metrics.dists_intra(problem.queries, classes)
-        if (sizes > 0).sum() > 1:
-            values["dists_inter"] = metrics.dists_inter(problem.queries, classes)
+    of_the_set, method = _of_the_set(problem.queries, classes, clusters == "auto", seed, shared)
+    values |= of_the_set
+    if clusters == "auto" and classes.ndim == 1 and method == "none":
+        notes.append("No NMI and AMI: k-means needs scikit-learn, which is not installed.")
 
     return Report(
         values=values,
         intervals=intervals,
         per_query=found.per_query,
         uncounted=uncounted,
-        per_class=_table("class", _array(classes), problem.shown, class_names, found.per_query, inside, share_of),
+        per_class=_table("class", _array(classes), problem.shown, class_names, found.per_query, inside, weight),
         per_super_label=()
         if coarse is None
-        else _table("super_label", *_numbered(coarse), super_names, found.per_query, inside, share_of),
+        else _table("super_label", *_numbered(coarse), super_names, found.per_query, inside, weight),
         levels=tuple(coarser),
         counts={
             "queries": len(classes),
@@ -369,7 +370,6 @@ class _Problem:
             [query, label] bool; ref_levels the same of the gallery. The last one is what is evaluated.
         shown: [class] labels as they were given, for the tables.
         hierarchy: [query, level] integers or strings as given, or None.
-        similarity: as rank_blocks takes it.
     """
 
     queries: Tensor
@@ -378,14 +378,8 @@ class _Problem:
     ref_levels: list[Tensor]
     shown: Array
     hierarchy: Array | None
-    ids: Ids | None
-    ref_ids: Ids | None
-    similarity: Literal["inner product", "euclidean"]
     zero_vectors: int
     notes: tuple[str, ...]
-    groups: Labels | None = None
-    ref_groups: Labels | None = None
-    ignore: Sequence[Ids] | None = None
 
     @property
     def leave_one_out(self) -> bool:
@@ -397,16 +391,12 @@ def _problem(
     labels: Labels,
     ref_embeddings: Numbers | None,
     ref_labels: Labels | None,
-    ids: Ids | None,
-    ref_ids: Ids | None,
     similarity: str,
     device: torch.device | str | None,
 ) -> _Problem:
     queries = _embeddings("embeddings", embeddings, device)
     if (ref_embeddings is None) != (ref_labels is None):
         raise ValueError("ref_embeddings and ref_labels belong together; got only one of them")
-    if ref_embeddings is None and ref_ids is not None:
-        raise ValueError("ref_ids name the samples of ref_embeddings, which were not given")
     gallery = queries
     if ref_embeddings is not None:
         gallery = _embeddings("ref_embeddings", ref_embeddings, queries.device)
@@ -448,9 +438,6 @@ def _problem(
         ref_levels=ref_levels,
         shown=shown if words is None else words[shown],
         hierarchy=None if len(levels) == 1 else _array(truth) if words is None else words[_array(truth)],
-        ids=ids,
-        ref_ids=ref_ids,
-        similarity="euclidean" if similarity == "euclidean" else "inner product",
         zero_vectors=zeros,
         notes=tuple(notes),
     )
@@ -500,10 +487,16 @@ def _super_labels(super_labels: Labels | None, problem: _Problem) -> Array | Non
     return _array(given) if words is None else words[_array(given)]
 
 
-def _lengths(ks: object) -> list[int]:
+def _asked(ks: object, extra: Sequence[str]) -> tuple[list[int], dict[str, Read], list[float]]:
+    """List lengths, metric -> how it is read off ranks, and the false match rates that are asked for."""
     if not isinstance(ks, (Sequence, np.ndarray, Tensor)) or isinstance(ks, str) or not len(ks):
         raise ValueError(f"ks are list lengths and must be integers >= 1, at least one, in a list; got {ks!r}")
-    return [integer(k, "ks are list lengths", low=1) for k in ks]
+    lengths = [integer(k, "ks are list lengths", low=1) for k in ks]
+    if isinstance(extra, str):
+        raise ValueError(f"extra is a list of names, such as ['AP@10']; got {extra!r}")
+    rates = {name: rate for name in extra if (rate := false_match_rate(name)) is not None}
+    names = (*(f"R@{k}" for k in lengths), *WHOLE, *(name for name in extra if name not in rates))
+    return lengths, {name: reading(name) for name in names}, list(rates.values())
 
 
 def _check_settings(
@@ -526,11 +519,19 @@ def _check_settings(
 
 @dataclass(frozen=True)
 class _How:
-    """What is read off the ranks, and how the work is done."""
+    """What is read off which ranks.
+
+    Attributes:
+        table: metric -> how it is read off.
+        rates: false match rates.
+        protocol: arguments of `rank_blocks`.
+        progress: tell how far the work is.
+        shared: between the processes.
+    """
 
     table: dict[str, Read]
     rates: list[float]
-    block: int | None
+    protocol: dict[str, Any]
     progress: bool
     shared: bool
 
@@ -580,13 +581,7 @@ def _ranked_here(problem: _Problem, level: int, how: _How) -> tuple[list[Array],
         problem.levels[level],
         None if same else problem.gallery,
         None if same else problem.ref_levels[level],
-        ids=problem.ids,
-        ref_ids=problem.ref_ids,
-        groups=problem.groups,
-        ref_groups=problem.ref_groups,
-        ignore=problem.ignore,
-        similarity=problem.similarity,
-        block=how.block,
+        **how.protocol,
         progress=how.progress and (not how.shared or world()[0] == 0),
         rows=torch.arange(queries)[share(queries)] if how.shared and world()[1] > 1 else None,
     ):
@@ -683,6 +678,28 @@ def _bootstrap(table: Array, group: Array, weights: Array, resamples: int, confi
     tail = (1 - confidence) / 2
     bounds: Array = np.quantile(means, [tail, 1 - tail], axis=0).T
     return bounds
+
+
+def _of_the_set(
+    embeddings: Tensor, classes: Tensor, cluster: bool, seed: int, shared: bool
+) -> tuple[dict[str, float], str]:
+    """Numbers of the queries' embeddings and single labels, not of a ranking; and what made the clusters."""
+    values: dict[str, float] = {}
+    if classes.ndim == 2:
+        return values, "none"
+    method = "none"
+    if cluster:
+        clustering = partial(_clusters, embeddings, len(torch.unique(classes)), seed)
+        assigned, method = on_first(clustering) if shared else clustering()
+        if assigned is not None:
+            values["NMI"] = metrics.nmi(classes.cpu(), assigned)
+            values["AMI"] = metrics.ami(classes.cpu(), assigned)
+    sizes = torch.bincount(classes)
+    if (sizes > 1).any():
+        values["dists_intra"] = metrics.dists_intra(embeddings, classes)
+    if (sizes > 0).sum() > 1:
+        values["dists_inter"] = metrics.dists_inter(embeddings, classes)
+    return values, method
 
 
 def _clusters(embeddings: Tensor, classes: int, seed: int) -> tuple[Tensor | None, str]:

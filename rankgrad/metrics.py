@@ -80,7 +80,7 @@ def _mean(values: PerQuery, counted: Tensor, weights: Numbers | None, name: str)
         raise ValueError(f"{name} is undefined: none of the {len(values)} queries has a relevant item")
     if weights is None:
         return values[counted].mean()
-    used = query_weights(weights, counted)
+    used = query_weights(weights, counted) * counted
     return (used * values).sum() / used.sum()
 
 

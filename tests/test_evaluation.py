@@ -561,6 +561,13 @@ def test_weights_make_weighted_means_everywhere_and_equal_ones_change_nothing():
     assert same.intervals["AP"] == pytest.approx(plain(x, labels, bootstrap=20).intervals["AP"])
 
 
+def test_weights_count_at_the_coarser_levels_too_where_a_query_may_have_no_finer_answer():
+    x, labels = whole(9, 3), torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1], [1, 2], [1, 2], [1, 3], [1, 4], [1, 4]])
+    weights = np.arange(1.0, 10.0)
+    coarse = plain(x, labels[:, 0], weights=weights).values
+    assert plain(x, labels, weights=weights).levels[0]["AP"] == pytest.approx(coarse["AP"])
+
+
 def test_a_weight_is_a_number_of_copies_of_a_query_in_the_bootstrap_too():
     x, labels = whole(12, 3), torch.arange(12) % 4
     gallery, ref_labels = whole(30, 3, seed=1), torch.arange(30) % 4
