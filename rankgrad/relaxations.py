@@ -5,7 +5,8 @@ below. It knows no labels and no shapes: which step goes to which pairs is decid
 be plotted and tested alone. Every step is a frozen dataclass of numbers: it pickles, prints and compares.
 
 Two rules let `ranks.soft_ranks` evaluate a step in chunks and again in the backward pass without storing pairs:
-`step(-inf)` is 0 with slope 0 (that is how an item is left out), and `step.slope(diff)` is the derivative.
+`step(-inf)` is 0 with slope 0 (that is how an item is left out), and `step.slope(diff)` is the derivative. Second
+derivatives are taken by autograd through `slope`, so it is written with torch's own operations.
 Any other callable works too; its derivative is then taken by autograd (`AutogradStep`).
 """
 
@@ -30,7 +31,7 @@ class Step(Protocol):
         ...
 
     def slope(self, diff: Tensor) -> Tensor | None:
-        """Derivative at `diff`, elementwise; None if the step has no gradient."""
+        """Derivative at `diff`, elementwise and itself differentiable; None if the step has no gradient."""
         ...
 
 
@@ -43,6 +44,21 @@ def _compared(relation: Callable[..., Tensor], diff: Tensor, bound: float) -> Te
     """1 where the relation holds, else 0, in the type of `diff`: on a CPU several times faster than by way of bool."""
     result: Tensor = relation(diff.detach(), bound, out=torch.empty_like(diff))
     return result
+
+
+def _divided(value: Tensor, by: float) -> Tensor:
+    """The value divided, in its place unless a graph still needs it."""
+    return value / by if value.requires_grad else value.div_(by)
+
+
+def _bell(diff: Tensor, tau: float) -> Tensor:
+    """Slope of sigmoid(diff / tau), in units of 1 / tau.
+
+    It is s (1 - s) with s the smaller one of sigmoid(d) and sigmoid(-d): then 1 - s loses no digits. With the larger
+    one, nothing is left of a float32 slope from 17 tau on.
+    """
+    value = diff.abs().div_(-tau).sigmoid_()
+    return torch.addcmul(value, value, value, value=-1)
 
 
 @dataclass(frozen=True)
@@ -86,9 +102,8 @@ class Sigmoid:
         return (diff / self.tau).sigmoid_()
 
     def slope(self, diff: Tensor) -> Tensor:
-        """Slope s (1 - s) / tau with s the value."""
-        value = self(diff)
-        return torch.addcmul(value, value, value, value=-1).div_(self.tau)
+        """Slope sigmoid(d) sigmoid(-d) / tau with d = diff / tau: as exact above a tie as below."""
+        return _bell(diff, self.tau).div_(self.tau)
 
 
 @dataclass(frozen=True)
@@ -143,6 +158,11 @@ class SupStep:
         """The sigmoid there."""
         return 1 / (1 + math.exp(-self.joint / self.tau))
 
+    @property
+    def bell_at_joint(self) -> float:
+        """And tau times its slope there."""
+        return math.exp(-self.joint / self.tau) * self.at_joint**2
+
     def __call__(self, diff: Tensor) -> Tensor:
         """The three branches of eq. 4."""
         # sigmoid up to the joint, constant behind it; the steps and the linear part are added on top
@@ -157,12 +177,10 @@ class SupStep:
         return torch.add(value, (diff - self.joint).relu_(), alpha=self.rho)
 
     def slope(self, diff: Tensor) -> Tensor:
-        """Slope s (1 - s) / tau up to the joint, rho behind it."""
+        """Slope of the sigmoid up to the joint, rho behind it."""
         # constant behind the joint, where the difference to rho is added
-        value = (diff.clamp(max=self.joint) / self.tau).sigmoid_()
-        bell = torch.addcmul(value, value, value, value=-1).div_(self.tau)
-        at_joint = self.at_joint * (1 - self.at_joint) / self.tau
-        return bell.add_(_compared(torch.gt, diff, self.joint), alpha=self.rho - at_joint)
+        bell = _bell(diff.clamp(max=self.joint), self.tau).div_(self.tau)
+        return bell.add_(_compared(torch.gt, diff, self.joint), alpha=self.rho - self.bell_at_joint / self.tau)
 
 
 @dataclass(frozen=True)
@@ -195,7 +213,7 @@ class Exponential:
 
     def slope(self, diff: Tensor) -> Tensor:
         """exp(min(diff / tau, cap)) / tau."""
-        return (diff / self.tau).clamp_(max=self.cap).exp_().div_(self.tau)
+        return _divided((diff / self.tau).clamp_(max=self.cap).exp_(), self.tau)
 
 
 @dataclass(frozen=True)
@@ -220,7 +238,7 @@ class Softplus:
 
     def slope(self, diff: Tensor) -> Tensor:
         """sigmoid(diff / tau) / (tau ln 2)."""
-        return torch.sigmoid(diff / self.tau).div_(self.tau * math.log(2))
+        return _divided(torch.sigmoid(diff / self.tau), self.tau * math.log(2))
 
 
 @dataclass(frozen=True)
@@ -243,13 +261,17 @@ class AutogradStep:
 
     def slope(self, diff: Tensor) -> Tensor:
         """Derivative by autograd, 0 at -inf."""
-        present = diff > -torch.inf
+        present, again = diff > -torch.inf, torch.is_grad_enabled() and diff.requires_grad
         with torch.enable_grad():
-            point = torch.where(present, diff, 0).detach().requires_grad_()
+            point = torch.where(present, diff, 0)
+            if not again:
+                point = point.detach().requires_grad_()
             value = self.function(point)
             if not value.requires_grad:
-                return torch.zeros_like(diff)
-            (slope,) = torch.autograd.grad(value.sum(), point)
+                return 0 * diff.masked_fill(~present, 0)
+            (slope,) = torch.autograd.grad(value.sum(), point, create_graph=again)
+            # autograd gives the derivative of a linear function without a graph; it has one, and it is 0
+            slope = slope + 0 * point if again else slope
         return torch.where(present, slope, 0)
 
 

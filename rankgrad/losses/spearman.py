@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..metrics import average_ranks
 from ..ranks import blackbox_rank
+from ..ranks.blackbox import NO_CURVATURE
+from ..ranks.second_order import refuse_graph
 from ..types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 
@@ -122,8 +123,8 @@ class _BlackboxCorrelation(torch.autograd.Function):
         return (1 - correlation.squeeze(1)).to(scores.dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor, None, None, None, None]:
+        refuse_graph(NO_CURVATURE)
         (change,) = ctx.saved_tensors
         return change * (upstream * ctx.num_counted).unsqueeze(1), None, None, None, None
 

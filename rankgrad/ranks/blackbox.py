@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..kernels.counting import Counter
 from ..kernels.host import on_host
@@ -18,6 +17,9 @@ from ..types import Mask, PerPair, PerQuery, Ranks, Scores
 from .exact import Order, by_pair, by_slot, exact_ranks, not_rivals, ranks_of
 from .lists import Lists, computed, require
 from .prefilter import shortened
+from .second_order import refuse_graph
+
+NO_CURVATURE = "a blackbox gradient is a difference of ranks, constant almost everywhere; use a relaxed loss"
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,8 @@ class _BlackboxValues(torch.autograd.Function):
         return values.detach().to(scores.dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor | None, ...]:
+        refuse_graph(NO_CURVATURE)
         (change,) = ctx.saved_tensors
         factor = upstream * ctx.num_counted
         # plain `loss.backward()`: on a long list a copy costs as much as the ranks did
@@ -206,8 +208,8 @@ class _BlackboxRank(torch.autograd.Function):
         return values
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        refuse_graph(NO_CURVATURE)
         scores, ranks = ctx.saved_tensors
         moved = _permutation_ranks(scores + ctx.lambda_ * upstream)
         change: Tensor = (moved - ranks).to(scores.dtype) / (ctx.unit * ctx.lambda_)
