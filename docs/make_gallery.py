@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankgrad.cli import main as rankgrad
-from rankgrad.experiments import catalogue, figures
+from rankgrad.papers.experiments import catalogue, figures
 
 HERE = Path(__file__).parent
 PAGE, IMAGES = HERE / "gallery.md", HERE / "images" / "gallery"

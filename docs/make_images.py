@@ -70,8 +70,9 @@ def gallery(run_folder: Path, path: Path, queries: int = 6, k: int = 8, seed: in
     import torch
     from matplotlib import pyplot as plt
 
-    from rankgrad import config, evaluation, run, training
+    from rankgrad import config, evaluation, training
     from rankgrad.report import retrieval_gallery
+    from rankgrad.training import runner as run
 
     finished = run.Run(run_folder)
     settings = config.load(finished.config)

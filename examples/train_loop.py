@@ -14,10 +14,10 @@ from torch.utils.data import DataLoader
 
 from rankgrad import losses
 from rankgrad.datasets import ImageSet, load_glyphs
+from rankgrad.datasets.samplers import MPerClassBatchSampler
+from rankgrad.datasets.transforms import Collate, InkEval, InkTrain
 from rankgrad.evaluation import Report, evaluate
-from rankgrad.models import convnet
-from rankgrad.samplers import MPerClassBatchSampler
-from rankgrad.transforms import Collate, InkEval, InkTrain
+from rankgrad.models.convnet import convnet
 
 
 def main() -> None:

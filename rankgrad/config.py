@@ -180,3 +180,8 @@ def load(path: Path) -> DictConfig:
     if not isinstance(config, DictConfig):
         raise ConfigError(f"{path} holds no settings")
     return config
+
+
+def plain(config: DictConfig | Any) -> Any:
+    """A configuration as plain Python values."""
+    return OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config

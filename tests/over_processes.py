@@ -15,11 +15,11 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rankgrad.baselines import CrossEntropyLoss
 from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, on_first
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.large_batch import embed_in_parts
 from rankgrad.losses import LOSSES
+from rankgrad.losses.baselines import CrossEntropyLoss
 from rankgrad.memory import CrossBatchMemory, memory_buffers
 
 ROWS, CLASSES, DIM = 12, 5, 4

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rankgrad import run as runs
 from rankgrad import training
 from rankgrad.config import compose
+from rankgrad.training import runner as runs
 
 CONVNET = ("model.widths=[8,8,8,8]", "model.embedding_size=8")
 QUICK = (

@@ -10,8 +10,9 @@ import pytest
 import reference
 import torch
 
-from rankgrad import analysis, metrics, relaxations
-from rankgrad.analysis import (
+from rankgrad import metrics, relaxations
+from rankgrad.papers import analysis
+from rankgrad.papers.analysis import (
     batch_bias,
     decomposability,
     gradients,

@@ -14,10 +14,10 @@ from small_runs import make_photos, small, train
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rankgrad.baselines import CrossEntropyLoss, HistogramLoss, PMLBatchLoss, PMLLoss
 from rankgrad.config import compose, make, options
-from rankgrad.history import curves
+from rankgrad.losses.baselines import CrossEntropyLoss, HistogramLoss, PMLBatchLoss, PMLLoss
 from rankgrad.memory import CrossBatchMemory
+from rankgrad.runs.folder import curves
 
 pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning is an extra")
 

@@ -17,8 +17,8 @@ from small_runs import die_after_writes, make_photos, small, train
 from rankgrad import __version__, evaluation
 from rankgrad.cli import main
 from rankgrad.evaluation import Report
-from rankgrad.history import Run
-from rankgrad.run import summary
+from rankgrad.runs.folder import Run
+from rankgrad.training.runner import summary
 
 COMMANDS = ("train", "compare", "evaluate", "embed", "index", "search", "export", "bench", "datasets")
 

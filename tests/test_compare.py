@@ -15,12 +15,12 @@ import pytest
 from omegaconf import OmegaConf
 from small_runs import Killed, die_after_writes, make_photos, small
 
-from rankgrad import compare as compare_module
 from rankgrad.cli import main
-from rankgrad.compare import compare
 from rankgrad.config import ConfigError, load
 from rankgrad.evaluation import Report
-from rankgrad.history import Run
+from rankgrad.runs import compare as compare_module
+from rankgrad.runs.compare import compare
+from rankgrad.runs.folder import Run
 
 
 @pytest.fixture(scope="module")

@@ -35,8 +35,8 @@ from rankgrad.datasets import (
 from rankgrad.datasets import base as datasets_base
 from rankgrad.datasets import cache as datasets_cache
 from rankgrad.datasets.base import check_image
-from rankgrad.samplers import EpochList
-from rankgrad.transforms import Collate, PhotoEval, PhotoTrain
+from rankgrad.datasets.samplers import EpochList
+from rankgrad.datasets.transforms import Collate, PhotoEval, PhotoTrain
 
 DATA = os.environ.get("RANKGRAD_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="RANKGRAD_DATA is not set to the folder that holds omniglot/")

@@ -23,17 +23,16 @@ from voc_trees import shapes
 
 from rankgrad import config as configuration
 from rankgrad.cli import main
-from rankgrad.config import DETECT_GROUPS, compose, make, options
+from rankgrad.config import DETECT_GROUPS, compose, make, options, plain
 from rankgrad.detection import DETECTION_LOSSES, models
 from rankgrad.detection import run as runs
 from rankgrad.detection.data import DetectionSet
 from rankgrad.detection.training import detect
 from rankgrad.detection.voc import load_voc
-from rankgrad.experiments.grid import grids
-from rankgrad.experiments.numbers import find, select
-from rankgrad.experiments.reproduce import planned, reproduce
-from rankgrad.history import curves
-from rankgrad.training import plain
+from rankgrad.papers.experiments.grid import grids
+from rankgrad.papers.experiments.numbers import find, select
+from rankgrad.papers.experiments.reproduce import planned, reproduce
+from rankgrad.runs.folder import curves
 
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
 real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")

@@ -168,7 +168,8 @@ def commands() -> list[tuple[str, list[str]]]:
     "name, words", commands(), ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
 def test_command_exists_and_its_settings_fit(name, words):
-    from rankgrad import cli, compare, config
+    from rankgrad import cli, config
+    from rankgrad.runs import compare
 
     program, *rest = words
     if program == "torchrun":

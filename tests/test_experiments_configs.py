@@ -14,14 +14,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from rankgrad import run as runs
-from rankgrad.config import GROUPS, compose, make, options
-from rankgrad.experiments.numbers import numbers
-from rankgrad.history import best, evaluations
+from rankgrad.config import GROUPS, compose, make, options, plain
+from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
 from rankgrad.memory import CrossBatchMemory
-from rankgrad.models import build_model
-from rankgrad.training import plain
-from rankgrad.transforms import PhotoEval, PhotoTrain
+from rankgrad.models.build import build_model
+from rankgrad.papers.experiments.numbers import numbers
+from rankgrad.runs.folder import best, evaluations
+from rankgrad.training import runner as runs
 
 FOLDER = Path(str(resources.files("rankgrad.configs"))) / "experiment"
 NAMES = [name for name in options("experiment") if name != "none"]

@@ -14,14 +14,14 @@ from PIL import Image
 from small_runs import make_photos
 from torch import Tensor
 
-from rankgrad import export as exports
 from rankgrad.cli import main
-from rankgrad.config import compose
-from rankgrad.embedding import Embedder
-from rankgrad.export import ABOUT, describe, export, preparation
-from rankgrad.models import build_model, save_weights
+from rankgrad.config import compose, plain
+from rankgrad.index import export as exports
+from rankgrad.index.embedder import Embedder
+from rankgrad.index.export import ABOUT, describe, export, preparation
+from rankgrad.models.build import build_model
+from rankgrad.models.weights import save_weights
 from rankgrad.normalize import unit_rows
-from rankgrad.training import plain
 
 
 def saved(path: Path, settings: list[str], model: torch.nn.Module) -> Path:

@@ -16,7 +16,11 @@ import torch
 from omegaconf import OmegaConf
 
 from rankgrad import training
-from rankgrad.analysis import (
+from rankgrad.cli import main
+from rankgrad.config import ConfigError, compose
+from rankgrad.datasets.base import Table
+from rankgrad.evaluation import evaluate
+from rankgrad.papers.analysis import (
     FIGURES,
     auc_slopes,
     batch_bias,
@@ -28,13 +32,9 @@ from rankgrad.analysis import (
     retrieved,
     style,
 )
-from rankgrad.cli import main
-from rankgrad.config import ConfigError, compose
-from rankgrad.datasets.base import Table
-from rankgrad.evaluation import evaluate
-from rankgrad.experiments import catalogue, figures, picture, sweep
-from rankgrad.experiments.grid import grids
-from rankgrad.experiments.reproduce import reproduce
+from rankgrad.papers.experiments import catalogue, figures, picture, sweep
+from rankgrad.papers.experiments.grid import grids
+from rankgrad.papers.experiments.reproduce import reproduce
 
 matplotlib = pytest.importorskip("matplotlib")
 from drawn_text import boxes, faults, smallest  # noqa: E402  (needs matplotlib)
@@ -113,7 +113,7 @@ def test_equal_numbers_give_equal_files(ending, tmp_path):
 
 
 def test_the_panel_of_sodeep_is_drawn_as_soon_as_its_sorter_is_kept(tmp_path, monkeypatch):
-    from rankgrad import sodeep
+    from rankgrad.papers import sodeep
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert landscapes.learned() == {}
@@ -398,7 +398,7 @@ def test_runs_that_belong_to_no_place_are_told_what_differs_between_them(runs):
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """ID.json and ID.csv of a stand-in for figure 12, as `rankgrad reproduce` writes them."""
-    from rankgrad.experiments import outcome, page
+    from rankgrad.papers.experiments import outcome, page
 
     grid = grids()["roadmap/fig12"]
     label = "stand-in: small convnet on the built-in glyphs"
@@ -557,7 +557,7 @@ def photo_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two runs on the same coloured tiles."""
     from small_runs import make_photos, small
 
-    from rankgrad.run import load_table
+    from rankgrad.training.runner import load_table
 
     root = tmp_path_factory.mktemp("photos")
     photos = make_photos(root / "photos", classes=6, per_class=4)

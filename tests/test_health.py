@@ -19,11 +19,12 @@ from torch import nn
 from rankgrad import losses
 from rankgrad.cli import main
 from rankgrad.distributed import GlobalBatch
-from rankgrad.health import Facts, HealthWarning, Sample, as_text, diagnose, look, report, step_of
-from rankgrad.history import Run
 from rankgrad.memory import CrossBatchMemory
-from rankgrad.models import build_model, save_weights
+from rankgrad.models.build import build_model
+from rankgrad.models.weights import save_weights
 from rankgrad.relaxations import Heaviside, Sigmoid, SupStep
+from rankgrad.runs.folder import Run
+from rankgrad.training.health import Facts, HealthWarning, Sample, as_text, diagnose, look, report, step_of
 
 
 @pytest.fixture(scope="module")

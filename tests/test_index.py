@@ -15,17 +15,18 @@ import torch
 from PIL import Image
 from small_runs import make_photos
 
-from rankgrad import embedding, search
+from rankgrad import search
 from rankgrad.cli import main
-from rankgrad.config import compose
-from rankgrad.embedding import Embedded, Embedder, GroundWarning, Origin
-from rankgrad.find import Answer, Hit, as_text, find, query_files
-from rankgrad.index import HEAD, Index, build, measure
-from rankgrad.models import build_model, save_weights
+from rankgrad.config import compose, plain
+from rankgrad.index import embedder as embedding
+from rankgrad.index.builder import HEAD, Index, build, measure
+from rankgrad.index.embedder import Embedded, Embedder, GroundWarning, Origin
+from rankgrad.index.page import write_sheet
+from rankgrad.index.query import Answer, Hit, as_text, find, query_files
+from rankgrad.models.build import build_model
+from rankgrad.models.weights import save_weights
 from rankgrad.normalize import unit_rows
-from rankgrad.run import embed_folder
-from rankgrad.sheet import write_sheet
-from rankgrad.training import plain
+from rankgrad.training.runner import embed_folder
 
 faiss = pytest.importorskip("faiss", reason="an index needs faiss")
 

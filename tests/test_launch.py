@@ -14,10 +14,10 @@ import pytest
 import torch
 from small_runs import make_photos, same_results, small, train
 
-from rankgrad import launch
 from rankgrad.config import compose
 from rankgrad.evaluation import Report
-from rankgrad.history import Run, curves
+from rankgrad.runs.folder import Run, curves
+from rankgrad.training import launch
 
 # one worker of pytest-xdist: these runs have two processes each
 pytestmark = pytest.mark.xdist_group("processes")

@@ -10,22 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rankgrad.models import (
-    MODELS,
-    AvgPool,
-    EmbeddingHead,
-    EmbeddingModel,
-    GeM,
-    MaxPool,
-    build_model,
-    convnet,
-    extract_features,
-    head_only,
-    load_weights,
-    parameter_groups,
-    save_weights,
-    timm_model,
-)
+from rankgrad.models.build import MODELS, build_model
+from rankgrad.models.convnet import convnet
+from rankgrad.models.embedding_model import EmbeddingModel, extract_features, parameter_groups
+from rankgrad.models.heads import EmbeddingHead, head_only
+from rankgrad.models.pooling import AvgPool, GeM, MaxPool
+from rankgrad.models.timm import timm_model
+from rankgrad.models.weights import load_weights, save_weights
 
 pytest.importorskip("timm", reason="timm backbones need the extra rankgrad[train]")
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from rankgrad import losses
 from rankgrad.datasets import glyphs
+from rankgrad.datasets.samplers import MPerClassBatchSampler
 from rankgrad.relevance import from_labels
-from rankgrad.samplers import MPerClassBatchSampler
 
 pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning is an extra")
 
@@ -29,7 +29,7 @@ from pytorch_metric_learning.utils.loss_and_miner_utils import (  # noqa: E402
     get_all_triplets_indices,
 )
 
-from rankgrad.pml import CrossBatchMemory, PMLAdapter, SelfSupervisedLoss  # noqa: E402
+from rankgrad.adapters.pml import CrossBatchMemory, PMLAdapter, SelfSupervisedLoss  # noqa: E402
 
 NAMES = list(losses.LOSSES)
 

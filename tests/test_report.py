@@ -26,12 +26,12 @@ from rankgrad import metrics
 from rankgrad.cli import main
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import evaluate
-from rankgrad.history import Run
 from rankgrad.report import Content, Space, charts, html, numbers, read_run, read_runs, retrieval_gallery, write_report
 from rankgrad.report.content import Pictures, short_names
 from rankgrad.report.gallery import choose
 from rankgrad.report.images import Images
 from rankgrad.report.matching import match
+from rankgrad.runs.folder import Run
 
 PIL = pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 

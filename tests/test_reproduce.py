@@ -21,19 +21,19 @@ import torch
 from small_runs import die_after_writes
 from test_compare import Here
 
-from rankgrad import compare as compare_module
-from rankgrad import run as runs
-from rankgrad.analysis.decomposability import class_batches
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, load, make, options
 from rankgrad.datasets import load_glyphs
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import Report
-from rankgrad.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
-from rankgrad.experiments.grid import Cell, Grid, grids, parse
-from rankgrad.experiments.numbers import Number, find, numbers, select
-from rankgrad.experiments.reproduce import collect, planned, reproduce
-from rankgrad.history import Run
+from rankgrad.papers.analysis.decomposability import class_batches
+from rankgrad.papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
+from rankgrad.papers.experiments.grid import Cell, Grid, grids, parse
+from rankgrad.papers.experiments.numbers import Number, find, numbers, select
+from rankgrad.papers.experiments.reproduce import collect, planned, reproduce
+from rankgrad.runs import compare as compare_module
+from rankgrad.runs.folder import Run
+from rankgrad.training import runner as runs
 
 LABEL = "stand-in: small convnet on the built-in glyphs, not the paper's data; paper's numbers are not comparable"
 # What a table needs beyond the paper's rows; everything else must have a printed number.

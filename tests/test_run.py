@@ -12,13 +12,14 @@ import torch
 from PIL import Image
 from small_runs import cut_off, make_photos, same_results, small, small_sorter, train
 
-from rankgrad import run as runs
 from rankgrad.config import ConfigError, compose, options
+from rankgrad.datasets.samplers import SmallClassWarning
 from rankgrad.evaluation import Report
-from rankgrad.history import Run
-from rankgrad.models import build_model, load_weights
-from rankgrad.run import embed_folder
-from rankgrad.samplers import SmallClassWarning
+from rankgrad.models.build import build_model
+from rankgrad.models.weights import load_weights
+from rankgrad.runs.folder import Run
+from rankgrad.training import runner as runs
+from rankgrad.training.runner import embed_folder
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from rankgrad.samplers import EpochList, HierarchicalBatchSampler, MPerClassBatchSampler, SmallClassWarning
+from rankgrad.datasets.samplers import EpochList, HierarchicalBatchSampler, MPerClassBatchSampler, SmallClassWarning
 
 
 def uneven_labels(seed: int = 0, classes: int = 13) -> torch.Tensor:

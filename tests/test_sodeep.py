@@ -12,14 +12,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankgrad import blackbox_rank, cli, metrics, sodeep
-from rankgrad.analysis import landscapes
+from rankgrad import blackbox_rank, cli, metrics
 from rankgrad.bench import sorters
 from rankgrad.config import compose, make
 from rankgrad.datasets.cache import CacheWarning
 from rankgrad.losses import RankLoss, SpearmanLoss
+from rankgrad.papers import sodeep
+from rankgrad.papers.analysis import landscapes
+from rankgrad.papers.sodeep.networks import ARCHITECTURES, Learned, Sorter
+from rankgrad.papers.sodeep.store import load
+from rankgrad.papers.sodeep.training import KINDS, Recipe, train_sorter
 from rankgrad.ranks import exact_ranks
-from rankgrad.sodeep import ARCHITECTURES, KINDS, Learned, Recipe, Sorter, load, train_sorter
 
 # A second of training: off by about half a rank.
 TINY = Recipe(items=6, steps=150, batch_size=64, lr=1e-2)

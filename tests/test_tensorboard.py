@@ -11,9 +11,19 @@ import torch
 from small_runs import make_photos, same_results, small, train
 
 from rankgrad.datasets import Table
-from rankgrad.history import Run
 from rankgrad.normalize import unit_rows
-from rankgrad.tensorboard import ASKED, RIGHT, SIDE, WRONG, Board, chosen_queries, framed, retrieved, similarities
+from rankgrad.runs.folder import Run
+from rankgrad.training.tensorboard import (
+    ASKED,
+    RIGHT,
+    SIDE,
+    WRONG,
+    Board,
+    chosen_queries,
+    framed,
+    retrieved,
+    similarities,
+)
 
 
 @pytest.fixture(scope="module")

@@ -18,14 +18,14 @@ import torch
 from small_runs import Killed, cut_off, die_after_writes, make_photos, same_results, small, train
 from torch import nn
 
-from rankgrad import run as runs
 from rankgrad import training
 from rankgrad.config import ConfigError
 from rankgrad.datasets import load_glyphs
 from rankgrad.datasets.protocols import trials
+from rankgrad.datasets.transforms import InkEval
 from rankgrad.evaluation import evaluate
-from rankgrad.history import Run, best, curves, evaluations
-from rankgrad.transforms import InkEval
+from rankgrad.runs.folder import Run, best, curves, evaluations
+from rankgrad.training import runner as runs
 
 DROPOUT = ("model=timm", "model.name=test_resnet", "model.embedding_size=8", "++model.drop_rate=0.5")
 
@@ -320,8 +320,8 @@ def test_a_run_without_loggers_has_no_curves_and_ends(photos, tmp_path):
 
 @pytest.mark.parametrize("name", ["adamw", "adam", "sgd"])
 def test_every_optimiser_moves_backbone_head_and_the_weights_of_the_loss_at_its_own_rate(name):
-    from rankgrad.baselines import CrossEntropyLoss
-    from rankgrad.models import convnet
+    from rankgrad.losses.baselines import CrossEntropyLoss
+    from rankgrad.models.convnet import convnet
 
     settings = {"name": name, "lr": 0.1, "weight_decay": 0.0, "momentum": 0.9, "head_lr_factor": 2.0}
     settings |= {"loss_lr_factor": 10.0, "warmup": 0.0}
@@ -389,8 +389,8 @@ def test_half_precision_and_gradient_clipping_take_effect(photos, whole, tmp_pat
 
 def test_the_mode_of_a_model_survives_embedding():
     from rankgrad.datasets import Table
-    from rankgrad.models import convnet
-    from rankgrad.transforms import InkEval
+    from rankgrad.datasets.transforms import InkEval
+    from rankgrad.models.convnet import convnet
 
     images = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
     names = ("a", "b", "c")

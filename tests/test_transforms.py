@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from rankgrad.datasets.base import ImageSet, Table
-from rankgrad.samplers import MPerClassBatchSampler
-from rankgrad.transforms import Collate, InkEval, InkTrain, PhotoEval, PhotoTrain, _keys, counter_uniform, warp
+from rankgrad.datasets.samplers import MPerClassBatchSampler
+from rankgrad.datasets.transforms import Collate, InkEval, InkTrain, PhotoEval, PhotoTrain, _keys, counter_uniform, warp
 
 
 def ink(count: int, size: int = 28, channels: int = 1) -> list[torch.Tensor]:
@@ -63,7 +63,7 @@ def test_counter_uniform_equals_splitmix64_in_plain_python():
 
 def test_mix_is_the_published_splitmix64():
     # first outputs from state 1234567, the check values of Rosetta Code's splitmix64 task
-    from rankgrad.transforms import _GAMMA, _splitmix
+    from rankgrad.datasets.transforms import _GAMMA, _splitmix
 
     states = np.uint64(1234567) + np.arange(1, 6, dtype=np.uint64) * _GAMMA
     assert _splitmix(states).tolist() == [
@@ -192,7 +192,7 @@ def test_warp_moves_a_point_where_its_parameters_say():
 
 
 def test_the_elastic_field_passes_through_its_corner_control_points():
-    from rankgrad.transforms import _bicubic_basis
+    from rankgrad.datasets.transforms import _bicubic_basis
 
     basis = _bicubic_basis(4, 28)
     torch.testing.assert_close(basis.sum(1), torch.ones(28))

@@ -10,11 +10,11 @@ import torch
 from voc_trees import annotation, shapes, write_tree
 
 from rankgrad.cli import main
+from rankgrad.datasets.samplers import EpochList, ShuffledBatches
 from rankgrad.detection import voc_check
 from rankgrad.detection.data import DetectionSet, read_image
 from rankgrad.detection.voc import CLASSES, load_voc
 from rankgrad.detection.voc_check import inspect_voc
-from rankgrad.samplers import EpochList, ShuffledBatches
 
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
 real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")

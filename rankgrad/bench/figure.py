@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analysis import style
-from ..analysis.style import check_format
+from ..papers.analysis import style
+from ..papers.analysis.style import check_format
 from .results import Table
 from .scaling import MEMORY, TIME
 

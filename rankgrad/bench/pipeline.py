@@ -70,7 +70,7 @@ def _actions(root: Path, home: Path, options: Options) -> dict[str, Action]:
 
     from ..datasets import ImageSet, load_folder
     from ..datasets.base import read_image
-    from ..transforms import Collate, PhotoTrain
+    from ..datasets.transforms import Collate, PhotoTrain
 
     table = load_folder(root, test_fraction=0, check=False)
     assert table.paths is not None

@@ -13,7 +13,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from .. import losses, metrics, sodeep
+from .. import losses, metrics
+from ..papers import sodeep
 from .clocks import alternate
 from .memory import MIB, peak_rise
 

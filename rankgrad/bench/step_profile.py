@@ -37,8 +37,8 @@ def _profiled(name: str, settings: Sequence[str], loss: nn.Module, steps: int) -
     """Mean of each stage over the steps after the first two, and the operators that take the most time themselves."""
     from ..config import compose, make
     from ..datasets.base import ImageSet
-    from ..models import build_model
-    from ..training import TrainingData
+    from ..models.build import build_model
+    from ..training.data import TrainingData
 
     config = compose(settings)
     table = make(config.data.load).select("train")

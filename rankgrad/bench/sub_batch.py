@@ -38,7 +38,7 @@ def sub_batch(options: Options) -> Result:
 
 def _stepping(batch: int, side: int, device: torch.device) -> Callable[[int], None]:
     """A forward and backward pass with parts of a size."""
-    from ..models import timm_model
+    from ..models.timm import timm_model
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -19,7 +19,7 @@ STAGES = ("batch", "forward", "loss", "backward", "update")
 
 def training(options: Options) -> Result:
     """An epoch with each loss against the epoch with cross-entropy, and where its time goes."""
-    from ..baselines import CrossEntropyLoss
+    from ..losses.baselines import CrossEntropyLoss
 
     table, batches = _training_data(options)
     size = {"classes": len(table.class_names), "dim": 128}
@@ -69,9 +69,9 @@ class _Epoch:
         from torch.utils.data import DataLoader
 
         from ..datasets import ImageSet
-        from ..models import convnet
-        from ..samplers import MPerClassBatchSampler
-        from ..transforms import Collate, InkTrain
+        from ..datasets.samplers import MPerClassBatchSampler
+        from ..datasets.transforms import Collate, InkTrain
+        from ..models.convnet import convnet
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

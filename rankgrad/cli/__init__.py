@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.debug:
             raise
         if "TORCHELASTIC_ERROR_FILE" in os.environ:  # one of several processes
-            from ..launch import report
+            from ..training.launch import report
 
             report(error)
         else:

@@ -27,6 +27,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train several losses and print their table."""
-    from ..compare import compare
+    from ..runs.compare import compare
 
     print(compare(settings, arguments.out, arguments.jobs))

@@ -91,8 +91,8 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
 
         print(OmegaConf.to_yaml(config), end="")
         return
-    from .. import launch
     from ..detection import run as runs
+    from ..training import launch
 
     if not launch.started():
         settled = config if config.resume is None else runs.open_run(config)[1]
@@ -111,7 +111,7 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from ..compare import compare
+    from ..runs.compare import compare
 
     print(compare(settings, arguments.out, arguments.jobs, "detect train"))
 

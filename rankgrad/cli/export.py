@@ -25,7 +25,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the file, and say how an image is prepared."""
-    from ..export import export
+    from ..index.export import export
 
     about = export(arguments.model, arguments.out, images=arguments.images, normalize=arguments.normalize)
     shape = "[" + ", ".join(map(str, about["input"]["shape"])) + "]"

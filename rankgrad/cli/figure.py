@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..experiments.figures import Drawable, Drawn
+    from ..papers.experiments.figures import Drawable, Drawn
 
 HELP = """\
 Draw a figure of the four papers; without a NAME, list all with what one sees and what they need.
@@ -60,8 +60,8 @@ OPTIONS = {
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List the figures, or draw."""
-    from ..analysis import style
-    from ..experiments import figures
+    from ..papers.analysis import style
+    from ..papers.experiments import figures
 
     name, out = arguments.name, arguments.out
     if arguments.dpi < 1:
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _check_all(arguments: argparse.Namespace) -> None:
-    from ..analysis import style
+    from ..papers.analysis import style
 
     if arguments.name is not None:
         raise ValueError(f"--all draws all figures; leave out --all, or {arguments.name}")
@@ -111,7 +111,7 @@ def _check_all(arguments: argparse.Namespace) -> None:
 
 def _drawn(figure: Drawable, arguments: argparse.Namespace) -> Drawn:
     """The figure, with what it needs."""
-    from ..experiments import figures
+    from ..papers.experiments import figures
 
     given = {option: value for option in OPTIONS[figure.needs] if (value := getattr(arguments, option)) is not None}
     if figure.needs == "nothing":

@@ -26,8 +26,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write an index."""
-    from ..embedding import Embedded
-    from ..index import build
+    from ..index.builder import build
+    from ..index.embedder import Embedded
 
     out = arguments.embeddings.with_suffix(".index") if arguments.out is None else arguments.out
     index = build(Embedded.load(arguments.embeddings), arguments.kind, effort=arguments.effort)

@@ -37,7 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List the papers' tables, or run one."""
-    from ..experiments.reproduce import reproduce
+    from ..papers.experiments.reproduce import reproduce
 
     name = arguments.id
     if name is not None and "=" in name:  # a setting that stands where the ID belongs

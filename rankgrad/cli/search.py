@@ -31,9 +31,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print what was found."""
     import json
 
-    from ..find import as_records, as_text, find, query_files
-    from ..index import Index
-    from ..sheet import write_sheet
+    from ..index.builder import Index
+    from ..index.page import write_sheet
+    from ..index.query import as_records, as_text, find, query_files
 
     if arguments.html and not arguments.html.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")

@@ -31,7 +31,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train, judge or time a sorter, or list those that are kept."""
-    from .. import sodeep
+    from ..papers import sodeep
 
     if arguments.action is None:
         _list()
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _list() -> None:
-    from .. import sodeep
+    from ..papers import sodeep
 
     folder = sodeep.default_folder()
     found = [(path, sodeep.read_sorter(path)) for path in sorted(folder.glob("*.sorter"))]

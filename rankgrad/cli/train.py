@@ -50,8 +50,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     extra = [s for s in settings if not s.startswith("resume=")]
     if config.resume is not None and extra:
         raise ConfigError(f"a resumed run keeps its own settings; leave out {' '.join(extra)}")
-    from .. import launch
-    from .. import run as runs
+    from ..training import launch
+    from ..training import runner as runs
 
     if not launch.started():
         settled = config if config.resume is None else runs.open_run(config)[1]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rankgrad.datasets import cub, inaturalist, inshop, sop, vehicleid
-from rankgrad.datasets.base import ImageSet, Table, contact_sheet, read_image
-from rankgrad.datasets.check import CountWarning, Inspection, Official, inspect
-from rankgrad.datasets.cub import load_cub, load_cub_cropped
-from rankgrad.datasets.folder import find_images, load_folder
-from rankgrad.datasets.glyphs import GlyphFontWarning, load_glyphs
-from rankgrad.datasets.inaturalist import load_inaturalist
-from rankgrad.datasets.inshop import load_inshop
-from rankgrad.datasets.omniglot import load_omniglot
-from rankgrad.datasets.protocols import Trial, over_draws, trials
-from rankgrad.datasets.sop import load_sop
-from rankgrad.datasets.vehicleid import load_vehicleid
+from . import cub, inaturalist, inshop, sop, vehicleid
+from .base import ImageSet, Table, contact_sheet, read_image
+from .check import CountWarning, Inspection, Official, inspect
+from .cub import load_cub, load_cub_cropped
+from .folder import find_images, load_folder
+from .glyphs import GlyphFontWarning, load_glyphs
+from .inaturalist import load_inaturalist
+from .inshop import load_inshop
+from .omniglot import load_omniglot
+from .protocols import Trial, over_draws, trials
+from .sop import load_sop
+from .vehicleid import load_vehicleid
 
 DATASETS: dict[str, Callable[..., Table]] = {
     "glyphs": load_glyphs,

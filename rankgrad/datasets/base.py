@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from rankgrad.datasets import cache
-from rankgrad.samplers import EpochList
+from . import cache
+from .samplers import EpochList
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -10,8 +10,8 @@ from typing import Literal
 
 import torch
 
-from rankgrad.datasets.base import Box, Table, check_image, image_area
-from rankgrad.datasets.cache import in_threads
+from .base import Box, Table, check_image, image_area
+from .cache import in_threads
 
 Counts = Mapping[str, tuple[int, int]]  # part ("train", "query", ...) -> (images, classes)
 Status = Literal["ok", "note", "wrong"]

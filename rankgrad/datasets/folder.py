@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from rankgrad.datasets.base import SPLITS, Cache, Table, check_image
-from rankgrad.datasets.cache import in_threads
+from .base import SPLITS, Cache, Table, check_image
+from .cache import in_threads
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 

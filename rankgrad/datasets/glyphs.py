@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankgrad.datasets.base import SPLITS, Table
-from rankgrad.transforms import warp
+from .base import SPLITS, Table
+from .transforms import warp
 
 SCRIPTS = ("Latin", "Cyrillic", "Greek", "Armenian", "Georgian")
 FACES = tuple(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankgrad.datasets.base import Table
-from rankgrad.datasets.check import Need, Official, parts_of
-from rankgrad.datasets.lists import Reading, find_home, finished, first_of, listed, read_rows
+from .base import Table
+from .check import Need, Official, parts_of
+from .lists import Reading, find_home, finished, first_of, listed, read_rows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankgrad.datasets.base import Cache, Table
-from rankgrad.datasets.check import Counts, CountWarning, count, missing_files, parts_of, some
+from .base import Cache, Table
+from .check import Counts, CountWarning, count, missing_files, parts_of, some
 
 Row = tuple[Any, ...]
 Key = TypeVar("Key", int, str)

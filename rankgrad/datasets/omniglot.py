@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankgrad.datasets.base import Table
+from .base import Table
 
 PACKED = "omniglot_small.npz"
 ZIPS = ("images_background_small1.zip", "images_background_small2.zip")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankgrad.datasets.base import Table
+from .base import Table
 
 DRAWS = 10  # galleries of `one_gallery`
 

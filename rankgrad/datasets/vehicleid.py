@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rankgrad.datasets.base import Table
-from rankgrad.datasets.check import Need, Official, parts_of
-from rankgrad.datasets.lists import Reading, by_id, find_home, finished, listed, read_rows
+from .base import Table
+from .check import Need, Official, parts_of
+from .lists import Reading, by_id, find_home, finished, listed, read_rows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..samplers import EpochList, ShuffledBatches
-from ..training import EpochData
+from ..datasets.samplers import EpochList, ShuffledBatches
+from ..training.data import EpochData
 from .voc import Scene
 
 Target = dict[str, Tensor]

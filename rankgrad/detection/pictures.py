@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analysis.style import BLUE, GREEN, GREY, VERMILION
+from ..papers.analysis.style import BLUE, GREEN, GREY, VERMILION
 from .voc import Scene
 from .voc_ap import DetectionReport, Detections, match
 

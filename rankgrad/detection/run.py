@@ -18,15 +18,17 @@ from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from .. import launch
 from .._version import __version__
-from ..config import ConfigError, load, make
+from ..config import ConfigError, load, make, plain
 from ..distributed import GlobalBatch, on_first, world
-from ..history import Run, curves
-from ..models import _misfits
-from ..replacing import replacing, write_text
-from ..run import _begin, _calm, _fit, _loggers
-from ..training import EvaluateEvery, SaveState, SetEpoch, plain
+from ..files import replacing, write_text
+from ..models.state_dicts import _misfits
+from ..runs.folder import Run, curves
+from ..training import launch
+from ..training.callbacks import EvaluateEvery
+from ..training.data import SetEpoch
+from ..training.runner import _begin, _calm, _fit, _loggers
+from ..training.state import SaveState
 from .adapter import LossInUse, use_ap_loss
 from .data import DetectionData, DetectionSet
 from .memory import ScoreMemory

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..distributed import gather_objects, world
-from ..training import OPTIMIZERS, SCHEDULES, Schedule
+from ..training.module import OPTIMIZERS, SCHEDULES, Schedule
 from .adapter import LossInUse
 from .data import DetectionSet, Sample, Target
 from .voc_ap import Detections

@@ -1,5 +1,5 @@
-"""The papers' tables and figures: what each needs, its numbers, and the runs that it takes.
+"""An earlier place of these names, kept for code that uses it: now `papers.experiments`."""
 
-`paper_tables.csv` has the printed numbers, `tables/*.yaml` the runs of a table, `catalogue` the list of everything,
-`reproduce` the command.
-"""
+from ..papers.experiments import catalogue, figures, numbers
+
+__all__ = ["catalogue", "figures", "numbers"]

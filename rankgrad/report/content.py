@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ..evaluation import Report
-from ..history import TEST, Run, curves, evaluations
 from ..losses import CalibrationLoss, ROADMAPLoss
 from ..normalize import unit_rows
+from ..runs.folder import TEST, Run, curves, evaluations
 from .images import THUMBNAIL
 
 if TYPE_CHECKING:

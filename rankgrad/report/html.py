@@ -17,7 +17,7 @@ from string import Template
 from typing import Any
 
 from .._version import __version__
-from ..replacing import write_text
+from ..files import write_text
 from . import cards, charts, maps, numbers, tables
 from .content import Content
 from .images import Images

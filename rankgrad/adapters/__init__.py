@@ -1,0 +1,1 @@
+"""Our losses inside other people's frameworks, a file per framework."""

@@ -1,0 +1,272 @@
+"""Image files -> embeddings with a trained model, read and transformed as its evaluation did; where they came from."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import is_zipfile
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..config import make
+from ..datasets.base import ImageSet, Table
+from ..datasets.transforms import InkEval, Transform
+from ..models.embedding_model import EmbeddingModel
+from ..models.weights import load_weights
+from ..runs.folder import Run
+
+BATCH = 64  # images read and embedded at once
+
+
+class GroundWarning(UserWarning):
+    """Drawings that are dark on bright were given to a model that learned bright ink on a dark ground."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where embeddings came from: what it takes to embed further images alike, and to find the old ones again.
+
+    Attributes:
+        root: absolute folder that the names of the images are relative to.
+        model: absolute path of the weights.
+        sha256: of the file of weights.
+        invert: the images were turned to their negatives first.
+    """
+
+    root: Path
+    model: Path
+    sha256: str
+    invert: bool = False
+
+    def columns(self) -> dict[str, Any]:
+        """For an npz; `from_columns` is the way back."""
+        return {"root": str(self.root), "model": str(self.model), "sha256": self.sha256, "invert": self.invert}
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Any]) -> Origin | None:
+        """Of an npz or json; None if it does not say."""
+        if any(name not in columns for name in ("root", "model", "sha256")):
+            return None
+        root, model, sha256 = (str(columns[name]) for name in ("root", "model", "sha256"))
+        return cls(Path(root), Path(model), sha256, bool(columns.get("invert", False)))
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Embeddings of images, as an npz holds them.
+
+    Attributes:
+        embeddings: [image, dim] float32.
+        names: of the images: paths relative to `origin.root`.
+        labels: [image] long, the class of each.
+        class_names: of the labels.
+        origin: model and folder; None if the file does not say.
+    """
+
+    embeddings: npt.NDArray[np.float32]
+    names: tuple[str, ...]
+    labels: npt.NDArray[np.int64]
+    class_names: tuple[str, ...]
+    origin: Origin | None = None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Embedded:
+        """Read the npz of `rankgrad embed`, or any that holds embeddings and names.
+
+        Args:
+            path: npz with embeddings [image, dim] and names [image]; optionally labels [image] with class_names, and
+                what `Origin.columns` holds.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: no npz, or one without embeddings or names, or columns of different lengths.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"no embeddings at {path}: write them with rankgrad embed RUN DIR -o {path}")
+        if not is_zipfile(path):
+            raise ValueError(f"{path} is no npz file of embeddings: write one with rankgrad embed RUN DIR -o FILE.npz")
+        with np.load(path, allow_pickle=False) as file:
+            columns = {name: file[name] for name in file.files}
+        missing = [name for name in ("embeddings", "names") if name not in columns]
+        if missing:
+            raise ValueError(
+                f"{path} must hold 'embeddings' and 'names'; it has {', '.join(sorted(columns)) or 'nothing'}. "
+                "rankgrad embed RUN DIR writes both"
+            )
+        embeddings, names = columns["embeddings"], columns["names"]
+        labels = columns.get("labels", np.zeros(len(names), np.int64))
+        class_names = columns.get("class_names", np.array([""] if "labels" not in columns else []))
+        if embeddings.ndim != 2 or not len(embeddings) or not np.issubdtype(embeddings.dtype, np.floating):
+            raise ValueError(
+                f"embeddings in {path} must be float [image, dim]; got {embeddings.dtype} {embeddings.shape}"
+            )
+        if len(names) != len(embeddings) or len(labels) != len(embeddings):
+            raise ValueError(
+                f"{path} holds {len(embeddings)} embeddings, {len(names)} names and {len(labels)} labels; "
+                "each image has one of each"
+            )
+        if len(class_names) <= int(labels.max(initial=-1)):  # labels without names are their own
+            class_names = np.array([str(label) for label in range(int(labels.max()) + 1)])
+        if "ref_embeddings" in columns:
+            raise ValueError(f"{path} is divided into queries and a gallery; an index takes one list of images")
+        return cls(
+            np.ascontiguousarray(embeddings, np.float32),
+            tuple(names.tolist()),
+            labels.astype(np.int64),
+            tuple(class_names.tolist()),
+            Origin.from_columns(columns),
+        )
+
+
+@dataclass(frozen=True)
+class Inverted:
+    """A transform of the negatives: 255 - pixel, then the transform.
+
+    >>> blank = torch.full((1, 2, 2), 255, dtype=torch.uint8)
+    >>> Inverted(InkEval(size=2))([blank], torch.tensor([0]), epoch=0).max()
+    tensor(0.)
+    """
+
+    transform: Transform
+
+    def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
+        """As the transform inside, of the negatives."""
+        return self.transform([255 - image for image in images], index, epoch)
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """A trained model with what it takes to feed files to it.
+
+    Args:
+        model: in eval mode.
+        transform: of its evaluation.
+        reading: how its training read files: `shorter_side`, `draft`, see `datasets.Table`.
+        weights: the file it was loaded from.
+        sha256: of that file.
+        invert: turn images to their negatives first.
+    """
+
+    model: EmbeddingModel
+    transform: Transform
+    reading: Mapping[str, Any]
+    weights: Path
+    sha256: str
+    invert: bool = False
+
+    @classmethod
+    def load(cls, source: str | Path, *, invert: bool = False) -> Embedder:
+        """The model of a run.
+
+        Args:
+            source: folder of a finished run, or its model.pt.
+            invert: turn images to their negatives first: for dark ink on paper, where the model learned bright ink on
+                a dark ground (Omniglot and the glyphs).
+
+        Raises:
+            FileNotFoundError: no run, or an unfinished one.
+            ValueError: no weights of a run, or weights that do not say how images were prepared.
+        """
+        weights = weights_of(source)
+        model, extra = load_weights(weights)
+        if "data" not in extra or "eval_transform" not in extra["data"]:
+            raise ValueError(
+                f"{weights} does not say how its images were prepared: it was not written by a run. Embed with "
+                "training.embed and your own transform"
+            )
+        transform: Transform = make(extra["data"]["eval_transform"])
+        load = extra["data"].get("load", {})
+        reading = {"shorter_side": load.get("shorter_side"), "draft": load.get("draft", False)}
+        return cls(
+            model, Inverted(transform) if invert else transform, reading, weights.absolute(), sha256_of(weights), invert
+        )
+
+    def table(self, paths: Sequence[Path], root: Path) -> Table:
+        """The files as a table that is read as in training; class = folder below `root`."""
+        names = [path.relative_to(root).as_posix() for path in paths]
+        folders = [Path(name).parent.as_posix() for name in names]
+        classes = sorted(set(folders))
+        return Table(
+            name=str(root),
+            label=torch.tensor([classes.index(folder) for folder in folders], dtype=torch.long),
+            class_names=tuple(classes),
+            split=("test",) * len(paths),
+            names=tuple(names),
+            channels=self.model.in_channels,
+            paths=tuple(paths),
+            **self.reading,
+        )
+
+    def pixels(self, paths: Sequence[Path]) -> Tensor:
+        """[image, channel, height, width] float32: what the model sees of these files.
+
+        Raises:
+            OSError: a file can't be read; it names the file.
+        """
+        paths = [Path(path).absolute() for path in paths]
+        images = ImageSet(self.table(paths, Path(paths[0].anchor)))
+        return self.transform([images[row][0] for row in range(len(paths))], torch.arange(len(paths)), epoch=0)
+
+    def __call__(self, paths: Sequence[Path]) -> Tensor:
+        """[image, dim] float32 embeddings of image files, on the CPU, not normalised.
+
+        Raises:
+            ValueError: no paths.
+            OSError: a file can't be read; it names the file.
+        """
+        if not paths:
+            raise ValueError("no image to embed")
+        found = []
+        with torch.inference_mode():
+            for start in range(0, len(paths), BATCH):
+                pixels = self.pixels(paths[start : start + BATCH])
+                found.append(self.model(pixels).float())
+        return torch.cat(found).clone()
+
+    def check_ground(self, paths: Sequence[Path]) -> None:
+        """Warn if drawings look like the negatives of what the model learned, judging by the first files."""
+        inner = self.transform.transform if isinstance(self.transform, Inverted) else self.transform
+        if not isinstance(inner, InkEval) or not paths:
+            return
+        bright = float(self.pixels(paths[:BATCH]).mean())
+        if bright > 0.5:  # ink covers the smaller part of a drawing
+            change = "leave out --invert (invert=True)" if self.invert else "give --invert (invert=True)"
+            warnings.warn(
+                f"this model learned bright ink on a dark ground, but these images are mostly bright (mean "
+                f"{bright:.2f} of 1): {change}, else it looks at the paper",
+                GroundWarning,
+                stacklevel=3,
+            )
+
+
+def weights_of(source: str | Path) -> Path:
+    """The file of weights that a run's folder holds, or the file itself.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    source = Path(source)
+    path = Run(source).weights if source.is_dir() else source
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist: give the folder of a finished run, or its model.pt")
+    return path
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+__all__ = ["Embedded", "Embedder", "GroundWarning", "Inverted", "Origin", "sha256_of", "weights_of"]

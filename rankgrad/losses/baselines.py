@@ -1,0 +1,247 @@
+"""Losses to compare with: cross-entropy, histogram, and those of pytorch-metric-learning by one thin bridge."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..ranks import computed
+from ..relevance import from_labels, validity
+
+Pairs = tuple[Tensor, ...]  # of pytorch-metric-learning: (anchor, positive, anchor, negative) or triplets
+
+
+class CrossEntropyLoss(nn.Module):
+    r"""Classification of the training classes: cross-entropy of a linear layer on scale * embedding / |embedding|.
+
+    Args:
+        num_classes: training classes; labels must be 0 .. num_classes - 1.
+        embedding_size: dim of the embeddings.
+        scale: length of the vectors the classifier sees.
+
+    >>> loss = CrossEntropyLoss(num_classes=2, embedding_size=3)
+    >>> loss(torch.eye(3), torch.tensor([0, 1, 1])).shape
+    torch.Size([])
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int, scale: float = 10.0) -> None:
+        super().__init__()
+        if num_classes < 2 or embedding_size < 1 or scale <= 0:
+            raise ValueError(
+                f"need num_classes >= 2, embedding_size >= 1, scale > 0; got {num_classes}, {embedding_size}, {scale}"
+            )
+        self.classifier = nn.Linear(embedding_size, num_classes)
+        self.scale = scale
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy of the batch."""
+        return F.cross_entropy(self.classifier(self.scale * F.normalize(embeddings, dim=1)), labels)
+
+
+class HistogramLoss(nn.Module):
+    r"""Probability that a random irrelevant pair is more similar than a random relevant one, from soft histograms.
+
+        L = sum_r h-_r sum_{q <= r} h+_q        h: triangular bins of the cosine on [-1, 1], spaced 2 / bins
+
+    Source: Ustinova and Lempitsky, "Learning deep embeddings with histogram loss", NeurIPS 2016, eqs. 1-6. Ours and not
+    the one of pytorch-metric-learning 2.9, which stops with an error as soon as a cosine is 1, and lists every pair in
+    Python; where it works the values are equal. Every pair of images counts in both directions, as there.
+
+    Args:
+        bins: intervals of the histograms, >= 1.
+
+    >>> HistogramLoss(bins=2)(torch.eye(2)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1]))    # cosines 1 and 0
+    tensor(0.)
+    >>> HistogramLoss(bins=2)(torch.eye(2)[[0, 1, 0, 1]], torch.tensor([0, 0, 1, 1]))    # relevant 0, irrelevant 0, 1
+    tensor(1.)
+    """
+
+    def __init__(self, bins: int = 100) -> None:
+        super().__init__()
+        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+            raise ValueError(f"bins counts the intervals of the histograms, an integer >= 1; got {bins!r}")
+        self.bins = bins
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        ref_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of the batch, or of the batch against references; 0 where one kind of pair is missing.
+
+        Args:
+            embeddings: [row, dim] float.
+            labels: long [row].
+            ref_emb: [item, dim] references, e.g. a memory.
+            ref_labels: long [item].
+            ids: [row] integers naming samples; no sample is compared with itself.
+            ref_ids: [item] likewise.
+
+        Raises:
+            ValueError: references without labels, or ids out of step.
+        """
+        _check_references(ref_emb, ref_labels, ref_ids)
+        relevant, valid = from_labels(labels, ref_labels, ids=ids, ref_ids=ref_ids)
+        valid = torch.ones_like(relevant) if valid is None else valid
+        with torch.autocast(embeddings.device.type, enabled=False):
+            rows = F.normalize(computed(embeddings), dim=1)
+            items = rows if ref_emb is None else F.normalize(computed(ref_emb), dim=1)
+            cosine = rows @ items.T
+            of_relevant, of_others = self._density(cosine[relevant & valid]), self._density(cosine[~relevant & valid])
+            return (of_others * of_relevant.cumsum(0)).sum() + 0 * cosine.sum()
+
+    def _density(self, values: Tensor) -> Tensor:
+        """[bins + 1] shares of the values at -1, ..., 1; each is divided between its two neighbours."""
+        place = (values.clamp(-1, 1) + 1) * (self.bins / 2)
+        left = place.detach().floor().long().clamp(max=self.bins - 1)
+        right_share = place - left
+        empty = values.new_zeros(self.bins + 1)
+        counts = empty.index_add(0, left, 1 - right_share).index_add(0, left + 1, right_share)
+        return counts / max(len(values), 1)
+
+    def extra_repr(self) -> str:
+        """The argument."""
+        return f"bins={self.bins}"
+
+
+def _check_references(ref_emb: Tensor | None, ref_labels: Tensor | None, ref_ids: Tensor | None) -> None:
+    if ref_emb is None and (ref_labels is not None or ref_ids is not None):
+        raise ValueError("ref_labels and ref_ids name references: they need ref_emb")
+    if ref_emb is not None and (ref_labels is None or len(ref_labels) != len(ref_emb)):
+        given = "no labels" if ref_labels is None else f"{len(ref_labels)} labels"
+        raise ValueError(f"references need one label each; got {len(ref_emb)} references and {given}")
+
+
+class PMLBatchLoss(nn.Module):
+    """A loss of pytorch-metric-learning that can't have references, with an optional miner, called like ours.
+
+    For those that compare the images with weights of their own (proxies, classifiers) or with the batch alone. A
+    memory refuses it; the others are `PMLLoss`.
+
+    Args:
+        loss: its loss object, e.g. NormalizedSoftmaxLoss(100, 512).
+        miner: its miner, or None.
+    """
+
+    def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:
+        super().__init__()
+        self.loss, self.miner = loss, miner
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch; labels are long [row]."""
+        # distances in that library expect float32, and autocast would hand them half precision
+        with torch.autocast(embeddings.device.type, enabled=False):
+            embeddings = computed(embeddings)
+            pairs: Pairs | None = None if self.miner is None else self.miner(embeddings, labels)
+            result: Tensor = self.loss(embeddings, labels, pairs)
+        return result
+
+
+class PMLLoss(PMLBatchLoss):
+    """A loss of pytorch-metric-learning on pairs or triplets, with an optional miner, called like ours.
+
+    With references (a `CrossBatchMemory`) the rows of the batch are the anchors, and the pairs are listed by that
+    library's own function or by the miner. Pairs of a sample with its own copy are left out: a row of the batch that
+    stands in the references, too, or an older embedding of the same image. So `loss=pml/contrastive memory=joint
+    memory.batches=null memory.size=auto` is XBM (Wang et al., CVPR 2020, arXiv:1912.06798) as in its text: one list
+    of the batch and the memory. Its code, and ROADMAP's, add the loss of the batch alone (`memory=sum` here), and a
+    query meets older embeddings of its own image. The mean is this library's, over pairs whose loss is not 0.
+
+    All pairs are listed by number: 16 bytes for each row and reference. Losses on triplets need a miner there, since
+    all triplets would be rows x references^2.
+
+    Args:
+        loss: its loss object, e.g. MultiSimilarityLoss(2, 50, 0.5).
+        miner: its miner, or None.
+    """
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        ref_ids: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of a batch, or of a batch against references.
+
+        Args:
+            embeddings: [row, dim] float.
+            labels: long [row].
+            ref_emb: [item, dim] references, e.g. a memory.
+            ref_labels: long [item].
+            ids: [row] integers naming samples; with references, no sample is compared with itself. The library itself
+                keeps the rows of a batch from being compared with themselves.
+            ref_ids: [item] likewise.
+
+        Raises:
+            ValueError: references without labels or ids out of step; a loss that can't have references.
+        """
+        _check_references(ref_emb, ref_labels, ref_ids)
+        if ref_emb is None or ref_labels is None:
+            return super().forward(embeddings, labels)
+        self._need_pairs()
+        valid = validity(len(embeddings), len(ref_emb), ids=ids, ref_ids=ref_ids, same=False)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            embeddings, ref_emb = computed(embeddings), computed(ref_emb)
+            pairs = self._pairs(embeddings, labels, ref_emb, ref_labels, valid)
+            result: Tensor = self.loss(embeddings, labels, pairs, ref_emb, ref_labels)
+        return result
+
+    def _need_pairs(self) -> None:
+        """Raise for a loss that would not keep to the pairs it is given."""
+        from pytorch_metric_learning import losses
+
+        reasons = {
+            losses.NCALoss: "reads the labels itself, so that a query would meet its own older embeddings",
+            losses.LiftedStructureLoss: "takes the numbers of references for numbers of rows of the batch; "
+            "GeneralizedLiftedStructureLoss does not",
+        }
+        for kind, reason in reasons.items():
+            if isinstance(self.loss, kind):
+                raise ValueError(f"{type(self.loss).__name__} can't have references: it {reason}. Use it without")
+
+    def _pairs(
+        self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor, valid: Tensor | None
+    ) -> Pairs:
+        """Pairs of all rows with references, or what the miner takes of them, without those that are not valid."""
+        from pytorch_metric_learning.utils import loss_and_miner_utils as listed
+
+        if self.miner is None:
+            anchor, positive, other, negative = listed.get_all_pairs_indices(labels, ref_labels)
+            if valid is None:
+                return anchor, positive, other, negative
+            kept = valid[anchor, positive]  # a copy has its sample's label: it is among the positives
+            return anchor[kept], positive[kept], other, negative
+        mined: Pairs = self.miner(embeddings, labels, ref_emb, ref_labels)
+        if valid is None:
+            return mined
+        # A miner knows nothing of copies. Rows for which it took one are mined again, each without its copies.
+        again = torch.unique(mined[0][~valid[mined[0], mined[1]]])
+        parts = [_without(mined, again)]
+        for row in again:
+            items = valid[row].nonzero().squeeze(1)
+            found = self.miner(embeddings[row][None], labels[row][None], ref_emb[items], ref_labels[items])
+            anchors = _anchors(found)
+            parts.append(tuple(row.expand(len(t)) if i in anchors else items[t] for i, t in enumerate(found)))
+        return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
+
+
+def _anchors(pairs: Pairs) -> tuple[int, ...]:
+    """Which columns number rows of the batch: of (anchor, positive, anchor, negative), or of triplets."""
+    return (0, 2) if len(pairs) == 4 else (0,)
+
+
+def _without(pairs: Pairs, rows: Tensor) -> Pairs:
+    """Pairs or triplets of all other rows."""
+    kept = [~torch.isin(pairs[column], rows) for column in _anchors(pairs)]
+    width = len(pairs) // len(kept)
+    return tuple(column[kept[i // width]] for i, column in enumerate(pairs))

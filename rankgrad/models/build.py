@@ -1,0 +1,42 @@
+"""Models by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from .convnet import convnet
+from .embedding_model import EmbeddingModel
+from .names import _did_you_mean
+from .timm import timm_model
+
+MODELS: dict[str, Callable[..., EmbeddingModel]] = {"convnet": convnet, "timm": timm_model}
+
+
+def build_model(kind: str, /, **options: Any) -> EmbeddingModel:
+    """The model of `MODELS[kind]` with these options, misspelt ones refused with a suggestion.
+
+    Args:
+        kind: a key of `MODELS`.
+        options: keyword arguments of that function.
+
+    Raises:
+        ValueError: unknown kind or option, or whatever the function itself refuses.
+
+    >>> build_model("convnet", widths=(8, 8), embedding_size=3).embedding_size
+    3
+    >>> build_model("convnet", width=(8, 8))
+    Traceback (most recent call last):
+    ValueError: unknown option of model 'convnet' 'width'; did you mean 'widths'? Known: embedding_size, ...
+    """
+    if kind not in MODELS:
+        raise ValueError(_did_you_mean("model", kind, MODELS))
+    known = inspect.signature(MODELS[kind]).parameters
+    for option in options:
+        if option not in known:
+            raise ValueError(_did_you_mean(f"option of model {kind!r}", option, known))
+    missing = [n for n, p in known.items() if p.default is inspect.Parameter.empty and n not in options]
+    if missing:
+        raise ValueError(f"model {kind!r} needs {', '.join(missing)}")
+    return MODELS[kind](**options)

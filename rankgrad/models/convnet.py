@@ -1,0 +1,75 @@
+"""A small convolutional network for small images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from torch import nn
+
+from .embedding_model import EmbeddingModel
+from .heads import EmbeddingHead, Head
+from .names import _did_you_mean
+from .pooling import _POOLINGS
+
+
+def convnet(
+    in_channels: int = 1,
+    widths: Sequence[int] = (32, 64, 64, 128),
+    embedding_size: int | None = 128,
+    *,
+    head: Head = "linear",
+    pooling: Literal["avg", "max", "gem"] = "avg",
+    freeze_batch_norm: bool = False,
+) -> EmbeddingModel:
+    """A small convnet for small images: conv3x3 - batch norm - ReLU - maxpool2 for each width, pooled, then a head.
+
+    With the default four widths a 28 x 28 image ends as a 1 x 1 map; larger images are pooled to one. 180 k
+    parameters; 114 k with `widths=(16, 32, 64, 128)`.
+
+    Args:
+        in_channels: channels of an image.
+        widths: channels after each block; each block halves height and width.
+        embedding_size: dim of the embeddings; None keeps the last width (with head "none" or a square linear map).
+        head: see `EmbeddingHead`.
+        pooling: "avg", "max" or "gem" of the last map.
+        freeze_batch_norm: see `EmbeddingModel`; of use only with loaded weights.
+
+    Raises:
+        ValueError: no width, a width below 1, an unknown pooling or head.
+
+    >>> model = convnet(widths=(16, 32, 64, 128))
+    >>> sum(p.numel() for p in model.parameters())
+    113904
+    """
+    widths = tuple(int(width) for width in widths)
+    if not widths or min(widths) < 1 or in_channels < 1:
+        raise ValueError(f"convnet needs in_channels >= 1 and widths >= 1; got {in_channels} and {widths}")
+    if pooling not in _POOLINGS:
+        raise ValueError(_did_you_mean("pooling", pooling, _POOLINGS))
+    blocks = [
+        nn.Sequential(
+            nn.Conv2d(before, after, 3, padding=1, bias=False),  # batch norm brings the shift
+            nn.BatchNorm2d(after),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+        )
+        for before, after in zip((in_channels, *widths), widths, strict=False)
+    ]
+    return EmbeddingModel(
+        nn.Sequential(*blocks),
+        _POOLINGS[pooling](),
+        EmbeddingHead(widths[-1], embedding_size, head),
+        in_channels,
+        smallest=2 ** len(widths),
+        freeze_batch_norm=freeze_batch_norm,
+        config={
+            "kind": "convnet",
+            "in_channels": in_channels,
+            "widths": list(widths),
+            "embedding_size": embedding_size,
+            "head": head,
+            "pooling": pooling,
+            "freeze_batch_norm": freeze_batch_norm,
+        },
+    )

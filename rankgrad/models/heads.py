@@ -1,0 +1,67 @@
+"""Heads: features -> embeddings."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from torch import Tensor, nn
+
+from .names import _did_you_mean
+
+Head = Literal["linear", "none", "layer_norm"]
+
+
+class EmbeddingHead(nn.Module):
+    """Features [image, feature] -> embeddings [image, dim], not normalised.
+
+    Args:
+        feature_size: size of the features that come in.
+        embedding_size: dim; None keeps `feature_size`.
+        head: "linear" (one affine map), "layer_norm" (layer norm without scale and shift, then the affine map:
+            ROADMAP's recipe on CUB), "none" (features as they are; embedding_size must then be None or feature_size).
+
+    Raises:
+        ValueError: unknown head, or "none" with another size than the features have.
+
+    >>> EmbeddingHead(64, 16, head="layer_norm")(torch.randn(2, 64)).shape
+    torch.Size([2, 16])
+    """
+
+    def __init__(self, feature_size: int, embedding_size: int | None = 128, head: Head = "linear") -> None:
+        super().__init__()
+        size = feature_size if embedding_size is None else embedding_size
+        if size < 1:
+            raise ValueError(f"embedding_size must be >= 1 or None (the backbone's own size); got {embedding_size}")
+        self.feature_size, self.embedding_size, self.kind = feature_size, size, head
+        self.layers: nn.Module
+        if head == "none":
+            if size != feature_size:
+                raise ValueError(
+                    f"head 'none' keeps the {feature_size} features of the backbone, but embedding_size={size} was "
+                    f"asked for; give embedding_size=None, or head='linear'"
+                )
+            self.layers = nn.Identity()
+        elif head == "linear":
+            self.layers = nn.Linear(feature_size, size)
+        elif head == "layer_norm":
+            norm = nn.LayerNorm(feature_size, elementwise_affine=False)
+            self.layers = nn.Sequential(norm, nn.Linear(feature_size, size))
+        else:
+            raise ValueError(_did_you_mean("head", head, ("linear", "none", "layer_norm")))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[image, feature] -> [image, dim]."""
+        if features.ndim != 2 or features.shape[1] != self.feature_size:
+            raise ValueError(f"the head needs features [image, {self.feature_size}]; got {list(features.shape)}")
+        return cast(Tensor, self.layers(features))
+
+
+def head_only(feature_size: int, embedding_size: int | None = 128, head: Head = "linear") -> EmbeddingHead:
+    """A head to train on features from `extract_features`; `EmbeddingModel.with_head` puts it back on the model.
+
+    See `EmbeddingHead` for the arguments.
+
+    >>> head_only(64, 8)(torch.randn(5, 64)).shape
+    torch.Size([5, 8])
+    """
+    return EmbeddingHead(feature_size, embedding_size, head)

@@ -1,0 +1,165 @@
+"""Backbones of timm, with pretrained weights from a file or by timm's own download."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from .embedding_model import EmbeddingModel
+from .heads import EmbeddingHead, Head
+from .names import _did_you_mean
+from .pooling import _POOLINGS, Pooling, TokenPool, _ChannelsLastMap, _Tokens
+from .state_dicts import _misfits, _sample
+
+
+def timm_model(
+    name: str,
+    in_channels: int = 3,
+    embedding_size: int | None = 512,
+    *,
+    pooling: Pooling = "avg",
+    head: Head = "linear",
+    pretrained: bool = False,
+    weights: str | os.PathLike[str] | None = None,
+    freeze_batch_norm: bool = False,
+    drop_rate: float = 0.0,
+    drop_path_rate: float = 0.0,
+    image_size: int | None = None,
+) -> EmbeddingModel:
+    """Any image backbone of timm by name, with our pooling and head.
+
+    Transformers without a spatial map pool their patch tokens with "avg" or "max"; "token" takes the class token
+    (the mean of class and distillation token where there are both, as DeiT does at test time). GeM needs a spatial
+    map, whose values are mostly positive; on tokens it is refused.
+
+    Args:
+        name: timm's name, such as "resnet50" or "deit_small_distilled_patch16_224" (`timm.list_models()`).
+        in_channels: channels of an image; timm adapts its own pretrained weights, a local file must fit.
+        embedding_size: dim of the embeddings; None is the backbone's own size.
+        pooling: "avg", "max", "gem" or, for transformers with a class token, "token".
+        head: see `EmbeddingHead`.
+        pretrained: download timm's weights. Needs the network.
+        weights: local .pth, .pt or .safetensors file of the backbone: a state dict, or a training checkpoint that
+            holds one as `state_dict` or `model` (the averaged copy is preferred), read without unpickling code. The
+            classifier's keys, named by timm's own configuration of the backbone (`fc.*` of a resnet), are left out,
+            because the model has none; every other key must fit.
+        freeze_batch_norm: see `EmbeddingModel`.
+        drop_rate: dropout inside the backbone.
+        drop_path_rate: stochastic depth inside the backbone.
+        image_size: side in pixels for backbones of a fixed size, when it is not timm's default.
+
+    Raises:
+        ValueError: unknown name or option, a pooling that the backbone has no tokens or map for, both `pretrained`
+            and `weights`, weights that do not fit.
+        FileNotFoundError: no file at `weights`.
+
+    >>> model = timm_model("resnet18", in_channels=1, embedding_size=64, pooling="gem")
+    >>> model(torch.zeros(2, 1, 32, 32)).shape, model.feature_size
+    (torch.Size([2, 64]), 512)
+    """
+    import timm
+
+    if pooling not in (*_POOLINGS, "token"):
+        raise ValueError(_did_you_mean("pooling", pooling, (*_POOLINGS, "token")))
+    if pretrained and weights is not None:
+        raise ValueError("give pretrained=True (timm's weights) or weights=FILE (yours), not both")
+    if not timm.is_model(name):
+        raise ValueError(_did_you_mean("timm model", name, timm.list_models()))
+    defaults = timm.get_pretrained_cfg(name, allow_unregistered=True)
+    # timm gives a pool size to backbones that end in a map; the others end in tokens and keep their own last norm.
+    has_map = defaults is None or defaults.pool_size is not None
+    if not has_map and pooling == "gem":
+        raise ValueError(
+            f"pooling 'gem' needs a spatial map, but {name!r} ends in tokens; use 'avg' or 'max' of the patch tokens, "
+            f"or 'token' for the class token"
+        )
+    if has_map and pooling == "token":
+        raise ValueError(f"pooling 'token' needs a class token, but {name!r} ends in a map; use 'avg', 'max' or 'gem'")
+
+    options: dict[str, Any] = {"global_pool": ""} if has_map else {}
+    options |= {"drop_rate": drop_rate} if drop_rate else {}
+    options |= {"drop_path_rate": drop_path_rate} if drop_path_rate else {}
+    options |= {"img_size": image_size} if image_size is not None else {}
+    try:
+        backbone = timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0, **options)
+    except TypeError as error:
+        given = ", ".join(f"{key}={value}" for key, value in options.items() if key != "global_pool")
+        raise ValueError(f"{name!r} does not take every one of these options: {given or 'none'} ({error})") from error
+    if weights is not None:
+        _load_backbone(backbone, name, Path(weights))
+
+    pool: nn.Module
+    if has_map:
+        pool = _POOLINGS[pooling]()
+        if str(getattr(backbone, "output_fmt", "NCHW")) == "NHWC":
+            pool = _ChannelsLastMap(pool)
+    else:
+        prefix = int(getattr(backbone, "num_prefix_tokens", 0))
+        if pooling == "token" and prefix == 0:
+            raise ValueError(f"{name!r} has no class token; use pooling 'avg' or 'max' of its patch tokens")
+        # The norm moves with the pooling it follows. Taken after loading: in a file it is called fc_norm.
+        norm = getattr(backbone, "fc_norm", None) or nn.Identity()
+        if hasattr(backbone, "fc_norm"):
+            backbone.fc_norm = nn.Identity()
+        inner = None if pooling == "token" else _POOLINGS[pooling]()
+        pool = TokenPool(inner, prefix, 2 if hasattr(backbone, "head_dist") and prefix > 1 else 1, norm)
+
+    exact_size: tuple[int, int] | None = None
+    if defaults is not None and defaults.fixed_input_size:
+        _, height, width = defaults.input_size
+        exact_size = (image_size, image_size) if image_size is not None else (height, width)
+    feature_size = getattr(backbone, "head_hidden_size", None) or backbone.num_features
+    model = EmbeddingModel(
+        backbone if has_map else _Tokens(backbone),
+        pool,
+        EmbeddingHead(int(cast(int, feature_size)), embedding_size, head),
+        in_channels,
+        image_size=exact_size,
+        freeze_batch_norm=freeze_batch_norm,
+        config={
+            "kind": "timm",
+            "name": name,
+            "in_channels": in_channels,
+            "embedding_size": embedding_size,
+            "pooling": pooling,
+            "head": head,
+            "freeze_batch_norm": freeze_batch_norm,
+            "drop_rate": drop_rate,
+            "drop_path_rate": drop_path_rate,
+            "image_size": image_size,
+        },
+    )
+    if defaults is not None and (pretrained or weights is not None):
+        mean, std = list(defaults.mean), list(defaults.std)
+        if in_channels != len(mean):  # timm sums or repeats the first layer's filters: the channels become alike
+            mean, std = [sum(mean) / len(mean)] * in_channels, [sum(std) / len(std)] * in_channels
+        model.pixel_mean, model.pixel_std = tuple(mean), tuple(std)
+    return model
+
+
+def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
+    """Load a local weights file into a timm backbone; see `timm_model` for what is left out."""
+    from timm.models import load_state_dict
+
+    if not path.is_file():
+        raise FileNotFoundError(f"no weights file at {path}")
+    try:
+        found = load_state_dict(str(path), weights_only=True)
+    except Exception as error:  # torch, pickle, zip and safetensors each raise their own
+        raise ValueError(f"{path} is no weights file that can be read safely: {error}") from error
+    if not all(isinstance(value, Tensor) for value in found.values()):
+        other = _sample(str(key) for key, value in found.items() if not isinstance(value, Tensor))
+        raise ValueError(
+            f"{path} holds no state dict of a backbone (not tensors: {other}); a file from rankgrad is "
+            f"read by rankgrad.models.load_weights"
+        )
+    classifier = cast(Any, backbone).pretrained_cfg.get("classifier") or ()
+    heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+    found = {key: value for key, value in found.items() if not key.startswith(tuple(f"{head}." for head in heads))}
+    misfits = _misfits(backbone.state_dict(), found)
+    if misfits:
+        raise ValueError(f"{path} does not fit the backbone {name!r}: {'; '.join(misfits)}")
+    backbone.load_state_dict(found)

@@ -1,0 +1,137 @@
+"""Files of weights that hold no code: written, read, checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ..files import replacing
+from .build import build_model
+from .embedding_model import EmbeddingModel
+from .state_dicts import _misfits
+
+_FORMAT = "rankgrad-weights-1"
+
+
+def _check_plain(value: object, where: str) -> None:
+    """Raise unless `value` consists of what `torch.load(weights_only=True)` reads back."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return
+    if type(value) in (list, tuple):
+        for position, item in enumerate(cast(Sequence[object], value)):
+            _check_plain(item, f"{where}[{position}]")
+    elif type(value) is dict:
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where} has the key {key!r}; keys must be strings")
+            _check_plain(item, f"{where}[{key!r}]")
+    else:
+        raise TypeError(
+            f"{where} is a {type(value).__name__}; a weights file takes None, bool, int, float, str, list, tuple "
+            f"and dict only (OmegaConf: OmegaConf.to_container(config, resolve=True))"
+        )
+
+
+def save_weights(path: str | os.PathLike[str], model: EmbeddingModel, config: Mapping[str, Any] | None = None) -> Path:
+    """Write a model's weights, the arguments that build it and your own `config` to one file, atomically.
+
+    A reader sees the old file or the new one, never half of one, whenever the process dies: the file is written
+    beside its place, flushed to disk and renamed. Plain tensors and plain Python values, so
+    `torch.load(path, weights_only=True)` reads it without rankgrad.
+
+    Args:
+        path: file to write, replaced if it is there; its folder must exist.
+        model: built by `convnet`, `timm_model` or `build_model` (it then knows its own `config`).
+        config: anything to keep beside the weights (data set, image size, class names): plain values and containers.
+
+    Returns:
+        The path written.
+
+    Raises:
+        ValueError: the model does not know what it was built from.
+        TypeError: `config` holds something that is not plain.
+        FileNotFoundError: no such folder.
+    """
+    path = Path(path)
+    if model.config is None:
+        raise ValueError("the model has no config to build it from; build it with rankgrad.models.build_model")
+    extra = {} if config is None else dict(config)
+    _check_plain(extra, "config")
+    _check_plain(model.config, "model.config")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
+    record = {
+        "format": _FORMAT,
+        "model": model.config,
+        "pixels": {"mean": list(model.pixel_mean), "std": list(model.pixel_std)},
+        "config": extra,
+        "state_dict": model.state_dict(),
+    }
+    with replacing(path) as temporary:
+        torch.save(record, temporary)
+    return path
+
+
+def load_weights(
+    path: str | os.PathLike[str], model: EmbeddingModel | None = None
+) -> tuple[EmbeddingModel, dict[str, Any]]:
+    """Build a model from a file of `save_weights`, on the CPU and in eval mode; or load it into a model you have.
+
+    Args:
+        path: the file.
+        model: load into this model, whose mode and device stay; None builds the model the file describes.
+
+    Returns:
+        The model, and the `config` that was saved beside it.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not such a file, or one of another model: the message says which layers differ.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = save_weights(folder + "/weights.pt", convnet(widths=(8, 8)), {"data": "glyphs"})
+    ...     model, config = load_weights(file)
+    >>> model.config["widths"], config
+    ([8, 8], {'data': 'glyphs'})
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no weights file at {path}")
+    try:
+        record = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch, pickle and zip each raise their own
+        raise ValueError(f"{path} is no weights file of rankgrad, or it is damaged: {error}") from error
+    if not isinstance(record, dict) or record.get("format") != _FORMAT:
+        raise ValueError(
+            f"{path} was not written by rankgrad.models.save_weights (or by another version of it); the weights of "
+            f"a timm backbone go into timm_model(weights=...)"
+        )
+    state = record["state_dict"]
+    built = model is None
+    if model is None:
+        options = dict(record["model"])
+        model = build_model(options.pop("kind"), **options)
+        stated = f"{path} does not fit the model that it describes"
+    else:
+        stated = f"{path} holds another model"
+    misfits = _misfits(model.state_dict(), state)
+    if misfits:
+        size = _embedding_size(state, record["model"])
+        if size is not None and size != model.embedding_size:
+            misfits.insert(0, f"checkpoint holds {size}-d embeddings but the model has {model.embedding_size}-d")
+        raise ValueError(f"{stated}: {'; '.join(misfits)}")
+    model.load_state_dict(state)
+    model.pixel_mean, model.pixel_std = tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
+    return (model.eval() if built else model), record["config"]
+
+
+def _embedding_size(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> int | None:
+    """Dim of the embeddings in a file: the last weight of the head, or what the config says."""
+    weights = [value for key, value in state.items() if key.startswith("head.") and value.ndim == 2]
+    return len(weights[-1]) if weights else config.get("embedding_size")

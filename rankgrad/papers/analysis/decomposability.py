@@ -1,0 +1,511 @@
+r"""ROADMAP, Figs. 1b, 9, 10, eqs. 6, 8, 9 and table 9: what AP inside batches says about AP over everything.
+
+Three studies. `example`: two batches, each ranked perfectly, whose union is not, and what calibrated scores change.
+`bounds`: the gap of eq. 6 against its bounds, eqs. 8 and 9, over random draws. `relative_decrease`: the number of
+table 9 from two sets of embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ...evaluation import evaluate
+from ...metrics import average_precision, decomposability_bound, decomposability_gap
+from ...ranks import computed
+from . import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+# --------------------------------------------------------------------------------------- Figs. 1b, 9, 10: an example
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """Batches of one query, and the AP of each and of all.
+
+    Attributes:
+        scores: [item] float64.
+        relevant: [item] bool.
+        batch: [item] long.
+        batch_ap: AP inside each batch.
+        ap: AP over all items.
+        alpha: what relevant scores should exceed.
+        beta: what irrelevant scores should stay below.
+        bound: eq. 8's bound of the gap.
+        calibrated_bound: eq. 9's.
+    """
+
+    scores: Tensor
+    relevant: Tensor
+    batch: Tensor
+    batch_ap: tuple[float, ...]
+    ap: float
+    alpha: float
+    beta: float
+    bound: float
+    calibrated_bound: float
+
+    @property
+    def gap(self) -> float:
+        """Mean of the batches' AP - AP of all (eq. 6)."""
+        return sum(self.batch_ap) / len(self.batch_ap) - self.ap
+
+    def __str__(self) -> str:
+        """AP of batches and of all, the gap and its bounds."""
+        inside = ", ".join(f"{ap:.4f}" for ap in self.batch_ap)
+        return (
+            f"AP in the batches {inside}; of all {self.ap:.4f}; gap {self.gap:.4f}; "
+            f"bounds {self.bound:.4f} (eq. 8), {self.calibrated_bound:.4f} (eq. 9)"
+        )
+
+
+# Scores of the relevant and of the irrelevant items of each batch. All three have AP 1 in both batches.
+EXAMPLES: dict[str, tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]] = {
+    # batches one behind the other: the bound of eq. 8 is attained
+    "worst": (((0.95, 0.90, 0.85), (0.75, 0.70, 0.65)), ((0.45, 0.40, 0.35), (0.25, 0.20, 0.15))),
+    # all but one relevant and one irrelevant score calibrated: the gap is small
+    "partly": (((0.97, 0.94, 0.91), (0.83, 0.40, 0.20)), ((0.95, 0.92, 0.75), (0.55, 0.45, 0.25))),
+    # relevant above alpha, irrelevant below beta: no gap
+    "calibrated": (((0.97, 0.94, 0.91), (0.55, 0.40, 0.20)), ((0.98, 0.95, 0.92), (0.58, 0.45, 0.25))),
+}
+
+
+def example(which: str = "worst", *, alpha: float = 0.9, beta: float = 0.6) -> Example:
+    """One of `EXAMPLES`: Fig. 1b and Fig. 9 show "worst", Fig. 10 "partly" and "calibrated".
+
+    >>> worst = example("worst")
+    >>> worst.batch_ap, round(worst.ap, 3), round(worst.gap, 3), round(worst.bound, 3)
+    ((1.0, 1.0), 0.811, 0.189, 0.189)
+    """
+    if which not in EXAMPLES:
+        raise ValueError(f"unknown example {which!r}; known: {', '.join(EXAMPLES)}")
+    scores, relevant, batch = [], [], []
+    for number, (good, bad) in enumerate(EXAMPLES[which]):
+        scores += [*good, *bad]
+        relevant += [True] * len(good) + [False] * len(bad)
+        batch += [number] * (len(good) + len(bad))
+    drawn = Batches(torch.tensor(scores, dtype=torch.float64), torch.tensor(relevant), torch.tensor(batch))
+    inside = [drawn.batch == b for b in range(len(EXAMPLES[which]))]
+    batch_ap = tuple(average_precision(drawn.scores[i][None], drawn.relevant[i][None]).item() for i in inside)
+    ap = average_precision(drawn.scores[None], drawn.relevant[None]).item()
+    return Example(
+        drawn.scores,
+        drawn.relevant,
+        drawn.batch,
+        batch_ap,
+        ap,
+        alpha,
+        beta,
+        drawn.bound(),
+        drawn.calibrated_bound(alpha, beta),
+    )
+
+
+@style.styled
+def draw_examples(results: Sequence[Example]) -> Figure:
+    """A column per example: its batches on the axis of scores, and their union below."""
+    drawing = style.figure(style.ONE if len(results) == 1 else style.TWO, examples_height(results))
+    examples_onto(drawing, results)
+    return drawing
+
+
+def examples_height(results: Sequence[Example]) -> float:
+    """Inches that `examples_onto` needs."""
+    return 0.5 * max(len(r.batch_ap) for r in results) + 1.45
+
+
+def examples_onto(drawing: Any, results: Sequence[Example]) -> None:
+    """The same on a figure, or on part of one."""
+    panels = []
+    for axes, result in zip(drawing.subplots(1, len(results), squeeze=False)[0], results, strict=True):
+        _columns(axes, result)
+        panels.append(axes)
+    if len(panels) > 1:
+        style.letters(panels)
+    handles = [
+        axes.plot([], [], "o", color=style.RELEVANT, label="relevant")[0],
+        axes.plot([], [], "s", color=style.IRRELEVANT, markerfacecolor="white", label="irrelevant")[0],
+    ]
+    drawing.legend(handles=handles, loc="outside lower center", ncols=2)
+
+
+def _columns(axes: Any, result: Example) -> None:
+    batches = len(result.batch_ap)
+    everything = torch.ones_like(result.relevant)
+    rows = [(f"batch {b + 1}: AP = {ap:.2f}", result.batch == b, batches - b) for b, ap in enumerate(result.batch_ap)]
+    for text, members, height in [*rows, (f"all: AP = {result.ap:.2f}", everything, 0)]:
+        axes.axhline(height, color=style.PALE, zorder=0)
+        for good, marker in ((True, "o"), (False, "s")):
+            x = result.scores[members & (result.relevant == good)]
+            colour = style.RELEVANT if good else style.IRRELEVANT
+            face = colour if good else "white"
+            axes.plot(x, [height] * len(x), marker, color=colour, markerfacecolor=face, linestyle="none", markersize=5)
+        axes.annotate(text, (0.01, height + 0.22))
+    for value, name in ((result.alpha, r"$\alpha$"), (result.beta, r"$\beta$")):
+        axes.axvline(value, color=style.GREY, linewidth=0.8, linestyle=":", zorder=0)
+        place = (value, batches + 0.5)
+        axes.annotate(name, place, (3, 0), textcoords="offset points", color=style.GREY)
+    axes.set(xlim=(0, 1), ylim=(-0.4, batches + 0.8), yticks=[], xlabel="score")
+    axes.spines["left"].set_visible(False)
+    axes.set_title(f"gap {abs(result.gap):.2f}; bounds: eq. 8 {result.bound:.2f}, eq. 9 {result.calibrated_bound:.2f}")
+
+
+# ------------------------------------------------------------------------------------------ eqs. 6, 8, 9: random draws
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """The items of one query, in batches.
+
+    Attributes:
+        scores: [item] float64.
+        relevant: [item] bool.
+        batch: [item] long, 0 .. K - 1.
+    """
+
+    scores: Tensor
+    relevant: Tensor
+    batch: Tensor
+
+    def _counts(self, which: Tensor) -> list[int]:
+        """How many of `which` are in each batch."""
+        return torch.bincount(self.batch[which], minlength=int(self.batch.max()) + 1).tolist()
+
+    def gap(self) -> float:
+        """Eq. 6."""
+        return float(decomposability_gap(self.scores[None], self.relevant[None], self.batch))
+
+    def bound(self, order: Any = "worst") -> float:
+        """Eq. 8."""
+        return decomposability_bound(self._counts(self.relevant), self._counts(~self.relevant), order=order)
+
+    def calibrated_bound(self, alpha: float, beta: float, order: Any = "worst") -> float:
+        """Eq. 9."""
+        good, wrong = self.relevant & (self.scores >= alpha), ~self.relevant & (self.scores > beta)
+        return decomposability_bound(
+            self._counts(self.relevant),
+            self._counts(~self.relevant),
+            above_alpha=self._counts(good),
+            above_beta=self._counts(wrong),
+            order=order,
+        )
+
+
+def perfect_batches(
+    rng: np.random.Generator, sizes: Sequence[tuple[int, int]], thresholds: tuple[float, float] = (0.0, 1.0)
+) -> Batches:
+    """A query's scores with AP 1 in every batch, as eqs. 8 and 9 presuppose [ours].
+
+    Every batch has a threshold of its own; its relevant scores are uniform between that and 1, the irrelevant ones
+    between 0 and that. Worst-order bounds hold for any draw, but how often a given order breaks them, and how often
+    eq. 9 is the tighter one, depends on the draw: this family was chosen among several because its rates resemble those
+    found before. Scores uniform in a random interval per batch made eq. 9 the tighter one in only 73 % (alpha .7,
+    beta .5, equal batches).
+
+    Args:
+        rng: source of randomness.
+        sizes: (relevant, irrelevant) items of each batch.
+        thresholds: range of the thresholds. The narrower, the better one batch's scores agree with another's.
+    """
+    scores, relevant, batch = [], [], []
+    for number, (good, bad) in enumerate(sizes):
+        threshold = rng.uniform(*thresholds)
+        scores += [rng.uniform(threshold, 1, good), rng.uniform(0, threshold, bad)]
+        relevant += [True] * good + [False] * bad
+        batch += [number] * (good + bad)
+    return Batches(torch.from_numpy(np.concatenate(scores)), torch.tensor(relevant), torch.tensor(batch))
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Gaps and their bounds over random draws with AP 1 in every batch.
+
+    Attributes:
+        sizes: "equal": all batches have equally many relevant items; "unequal".
+        gaps: [draw] eq. 6.
+        bound: [draw] eq. 8, worst order of the batches.
+        given: [draw] eq. 8, in the order drawn.
+        calibrated: [draw] eq. 9, worst order.
+        calibrated_given: [draw] eq. 9, in the order drawn.
+    """
+
+    sizes: str
+    gaps: Tensor
+    bound: Tensor
+    given: Tensor
+    calibrated: Tensor
+    calibrated_given: Tensor
+
+    @property
+    def violations(self) -> dict[str, int]:
+        """How many gaps exceed each bound (by more than rounding)."""
+        bounds = {
+            "eq. 8, worst order": self.bound,
+            "eq. 8, given order": self.given,
+            "eq. 9, worst order": self.calibrated,
+            "eq. 9, given order": self.calibrated_given,
+        }
+        return {name: int((self.gaps > bound + 1e-12).sum()) for name, bound in bounds.items()}
+
+    @property
+    def tighter(self) -> float:
+        """Share of the draws in which eq. 9 is at most eq. 8, both in their worst order."""
+        return float((self.calibrated <= self.bound + 1e-12).double().mean())
+
+    def __str__(self) -> str:
+        """Violations, and how tight the bounds are."""
+        counts = "; ".join(f"{name}: {count}" for name, count in self.violations.items())
+        return (
+            f"{len(self.gaps)} draws, {self.sizes} batches. Above the bound: {counts}. Eq. 9 at most eq. 8 in "
+            f"{self.tighter:.1%}. Means: gap {self.gaps.mean():.3f}, eq. 8 {self.bound.mean():.3f}, "
+            f"eq. 9 {self.calibrated.mean():.3f}"
+        )
+
+
+def bounds(
+    sizes: str = "equal",
+    *,
+    draws: int = 4000,
+    batches: int = 3,
+    alpha: float = 0.9,
+    beta: float = 0.6,
+    thresholds: tuple[float, float] = (0.0, 1.0),
+    seed: int = 0,
+) -> Bounds:
+    """Draw batches and compare their gaps with the bounds.
+
+    That no gap exceeds a bound of the worst order is a result; the other rates are properties of the draws.
+
+    Args:
+        sizes: "equal": 1 .. 6 relevant and 1 .. 10 irrelevant items, the same in every batch; "unequal": drawn anew for
+            every batch.
+        draws: number of them.
+        batches: K, at most 7 (all orders are tried).
+        alpha: of eq. 9.
+        beta: of eq. 9, below alpha.
+        thresholds: see `perfect_batches`.
+        seed: of everything drawn.
+    """
+    if sizes not in ("equal", "unequal"):
+        raise ValueError(f"sizes must be 'equal' or 'unequal'; got {sizes!r}")
+    if not 1 <= batches <= 7:
+        raise ValueError(f"the worst order is found by trying all: 1 .. 7 batches; got {batches}")
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(draws):
+        drawn = [(int(rng.integers(1, 7)), int(rng.integers(1, 11))) for _ in range(batches)]
+        batch = perfect_batches(rng, drawn[:1] * batches if sizes == "equal" else drawn, thresholds)
+        rows.append(
+            (
+                batch.gap(),
+                batch.bound(),
+                batch.bound("given"),
+                batch.calibrated_bound(alpha, beta),
+                batch.calibrated_bound(alpha, beta, "given"),
+            )
+        )
+    return Bounds(sizes, *torch.tensor(rows, dtype=torch.float64).T)
+
+
+def random_gaps(
+    *, draws: int = 4000, batches: int = 4, relevant: int = 4, irrelevant: int = 12, signal: float = 1.0, seed: int = 0
+) -> Tensor:
+    """[draw] gaps of eq. 6 where nothing is ranked perfectly; some are below 0.
+
+    How many depends on the draw: none to 30 % over the sizes and signals that were tried; the defaults have about 5 %.
+
+    Args:
+        draws: number of them.
+        batches: K.
+        relevant: items per batch; their scores are N(signal, 1).
+        irrelevant: items per batch; their scores are N(0, 1).
+        signal: what sets relevant items apart.
+        seed: of everything drawn.
+    """
+    rng = np.random.default_rng(seed)
+    mask = torch.tensor(([True] * relevant + [False] * irrelevant) * batches)
+    batch = torch.arange(len(mask)) // (relevant + irrelevant)
+    scores = torch.from_numpy(rng.standard_normal((draws, len(mask)))) + signal * mask
+    return decomposability_gap(scores, mask.expand(draws, -1), batch)
+
+
+@style.styled
+def draw_bounds(results: Bounds) -> Figure:
+    """Every draw as a point: the gap against eq. 8 and against eq. 9, both in their worst order."""
+    drawing = style.figure(style.TWO, 3.4)
+    panels = drawing.subplots(1, 2, sharex=True, sharey=True)
+    for axes, bound, equation, colour in zip(
+        panels, (results.bound, results.calibrated), (8, 9), (style.BLUE, style.PURPLE), strict=True
+    ):
+        name = f"eq. {equation}, worst order"
+        top = float(torch.maximum(results.bound, results.calibrated).max()) * 1.05
+        axes.plot([0, top], [0, top], color=style.BLACK, linewidth=0.9, linestyle="--")
+        axes.plot(bound, results.gaps, ".", color=colour, markersize=3, alpha=0.35, rasterized=True)
+        axes.set(xlabel=f"bound of eq. {equation}, worst order", aspect="equal")
+        axes.set_title(f"{results.violations[name]} of {len(results.gaps)} above the bound")
+    panels[0].set_ylabel("gap (eq. 6)")
+    style.letters(panels)
+    return drawing
+
+
+# -------------------------------------------------------------------------------------- table 9: two sets of embeddings
+
+
+@dataclass(frozen=True)
+class Decrease:
+    """The gap of two sets of embeddings, over the same random batches.
+
+    Attributes:
+        first: mean gap of the first embeddings (in the paper: trained with SupAP alone), per seed.
+        second: of the second (SupAP and calibration), per seed.
+        batch_size: images in a batch.
+        per_class: images of a class in a batch.
+    """
+
+    first: tuple[float, ...]
+    second: tuple[float, ...]
+    batch_size: int
+    per_class: int
+
+    @property
+    def percent(self) -> tuple[float, ...]:
+        """By how much the gap is smaller with the second embeddings, in percent of the first's, per seed."""
+        return tuple(100 * (a - b) / a for a, b in zip(self.first, self.second, strict=True))
+
+    @property
+    def mean(self) -> float:
+        """Mean of `percent` over the seeds."""
+        return float(np.mean(self.percent))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of `percent` over the seeds."""
+        return float(np.std(self.percent))
+
+    def __str__(self) -> str:
+        """Both gaps and the decrease."""
+        return (
+            f"gap {np.mean(self.first):.4f} -> {np.mean(self.second):.4f}: {self.mean:.1f} ± {self.spread:.1f} % less "
+            f"({len(self.first)} divisions into batches of {self.batch_size}, {self.per_class} per class)"
+        )
+
+
+def relative_decrease(
+    embeddings_a: Tensor,
+    embeddings_b: Tensor,
+    labels: Tensor,
+    *,
+    batch_size: int = 64,
+    per_class: int = 4,
+    seeds: Sequence[int] = (0, 1, 2, 3, 4),
+) -> Decrease:
+    """ROADMAP's table 9: how much smaller the decomposability gap of one model is than another's.
+
+    The paper names neither batch size nor sampling: batches of 64 with 4 images per class over the test set are ours.
+
+    Args:
+        embeddings_a: [image, dim] float, of the model without calibration.
+        embeddings_b: [image, dim'] float, of the model with it.
+        labels: [image] long.
+        batch_size: a multiple of per_class.
+        per_class: images of a class in a batch; classes whose size is no multiple leave fewer in one of them.
+        seeds: of the batches.
+
+    Raises:
+        ValueError: a gap of 0 or less, to which nothing can be relative, or shapes out of step.
+    """
+    if not len(embeddings_a) == len(embeddings_b) == len(labels):
+        raise ValueError(
+            f"both embeddings and the labels must be of the same images; got {len(embeddings_a)}, {len(embeddings_b)} "
+            f"and {len(labels)}"
+        )
+    if not seeds:
+        raise ValueError("at least one seed is needed")
+    drawn = [class_batches(labels, batch_size, per_class, seed) for seed in seeds]
+    first, second = (_mean_gaps(embeddings, labels, drawn) for embeddings in (embeddings_a, embeddings_b))
+    if min(first) <= 0:
+        raise ValueError(f"a decrease is relative to the first gap, which must be > 0; got {min(first):.4g}")
+    return Decrease(tuple(first), tuple(second), batch_size, per_class)
+
+
+def class_batches(labels: Tensor, batch_size: int = 64, per_class: int = 4, seed: int = 0) -> Tensor:
+    """[image] number of a batch: every image in one, `per_class` of each class that is in it.
+
+    A class is cut into random groups of `per_class`, and its groups go to the emptiest batches, largest class first: so
+    batches are equally full, and no class is twice in one as long as it has no more groups than there are batches.
+
+    >>> class_batches(torch.arange(4).repeat_interleave(4), batch_size=8).bincount()
+    tensor([8, 8])
+    """
+    if per_class < 1 or batch_size < per_class or batch_size % per_class:
+        raise ValueError(
+            f"a batch holds whole groups: batch_size must be a multiple of per_class; got {batch_size}, {per_class}"
+        )
+    rng = np.random.default_rng(seed)
+    classes = [np.flatnonzero(labels.cpu().numpy() == c) for c in torch.unique(labels).tolist()]
+    groups = [-(-len(members) // per_class) for members in classes]
+    load = np.zeros(-(-sum(groups) * per_class // batch_size), dtype=np.int64)
+    batch = torch.empty(len(labels), dtype=torch.long)
+    # ties, among classes and among batches, are broken at random
+    for c in np.lexsort((rng.random(len(classes)), -np.array(groups))):
+        emptiest = np.lexsort((rng.random(len(load)), load))
+        target = np.resize(emptiest, groups[c])  # a class of more groups than batches goes round again
+        np.add.at(load, target, 1)
+        batch[rng.permutation(classes[c])] = torch.from_numpy(np.repeat(target, per_class)[: len(classes[c])])
+    return batch
+
+
+def gaps(embeddings: Tensor, labels: Tensor, batch: Tensor) -> Tensor:
+    """[query] gap (eq. 6) of every image as a query, NaN where it has no relevant image or meets none in any batch.
+
+    The same numbers as `metrics.decomposability_gap` on the whole score matrix with the query left out; but a query is
+    compared with the batches that hold its class only, and the AP of all is read off blocks.
+
+    Args:
+        embeddings: [image, dim] float.
+        labels: [image] long.
+        batch: [image] long.
+    """
+    return _inside(embeddings, labels, batch) - _over_all(embeddings, labels)
+
+
+def _mean_gaps(embeddings: Tensor, labels: Tensor, batches: Sequence[Tensor]) -> list[float]:
+    """Mean over the queries that have a gap, for each division into batches."""
+    everything = _over_all(embeddings, labels)
+    return [float((_inside(embeddings, labels, batch) - everything).nanmean()) for batch in batches]
+
+
+def _over_all(embeddings: Tensor, labels: Tensor) -> Tensor:
+    report = evaluate(embeddings, labels, ks=[1], bootstrap=0, clusters="none")
+    ap = torch.from_numpy(report.per_query["AP"]).clone()
+    ap[torch.from_numpy(report.uncounted)] = torch.nan
+    return ap
+
+
+def _inside(embeddings: Tensor, labels: Tensor, batch: Tensor) -> Tensor:
+    """[query] mean AP over the batches that have a relevant image, NaN where none has."""
+    unit = F.normalize(computed(embeddings.detach()), dim=1)
+    labels, batch = labels.to(unit.device), batch.to(unit.device)
+    order = labels.argsort(stable=True)
+    sorted_labels = labels[order].contiguous()
+    total = unit.new_zeros(len(labels), dtype=torch.float64)
+    count = torch.zeros_like(labels)
+    for members in torch.split(batch.argsort(stable=True), batch.bincount().tolist()):
+        here = torch.unique(labels[members])
+        low, high = torch.searchsorted(sorted_labels, here), torch.searchsorted(sorted_labels, here, right=True)
+        queries = torch.cat([order[a:b] for a, b in zip(low.tolist(), high.tolist(), strict=True)])
+        relevant = labels[queries].unsqueeze(1) == labels[members]
+        other = queries.unsqueeze(1) != members
+        counted = (relevant & other).any(1)
+        total[queries] += average_precision(unit[queries] @ unit[members].T, relevant, other)
+        count[queries] += counted
+    return torch.where(count > 0, total / count.clamp(min=1), torch.nan).cpu()

@@ -1,0 +1,362 @@
+"""What finished runs retrieve for the same queries, as a static picture (RaMBO Fig. 4; PNP 7; ROADMAP 6, 13 to 15).
+
+The papers choose their queries. Here a rule does: drawn by seed among all, among those that no run gets right, or among
+those that some runs get right and others do not; the picture says which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ... import search
+from ...runs.folder import Run
+from . import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ...datasets.base import Table
+
+Choice = Literal["random", "failures", "differ"]
+# What each means, said under the picture.
+CHOICES: Mapping[str, str] = {
+    "random": "drawn among all",
+    "failures": "drawn among those whose nearest image is wrong in every run",
+    "differ": "drawn among those whose nearest image is right in some runs and wrong in others",
+}
+SIDE = 160  # pixels: the longer side of a drawn image
+
+
+@dataclass(frozen=True)
+class Item:
+    """One retrieved image.
+
+    Attributes:
+        row: of the test split.
+        class_name: its class.
+        score: cosine to the query.
+        rank: 1 is the nearest.
+        correct: it is of the query's class.
+    """
+
+    row: int
+    class_name: str
+    score: float
+    rank: int
+    correct: bool
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query and what each run retrieves for it.
+
+    Attributes:
+        row: of the test split.
+        name: what a person calls the image.
+        class_name: its class.
+        items: per run, the nearest, best first.
+        first_right: per run, rank of the first image of its class.
+    """
+
+    row: int
+    name: str
+    class_name: str
+    items: tuple[tuple[Item, ...], ...]
+    first_right: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """The same queries in every run.
+
+    Attributes:
+        data: name of the data set.
+        runs: what the runs are called.
+        chosen: key of `CHOICES`.
+        among: queries that were there to choose from.
+        seed: of the draw.
+        queries: in the order drawn.
+        image: row of the test split -> uint8 [channel, height, width].
+    """
+
+    data: str
+    runs: tuple[str, ...]
+    chosen: str
+    among: int
+    seed: int
+    queries: tuple[Query, ...]
+    image: Callable[[int], Tensor]
+
+    def __str__(self) -> str:
+        """A line per query and run: right and wrong in order of rank, and the rank of the first right one."""
+        width = max(len(name) for name in self.runs)
+        lines = [f"{len(self.queries)} queries of {self.data}, {_said(self)} ({self.among}), seed {self.seed}"]
+        for query in self.queries:
+            for name, items, first in zip(self.runs, query.items, query.first_right, strict=True):
+                signs = "".join("+" if item.correct else "-" for item in items)
+                lines.append(f"{query.name}  {name:{width}}  {signs}  first right: {first}")
+        return "\n".join(lines)
+
+
+def compute(
+    runs: Sequence[Path],
+    *,
+    choice: Choice = "random",
+    queries: int = 4,
+    k: int = 8,
+    seed: int = 0,
+    data_root: Path | None = None,
+) -> Retrieved:
+    """Read the embeddings of finished runs and look for the neighbours of some queries.
+
+    Args:
+        runs: folders; all of the same test set.
+        choice: see `CHOICES`.
+        queries: how many; fewer if there are fewer.
+        k: items per query.
+        seed: of the draw.
+        data_root: where the images are now; None: where they were.
+
+    Raises:
+        ValueError: no run, one that is not finished, runs of different test sets, no such query.
+    """
+    from ...config import load
+    from ...training.runner import load_table
+
+    if choice not in CHOICES:
+        raise ValueError(f"queries are chosen by one of {', '.join(CHOICES)}; got {choice!r}")
+    if not runs or queries < 1 or k < 1:
+        raise ValueError(f"at least one run, query and item are needed; got {len(runs)}, {queries} and {k}")
+    for folder in runs:
+        if not Run(folder).finished:
+            raise ValueError(f"{folder} is no finished run: give the folder of one, as rankgrad train leaves it")
+    config = load(Run(runs[0]).config)
+    if data_root is not None:
+        config.data.root = str(data_root.absolute())
+    table = load_table(config).select(config.evaluation.split)
+    found = [_embeddings(folder, table) for folder in runs]
+    return among(table, found, _names(runs), choice=choice, queries=queries, k=k, seed=seed)
+
+
+def among(
+    table: Table,
+    embeddings: Sequence[Tensor],
+    names: Sequence[str],
+    *,
+    choice: Choice = "random",
+    queries: int = 4,
+    k: int = 8,
+    seed: int = 0,
+) -> Retrieved:
+    """The same for embeddings at hand.
+
+    Args:
+        table: the images; who is asked and what is searched is its protocol's.
+        embeddings: per run, [image, dim] float in the order of the table.
+        names: per run.
+        choice: see `CHOICES`.
+        queries: how many; fewer if there are fewer.
+        k: items per query.
+        seed: of the draw.
+
+    Raises:
+        ValueError: no query fits the choice.
+    """
+    from ...datasets.base import ImageSet
+    from ...datasets.protocols import trials
+
+    trial = trials(table)[0]
+    asked, gallery = trial.query, trial.query if trial.gallery is None else trial.gallery
+    label = table.label
+    others = torch.bincount(label[gallery], minlength=int(label.max()) + 1)[label[asked]]
+    asked = asked[others > (1 if trial.gallery is None else 0)]  # a query that nothing is relevant to cannot be right
+    units = [F.normalize(each.float(), dim=1) for each in embeddings]
+
+    def nearest(unit: Tensor, rows: Tensor, most: int) -> tuple[Tensor, Tensor]:
+        most = min(most, len(gallery) - int(trial.gallery is None))
+        scores, columns = search.topk(unit[rows], unit[gallery], most, ids=rows, ref_ids=gallery)
+        return scores, gallery[columns]
+
+    if choice != "random":
+        right = torch.stack([label[nearest(unit, asked, 1)[1].squeeze(1)] == label[asked] for unit in units])
+        asked = asked[~right.any(0) if choice == "failures" else right.any(0) & ~right.all(0)]
+    if not len(asked):
+        hint = "choose random" if len(units) > 1 or choice == "failures" else "give two runs that differ, or random"
+        raise ValueError(f"no query of {table.name} is {CHOICES[choice].removeprefix('drawn among ')}: {hint}")
+    drawn = torch.randperm(len(asked), generator=torch.Generator().manual_seed(seed))[:queries]
+    rows = asked[drawn]
+    lists = [nearest(unit, rows, k) for unit in units]
+    first = [_first_right(unit, rows, gallery, label) for unit in units]
+    images = ImageSet(table)
+    return Retrieved(
+        data=table.name,
+        runs=tuple(names),
+        chosen=choice,
+        among=len(asked),
+        seed=seed,
+        queries=tuple(
+            Query(
+                row,
+                table.names[row],
+                table.class_names[int(label[row])],
+                tuple(_items(table, row, scores[n], items[n]) for scores, items in lists),
+                tuple(int(ranks[n]) for ranks in first),
+            )
+            for n, row in enumerate(rows.tolist())
+        ),
+        image=lambda row: images[row][0],
+    )
+
+
+def _items(table: Table, query: int, scores: Tensor, rows: Tensor) -> tuple[Item, ...]:
+    wanted = int(table.label[query])
+    return tuple(
+        Item(row, table.class_names[int(table.label[row])], score, rank, int(table.label[row]) == wanted)
+        for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1)
+    )
+
+
+def _first_right(unit: Tensor, rows: Tensor, gallery: Tensor, label: Tensor) -> Tensor:
+    """[query] rank of the first relevant item; of equal scores the lower row of the gallery comes first."""
+    ranks = search.rank_relevant(unit[rows], label[rows], unit[gallery], label[gallery], ids=rows, ref_ids=gallery)
+    first = torch.full((len(rows),), math.inf, dtype=ranks.index.rank.dtype)
+    return first.scatter_reduce(0, ranks.index.query.cpu(), ranks.index.rank.cpu(), "amin")
+
+
+def _embeddings(folder: Path, table: Table) -> Tensor:
+    """[image, dim] in the order of the table."""
+    with np.load(folder / "embeddings.npz", allow_pickle=False) as file:
+        parts = [(file["names"], file["embeddings"])]
+        if "ref_names" in file.files:
+            parts.append((file["ref_names"], file["ref_embeddings"]))
+    names = [str(name) for part, _ in parts for name in part]
+    values = torch.from_numpy(np.concatenate([part for _, part in parts]))
+    place = {name: row for row, name in enumerate(names)}
+    if len(place) != len(names) or set(place) != set(table.names):
+        raise ValueError(
+            f"{folder} was evaluated on other images than {table.name}'s {len(table)}: runs side by side must share "
+            "their test set; --data-root says where its images are now"
+        )
+    return values[[place[name] for name in table.names]]
+
+
+def _names(runs: Sequence[Path]) -> tuple[str, ...]:
+    """Folder names; with those of the folders above where they are not enough."""
+    parts = 1
+    while len({run.absolute().parts[-parts:] for run in runs}) < len(set(runs)):
+        parts += 1
+    return tuple("/".join(run.absolute().parts[-parts:]) for run in runs)
+
+
+@style.styled
+def draw(results: Retrieved) -> Figure:
+    """A row per query and run: the query, then its nearest images with rank and cosine.
+
+    Right: green, solid, a tick; wrong: vermilion, dashed, a cross. Grey images that are mostly black are ink, and are
+    drawn as ink on paper.
+    """
+    from matplotlib.lines import Line2D
+
+    most = max(len(items) for query in results.queries for items in query.items)
+    several = len(results.runs) > 1
+    left, right, gap, below, between = 0.24 if several else 0.04, 0.3, 0.1, 0.17, 0.1
+    tile = min((style.TWO - left - right - gap) / (most + 1), 0.95)
+    row_height, rows = tile + below, len(results.queries) * len(results.runs)
+    head, foot = 0.05, 0.42
+    height = head + rows * row_height + (len(results.queries) - 1) * between + foot
+    drawing = style.figure(style.TWO, height)
+    drawing.set_layout_engine("none")
+    axes = drawing.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, style.TWO), ylim=(0, height))
+    axes.set_axis_off()
+    top, names = height - head, _told_apart(results.runs)
+    for query in results.queries:
+        for run, items in enumerate(query.items):
+            y = top - tile
+            if run == 0:
+                _image(axes, results.image(query.row), left, y, tile)
+                _frame(axes, left, y, tile, style.BLACK, "-")
+                axes.text(left + tile / 2, y - 0.03, "query", ha="center", va="top", fontsize=style.SMALL)
+            if several:
+                axes.text(0.12, y + tile / 2, _short(names[run], tile), rotation=90, ha="center", va="center")
+            for item in items:
+                x = left + gap + item.rank * tile
+                colour, dash = (style.RELEVANT, "-") if item.correct else (style.IRRELEVANT, (0, (3, 1.5)))
+                _image(axes, results.image(item.row), x, y, tile)
+                _frame(axes, x, y, tile, colour, dash)
+                text = f"{item.rank} {'✓' if item.correct else '✗'} {item.score:.2f}"
+                axes.text(x + tile / 2, y - 0.03, text, ha="center", va="top", fontsize=style.SMALL, color=colour)
+            if not any(item.correct for item in items):
+                text = f"✓ at {query.first_right[run]}"
+                x = style.TWO - 0.14
+                axes.text(x, y + tile / 2, text, rotation=90, ha="center", va="center", fontsize=style.SMALL)
+            top -= row_height
+        top -= between
+    handles = [
+        Line2D([], [], color=style.RELEVANT, linewidth=1.8, label="✓ right"),
+        Line2D([], [], color=style.IRRELEVANT, linewidth=1.8, linestyle=(0, (3, 1.5)), label="✗ wrong"),
+    ]
+    drawing.legend(handles=handles, loc="lower right", ncols=2, borderaxespad=0.3)
+    text = f"{results.data}: queries {_said(results)}\n({results.among}), seed {results.seed}; rank and cosine"
+    axes.text(left, 0.06, text, va="bottom", linespacing=1.3)
+    return drawing
+
+
+def _said(results: Retrieved) -> str:
+    """How the queries were chosen."""
+    text = CHOICES[results.chosen]
+    return text if len(results.runs) > 1 else text.removesuffix(" in every run")
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """Without what all end in.
+
+    >>> _told_apart(["smooth_ap-seed0", "roadmap-seed0"])
+    ['smooth_ap', 'roadmap']
+    """
+    parts = [name.split("-") for name in names]
+    while len({each[-1] for each in parts}) == 1 and min(map(len, parts)) > 1:
+        parts = [each[:-1] for each in parts]
+    return ["-".join(each) for each in parts]
+
+
+def _short(name: str, inches: float) -> str:
+    """As many letters as fit."""
+    most = max(int(inches / 0.062), 6)
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _image(axes: Any, image: Tensor, x: float, y: float, side: float) -> None:
+    """An image inside a square, its proportions kept."""
+    height, width = image.shape[-2:]
+    longest = max(height, width)
+    if longest > SIDE:
+        size = (max(round(height * SIDE / longest), 1), max(round(width * SIDE / longest), 1))
+        image = F.interpolate(image[None].float(), size, mode="area")[0].round().to(torch.uint8)
+    if len(image) == 1:
+        pixels = image[0].numpy()
+        pixels = 255 - pixels if pixels.mean() < 100 else pixels
+        shown: Any = {"cmap": "gray", "vmin": 0, "vmax": 255}
+    else:
+        pixels, shown = image.permute(1, 2, 0).numpy(), {}
+    inner = side - 0.1  # room for frames
+    w, h = inner * width / longest, inner * height / longest
+    left, low = x + (side - w) / 2, y + (side - h) / 2
+    axes.imshow(pixels, extent=(left, left + w, low, low + h), aspect="auto", interpolation="antialiased", **shown)
+
+
+def _frame(axes: Any, x: float, y: float, side: float, colour: str, dash: Any) -> None:
+    from matplotlib.patches import Rectangle
+
+    corner, inner = (x + 0.03, y + 0.03), side - 0.06
+    width = 1.8 if colour != style.BLACK else 0.8
+    axes.add_patch(Rectangle(corner, inner, inner, fill=False, edgecolor=colour, linestyle=dash, linewidth=width))

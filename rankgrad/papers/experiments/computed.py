@@ -1,0 +1,146 @@
+"""Tables that need no training: read from the settings, or measured in a minute."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ... import losses
+from ...config import ConfigError, compose
+from ..analysis import auc_slopes
+from .catalogue import Entry
+from .numbers import find, select
+from .page import Sheet
+
+# RaMBO's table 9 (= table 1 of its supplement): row -> setting; data set -> experiment.
+HYPERPARAMETERS = {"lr": "optimizer.lr", "margin": "loss.margin", "lambda": "loss.lambda_"}
+EXPERIMENTS = {"sop": "rambo/sop_loglog", "inshop": "rambo/inshop_log", "cub": "rambo/cub_loglog"}
+# Lengths over which the growth of table 1 is fitted.
+LENGTHS = (250_000, 500_000, 1_000_000, 2_000_000, 4_000_000)
+STEPS = (0.5, 0.25, 0.2, 0.1, 0.05, 0.02, 0.01)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A table and what to know about it."""
+
+    sheet: Sheet
+    notes: Sequence[str]
+
+
+def make(entry: Entry, out: Path, dry_run: bool = False) -> str:
+    """Make an entry below `out`, as ID.md, .csv, .tex and .json; returns its text.
+
+    Raises:
+        ConfigError: there is no such computation.
+    """
+    stem = entry.id.replace("/", "-")
+    if dry_run:
+        return f"computes {entry.id} ({entry.time}) into {out / stem}.md, .csv, .tex, .json"
+    out.mkdir(parents=True, exist_ok=True)
+    if entry.how == "bench":
+        from ...bench import run
+
+        run(["long_list"], json_path=out / f"{stem}.json", markdown_path=out / f"{stem}.md")
+        return "The two longest lists of the paper's table: rankgrad bench long_list --long"
+    if entry.id not in COMPUTED:
+        raise ConfigError(f"no computation for {entry.id}; known: {', '.join(COMPUTED)}")
+    found = COMPUTED[entry.id]()
+    sheet, head = found.sheet, f"{entry.id}: {entry.title}"
+    text = "\n\n".join([f"# {head}", sheet.markdown(), "\n".join(f"* {note}" for note in found.notes)]) + "\n"
+    table = "\n".join([f"% {head}", r"\begin{table}", r"\centering", sheet.latex(), r"\end{table}"]) + "\n"
+    content = {"id": entry.id, "columns": list(sheet.columns), "rows": [list(row) for row in sheet.rows]}
+    (out / f"{stem}.md").write_text(text, encoding="utf-8")
+    (out / f"{stem}.tex").write_text(table, encoding="utf-8")
+    (out / f"{stem}.csv").write_text(sheet.csv(), encoding="utf-8")
+    (out / f"{stem}.json").write_text(json.dumps(content | {"notes": list(found.notes)}, indent=1) + "\n")
+    return f"{text}\nwrote {out / stem}.md, .csv, .tex, .json"
+
+
+def hyperparameters() -> Computed:
+    """RaMBO's table 9: what the experiments are set to, beside what is printed."""
+    rows = []
+    for data, experiment in EXPERIMENTS.items():
+        config = compose([f"experiment={experiment}", "data.root=DIR"])
+        for name, key in HYPERPARAMETERS.items():
+            group, _, leaf = key.partition(".")
+            ours, number = float(config[group][leaf]), find("rambo", 9, name, "hyperparameter", {"dataset": data})
+            assert number is not None and number.value is not None
+            same = "yes" if math.isclose(ours, number.value) else "no"
+            rows.append([data, name, key, f"{ours:g}", number.text, same])
+    notes = [f"Read from the experiments {', '.join(EXPERIMENTS.values())}; their log and loglog twins share them."]
+    return Computed(Sheet(["data", "name", "setting", "here", "paper", "equal"], rows), notes)
+
+
+def complexity() -> Computed:
+    """RaMBO's table 1: the growth that the paper states, beside the measured one where the method is here."""
+    from ...bench.clocks import threads
+
+    with threads(1):
+        measured = {
+            "RaMBO": growth(losses.RaMBOAPLoss().from_scores),
+            "FastAP [4]": growth(losses.FastAPLoss().from_scores),
+        }
+    rows = []
+    for number in select("rambo", 1, metric="complexity"):
+        general = find("rambo", 1, number.row, "general_ranking", {})
+        stated = number.note.partition(" forward")[0]
+        here = f"n^{measured[number.row]:.2f}" if number.row in measured else "-"
+        rows.append([number.row, stated, "yes" if general is not None and general.value else "no", here])
+    lengths = f"{LENGTHS[0]:,} to {LENGTHS[-1]:,}"
+    notes = [
+        "n negatives, p positives, L bins, h hidden units of a network (about n).",
+        f"Here: exponent of the processor time of one list, forward and backward, over {lengths} scores with 10 "
+        "positives, least squares on logarithms of the shortest of seven.",
+        "RaMBO's loss here does not sort the negatives, and what does not grow with the list lowers the exponent.",
+    ]
+    return Computed(Sheet(["method", "forward + backward (paper)", "general", "measured here"], rows), notes)
+
+
+def growth(loss: Callable[[Tensor, Tensor], Tensor], lengths: Sequence[int] = LENGTHS, positives: int = 10) -> float:
+    """Exponent a of time ~ n^a of a loss of one list."""
+    points = []
+    for n in lengths:
+        generator = torch.Generator().manual_seed(0)
+        # in [-1, 1]: histogram losses take cosines
+        scores = (2 * torch.rand(1, n, generator=generator) - 1).requires_grad_()
+        relevant = torch.zeros(1, n, dtype=torch.bool)
+        relevant[0, torch.randperm(n, generator=generator)[:positives]] = True
+        seconds = []
+        for _ in range(8):
+            start = time.process_time()
+            loss(scores, relevant).backward()  # type: ignore[no-untyped-call]
+            seconds.append(time.process_time() - start)
+        points.append((math.log(n), math.log(max(min(seconds[1:]), 1e-6))))  # the first also loads and allocates
+    return statistics.linear_regression(*zip(*points, strict=True)).slope
+
+
+def slopes(batches: int = 20, size: int = 128) -> Computed:
+    """The slope of AUC's sigmoid for a step: 5.3 / step, and how far the estimate is from the exact area."""
+    found = auc_slopes.compute(STEPS, [auc_slopes.DEFAULT], batches=batches, size=size)
+    rows = [
+        [f"{step:g}", f"{round(2 / step)}", f"{auc_slopes.DEFAULT / step:g}", f"{error:.4f}"]
+        for step, error in zip(STEPS, found.errors[0].tolist(), strict=True)
+    ]
+    notes = [
+        "The paper's table of slopes is not in its public parts. 5.3 / step is this library's choice: the logistic "
+        "function closest in least squares to the ramp by which the trapezoid rule spreads a score over one step.",
+        f"Mean error: of the estimated against the exact area, {batches} batches of {size} hardest pairs drawn "
+        "uniformly from random intervals of [-0.5, 1].",
+    ]
+    return Computed(Sheet(["step", "intervals", "slope", "mean error of the area"], rows), notes)
+
+
+COMPUTED: Mapping[str, Callable[[], Computed]] = {
+    "rambo/table1": complexity,
+    "rambo/table9": hyperparameters,
+    "auc/slopes": slopes,
+}

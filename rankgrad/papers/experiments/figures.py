@@ -1,0 +1,250 @@
+"""Everything that `rankgrad figure` draws: the studies, curves over runs, retrieved examples, growth with the batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
+
+from ...config import ConfigError
+from ..analysis import FIGURES, style
+from . import catalogue
+from .catalogue import PAPERS, Entry
+from .grid import grids
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Needs = Literal["nothing", "runs", "run", "results"]
+# What each need means to the one who asks for the figure.
+NEEDS: Mapping[Needs, str] = {
+    "nothing": "nothing",
+    "runs": "--runs DIR: a folder of rankgrad reproduce or compare, or a csv or json of results",
+    "run": "--run RUN [RUN ...]: folders of finished runs, of any data set",
+    "results": "--results FILE: of rankgrad bench scaling --json FILE",
+}
+LARGEST = 100_000  # numbers of one array in a json; larger ones are named, not written
+
+# What to look for in the figures that are drawn from results.
+SEES = {
+    "pnp/fig8": "R@1 over α, b and the images per class: how much each choice matters, against the spread of seeds.",
+    "roadmap/fig4": "mAP@R over λ, ρ and α − β: where it is flat, the value hardly matters.",
+    "roadmap/fig5": "mAP@R over the batch size: what the bound and the calibration are worth in small batches.",
+    "roadmap/fig12": "mAP@R over τ and ρ: how wide the useful range of each is.",
+    "rambo/table1": "Time and memory of one step on logarithmic axes: the slope is the exponent in the legend.",
+}
+_RETRIEVED = "The same queries in every run, right and wrong neighbours told apart by frame and sign."
+
+
+@dataclass(frozen=True)
+class Drawable:
+    """One figure.
+
+    Attributes:
+        id: as in the catalogue.
+        title: what it shows.
+        sees: what to look for, one sentence.
+        needs: see `NEEDS`.
+        seconds: what it takes on one core, roughly; None where that depends on what it is drawn from.
+        note: what a reader must be told; empty if it is the paper's own.
+    """
+
+    id: str
+    title: str
+    sees: str
+    needs: Needs
+    seconds: float | None = None
+    note: str = ""
+
+    @property
+    def paper(self) -> str:
+        """rambo, auc, pnp or roadmap."""
+        return self.id.partition("/")[0]
+
+    @property
+    def stem(self) -> str:
+        """Name of its files."""
+        return self.id.replace("/", "-")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure and what is behind it.
+
+    Attributes:
+        drawing: the figure.
+        found: record of its numbers; its `str` is for people.
+    """
+
+    drawing: Figure
+    found: Any
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Tables of a benchmark, and the same as text."""
+
+    tables: Sequence[Any]
+    text: str
+
+    def __str__(self) -> str:
+        """The tables."""
+        return self.text
+
+
+@cache
+def drawables() -> Mapping[str, Drawable]:
+    """All of them by id, in the order of the catalogue."""
+    found: dict[str, Drawable] = {}
+    for entry in catalogue.entries():
+        if entry.same_as is not None:
+            continue
+        if entry.id in FIGURES:
+            study = FIGURES[entry.id]
+            found[entry.id] = Drawable(entry.id, study.title, study.sees, "nothing", study.seconds, study.note)
+        elif entry.how == "examples":
+            found[entry.id] = Drawable(entry.id, entry.title, _RETRIEVED, "run")
+        elif entry.how == "runs" and any(cell.varies for cell in grids()[entry.id].cells):
+            found[entry.id] = Drawable(entry.id, entry.title, SEES[entry.id], "runs")
+        elif entry.id == "rambo/table1":
+            found[entry.id] = Drawable(entry.id, "growth of time and memory with the batch", SEES[entry.id], "results")
+    return found
+
+
+def find(name: str) -> Drawable:
+    """The figure of a name; one that only repeats another gives that.
+
+    Raises:
+        ConfigError: there is none, or it is a table, or a drawing without numbers.
+    """
+    known = drawables()
+    entries = {entry.id: entry for entry in catalogue.entries()}
+    entry = entries.get(name)
+    if entry is not None and entry.same_as is not None:
+        entry = entries[entry.same_as]
+    if entry is not None and entry.id in known:
+        return known[entry.id]
+    if entry is not None:
+        what = "has nothing to draw" if entry.how == "drawing" else "is not a figure"
+        raise ConfigError(f"{entry.id} ({entry.title}) {what}: {entry.way}")
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    raise ConfigError(f"no figure {name!r}{hint} rankgrad figure lists them")
+
+
+def listing() -> str:
+    """All figures as text, paper by paper: name, seconds, what it needs, what one sees."""
+    shown = drawables().values()
+    width = max(len(figure.id) for figure in shown)
+    needed = {need: text.partition(":")[0].split()[0] for need, text in NEEDS.items()}
+    lines = []
+    for paper, title in PAPERS.items():
+        lines += ["", title]
+        for figure in shown:
+            if figure.paper == paper:
+                time = "" if figure.seconds is None else f"{figure.seconds:g} s"
+                lines.append(f"  {figure.id:{width}}  {time:>5}  {needed[figure.needs]:9}  {figure.sees}")
+    lines += ["", "What a figure needs:", *(f"  {text}" for need, text in NEEDS.items() if need != "nothing")]
+    return "\n".join(lines[1:])
+
+
+def draw(figure: Drawable) -> Drawn:
+    """Draw a figure that needs nothing."""
+    if figure.needs != "nothing":
+        raise ConfigError(f"{figure.id} ({figure.title}) is drawn from results: {NEEDS[figure.needs]}")
+    study = FIGURES[figure.id]
+    found = study.compute()
+    return Drawn(study.draw(found), found)
+
+
+def draw_runs(figure: Drawable, paths: Sequence[Path], **options: Any) -> Drawn:
+    """Draw curves over runs, see `sweep.read` for the options."""
+    from . import picture, sweep
+
+    found = sweep.read(paths, grids()[figure.id], **options)
+    return Drawn(picture.curves(found), found)
+
+
+def draw_examples(runs: Sequence[Path], **options: Any) -> Drawn:
+    """Draw what runs retrieve, see `analysis.retrieved.compute` for the options."""
+    from ..analysis import retrieved
+
+    found = retrieved.compute(runs, **options)
+    return Drawn(retrieved.draw(found), found)
+
+
+def draw_growth(path: Path) -> Drawn:
+    """Draw the suite `scaling` of a file that `rankgrad bench --json` wrote.
+
+    Raises:
+        ConfigError: no such file, or nothing of that suite in it.
+    """
+    from ...bench import figure, page, results
+
+    how = f"{NEEDS['results'].partition('of ')[2]} writes one"
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist: {how}")
+    try:
+        tables = json.loads(path.read_text(encoding="utf-8"))["suites"]["scaling"]["tables"]
+        found = [results.Table(**table) for table in tables]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} holds no suite scaling ({type(error).__name__}: {error}): {how}") from None
+    return Drawn(figure.draw(found), Growth(found, "\n\n".join(map(page.as_text, found))))
+
+
+def make(entry: Entry, out: Path, dry_run: bool = False) -> str:
+    """Draw an entry of the catalogue below `out`, as ID.png, .pdf and .json; returns its numbers as text."""
+    figure = drawables()[entry.id]
+    path = out / figure.stem
+    if dry_run:
+        return f"draws {figure.id} ({entry.time}) into {path}.png, .pdf, .json"
+    drawn = draw(figure)
+    for ending in (".png", ".pdf"):
+        style.save(drawn.drawing, Path(f"{path}{ending}"))
+    Path(f"{path}.json").write_text(json_text(figure, drawn.found), encoding="utf-8")
+    return f"{text(figure, drawn.found)}\n\nwrote {path}.png, .pdf, .json"
+
+
+def text(figure: Drawable, found: Any) -> str:
+    """Title, numbers and what a reader must be told."""
+    numbers = "\n".join(map(str, found)) if isinstance(found, list) else str(found)
+    if numbers.startswith(f"{type(found).__name__}("):  # a record without words of its own
+        numbers = ""
+    return "\n".join(part for part in (f"{figure.id}: {figure.title}", numbers, figure.note) if part)
+
+
+def json_text(figure: Drawable, found: Any) -> str:
+    """The numbers behind a figure."""
+    content = {"id": figure.id, "title": figure.title, "note": figure.note, "numbers": plain(found)}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def plain(value: Any) -> Any:
+    """A record as lists, mappings, numbers and words; its functions are left out, and large arrays only named.
+
+    >>> import torch
+    >>> plain({"a": torch.tensor([1.0, float("nan")]), "b": (2, "c")})
+    {'a': [1.0, None], 'b': [2, 'c']}
+    """
+    if isinstance(value, Tensor):
+        if value.numel() > LARGEST:
+            return f"{' x '.join(map(str, value.shape))} numbers, left out"
+        return plain(value.tolist())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        return plain({name: each for name, each in fields.items() if isinstance(each, Tensor) or not callable(each)})
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, (bool, int, str, type(None))) else str(value)

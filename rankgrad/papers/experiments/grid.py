@@ -1,0 +1,208 @@
+"""A table of a paper as the runs that make it: `tables/*.yaml` -> `Grid`.
+
+A file has rows (methods) and columns (data sets, batch sizes ...); every row runs in every column, unless its `only`
+says in which. A cell's settings are those of the table, the column and the row, later ones winning:
+
+    id, title, rule (best | last), seeds, metrics, notes
+    command: train | detect train, what each run is started by
+    settings: [...]        of all cells
+    columns:               where: what the number's line in paper_tables.csv says of data set, batch size ...
+                           experiment: the full-size experiment that the settings change
+                           settings: what distinguishes the column;  full_only: what makes sense only at full size
+                           varies: {name: value} of a figure's axis;  metrics: if they differ between columns
+                           test: settings of another test set, for the weights of the same run
+    rows:                  row: its name in paper_tables.csv;  settings, full_only, where, metrics
+                           only: {dataset: cub}, in which columns
+                           against: row that a relative number is relative to
+    t_test: the row that a paired t-test compares with all others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from ...config import ConfigError
+
+RULES = ("best", "last")
+COMMANDS = ("train", "detect train")
+_TABLE = {"id", "title", "command", "rule", "seeds", "metrics", "settings", "columns", "rows", "t_test", "notes"}
+_COLUMN = {"where", "experiment", "settings", "full_only", "varies", "metrics", "test"}
+_ROW = {"row", "where", "settings", "full_only", "only", "metrics", "against"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method in one column.
+
+    Attributes:
+        row: name of the method, as in the paper's table.
+        where: what identifies its numbers there.
+        varies: axis of a figure and the place on it, or nothing.
+        experiment: full-size experiment.
+        settings: what the table varies.
+        full_only: what goes with them at full size.
+        metrics: what is reported.
+        test: settings of the test set, if it is not the experiment's own.
+        against: row that relative numbers refer to, or None.
+    """
+
+    row: str
+    where: Mapping[str, str]
+    varies: Mapping[str, float]
+    experiment: str
+    settings: tuple[str, ...]
+    full_only: tuple[str, ...]
+    metrics: tuple[str, ...]
+    test: tuple[str, ...] = ()
+    against: str | None = None
+
+    @property
+    def dataset(self) -> str:
+        """Name of the data set as the table has it."""
+        return self.where.get("dataset", "")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a table or figure.
+
+    Attributes:
+        id: paper/table2.
+        title: what it shows.
+        rule: how the paper reports: best evaluation by R@1, or last epoch.
+        seeds: of its runs.
+        cells: row by row.
+        t_test: row to compare with all others, or None.
+        notes: what a reader should know, one sentence each.
+        command: of its runs, one of `COMMANDS`.
+    """
+
+    id: str
+    title: str
+    rule: str
+    seeds: tuple[int, ...]
+    cells: tuple[Cell, ...]
+    t_test: str | None = None
+    notes: tuple[str, ...] = field(default=())
+    command: str = "train"
+
+    @property
+    def tree(self) -> str:
+        """Root configuration of its runs, see `config.TREES`."""
+        return self.command.split()[0]
+
+    @property
+    def paper(self) -> str:
+        """rambo, auc, pnp or roadmap."""
+        return self.id.partition("/")[0]
+
+    @property
+    def table(self) -> str:
+        """Number of the table in paper_tables.csv; empty for a figure."""
+        name = self.id.partition("/")[2]
+        return name.removeprefix("table") if name.startswith("table") else ""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Of all cells, each once."""
+        return tuple(dict.fromkeys(metric for cell in self.cells for metric in cell.metrics))
+
+
+def merge(*parts: Iterable[str]) -> tuple[str, ...]:
+    """KEY=VALUE settings in order, the last value of each key.
+
+    >>> merge(["loss=pnp", "loss.b=2"], ["loss=auc"])
+    ('loss=auc', 'loss.b=2')
+    """
+    found: dict[str, str] = {}
+    for part in parts:
+        for setting in part:
+            found[setting.partition("=")[0]] = setting
+    return tuple(found.values())
+
+
+@cache
+def grids(command: str = "train") -> Mapping[str, Grid]:
+    """Those of a command by id."""
+    folder = resources.files("rankgrad.papers.experiments") / "tables"
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
+    found = [parse(entry.read_text(encoding="utf-8"), entry.name) for entry in files]
+    return {grid.id: grid for grid in found if grid.command == command}
+
+
+def parse(text: str, name: str) -> Grid:
+    """The grid that a file describes.
+
+    Raises:
+        ConfigError: a key that is unknown or missing.
+    """
+    content: Any = OmegaConf.to_container(OmegaConf.create(text))
+    _known(content, _TABLE, name)
+    for needed in ("id", "title", "rule", "columns", "rows"):
+        if needed not in content:
+            raise ConfigError(f"{name} has no {needed}:")
+    if content["rule"] not in RULES:
+        raise ConfigError(f"{name}: rule is {' or '.join(RULES)}; got {content['rule']!r}")
+    command = content.get("command", "train")
+    if command not in COMMANDS:
+        raise ConfigError(f"{name}: command is {' or '.join(COMMANDS)}; got {command!r}")
+    cells = []
+    for row in content["rows"]:
+        _known(row, _ROW, f"{name}, row {row.get('row')!r}")
+        for column in content["columns"]:
+            _known(column, _COLUMN, f"{name}, a column")
+            where = {key: str(value) for part in (column, row) for key, value in part.get("where", {}).items()}
+            if _fits(where, row.get("only", {})):
+                cells.append(_cell(content, column, row, where, name))
+    rows = {cell.row for cell in cells}
+    for asked in (content.get("t_test"), *(cell.against for cell in cells)):
+        if asked is not None and asked not in rows:
+            raise ConfigError(f"{name}: there is no row {asked!r}")
+    return Grid(
+        id=content["id"],
+        title=content["title"],
+        rule=content["rule"],
+        seeds=tuple(content.get("seeds", [0])),
+        cells=tuple(cells),
+        t_test=content.get("t_test"),
+        notes=tuple(content.get("notes", ())),
+        command=command,
+    )
+
+
+def _cell(table: Mapping[str, Any], column: Mapping[str, Any], row: Mapping[str, Any], where: Any, name: str) -> Cell:
+    metrics = row.get("metrics") or column.get("metrics") or table.get("metrics")
+    if not metrics:
+        raise ConfigError(f"{name}: no metrics for row {row['row']!r}")
+    return Cell(
+        row=row["row"],
+        where=where,
+        varies=dict(column.get("varies", {})),
+        experiment=column["experiment"],
+        settings=merge(*(part.get("settings", ()) for part in (table, column, row))),
+        full_only=merge(*(part.get("full_only", ()) for part in (column, row))),
+        metrics=tuple(metrics),
+        test=tuple(column.get("test", ())),
+        against=row.get("against"),
+    )
+
+
+def _known(content: Any, known: set[str], where: str) -> None:
+    if not isinstance(content, dict):
+        raise ConfigError(f"{where}: needed KEY: VALUE lines, got {content!r}")
+    strange = sorted(set(content) - known)
+    if strange:
+        raise ConfigError(f"{where}: unknown {', '.join(strange)}; known: {', '.join(sorted(known))}")
+
+
+def _fits(where: Mapping[str, str], only: Mapping[str, Any]) -> bool:
+    def allowed(value: Any) -> Sequence[str]:
+        return [str(v) for v in value] if isinstance(value, list) else [str(value)]
+
+    return all(where.get(key) in allowed(value) for key, value in only.items())

@@ -1,0 +1,198 @@
+"""What the runs of a grid came to, line by line, beside what the paper prints."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...runs.folder import Run
+from .grid import Cell, Grid
+from .measures import GAP, GAP_DECREASE, measure
+from .numbers import Number, find, select
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One line of the table: one cell at full size, one row of settings in a stand-in.
+
+    Attributes:
+        row: name of the method.
+        labels: what else tells the line from others: data set, batch size, place on an axis.
+        cells: those it stands for; a stand-in has one data set for all of theirs.
+        runs: seed -> run; empty if it was not run.
+        values: metric -> seed -> value, in the units of the paper's tables.
+        paper: metric -> data set -> the number printed.
+    """
+
+    row: str
+    labels: Mapping[str, str]
+    cells: tuple[Cell, ...]
+    runs: Mapping[int, Run]
+    values: Mapping[str, Mapping[int, float]]
+    paper: Mapping[str, Mapping[str, Number]]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a line shares with those of other methods in the same column."""
+        return tuple(f"{name}={value}" for name, value in self.labels.items())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Paired t-test of two methods over seeds.
+
+    Attributes:
+        row, other: the methods.
+        labels: the column.
+        metric: what was compared.
+        difference: mean of row - other over the seeds.
+        t: statistic; None where all differences are equal.
+        p: two-sided p-value; None where t is.
+        n: seeds.
+    """
+
+    row: str
+    other: str
+    labels: Mapping[str, str]
+    metric: str
+    difference: float
+    t: float | None
+    p: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that the pages of a table show.
+
+    Attributes:
+        grid: what was run.
+        rule: best or last.
+        label: of a stand-in, or None.
+        data: what the stand-in ran on, or None.
+        settings: common to all runs.
+        lines: in the order of the table.
+        tests: of the row named by the grid against all others.
+        others: rows of the paper's table that were not run, with their numbers.
+        missing: what was not run or failed, and why.
+        seeds: asked for.
+    """
+
+    grid: Grid
+    rule: str
+    label: str | None
+    data: str | None
+    settings: tuple[str, ...]
+    lines: tuple[Line, ...]
+    tests: tuple[Comparison, ...]
+    others: tuple[Number, ...]
+    seeds: tuple[int, ...]
+    missing: tuple[str, ...] = field(default=())
+
+
+def group(grid: Grid, settings: Mapping[int, Sequence[str]], stand_in: bool) -> list[tuple[int, ...]]:
+    """Cells (by their number) of each line: one each, or in a stand-in all that come to the same settings.
+
+    Args:
+        grid: the table.
+        settings: number of a cell -> its settings.
+        stand_in: one data set stands for all of the table's.
+    """
+    if not stand_in:
+        return [(number,) for number in range(len(grid.cells))]
+    lines: dict[tuple[object, ...], list[int]] = {}
+    for number, cell in enumerate(grid.cells):
+        rest = tuple((key, value) for key, value in cell.where.items() if key != "dataset")
+        key = (cell.row, rest, tuple(cell.varies.items()), tuple(settings[number]))
+        lines.setdefault(key, []).append(number)
+    return [tuple(numbers) for numbers in lines.values()]
+
+
+def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], rule: str, stand_in: bool) -> Line:
+    """A line with the values of its finished runs."""
+    cells = tuple(grid.cells[number] for number in numbers)
+    first = cells[0]
+    done = {seed: run for seed, run in runs.items() if run.finished}
+    metrics = tuple(dict.fromkeys(metric for cell in cells for metric in cell.metrics))
+    values: dict[str, dict[int, float]] = {}
+    for metric in metrics:
+        if metric == GAP_DECREASE:  # of two lines together: see `relative`
+            continue
+        test = () if stand_in else first.test
+        found = {seed: measure(run, metric, rule, test) for seed, run in done.items()}
+        values[metric] = {seed: value for seed, value in found.items() if value is not None}
+    paper: dict[str, dict[str, Number]] = {}
+    if grid.table:
+        for cell in cells:
+            for metric in cell.metrics:
+                number = find(grid.paper, grid.table, cell.row, metric, cell.where)
+                if number is not None:
+                    paper.setdefault(metric, {})[cell.dataset] = number
+    labels = {key: value for key, value in first.where.items() if not (stand_in and key == "dataset")}
+    labels |= {axis: f"{place:g}" for axis, place in first.varies.items()}
+    return Line(first.row, labels, cells, done, values, paper)
+
+
+def relative(lines: Sequence[Line]) -> list[Line]:
+    """The same with the relative decrease of DG_AP, seed by seed, where a cell asks for it."""
+    found = []
+    for line in lines:
+        against = line.cells[0].against
+        if against is not None:
+            reference = next(other for other in lines if other.row == against and other.key == line.key)
+            ours, theirs = line.values.get(GAP, {}), reference.values.get(GAP, {})
+            decrease = {seed: 100 * (theirs[seed] - ours[seed]) / theirs[seed] for seed in ours if theirs.get(seed)}
+            line = Line(
+                line.row, line.labels, line.cells, line.runs, {**line.values, GAP_DECREASE: decrease}, line.paper
+            )
+        found.append(line)
+    return found
+
+
+def t_tests(lines: Sequence[Line], row: str, metrics: Sequence[str]) -> list[Comparison]:
+    """The row against every other of the same column, on the seeds that both have."""
+    found = []
+    for line in lines:
+        if line.row != row:
+            continue
+        for other in lines:
+            if other.row == row or other.key != line.key:
+                continue
+            for metric in metrics:
+                ours, theirs = line.values.get(metric, {}), other.values.get(metric, {})
+                seeds = sorted(set(ours) & set(theirs))
+                if len(seeds) > 1:
+                    pair = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+                    found.append(Comparison(row, other.row, line.labels, metric, *paired_t_test(*pair), len(seeds)))
+    return found
+
+
+def paired_t_test(one: Sequence[float], other: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """Mean difference, t = mean / (std / sqrt(n)) with n - 1 degrees of freedom, and its two-sided p-value.
+
+    >>> difference, t, p = paired_t_test([2.0, 3.0, 4.0], [1.0, 1.0, 1.0])
+    >>> difference, round(t, 4), round(p, 4)    # mean 2, std 1, n 3
+    (2.0, 3.4641, 0.0742)
+    """
+    from scipy import stats  # type: ignore[import-untyped]
+
+    differences = [a - b for a, b in zip(one, other, strict=True)]
+    mean = statistics.mean(differences)
+    if max(differences) - min(differences) <= 1e-12:  # no spread: t would be a division by rounding noise
+        return mean, None, None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of differences that are nearly equal
+        result = stats.ttest_rel(one, other)
+    t, p = float(result.statistic), float(result.pvalue)
+    return mean, t if math.isfinite(t) else None, p if math.isfinite(p) else None
+
+
+def not_run(grid: Grid, lines: Sequence[Line]) -> tuple[Number, ...]:
+    """Numbers of the paper's table that no cell stands for."""
+    if not grid.table:
+        return ()
+    ours = {id(number) for line in lines for found in line.paper.values() for number in found.values()}
+    return tuple(number for number in select(grid.paper, grid.table) if number.text and id(number) not in ours)

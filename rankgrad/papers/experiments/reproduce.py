@@ -1,0 +1,281 @@
+"""`rankgrad reproduce ID`: run the cells of a table, and put what they came to beside what the paper prints."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...config import ConfigError, compose, options
+from ...runs.compare import same_settings, train_all, with_threads
+from ...runs.folder import Run
+from . import page, standin
+from .catalogue import find, listing, stand_in_seeds
+from .grid import RULES, Cell, Grid, grids, merge
+from .outcome import Outcome, group, not_run, outcome_line, relative, t_tests
+from .picture import picture
+
+SINGLE = ("seed", "out", "resume", "data", "data.root", "experiment")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a grid.
+
+    Attributes:
+        grid: the table.
+        stand_in: omniglot, glyphs, bccd or None.
+        settings: number of a cell -> settings of its runs, without seed and place.
+        lines: cells (by number) of each line of the table.
+        skipped: number of a cell -> why it is not run.
+        seeds: of the runs.
+        own: KEY=VALUE settings given by the user, for all runs.
+    """
+
+    grid: Grid
+    stand_in: str | None
+    settings: Mapping[int, tuple[str, ...]]
+    lines: Sequence[tuple[int, ...]]
+    skipped: Mapping[int, str]
+    seeds: tuple[int, ...]
+    own: tuple[str, ...]
+
+    def runs(self, out: Path, number: int) -> dict[int, Run]:
+        """Seed -> run of a cell."""
+        return {seed: Run(_folder(out, self.settings[number], seed)) for seed in self.seeds}
+
+
+def reproduce(
+    name: str | None,
+    settings: Sequence[str] = (),
+    out: Path | None = None,
+    *,
+    data_roots: Sequence[str] = (),
+    stand_in: str | None = None,
+    seeds: str | None = None,
+    jobs: int = 1,
+    rule: str | None = None,
+    dry_run: bool = False,
+) -> str:
+    """Make a table or figure below `out`, and return it as text; without a name, list all.
+
+    A run that is finished is kept; one that was cut off is resumed. Tables in the same folder share their runs.
+
+    Args:
+        name: see `catalogue`.
+        settings: of `rankgrad train`, for all runs.
+        out: folder; None: runs/reproduce, or runs/reproduce-STAND_IN.
+        data_roots: NAME=DIR, a data set's folder; or DIR, the folder of all.
+        stand_in: omniglot, glyphs; of detectors bccd: the same grid with a small network on these.
+        seeds: "0,1,2"; None: those of the table.
+        jobs: runs at a time.
+        rule: best or last; None: that of the table.
+        dry_run: say what would run.
+
+    Raises:
+        ConfigError: unknown names, settings that the table varies, runs that failed.
+    """
+    if name is None:
+        return listing()
+    entry = find(name)
+    if not entry.there:
+        raise ConfigError(f"{entry.id} ({entry.title}): {entry.way}")
+    out = out or Path("runs") / ("reproduce" if stand_in is None else f"reproduce-{stand_in}")
+    if entry.how not in ("runs", "detection"):
+        from . import computed, figures
+
+        if stand_in or settings:
+            raise ConfigError(f"{entry.id} trains nothing: leave out {'--stand-in' if stand_in else settings[0]}")
+        return (figures.make if entry.how == "figure" else computed.make)(entry, out, dry_run)
+    grid = grids("detect train" if entry.how == "detection" else "train")[entry.id]
+    plan = planned(grid, settings, _roots(data_roots), stand_in, _seeds(seeds))
+    if rule not in (None, *RULES):
+        raise ConfigError(f"--rule is {' or '.join(RULES)}; got {rule!r}")
+    tasks = _tasks(plan, out, jobs)
+    if dry_run:
+        return _dry(tasks, plan)
+    if not tasks:
+        raise ConfigError(f"nothing to run: {'; '.join(dict.fromkeys(plan.skipped.values()))}")
+    out.mkdir(parents=True, exist_ok=True)
+    own = [setting for setting in plan.own if not setting.startswith("threads=")]
+    same_settings(out / "settings.json", [f"stand-in={stand_in}", *own])
+    errors = train_all(tasks, jobs, grid.command)
+    missing = [*dict.fromkeys(plan.skipped.values()), *(f"{folder.name}: {text}" for folder, text in errors.items())]
+    outcome = collect(plan, out, rule or grid.rule, missing)
+    text = write(outcome, out)
+    if errors:
+        failed = [f"{folder.name}: {error}" for folder, error in errors.items()]
+        raise ConfigError("\n".join(["these runs failed:", *failed, "", text]))
+    return text
+
+
+def planned(
+    grid: Grid,
+    settings: Sequence[str],
+    roots: Mapping[str, Path],
+    stand_in: str | None,
+    seeds: tuple[int, ...] | None = None,
+) -> Plan:
+    """The settings of every run, composed once so that a misspelt one fails now and not after a day.
+
+    Args:
+        grid: the table.
+        settings: KEY=VALUE of the user.
+        roots: data set -> folder; under "" that of all the others.
+        stand_in: omniglot, glyphs, bccd or None.
+        seeds: None: those of the table.
+    """
+    _check_own(grid, settings)
+    found: dict[int, tuple[str, ...]] = {}
+    skipped: dict[int, str] = {}
+    if stand_in is None:
+        for number, cell in enumerate(grid.cells):
+            data = _data(cell)
+            root = roots.get(data, roots.get(""))
+            if root is None:
+                skipped[number] = f"no {data}: say where it is with --data-root {data}=DIR"
+            else:
+                given = [f"experiment={cell.experiment}", f"data.root={root.absolute()}"]
+                found[number] = merge(given, cell.settings, cell.full_only, settings)
+        if grid.command == "train":
+            for experiment in dict.fromkeys(cell.experiment for cell in grid.cells):
+                _add_ks(found, grid, experiment)
+    else:
+        if stand_in not in standin.NAMES[grid.command]:
+            known = ", ".join(standin.NAMES[grid.command])
+            raise ConfigError(f"unknown stand-in {stand_in!r} for this table; known: {known}")
+        base = standin.base(stand_in, roots.get(stand_in, roots.get("")))
+        for number, cell in enumerate(grid.cells):
+            found[number] = merge(base, standin.translate(cell.settings, stand_in), settings)
+    if stand_in is not None or grid.command != "train":
+        for each in dict.fromkeys(found.values()):
+            compose(each, grid.tree)
+    lines = group(grid, {number: found.get(number, ()) for number in range(len(grid.cells))}, stand_in is not None)
+    chosen = seeds or (grid.seeds if stand_in is None else stand_in_seeds(grid))
+    return Plan(grid, stand_in, found, lines, skipped, chosen, tuple(settings))
+
+
+def collect(plan: Plan, out: Path, rule: str, missing: Sequence[str] = ()) -> Outcome:
+    """What the finished runs below `out` came to."""
+    lines = []
+    for numbers in plan.lines:
+        runs = plan.runs(out, numbers[0]) if numbers[0] in plan.settings else {}
+        lines.append(outcome_line(plan.grid, numbers, runs, rule, plan.stand_in is not None))
+    lines = relative(lines)
+    tests = t_tests(lines, plan.grid.t_test, plan.grid.metrics) if plan.grid.t_test else []
+    return Outcome(
+        grid=plan.grid,
+        rule=rule,
+        label=None if plan.stand_in is None else standin.LABELS[plan.stand_in],
+        data=plan.stand_in,
+        settings=plan.own,
+        lines=tuple(lines),
+        tests=tuple(tests),
+        others=not_run(plan.grid, lines),
+        seeds=plan.seeds,
+        missing=tuple(missing),
+    )
+
+
+def write(outcome: Outcome, out: Path) -> str:
+    """Write ID.md, .csv, .tex, .json and .png; returns the first with the names of all."""
+    stem = outcome.grid.id.replace("/", "-")
+    text = page.markdown(outcome)
+    (out / f"{stem}.md").write_text(text, encoding="utf-8")
+    (out / f"{stem}.csv").write_text(page.csv_text(outcome), encoding="utf-8")
+    (out / f"{stem}.tex").write_text(page.latex(outcome), encoding="utf-8")
+    (out / f"{stem}.json").write_text(page.json_text(outcome), encoding="utf-8")
+    picture(outcome, out / f"{stem}.png")
+    return f"{text}\nwrote {out / stem}.md, .csv, .tex, .json, .png"
+
+
+def _check_own(grid: Grid, settings: Sequence[str]) -> None:
+    varied = {setting.partition("=")[0] for cell in grid.cells for setting in cell.settings}
+    for setting in settings:
+        key = setting.partition("=")[0]
+        if key in SINGLE:
+            hint = "--data-root and --stand-in choose the data" if key.startswith("data") else "use --seeds and --out"
+            raise ConfigError(f"{key}= is not for all runs of a table: {hint}")
+        if key in varied:
+            raise ConfigError(f"{grid.id} itself sets {key}; leave out {setting}")
+
+
+def _add_ks(settings: dict[int, tuple[str, ...]], grid: Grid, experiment: str) -> None:
+    """Compose the cells of an experiment, and add the list lengths that the table has and the experiment has not."""
+    numbers = [number for number in settings if grid.cells[number].experiment == experiment]
+    metrics = {metric for number in numbers for metric in grid.cells[number].metrics}
+    wanted = {int(metric[2:]) for metric in metrics if metric.startswith("R@")} | {1}
+    lengths = {each: set(compose(each).evaluation.ks) for each in {settings[number] for number in numbers}}
+    for number in numbers:
+        there = lengths[settings[number]]
+        if not wanted <= there:
+            ks = ",".join(map(str, sorted(wanted | there)))
+            settings[number] = (*settings[number], f"evaluation.ks=[{ks}]")
+
+
+def _data(cell: Cell) -> str:
+    """Name of a cell's data set as data= has it."""
+    known = [name for name in _datasets() if cell.dataset.startswith(name)]
+    return max(known, key=len)
+
+
+def _datasets() -> list[str]:
+    """Of all commands: what --data-root can name."""
+    return sorted({*options("data"), *options("data", "detect")})
+
+
+def _tasks(plan: Plan, out: Path, jobs: int) -> dict[Path, list[str]]:
+    """Folder -> settings of every run; cells with the same settings are one run."""
+    own = [setting for setting in with_threads(plan.own, jobs) if setting not in plan.own]
+    return {
+        _folder(out, settings, seed): [*settings, *own, f"seed={seed}"]
+        for settings in dict.fromkeys(plan.settings.values())
+        for seed in plan.seeds
+    }
+
+
+def _folder(out: Path, settings: Sequence[str], seed: int) -> Path:
+    """Of a run: what a person looks for in its name, and a hash of everything but the place of the data."""
+    identity = [setting for setting in settings if not setting.startswith(("data.root=", "threads="))]
+    ignored = ("data=", "recipe=", "evaluation.", "data.load.turns=", "trainer.")
+    named = "-".join(s.rpartition(".")[2] for s in identity if not s.startswith(ignored))
+    short = re.sub(r"[^A-Za-z0-9_=-]+", "_", named)[:60].strip("_-")
+    digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:8]
+    return out / "runs" / f"{short}-{digest}-seed{seed}"
+
+
+def _dry(tasks: Mapping[Path, Sequence[str]], plan: Plan) -> str:
+    lines = []
+    for folder, settings in tasks.items():
+        run = Run(folder)
+        state = "finished" if run.finished else "to resume" if run.config.exists() else "to run"
+        lines.append(f"{state:9}  {shlex.join(['rankgrad', *plan.grid.command.split(), *settings, f'out={folder}'])}")
+    lines += [f"not run    {text}" for text in dict.fromkeys(plan.skipped.values())]
+    return "\n".join([*lines, f"{len(tasks)} runs"])
+
+
+def _roots(given: Sequence[str]) -> dict[str, Path]:
+    """NAME=DIR -> folder by data set; a DIR alone is for all others."""
+    known = _datasets()
+    found: dict[str, Path] = {}
+    for text in given:
+        name, sign, folder = text.partition("=")
+        if not sign or name not in known:
+            name, folder = "", text
+        path = Path(folder).expanduser()
+        if not path.exists():
+            raise ConfigError(f"--data-root {text}: {path} does not exist. Give DIR, or NAME=DIR of {', '.join(known)}")
+        found[name] = path
+    return found
+
+
+def _seeds(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(dict.fromkeys(int(seed) for seed in text.split(",")))
+    except ValueError:
+        raise ConfigError(f"--seeds are integers such as 0,1,2; got {text!r}") from None

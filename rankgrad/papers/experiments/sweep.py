@@ -1,0 +1,321 @@
+"""Results over a setting that is varied: read from runs, from a folder of them, or from a file, for `picture.curves`.
+
+What can be read: a folder of `rankgrad reproduce`, or the ID.json or ID.csv in it; a folder of `rankgrad compare`, or
+any folder of runs; a csv of your own with the columns row, varies ("λ=0.5"), metric and by_seed ("0:61.2 1:60.8").
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from ...config import ConfigError, compose, keys, load, unknown
+from ...runs.folder import Run
+from .grid import Cell, Grid, grids
+from .measures import measure
+from .outcome import Outcome
+
+# Settings in which runs may differ and yet be runs of the same thing.
+APART = ("seed", "out", "resume", "threads", "data.root", "checkpoint_minutes", "loggers", "derived")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method at one place of one axis.
+
+    Attributes:
+        row: the method.
+        axis: what is varied.
+        place: its value.
+        data: data set; empty if all are of one.
+        metric: what was measured.
+        values: seed -> value, in the units of the papers' tables.
+    """
+
+    row: str
+    axis: str
+    place: float
+    data: str
+    metric: str
+    values: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Points, and what they are of.
+
+    Attributes:
+        title: heading of the picture.
+        label: of a stand-in, or None.
+        points: those of a figure that was only just begun may have no values yet.
+    """
+
+    title: str
+    label: str | None
+    points: tuple[Point, ...]
+
+    def __str__(self) -> str:
+        """A line per point: mean, standard deviation, seeds."""
+        lines = [self.title, *([self.label] if self.label else [])]
+        for point in self.points:
+            name = ", ".join(part for part in (point.row, point.data) if part)
+            values = " ".join(f"{seed}:{value:.4g}" for seed, value in sorted(point.values.items()))
+            lines.append(f"{name}  {point.axis} = {point.place:g}  {point.metric}  {values}")
+        return "\n".join(lines)
+
+
+def from_outcome(outcome: Outcome, metrics: Sequence[str]) -> Sweep:
+    """What `rankgrad reproduce` has just found."""
+    points = [
+        Point(
+            line.row,
+            axis,
+            place,
+            "" if outcome.label else line.labels.get("dataset", ""),
+            metric,
+            line.values.get(metric, {}),
+        )
+        for line in outcome.lines
+        for axis, place in line.cells[0].varies.items()
+        for metric in metrics
+    ]
+    return Sweep(f"{outcome.grid.id}: {outcome.grid.title}", outcome.label, tuple(points))
+
+
+def read(
+    paths: Sequence[Path], grid: Grid, *, over: str | None = None, metric: str | None = None, rule: str | None = None
+) -> Sweep:
+    """The points of a figure, wherever they are.
+
+    Args:
+        paths: one file, or folders of runs.
+        grid: the figure.
+        over: a setting, such as loss.alpha, to draw runs against instead of the figure's own axes.
+        metric: instead of the figure's own.
+        rule: evaluation of a run that counts, best or last; None: the figure's.
+
+    Raises:
+        ConfigError: nothing there, or nothing of this figure.
+    """
+    for path in paths:
+        if not path.exists():
+            raise ConfigError(f"{path} does not exist: give a folder of runs, or the ID.json or ID.csv of reproduce")
+    metrics = (metric,) if metric else grid.metrics
+    files = [path for path in paths if path.is_file()]
+    if files and len(paths) > 1:
+        raise ConfigError(f"one file of results at a time, or folders of runs; got {', '.join(map(str, paths))}")
+    if len(paths) == 1 and over is None and rule is None:
+        left = paths[0] / f"{grid.id.replace('/', '-')}.json"  # by rankgrad reproduce
+        if left.exists() and not files:
+            files = [left]
+    if files:
+        if over is not None or rule is not None:
+            raise ConfigError("--over and --rule are for runs; a file of results has its own")
+        reader = {".json": from_json, ".csv": from_csv}.get(files[0].suffix)
+        if reader is None:
+            raise ConfigError(f"results are read from .json and .csv; got {files[0]}")
+        return reader(files[0], grid, metrics)
+    return from_runs(paths, grid, metrics, over=over, rule=rule or grid.rule)
+
+
+def axes(grid: Grid) -> tuple[str, ...]:
+    """What a figure varies."""
+    return tuple(dict.fromkeys(axis for cell in grid.cells for axis in cell.varies))
+
+
+def from_json(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
+    """Points of the ID.json of `rankgrad reproduce`."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        label, title = content["label"], f"{content['id']}: {content['title']}"
+        points = [
+            Point(
+                line["row"],
+                axis,
+                float(line["labels"][axis]),
+                "" if label else line["labels"].get("dataset", ""),
+                metric,
+                {int(seed): float(value) for seed, value in line["values"][metric].items()},
+            )
+            for line in content["lines"]
+            for axis in axes(grid)
+            for metric in metrics
+            if axis in line["labels"] and line["values"].get(metric)
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{path} is no ID.json of rankgrad reproduce ({type(error).__name__}: {error}); for runs of "
+            "rankgrad compare give their folder"
+        ) from None
+    return _some(Sweep(title, label, tuple(points)), path, grid, metrics)
+
+
+def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
+    """Points of the ID.csv of `rankgrad reproduce`, or of any csv with its columns row, varies, metric and by_seed."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        reader = csv.DictReader(stream)
+        missing = [name for name in ("row", "varies", "metric", "by_seed") if name not in (reader.fieldnames or ())]
+        if missing:
+            raise ConfigError(f"{path} has no column {missing[0]}; needed: row, varies, metric, by_seed")
+        found: dict[tuple[object, ...], Point] = {}
+        label = None
+        for number, row in enumerate(reader, 2):
+            label = row.get("label") or label
+            axis, sign, place = (row["varies"] or "").rpartition("=")
+            if axis not in axes(grid) or row["metric"] not in metrics or not row["by_seed"]:
+                continue
+            try:
+                pairs = (pair.split(":") for pair in row["by_seed"].split())
+                values = {int(seed): float(value) for seed, value in pairs}
+                point = Point(
+                    row["row"], axis, float(place), "" if label else row.get("dataset") or "", row["metric"], values
+                )
+            except ValueError:
+                raise ConfigError(
+                    f'{path}, line {number}: varies is NAME=NUMBER and by_seed "SEED:VALUE SEED:VALUE"; got '
+                    f"{row['varies']!r} and {row['by_seed']!r}"
+                ) from None
+            found[point.row, axis, point.place, point.data, point.metric] = point  # a stand-in's data sets are one
+    return _some(Sweep(f"{grid.id}: {grid.title}", label, tuple(found.values())), path, grid, metrics)
+
+
+def from_runs(
+    folders: Sequence[Path], grid: Grid, metrics: Sequence[str], *, over: str | None = None, rule: str = "last"
+) -> Sweep:
+    """Points of finished runs, told by their settings.
+
+    Args:
+        folders: of runs, at any depth.
+        grid: the figure. A run belongs to a place of it if it has the settings of that place, and the usual ones in
+            everything else that the figure varies.
+        metrics: to read.
+        over: a setting to draw against instead.
+        rule: best or last.
+    """
+    runs = {run: load(run.config) for run in _runs(folders)}
+    where = ", ".join(map(str, folders))
+    if not runs:
+        raise ConfigError(f"no finished run below {where}")
+    differing = _differing(list(runs.values()))
+    if over is not None:
+        placed = _over(runs, over, differing)
+        title = f"{over} varied, {_data(runs)}"
+    else:
+        placed = _cells(runs, grid)
+        title = f"{grid.id}: {grid.title}; here on {_data(runs)}"
+        if not placed:
+            hint = f"; --over {differing[0]} draws against what differs between them" if differing else ""
+            raise ConfigError(
+                f"none of the {len(runs)} runs below {where} is at a place of {grid.id} ({', '.join(axes(grid))}){hint}"
+            )
+    points: dict[tuple[str, str, float, str], dict[int, float]] = {}
+    for run, row, axis, place in placed:
+        for metric in metrics:
+            value = measure(run, metric, rule)
+            if value is not None:
+                seed, known = int(runs[run].seed), points.setdefault((row, axis, place, metric), {})
+                if seed in known:
+                    raise ConfigError(
+                        f"two runs below {where} are of {row}, {axis} = {place:g} and seed {seed}; the second is "
+                        f"{run.folder}. Give a folder in which only {axis} and the seed differ"
+                    )
+                known[seed] = value
+    found = [Point(row, axis, place, "", metric, values) for (row, axis, place, metric), values in points.items()]
+    return _some(Sweep(title, None, tuple(found)), folders[0], grid, metrics)
+
+
+def _some(sweep: Sweep, path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
+    if not sweep.points:
+        raise ConfigError(f"{path} has no {' or '.join(metrics)} over {', '.join(axes(grid))}")
+    return sweep
+
+
+def _runs(folders: Iterable[Path]) -> list[Run]:
+    found = sorted({path.parent for folder in folders for path in folder.rglob("config.yaml")})
+    return [run for run in map(Run, found) if run.finished]
+
+
+def _data(runs: Mapping[Run, DictConfig]) -> str:
+    return ", ".join(dict.fromkeys(str(config.data.name) for config in runs.values()))
+
+
+def _differing(configs: Sequence[DictConfig]) -> list[str]:
+    """Settings in which the runs differ, numbers first; a loss that has not got a setting does not differ in it."""
+    names = dict.fromkeys(key for config in configs for key in keys(config))
+    found = []
+    for name in names:
+        if name == "data" or name.startswith(APART) or name.endswith(".seed"):
+            continue
+        values = [OmegaConf.select(config, name) for config in configs]
+        if name.startswith("loss."):
+            values = [value for value in values if value is not None]
+        if not any(isinstance(value, DictConfig) for value in values) and any(v != values[0] for v in values):
+            found.append(name)
+    return sorted(found, key=lambda name: any(_number(OmegaConf.select(c, name)) is None for c in configs))
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _over(runs: Mapping[Run, DictConfig], over: str, differing: Sequence[str]) -> list[tuple[Run, str, str, float]]:
+    known = sorted({key for config in runs.values() for key in keys(config)})
+    if over not in known:
+        raise ConfigError(unknown("setting", over, known))
+    others = [name for name in differing if name != over and name != "loss._target_"]
+    placed = []
+    for run, config in runs.items():
+        place = _number(OmegaConf.select(config, over))
+        if place is None:
+            continue  # a loss without this setting
+        rest = [f"{n.rpartition('.')[2]} {OmegaConf.select(config, n)}" for n in others if _has(config, n)]
+        placed.append((run, ", ".join([_loss(config), *rest]), over, place))
+    if not placed:
+        raise ConfigError(f"{over} is no number in any of these runs")
+    return placed
+
+
+def _has(config: DictConfig, name: str) -> bool:
+    return OmegaConf.select(config, name) is not None
+
+
+def _loss(config: DictConfig) -> str:
+    return str(config.loss._target_).rpartition(".")[2].removesuffix("Loss")
+
+
+def _cells(runs: Mapping[Run, DictConfig], grid: Grid) -> list[tuple[Run, str, str, float]]:
+    """Runs with the method, axis and place that their settings stand for."""
+    placed = []
+    for run, config in runs.items():
+        for (row, axis, value), place in _wanted(grid.id).items():
+            if all(OmegaConf.select(config, key) == needed for key, needed in place.items()):
+                placed.append((run, row, axis, value))
+    return placed
+
+
+@cache
+def _wanted(name: str) -> Mapping[tuple[str, str, float], Mapping[str, Any]]:
+    """(method, axis, place) of a figure -> what the settings that it varies are there."""
+    cells = grids()[name].cells
+    varied = _varied(cells)
+    found: dict[tuple[str, str, float], Mapping[str, Any]] = {}
+    for cell in cells:
+        composed = compose(["data=glyphs", *cell.settings])  # of the defaults any data set will do
+        for axis, value in cell.varies.items():
+            found.setdefault((cell.row, axis, value), {key: OmegaConf.select(composed, key) for key in varied})
+    return found
+
+
+def _varied(cells: Sequence[Cell]) -> list[str]:
+    """Dotted settings that are not the same in all cells of a figure."""
+    names = dict.fromkeys(setting.partition("=")[0] for cell in cells for setting in cell.settings)
+    given = [dict(setting.split("=", 1) for setting in cell.settings) for cell in cells]
+    differing = [name for name in names if len({each.get(name) for each in given}) > 1]
+    return ["loss._target_" if name == "loss" else name for name in differing]

@@ -1,0 +1,48 @@
+"""The npz of embeddings that a run leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ..datasets.base import Table
+from ..datasets.protocols import trials
+from ..files import replacing
+
+
+def save_embeddings(path: Path, embeddings: Tensor, table: Table, more: Mapping[str, Any] | None = None) -> None:
+    """One npz that `rankgrad evaluate` and anyone's numpy read: embeddings, labels, names, classes, super-labels.
+
+    A division into queries and a gallery is kept: `ref_embeddings`, `ref_labels`, `ref_names`.
+
+    Args:
+        path: npz to write, replaced as a whole.
+        embeddings: [image, dim].
+        table: the images.
+        more: further columns.
+    """
+    query: Any = slice(None)
+    gallery: Tensor | None = None
+    if table.protocol == "query_gallery":
+        (trial,) = trials(table)
+        query, gallery = trial.query, trial.gallery
+    columns: dict[str, Any] = {
+        **(more or {}),
+        "embeddings": embeddings[query].numpy(),
+        "labels": table.label[query].numpy(),
+        "names": np.array(table.names)[query],
+        "class_names": np.array(table.class_names),
+    }
+    if gallery is not None:
+        columns["ref_embeddings"] = embeddings[gallery].numpy()
+        columns["ref_labels"] = table.label[gallery].numpy()
+        columns["ref_names"] = np.array(table.names)[gallery]
+    if table.super_label is not None:
+        columns["super_labels"] = table.super_label[query].numpy()
+        columns["super_names"] = np.array(table.super_names)
+    with replacing(path, ".npz") as temporary:
+        np.savez(temporary, **columns)

@@ -1,0 +1,25 @@
+"""Training runs: one runner for every task, with its state, data, callbacks and evaluation."""
+
+from ..config import plain
+from ..runs.embeddings import save_embeddings
+from .callbacks import EvaluateEvery
+from .data import FeatureSet, KeepFeatures, SetEpoch, TrainingData
+from .inference import embed
+from .module import RetrievalModule, Schedule
+from .retrieval import evaluate_model
+from .state import SaveState
+
+__all__ = [
+    "EvaluateEvery",
+    "FeatureSet",
+    "KeepFeatures",
+    "RetrievalModule",
+    "SaveState",
+    "Schedule",
+    "SetEpoch",
+    "TrainingData",
+    "embed",
+    "evaluate_model",
+    "plain",
+    "save_embeddings",
+]
