@@ -22,7 +22,8 @@ from torch import Tensor
 from . import metrics
 from .distributed import gather_objects, on_first, share, world
 from .normalize import unit_rows
-from .search import Ids, RankBlock, check_embeddings, duplicate_rows, rank_blocks
+from .relevance import Ids
+from .search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
 
 Array = npt.NDArray[Any]
 Matrix = Tensor | Array
