@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Reduction = Literal["mean", "none"]
 
+# Scores and gains up to these are promised a finite loss and gradient: there is room for slopes and for sums.
+LARGEST = {torch.float32: 1e30, torch.float64: 1e300}
+
 
 class Common(TypedDict):
     """Keyword arguments that every loss takes (see `RetrievalLoss`)."""
@@ -43,8 +46,9 @@ class RetrievalLoss(nn.Module):
         include_self: without references, keep each query in its own list, as a relevant item (published codes do).
         normalize: L2-normalise the rows of the embeddings first. A zero row stays zero: cosine 0 with everything;
             `stats["zero_rows"]` counts them.
-        check_finite: NaN or infinity in the input: None: ValueError on CPU, an asynchronous assertion on CUDA and in
-            compiled code; True: ValueError everywhere; False: not checked.
+        check_finite: NaN or infinity in the input, or numbers so large that sums of them overflow (`LARGEST`): None:
+            ValueError on CPU, an asynchronous assertion on CUDA and in compiled code; True: ValueError everywhere;
+            False: not checked.
         positives: the promise that every query has exactly so many relevant valid items: K - 1 in batches of P classes
             x K images (K with include_self). Then the host never waits for a GPU, and torch.compile needs no value of
             a tensor. A broken promise is a ValueError on CPU, an asynchronous assertion elsewhere. None: lists may
@@ -156,6 +160,9 @@ class RetrievalLoss(nn.Module):
             columns = rows if same else self._prepare(references)
             kind = torch.promote_types(rows.dtype, columns.dtype)
             scores = rows.to(kind) @ columns.to(kind).T
+            check_lists(scores, relevant, allowed)
+            if not self.normalize:
+                self._require_computable("products of embeddings that are not normalised", scores)
             loss = self._reduced(scores, relevant, allowed)
         self.stats["zero_rows"] = zero_rows
         return loss
@@ -172,7 +179,8 @@ class RetrievalLoss(nn.Module):
         Returns:
             Scalar, or [query] with reduction="none".
         """
-        self._require_finite("scores", scores)
+        check_lists(scores, relevant, valid)
+        self._require_computable("scores", scores)
         with torch.autocast(scores.device.type, enabled=False):
             return self._reduced(scores, relevant, valid)
 
@@ -205,7 +213,6 @@ class RetrievalLoss(nn.Module):
         return unit_rows(rows) if self.normalize else rows
 
     def _reduced(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> Tensor:
-        check_lists(scores, relevant, valid)
         if relevant.dtype != torch.bool:
             self._check_gains(relevant)
         if self.positives is not None:
@@ -217,6 +224,7 @@ class RetrievalLoss(nn.Module):
         if not values.requires_grad:
             values = values + 0 * scores.sum(1)  # a loss is attached to the graph even where it is constant
         per_query = torch.where(counted, values, 0)
+        self._require_no_overflow(per_query)
         self.stats["counted"] = counted.detach()
         if self.reduction == "none":
             return per_query
@@ -228,22 +236,39 @@ class RetrievalLoss(nn.Module):
                 f"{type(self).__name__} knows only relevant or not, but got float gains: pass bool relevance, "
                 "e.g. gains > 0, or use a rank loss such as HAPLoss or NDCGLoss"
             )
-        self._require_between("relevant", gains, 0, "gains must be finite and >= 0")
+        most = _largest(gains)
+        self._require_between("relevant", gains, 0, most, f"gains must be finite, >= 0 and at most {most:g}")
 
     def _require_finite(self, name: str, tensor: Tensor) -> None:
-        self._require_between(name, tensor, -torch.inf, "it holds NaN or infinity")
+        most = torch.finfo(tensor.dtype).max
+        self._require_between(name, tensor, -most, most, "it holds NaN or infinity")
 
-    def _require_between(self, name: str, tensor: Tensor, low: float, what: str) -> None:
+    def _require_computable(self, name: str, scores: Scores) -> None:
+        most = _largest(scores)
+        self._require_between(name, scores, -most, most, f"it holds NaN, infinity or numbers beyond {most:g}")
+
+    def _require_no_overflow(self, per_query: PerQuery) -> None:
+        """An error instead of an infinite loss of finite scores: of steps, penalties or gains that grow quickly."""
+        if self.check_finite is False or per_query.numel() == 0:
+            return
+        good, what = per_query.detach().isfinite(), "the loss overflows: scores or gains are too far apart for it"
+        if self.check_finite is None and asynchronous(per_query):
+            torch._assert_async(good.all(), what)
+        elif not bool(good.all()):
+            row = int((~good).nonzero()[0])
+            raise ValueError(f"{what}, first in query {row}; check_finite=False turns this check off")
+
+    def _require_between(self, name: str, tensor: Tensor, low: float, high: float, what: str) -> None:
         """ValueError naming the first bad row; where values are out of reach, an assertion that the device checks."""
         if self.check_finite is False or tensor.numel() == 0:
             return
         tensor = tensor.detach()
         least, most = torch.aminmax(tensor)  # one pass over the data; NaN comes through
-        good = (least >= low) & (least > -torch.inf) & (most < torch.inf)
+        good = (least >= low) & (most <= high)
         if self.check_finite is None and asynchronous(tensor):
             torch._assert_async(good, f"{name}: {what}")
         elif not bool(good):
-            row = int((~(tensor.isfinite() & (tensor >= low))).any(1).nonzero()[0])
+            row = int((~((tensor >= low) & (tensor <= high))).any(1).nonzero()[0])
             raise ValueError(f"{name}: {what}, first in row {row}; check_finite=False turns this check off")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -261,6 +286,12 @@ class RetrievalLoss(nn.Module):
         if self.positives is None:
             names.remove("positives")
         return ", ".join(f"{n}={getattr(self, n)!r}" for n in names)
+
+
+def _largest(tensor: Tensor) -> float:
+    """What `LARGEST` says for the precision that numbers of this type are computed in."""
+    wide = LARGEST[torch.float64 if tensor.dtype == torch.float64 else torch.float32]
+    return min(wide, torch.finfo(tensor.dtype).max)
 
 
 def _check_embeddings(embeddings: Tensor, ref_emb: Tensor | None) -> None:
