@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+import numbers
 import operator
 from collections.abc import Iterable
 
@@ -57,3 +59,55 @@ def closest(given: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else "."
+
+
+def number(
+    value: object,
+    what: str,
+    *,
+    above: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    otherwise: str = "",
+) -> float:
+    """The value as a float, if it is a finite number in the range: of Python or of numpy. True and "0.1" are none.
+
+    Args:
+        value: what a caller gave.
+        what: how the message begins: the argument and what it means.
+        above: a bound that is not reached itself.
+        low: the least that is allowed.
+        high: the most that is allowed.
+        otherwise: what else the argument may be, for the message.
+
+    Raises:
+        ValueError: it is no number, or not in the range.
+
+    >>> number(0.1, "tau is a temperature", above=0)
+    0.1
+    >>> number("abc", "tau is a temperature", above=0)
+    Traceback (most recent call last):
+        ...
+    ValueError: tau is a temperature and must be a number > 0; got 'abc'
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    found = float(value) if is_number else math.nan  # type: ignore[arg-type]  # a Real
+    bounds = ((above, ">", operator.gt), (low, ">=", operator.ge), (high, "<=", operator.le))
+    given = [(bound, sign, holds) for bound, sign, holds in bounds if bound is not None]
+    if not math.isfinite(found) or not all(holds(found, bound) for bound, _, holds in given):
+        allowed = " and".join(f" {sign} {bound:g}" for bound, sign, _ in given)
+        raise ValueError(f"{what} and must be a number{allowed}{otherwise}; got {value!r}")
+    return found
+
+
+def flag(value: object, name: str) -> bool:
+    """The value, if it is True or False: "no" and 0 are not.
+
+    >>> flag("no", "normalize")
+    Traceback (most recent call last):
+        ...
+    ValueError: normalize must be True or False; got 'no'
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False; got {value!r}")
+    return value
