@@ -1,4 +1,4 @@
-"""Checks of arguments that every room needs: a whole number, a name that is close to a known one."""
+"""Checks of arguments that every room needs: a whole number, numbers in any container, a name close to a known one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import difflib
 import math
 import numbers
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
+
+Numbers = Tensor | npt.NDArray[Any] | Sequence[Any]
 
 
 def integer(value: object, what: str, low: int | None = None, high: int | None = None) -> int:
@@ -47,6 +53,34 @@ def integer(value: object, what: str, low: int | None = None, high: int | None =
         }[low is not None, high is not None]
         raise ValueError(f"{what} and must be an integer{allowed}; got {value!r}")
     return found
+
+
+def tensor(value: Numbers, name: str) -> Tensor:
+    """Numbers as a tensor: the one conversion, of tensors (left as they are), arrays of numpy and (nested) lists.
+
+    Nothing is rounded: an array keeps its precision, and a list of Python's floats becomes float64.
+
+    Args:
+        value: what a caller gave.
+        name: what messages call it.
+
+    Raises:
+        TypeError: strings, objects and whatever else torch has no numbers for.
+        ValueError: rows of different lengths.
+
+    >>> tensor([[0.1, 0.2]], "scores")
+    tensor([[0.1000, 0.2000]], dtype=torch.float64)
+    """
+    if isinstance(value, Tensor):
+        return value
+    try:
+        # memory that must not be written to (a mapped file) is copied: torch knows no such memory
+        array = np.require(value, requirements=["C", "W"])
+    except ValueError:
+        raise ValueError(f"{name} must have rows of one length; these differ") from None
+    if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16 or array.dtype == np.longdouble:
+        raise TypeError(f"{name} must be numbers: a tensor, an array of numpy or a list; got {array.dtype}")
+    return torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
 
 
 def closest(given: str, known: Iterable[str]) -> str:
