@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .checks import flag, integer, number
 from .relevance import check_labels
 
 Combine = Literal["sum", "joint"]
@@ -86,17 +87,16 @@ class CrossBatchMemory(nn.Module):
         need_ids: bool = True,
     ) -> None:
         super().__init__()
-        for name, value, low in (("size", size, 1), ("warmup", warmup, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise ValueError(f"{name} must be an integer >= {low}; got {value!r}")
+        size = integer(size, "size counts the entries", low=1)
+        warmup = integer(warmup, "warmup counts the batches before the memory is filled", low=0)
         if combine not in ("sum", "joint"):
             raise ValueError(f"combine must be 'sum' or 'joint'; got {combine!r}")
-        if not weight >= 0:
-            raise ValueError(f"weight of the memory's term must be >= 0; got {weight}")
+        number(weight, "weight is that of the memory's term", low=0)
+        flag(need_ids, "need_ids")
         if combine == "joint" and weight != 1:
             raise ValueError("with combine='joint' there is one list and one term: weight has no meaning")
-        if not dtype.is_floating_point:
-            raise ValueError(f"dtype must be a float; got {dtype}")
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise ValueError(f"dtype must be a float type of torch; got {dtype!r}")
         takes = inspect.signature(loss.forward).parameters
         missing = [name for name in ("ref_emb", "ref_labels", "ids", "ref_ids") if name not in takes]
         if missing:

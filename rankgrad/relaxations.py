@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .checks import number
+
 
 @runtime_checkable
 class Step(Protocol):
@@ -35,9 +37,9 @@ class Step(Protocol):
         ...
 
 
-def _need_positive(name: str, value: float, unit: str) -> None:
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} is {unit} and must be finite and > 0; got {value}")
+def _check_temperature(tau: object) -> None:
+    # a smaller one would leave the range of float32, where tau divides
+    number(tau, "tau is a temperature in score units", low=1e-30)
 
 
 def _compared(relation: Callable[..., Tensor], diff: Tensor, bound: float) -> Tensor:
@@ -95,7 +97,7 @@ class Sigmoid:
     tau: float = 0.01
 
     def __post_init__(self) -> None:
-        _need_positive("tau", self.tau, "a temperature in score units")
+        _check_temperature(self.tau)
 
     def __call__(self, diff: Tensor) -> Tensor:
         """sigmoid(diff / tau)."""
@@ -141,10 +143,13 @@ class SupStep:
     tie: Literal["upper", "official"] = "upper"
 
     def __post_init__(self) -> None:
-        _need_positive("tau", self.tau, "a temperature in score units")
-        _need_positive("rho", self.rho, "a slope per score unit")
-        if self.delta != "auto" and not (isinstance(self.delta, (int, float)) and self.delta >= 0):
-            raise ValueError(f"delta is in score units and must be >= 0 or 'auto'; got {self.delta!r}")
+        _check_temperature(self.tau)
+        number(self.rho, "rho is a slope per score unit", above=0)
+        if self.delta != "auto":
+            number(self.delta, "delta is in score units", low=0, otherwise=", or 'auto'")
+        if self.offset is not None:
+            number(self.offset, "offset is where the linear part begins", otherwise=", or None")
+        number(self.start, "start is added to the sigmoid from 0 on")
         if self.tie not in ("upper", "official"):
             raise ValueError(f"tie must be 'upper' (H(0) = 0.5 + start) or 'official' (H(0) = 0.5); got {self.tie!r}")
 
@@ -202,9 +207,8 @@ class Exponential:
     cap: float = 60.0
 
     def __post_init__(self) -> None:
-        _need_positive("tau", self.tau, "a temperature in score units")
-        if not 0 < self.cap <= 80:
-            raise ValueError(f"cap is an exponent and must lie in (0, 80] (float32 overflows at 88); got {self.cap}")
+        _check_temperature(self.tau)
+        number(self.cap, "cap is an exponent (float32 overflows at 88)", above=0, high=80)
 
     def __call__(self, diff: Tensor) -> Tensor:
         """exp(diff / tau), continued by its tangent behind `cap`."""
@@ -230,7 +234,7 @@ class Softplus:
     tau: float = 0.02
 
     def __post_init__(self) -> None:
-        _need_positive("tau", self.tau, "a temperature in score units")
+        _check_temperature(self.tau)
 
     def __call__(self, diff: Tensor) -> Tensor:
         """softplus(diff / tau) / ln 2."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import numpy as np
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from rankgrad import losses, metrics, penalties
 from rankgrad.losses import LOSSES, RankLoss
-from rankgrad.ranks import Soft, exact_ranks, soft_ranks
+from rankgrad.memory import CrossBatchMemory
+from rankgrad.ranks import Blackbox, Soft, exact_ranks, soft_ranks
 from rankgrad.relaxations import Exponential, Heaviside, Sigmoid, SupStep
 
 CALIBRATED = ["roadmap", "calibration"]
@@ -476,17 +478,17 @@ def test_query_ranked_option_says_nothing_about_references():
         (lambda: losses.RaMBORecallLoss(lambda_=0.0), "lambda_"),
         (lambda: losses.RaMBOAPLoss(margin=-0.1), "margin"),
         (lambda: losses.RaMBORecallLoss(weight="lin"), "weight"),
-        (lambda: losses.RaMBORecallLoss(weight=(1.0, -1.0)), "weights"),
+        (lambda: losses.RaMBORecallLoss(weight=(1.0, -1.0)), "weight is a list of w_1 .. w_K"),
         (lambda: losses.RaMBORecallLoss(weight=()), "weights"),
         (lambda: losses.RaMBORecallLoss(weight=lambda r: r + 1), r"W\(0\)"),
         (lambda: losses.RaMBORecallLoss(aggregation="mean"), "aggregation"),
         (lambda: losses.RaMBOAPLoss(aggregation="mean"), "aggregation"),
         (lambda: losses.FastAPLoss(bins=0), "bins"),
         (lambda: losses.SoftBinAPLoss(bins=1), "bins"),
-        (lambda: losses.SoftBinAPLoss(low=1.0, high=0.0), "low"),
+        (lambda: losses.SoftBinAPLoss(low=1.0, high=0.0), "high"),
         (lambda: losses.AUCLoss(step=0.3), "divide"),
         (lambda: losses.AUCLoss(step=0.0), "step"),
-        (lambda: losses.AUCLoss(t_min=1.0, t_max=-1.0), "t_min"),
+        (lambda: losses.AUCLoss(t_min=1.0, t_max=-1.0), "t_max"),
         (lambda: losses.AUCLoss(slope=-1.0), "slope"),
         (lambda: losses.AUCLoss(pad_steps=-1), "pad_steps"),
         (lambda: losses.RecallAtKLoss(k=()), "k names"),
@@ -502,6 +504,121 @@ def test_query_ranked_option_says_nothing_about_references():
 def test_impossible_option_is_an_error_that_names_it(make, word):
     with pytest.raises(ValueError, match=word):
         make()
+
+
+# What a number may not be, and for whom it may: None and "auto" have a meaning, a sequence is one value for each k.
+NO_NUMBERS = ["abc", "0.1", math.nan, math.inf, True, [0.1], None, 1j, Tensor]
+ALLOWED = {
+    "delta": ["auto"],
+    "offset": [None],
+    "slope": [None],
+    "positives": [None],
+    "tau2": [[0.1]],
+}
+NUMBERS = {
+    f"{name}.{option}": (cls, option)
+    for name, cls in LOSSES.items()
+    for option, default in ((p.name, p.default) for p in inspect.signature(cls).parameters.values())
+    if option in ALLOWED or (isinstance(default, (int, float)) and not isinstance(default, bool))
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [(option, wrong) for option in NUMBERS for wrong in NO_NUMBERS if wrong not in ALLOWED.get(NUMBERS[option][1], [])],
+    ids=str,
+)
+def test_option_that_is_no_number_is_an_error_of_one_line_that_names_it(option, wrong):
+    cls, name = NUMBERS[option]
+    with pytest.raises(ValueError, match=rf"^{name}\b.* must be a(n integer| number).*; got ") as error:
+        cls(**{name: wrong})
+    assert repr(wrong) in str(error.value) or wrong == [0.1]
+    assert "\n" not in str(error.value)
+
+
+FLAGS = {
+    f"{name}.{option}": (cls, option)
+    for name, cls in LOSSES.items()
+    for option in ("include_self", "normalize", "check_finite", "normalized_ranks", "rank_query")
+    if option in cls._options()
+}
+
+
+@pytest.mark.parametrize("wrong", ["no", 0, 1.0, []], ids=str)
+@pytest.mark.parametrize("option", FLAGS)
+def test_yes_or_no_that_is_neither_is_an_error(option, wrong):
+    cls, name = FLAGS[option]
+    with pytest.raises(ValueError, match=f"^{name} must be True or False; got "):
+        cls(**{name: wrong})
+
+
+@pytest.mark.parametrize("wrong", ["abc", None, 3, []], ids=str)
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        (losses.SupAPLoss, "reduction"),
+        (losses.SupAPLoss, "tie"),
+        (losses.CalibrationLoss, "aggregation"),
+        (losses.RaMBOAPLoss, "aggregation"),
+        (losses.RaMBORecallLoss, "weight"),
+        (losses.NDCGLoss, "gain"),
+        (losses.PNPLoss, "variant"),
+        (losses.SpearmanLoss, "ranks"),
+        (losses.RecallAtKLoss, "k"),
+    ],
+    ids=str,
+)
+def test_word_that_is_not_known_is_an_error(cls, name, wrong):
+    with pytest.raises(ValueError, match=name):
+        cls(**{name: wrong})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: losses.ROADMAPLoss(taus=1), r"ROADMAPLoss has no option 'taus'; did you mean 'tau'\? It has tau, rho"),
+        (lambda: losses.SmoothAPLoss(normalise=False), r"SmoothAPLoss has no option 'normalise'; did you mean 'norma"),
+        (lambda: losses.RecallAtKLoss(xyz=1), r"RecallAtKLoss has no option 'xyz'\. It has k, tau1, tau2"),
+        (
+            lambda: RankLoss(exact_ranks, metric=metrics.ndcg, tau=1),
+            r"RankLoss has no option 'tau'\. It has ranks, met",
+        ),
+    ],
+)
+def test_option_that_does_not_exist_is_answered_with_the_closest_and_all(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_numbers_of_numpy_are_numbers():
+    loss = losses.SupAPLoss(tau=np.float32(0.5), delta=np.int64(1))
+    assert loss.tau == 0.5 and losses.RecallAtKLoss(k=np.arange(1, 3)).k == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda bad: Soft(bad, Sigmoid()), "pos"),
+        (lambda bad: Soft(Sigmoid(), bad), "neg"),
+        (lambda bad: Soft(Sigmoid(), Sigmoid(), method=bad), "method"),
+        (lambda bad: Soft(Sigmoid(), Sigmoid(), chunk=bad), "chunk"),
+        (lambda bad: Soft(Sigmoid(), Sigmoid(), pull=bad), "pull"),
+        (lambda bad: RankLoss(bad, metric=metrics.ndcg), "ranks"),
+        (lambda bad: RankLoss(exact_ranks, metric=bad), "metric"),
+        (lambda bad: RankLoss(exact_ranks, penalty=bad), "penalty"),
+        (lambda bad: Exponential(cap=bad), "cap"),
+        (lambda bad: SupStep(start=bad), "start"),
+        (lambda bad: Blackbox(prefilter=bad), "prefilter"),
+        (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), bad), "size"),
+        (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, weight=bad), "weight"),
+        (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, warmup=bad), "warmup"),
+        (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, dtype=bad), "dtype"),
+        (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, combine=bad), "combine"),
+    ],
+)
+def test_parts_of_a_loss_refuse_what_they_are_not(make, name):
+    with pytest.raises(ValueError, match=rf"^{name}\b.* must be .*; got 'abc'|^{name} must be a function; got 'abc'"):
+        make("abc")
 
 
 @pytest.mark.parametrize(

@@ -221,8 +221,8 @@ def test_its_buffers_are_found_inside_a_model() -> None:
 def test_what_does_not_fit_is_refused_with_a_reason() -> None:
     loss, labels, ids = SupAPLoss(), torch.tensor([0, 0]), torch.arange(2)
     for options, word in (
-        ({"size": 0}, "size must be"),
-        ({"size": 1, "warmup": -1}, "warmup must be"),
+        ({"size": 0}, "size counts"),
+        ({"size": 1, "warmup": -1}, "warmup counts"),
         ({"size": 1, "combine": "both"}, "combine must be"),
         ({"size": 1, "weight": -1.0}, "weight"),
         ({"size": 1, "combine": "joint", "weight": 0.5}, "one term"),

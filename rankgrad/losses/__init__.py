@@ -49,7 +49,7 @@ def find(name: str) -> type[nn.Module]:
     if name not in LOSSES:
         # class names and any capitals count as attempts at the short name
         attempts = {key: key for key in LOSSES} | {cls.__name__.lower(): key for key, cls in LOSSES.items()}
-        close = difflib.get_close_matches(name.lower(), attempts, n=1, cutoff=0.5)
+        close = difflib.get_close_matches(str(name).lower(), attempts, n=1, cutoff=0.5)
         hint = f"; did you mean {attempts[close[0]]!r}?" if close else "."
         raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted(LOSSES))}")
     return LOSSES[name]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 import torch
 from torch import Tensor, nn
 
+from ..checks import closest, flag, integer
 from ..normalize import unit_rows
 from ..ranks import check_lists, computed
 from ..ranks.lists import asynchronous, require_positives
@@ -72,18 +73,22 @@ class RetrievalLoss(nn.Module):
         normalize: bool = True,
         check_finite: bool | None = None,
         positives: int | None = None,
+        **unknown: object,
     ) -> None:
         super().__init__()
+        if unknown:
+            given, known = next(iter(unknown)), self._options()
+            raise TypeError(
+                f"{type(self).__name__} has no option {given!r}{closest(given, known)} It has {', '.join(known)}"
+            )
         if reduction not in ("mean", "none"):
             raise ValueError(f"reduction must be 'mean' or 'none'; got {reduction!r}")
-        if positives is not None and (isinstance(positives, bool) or not isinstance(positives, int) or positives < 1):
-            raise ValueError(
-                f"positives counts the relevant items that every query has, an integer >= 1; got {positives!r}. "
-                "None: they may differ"
-            )
         self.reduction: Reduction = reduction
-        self.include_self, self.normalize, self.check_finite = include_self, normalize, check_finite
+        self.include_self, self.normalize = flag(include_self, "include_self"), flag(normalize, "normalize")
+        self.check_finite = None if check_finite is None else flag(check_finite, "check_finite")
         self.positives = positives
+        if positives is not None:
+            self.positives = integer(positives, "positives counts the relevant items that every query has", low=1)
         self.stats = {}
 
     # ------------------------------------------------------------------ what a loss defines
@@ -277,15 +282,15 @@ class RetrievalLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """The constructor's arguments, so that a printed loss can be built again."""
-        names = [
-            p.name
-            for p in inspect.signature(type(self).__init__).parameters.values()
-            if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-        ]
-        names += [n for n in Common.__annotations__ if n not in names]
-        if self.positives is None:
-            names.remove("positives")
+        names = [n for n in self._options() if n != "positives" or self.positives is not None]
         return ", ".join(f"{n}={getattr(self, n)!r}" for n in names)
+
+    @classmethod
+    def _options(cls) -> list[str]:
+        """Names of the constructor's arguments, the common ones last."""
+        own = inspect.signature(cls.__init__).parameters.values()
+        names = [p.name for p in own if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        return names + [n for n in Common.__annotations__ if n not in names]
 
 
 def _largest(tensor: Tensor) -> float:

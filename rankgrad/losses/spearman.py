@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from ..checks import flag, number
 from ..metrics import average_ranks
 from ..ranks import blackbox_rank
 from ..ranks.blackbox import NO_CURVATURE
@@ -61,9 +62,9 @@ class SpearmanLoss(RetrievalLoss):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
-        if not lambda_ > 0:
-            raise ValueError(f"lambda_ is the size of the perturbation and must be > 0; got {lambda_}")
-        if isinstance(ranks, str) and ranks != "blackbox":
+        number(lambda_, "lambda_ is the size of the perturbation", above=0)
+        flag(normalized_ranks, "normalized_ranks")
+        if ranks != "blackbox" and not callable(ranks):
             raise ValueError(f"ranks must be 'blackbox' or something that ranks (scores, valid); got {ranks!r}")
         self.lambda_, self.normalized_ranks, self.ranks = lambda_, normalized_ranks, ranks
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import flag, number
 from ..kernels.counting import Counter
 from ..kernels.host import on_host
 from ..kernels.sorting import sort_rows
@@ -48,10 +49,10 @@ class Blackbox:
     prefilter: bool = False
 
     def __post_init__(self) -> None:
-        if not self.lambda_ > 0:
-            raise ValueError(f"lambda_ is the size of RaMBO's perturbation and must be > 0; got {self.lambda_}")
-        if not self.margin >= 0:
-            raise ValueError(f"margin is in score units and must be >= 0; got {self.margin}")
+        number(self.lambda_, "lambda_ is the size of RaMBO's perturbation", above=0)
+        number(self.margin, "margin is in score units", low=0)
+        flag(self.normalized_ranks, "normalized_ranks")
+        flag(self.prefilter, "prefilter")
 
     def __call__(
         self, scores: Scores, relevant: Tensor, valid: Mask | None = None, *, positives: int | None = None
@@ -183,8 +184,7 @@ def blackbox_rank(scores: Tensor, lambda_: float, normalized: bool = False) -> T
     >>> y.grad
     tensor([-2.,  1.,  1.])
     """
-    if not lambda_ > 0:
-        raise ValueError(f"lambda_ is the size of the perturbation and must be > 0; got {lambda_}")
+    number(lambda_, "lambda_ is the size of the perturbation", above=0)
     if not scores.is_floating_point() or scores.dim() == 0:
         raise ValueError(f"scores must be a float tensor [..., n]; got {scores.dtype} {tuple(scores.shape)}")
     ranks: Tensor = _BlackboxRank.apply(computed(scores), lambda_, normalized)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import integer, number
 from ..kernels.cells import Line, known
 from ..kernels.host import zeros_like
 from ..kernels.pairs import Pairs
@@ -102,8 +103,13 @@ class Soft:
         return f"Soft({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def __post_init__(self) -> None:
-        if not 0 < self.pull <= 1:
-            raise ValueError(f"pull is the share of the gradient on relevant items, in (0, 1]; got {self.pull}")
+        number(self.pull, "pull is the share of the gradient on relevant items", above=0, high=1)
+        for name in ("pos", "neg"):
+            if not callable(getattr(self, name)):
+                raise ValueError(f"{name} must be a step of `relaxations` or a function; got {getattr(self, name)!r}")
+        if self.chunk is not None:
+            integer(self.chunk, "chunk counts the differences evaluated at once", low=1)
+        _check_known(self.method)
 
     def __call__(
         self, scores: Scores, relevant: Tensor, valid: Mask | None = None, positives: int | None = None
@@ -140,9 +146,13 @@ class _Pulled(torch.autograd.Function):
         return torch.where(relevant > 0, ctx.pull * upstream, upstream), None, None
 
 
-def _check_method(method: str, lists: Lists, pos: Step, neg: Step) -> None:
+def _check_known(method: str) -> None:
     if method not in ("auto", "pairs", "cells"):
         raise ValueError(f"method must be 'auto', 'pairs' or 'cells'; got {method!r}")
+
+
+def _check_method(method: str, lists: Lists, pos: Step, neg: Step) -> None:
+    _check_known(method)
     if method == "cells" and lists.graded:
         raise ValueError("method='cells' needs bool relevance: gains are compared in pairs; use method='auto'")
     if method == "cells" and not (known(neg) and (known(pos) or isinstance(pos, Heaviside))):
