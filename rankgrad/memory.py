@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .checks import flag, integer, number
-from .relevance import check_labels
+from .checks import Numbers, flag, integer, number, tensor
+from .losses.base import labels_on, tensor_on
+from .relevance import Labels, check_labels, words_of
 
 Combine = Literal["sum", "joint"]
 NO_ID = -1
@@ -153,14 +154,26 @@ class CrossBatchMemory(nn.Module):
 
     # ------------------------------------------------------------------ the loss
 
-    def forward(self, embeddings: Tensor, labels: Tensor, *, ids: Tensor | None = None) -> Tensor:
+    def forward(self, embeddings: Numbers, labels: Labels, *, ids: Numbers | None = None) -> Tensor:
         """Loss of a batch; in training mode the batch is then written to the memory.
 
         Args:
-            embeddings: [row, dim] float.
+            embeddings: [row, dim] float; like the others a tensor, an array of numpy or a list.
             labels: long [row], bool [row, class] or long [row, level], always of one kind.
             ids: [row] integers >= 0 naming the samples, the same number whenever a sample comes again.
         """
+        if words_of(labels) is not None:
+            raise TypeError(
+                "a memory compares labels of different batches: strings must be numbered for all of them at once, e.g. "
+                "by numpy.unique(all_labels, return_inverse=True)[1]"
+            )
+        embeddings = tensor(embeddings, "embeddings")
+        ids = None if ids is None else tensor_on(embeddings.device, ids, "ids")
+        mine, _ = labels_on(embeddings.device, labels, None)
+        assert mine is not None
+        return self._loss(embeddings, mine, ids)
+
+    def _loss(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
         check_labels(labels)
         if ids is None and self.need_ids:
             raise ValueError(

@@ -281,16 +281,113 @@ def test_labels_out_of_step_are_an_error_that_counts_both(name):
         loss(rows, LABELS, ref_emb=refs, ref_labels=LABELS)
 
 
-@pytest.mark.parametrize("labels", [LABELS.float(), LABELS.bool(), LABELS.view(6, 1, 1)], ids=lambda t: str(t.dtype))
+@pytest.mark.parametrize("labels", [LABELS.bool(), LABELS.view(6, 1, 1)], ids=lambda t: str(t.dtype))
 def test_labels_of_no_kind_are_an_error(labels):
     with pytest.raises(ValueError, match="labels must be long"):
         losses.SmoothAPLoss()(embeddings(), labels)
 
 
-@pytest.mark.parametrize("labels", [LABELS.tolist(), LABELS.numpy()], ids=["list", "numpy"])
-def test_labels_that_are_no_tensor_are_an_error_that_says_so(labels):
-    with pytest.raises((TypeError, ValueError), match="labels"):
+@pytest.mark.parametrize(
+    "labels", [LABELS.float(), LABELS.numpy() / 2, [0.0] * 6, [None] * 6, [object()] * 6, [[0]] * 5 + ["a"]], ids=str
+)
+def test_labels_that_number_no_classes_are_an_error(labels):
+    with pytest.raises((TypeError, ValueError), match="labels must"):
         losses.SmoothAPLoss()(embeddings(), labels)
+
+
+@pytest.mark.parametrize("name", ["smooth_ap", "h_ap"])
+def test_labels_of_bytes_with_columns_are_not_taken_for_a_hierarchy(name):
+    tags = torch.nn.functional.one_hot(LABELS).to(torch.uint8)
+    for given in (tags, tags.numpy()):
+        with pytest.raises(ValueError, match="uint8 may be multi-hot or a hierarchy: give bool .* or int64"):
+            LOSSES[name]()(embeddings(), given)
+    LOSSES[name]()(embeddings(), tags.bool())
+    assert torch.equal(
+        LOSSES[name]()(embeddings(), LABELS.to(torch.uint8)), LOSSES[name]()(embeddings(), LABELS)
+    )  # a column of bytes can only be classes
+
+
+LABELLINGS = {
+    "list": lambda t: t.tolist(),
+    "tuple": lambda t: tuple(t.tolist()),
+    "array": lambda t: t.numpy(),
+    "small array": lambda t: t.numpy().astype(np.int8),
+    "unsigned array": lambda t: t.numpy().astype(np.uint64),
+    "small tensor": lambda t: t.int(),
+    "unsigned tensor": lambda t: t.to(torch.uint16),
+    "sparse": lambda t: 10**12 * t - 7,
+    "strings": lambda t: [f"class {i}" for i in t.tolist()],
+    "array of strings": lambda t: np.array([f"class {i}" for i in t.tolist()]),
+}
+
+
+@pytest.mark.parametrize("kind", LABELLINGS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_labels_of_any_kind_are_the_classes_they_name(name, kind):
+    loss, rows, refs = LOSSES[name](), embeddings(), embeddings(5, seed=1)
+    given, ref_given = LABELLINGS[kind](LABELS), LABELLINGS[kind](LABELS[1:])
+    assert torch.equal(loss(rows, given), loss(rows, LABELS))
+    expected = loss(rows, LABELS, ref_emb=refs, ref_labels=LABELS[1:])
+    assert torch.equal(loss(rows, given, ref_emb=refs, ref_labels=ref_given), expected)
+
+
+@pytest.mark.parametrize("convert", [lambda t: t.tolist(), lambda t: t.numpy()], ids=["lists", "numpy"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_arrays_and_lists_serve_wherever_a_tensor_does(name, convert):
+    loss, rows, refs = LOSSES[name](), embeddings().double(), embeddings(5, seed=1).double()
+    scores, relevant = lists()
+    scores, valid = scores.double(), torch.rand(4, 6) < 0.9
+    calls = [
+        (rows, {"labels": LABELS}),
+        (rows, {"labels": LABELS, "ids": torch.arange(6), "valid": torch.ones(6, 6, dtype=torch.bool)}),
+        (
+            rows,
+            {
+                "labels": LABELS,
+                "ref_emb": refs,
+                "ref_labels": LABELS[:5],
+                "ids": torch.arange(6),
+                "ref_ids": torch.arange(3, 8),
+            },
+        ),
+        (rows, {"relevant": LABELS.unsqueeze(1) == LABELS}),
+        (rows, {"labels": torch.nn.functional.one_hot(LABELS).bool()}),
+    ]
+    for first, given in calls:
+        converted = {key: convert(value) for key, value in given.items()}
+        assert torch.equal(loss(convert(first), **converted), loss(first, **given))
+    pairs = tuple(torch.tensor(index) for index in ([0, 1], [1, 0], [0, 1], [2, 3]))
+    assert torch.equal(
+        loss(convert(rows), indices_tuple=[convert(index) for index in pairs]), loss(rows, indices_tuple=pairs)
+    )
+    got = loss.from_scores(convert(scores), convert(relevant), convert(valid))
+    assert torch.equal(got, loss.from_scores(scores, relevant, valid))
+    memory = CrossBatchMemory(LOSSES[name](), 20)
+    twice = CrossBatchMemory(LOSSES[name](), 20)
+    for step in range(2):
+        ids = torch.arange(6) + 6 * step
+        assert torch.equal(memory(convert(rows), convert(LABELS), ids=convert(ids)), twice(rows, LABELS, ids=ids))
+
+
+def test_what_holds_no_numbers_is_an_error_that_names_it():
+    loss, rows = losses.SmoothAPLoss(), embeddings()
+    for given, name in (
+        ({"embeddings": [["a"]] * 6}, "embeddings"),
+        ({"embeddings": [[0.1], [0.1, 0.2]]}, "embeddings"),
+        ({"ids": list("abcdef")}, "ids"),
+        ({"ref_emb": [object()], "ref_labels": [0]}, "ref_emb"),
+        ({"valid": "all"}, "valid"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"^{name} must"):
+            loss(**{"embeddings": rows, "labels": LABELS} | given)
+    with pytest.raises(TypeError, match="^scores must be numbers"):
+        loss.from_scores([["a", "b"]], [[True, False]])
+
+
+def test_strings_of_different_batches_are_refused_by_a_memory():
+    memory = CrossBatchMemory(losses.SmoothAPLoss(), 20, need_ids=False)
+    with pytest.raises(TypeError, match="strings must be numbered for all of them at once"):
+        memory(embeddings(), list("aabbcc"))
 
 
 def test_missing_labels_are_an_error_that_names_the_ways_out():

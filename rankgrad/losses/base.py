@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
 
-from ..checks import closest, flag, integer
+from ..checks import Numbers, closest, flag, integer, tensor
 from ..normalize import unit_rows
 from ..ranks import check_lists, computed
 from ..ranks.lists import asynchronous, require_positives
-from ..relevance import check_labels, from_indices_tuple, from_labels, validity
-from ..types import Embeddings, Mask, PerQuery, Scores
+from ..relevance import Labels, as_labels, check_labels, from_indices_tuple, from_labels, validity
+from ..types import Mask, PerQuery, Scores
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
@@ -101,24 +102,27 @@ class RetrievalLoss(nn.Module):
 
     def forward(
         self,
-        embeddings: Embeddings,
-        labels: Tensor | None = None,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
+        embeddings: Numbers,
+        labels: Labels | None = None,
+        indices_tuple: Sequence[Numbers] | None = None,
+        ref_emb: Numbers | None = None,
+        ref_labels: Labels | None = None,
         *,
-        ids: Tensor | None = None,
-        ref_ids: Tensor | None = None,
-        relevant: Tensor | None = None,
-        valid: Mask | None = None,
+        ids: Numbers | None = None,
+        ref_ids: Numbers | None = None,
+        relevant: Numbers | None = None,
+        valid: Numbers | None = None,
     ) -> Tensor:
         """Loss of a batch of embeddings against itself, or against references.
 
+        Wherever a tensor is expected an array of numpy or a list will do: it becomes a tensor (`checks.tensor`,
+        `relevance.as_labels`) on the device of the embeddings. Tensors are moved nowhere.
+
         Args:
             embeddings: [query, dim] float.
-            labels: long [query]; bool [query, class] multi-hot (relevant = shares a class); long [query, level]
-                hierarchy from coarse to fine (gains as in HAPPIER where the loss is graded). May be left out when
-                `relevant` or `indices_tuple` is given.
+            labels: long [query], or strings; bool [query, class] multi-hot (relevant = shares a class); long [query,
+                level] hierarchy from coarse to fine (gains as in HAPPIER where the loss is graded). May be left out
+                when `relevant` or `indices_tuple` is given.
             indices_tuple: pytorch-metric-learning's pairs or triplets: only these pairs exist.
             ref_emb: [item, dim] references, e.g. a memory; without them every query is compared with the others.
             ref_labels: labels of the references, of the same kind.
@@ -132,7 +136,20 @@ class RetrievalLoss(nn.Module):
 
         Raises:
             ValueError: wrong shapes or dtypes, labels out of step, NaN or infinity, saying which and where.
+            TypeError: what is no numbers, labels that are floats.
         """
+        embeddings = tensor(embeddings, "embeddings")
+        device = embeddings.device
+        ref_emb, ids, ref_ids, relevant, valid = (
+            None if value is None else tensor_on(device, value, name)
+            for name, value in (
+                ("ref_emb", ref_emb),
+                ("ids", ids),
+                ("ref_ids", ref_ids),
+                ("relevant", relevant),
+                ("valid", valid),
+            )
+        )
         references = embeddings if ref_emb is None else ref_emb
         _check_embeddings(embeddings, ref_emb)
         self._require_finite("embeddings", embeddings)
@@ -146,13 +163,15 @@ class RetrievalLoss(nn.Module):
         if indices_tuple is not None:
             if relevant is not None or ids is not None or ref_ids is not None:
                 raise ValueError("indices_tuple names all pairs that exist: give it without relevant, ids and ref_ids")
-            relevant, allowed = from_indices_tuple(indices_tuple, *shape)
+            pairs = tuple(tensor_on(device, index, "indices_tuple") for index in indices_tuple)
+            relevant, allowed = from_indices_tuple(pairs, *shape)
         elif relevant is not None:
             allowed = validity(
-                *shape, ids=ids, ref_ids=ref_ids, same=same, include_self=self.include_self, device=embeddings.device
+                *shape, ids=ids, ref_ids=ref_ids, same=same, include_self=self.include_self, device=device
             )
         else:
-            relevant, allowed = self._relevance(shape, labels, ref_labels, ids, ref_ids, same)
+            mine, theirs = labels_on(device, labels, ref_labels)
+            relevant, allowed = self._relevance(shape, mine, theirs, ids, ref_ids, same)
         if valid is not None:
             if valid.shape != shape or valid.dtype != torch.bool:
                 raise ValueError(f"valid must be bool {shape}, [query, item]; got {valid.dtype} {tuple(valid.shape)}")
@@ -172,8 +191,8 @@ class RetrievalLoss(nn.Module):
         self.stats["zero_rows"] = zero_rows
         return loss
 
-    def from_scores(self, scores: Scores, relevant: Tensor, valid: Mask | None = None) -> Tensor:
-        """Loss of any score matrix.
+    def from_scores(self, scores: Numbers, relevant: Numbers, valid: Numbers | None = None) -> Tensor:
+        """Loss of any score matrix; tensors, arrays of numpy or lists.
 
         Args:
             scores: [query, item] float, higher is closer. Losses that use absolute values (FastAP, SoftBinAP, AUC,
@@ -184,6 +203,9 @@ class RetrievalLoss(nn.Module):
         Returns:
             Scalar, or [query] with reduction="none".
         """
+        scores = tensor(scores, "scores")
+        relevant = tensor_on(scores.device, relevant, "relevant")
+        valid = None if valid is None else tensor_on(scores.device, valid, "valid")
         check_lists(scores, relevant, valid)
         self._require_computable("scores", scores)
         with torch.autocast(scores.device.type, enabled=False):
@@ -244,9 +266,9 @@ class RetrievalLoss(nn.Module):
         most = _largest(gains)
         self._require_between("relevant", gains, 0, most, f"gains must be finite, >= 0 and at most {most:g}")
 
-    def _require_finite(self, name: str, tensor: Tensor) -> None:
-        most = torch.finfo(tensor.dtype).max
-        self._require_between(name, tensor, -most, most, "it holds NaN or infinity")
+    def _require_finite(self, name: str, values: Tensor) -> None:
+        most = torch.finfo(values.dtype).max
+        self._require_between(name, values, -most, most, "it holds NaN or infinity")
 
     def _require_computable(self, name: str, scores: Scores) -> None:
         most = _largest(scores)
@@ -263,17 +285,17 @@ class RetrievalLoss(nn.Module):
             row = int((~good).nonzero()[0])
             raise ValueError(f"{what}, first in query {row}; check_finite=False turns this check off")
 
-    def _require_between(self, name: str, tensor: Tensor, low: float, high: float, what: str) -> None:
+    def _require_between(self, name: str, values: Tensor, low: float, high: float, what: str) -> None:
         """ValueError naming the first bad row; where values are out of reach, an assertion that the device checks."""
-        if self.check_finite is False or tensor.numel() == 0:
+        if self.check_finite is False or values.numel() == 0:
             return
-        tensor = tensor.detach()
-        least, most = torch.aminmax(tensor)  # one pass over the data; NaN comes through
+        values = values.detach()
+        least, most = torch.aminmax(values)  # one pass over the data; NaN comes through
         good = (least >= low) & (most <= high)
-        if self.check_finite is None and asynchronous(tensor):
+        if self.check_finite is None and asynchronous(values):
             torch._assert_async(good, f"{name}: {what}")
         elif not bool(good):
-            row = int((~((tensor >= low) & (tensor <= high))).any(1).nonzero()[0])
+            row = int((~((values >= low) & (values <= high))).any(1).nonzero()[0])
             raise ValueError(f"{name}: {what}, first in row {row}; check_finite=False turns this check off")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -293,16 +315,38 @@ class RetrievalLoss(nn.Module):
         return names + [n for n in Common.__annotations__ if n not in names]
 
 
-def _largest(tensor: Tensor) -> float:
+def tensor_on(device: torch.device, value: Numbers, name: str) -> Tensor:
+    """A tensor as it is; an array or a list as a tensor on this device."""
+    return value if isinstance(value, Tensor) else tensor(value, name).to(device)
+
+
+def labels_on(
+    device: torch.device, labels: Labels | None, ref_labels: Labels | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Labels of any kind as tensors, those that are none yet on this device; see `relevance.as_labels`."""
+    if labels is None or all(
+        isinstance(side, Tensor) and side.dtype in (torch.long, torch.bool)
+        for side in (labels, ref_labels)
+        if side is not None
+    ):  # torch.compile need not look further
+        return cast("Tensor | None", labels), cast("Tensor | None", ref_labels)
+    found = [
+        side if isinstance(given, Tensor) else side.to(device)
+        for side, given in zip(as_labels(labels, ref_labels), (labels, ref_labels), strict=False)
+    ]
+    return found[0], found[1] if len(found) > 1 else None
+
+
+def _largest(values: Tensor) -> float:
     """What `LARGEST` says for the precision that numbers of this type are computed in."""
-    wide = LARGEST[torch.float64 if tensor.dtype == torch.float64 else torch.float32]
-    return min(wide, torch.finfo(tensor.dtype).max)
+    wide = LARGEST[torch.float64 if values.dtype == torch.float64 else torch.float32]
+    return min(wide, torch.finfo(values.dtype).max)
 
 
 def _check_embeddings(embeddings: Tensor, ref_emb: Tensor | None) -> None:
-    for name, tensor in (("embeddings", embeddings), ("ref_emb", ref_emb)):
-        if tensor is not None and (tensor.dim() != 2 or not tensor.is_floating_point()):
-            raise ValueError(f"{name} must be a float tensor [row, dim]; got {tensor.dtype} {tuple(tensor.shape)}")
+    for name, rows in (("embeddings", embeddings), ("ref_emb", ref_emb)):
+        if rows is not None and (rows.dim() != 2 or not rows.is_floating_point()):
+            raise ValueError(f"{name} must be a float tensor [row, dim]; got {rows.dtype} {tuple(rows.shape)}")
     if ref_emb is not None and ref_emb.shape[1] != embeddings.shape[1]:
         raise ValueError(
             f"embeddings have {embeddings.shape[1]} dimensions, ref_emb has {ref_emb.shape[1]}: was the head changed?"
