@@ -48,7 +48,8 @@ class CrossBatchMemory(nn.Module):
         combine: see the table.
         weight: of the memory's term, >= 0; "sum" only.
         warmup: batches before the memory is filled and used: embeddings drift fast at the start.
-        dtype: what entries are stored in. bfloat16 halves the memory and rounds cosines to about 0.004.
+        dtype: what entries are stored in. bfloat16 halves the memory and rounds cosines to about 0.004. half(),
+            double() and to(dtype), also of a module around it, convert what is stored, and what comes.
         need_ids: False: work without sample ids. A query then meets older embeddings of itself, as relevant items.
 
     Attributes:
@@ -103,11 +104,17 @@ class CrossBatchMemory(nn.Module):
         if missing:
             raise TypeError(f"{type(loss).__name__} can't have a memory: its forward takes no {', '.join(missing)}")
         self.loss, self.size, self.combine, self.weight, self.warmup = loss, size, combine, weight, warmup
-        self.dtype, self.need_ids = dtype, need_ids
+        self.need_ids = need_ids
         self.stats = {}
+        self.register_buffer("embeddings", torch.empty(0, 0, dtype=dtype))
         self.reset()
 
     # ------------------------------------------------------------------ what it holds
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What entries are stored in."""
+        return self.embeddings.dtype
 
     @property
     def filled(self) -> int:
