@@ -172,3 +172,16 @@ def number(
         allowed = " and".join(f" {sign} {bound:g}" for bound, sign, _ in given)
         raise ValueError(f"{what} and must be a number{allowed}{otherwise}; got {value!r}")
     return found
+
+
+def flag(value: object, name: str) -> bool:
+    """The value, if it is True or False: "no" and 0 are not.
+
+    >>> flag("no", "normalize")
+    Traceback (most recent call last):
+        ...
+    ValueError: normalize must be True or False; got 'no'
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False; got {value!r}")
+    return value

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from .ranks import computed
+from .ranks.second_order import refuse_graph
 
 T = TypeVar("T")
 
@@ -163,8 +163,8 @@ class _GatherRows(torch.autograd.Function):
         return _all_rows(rows, sizes)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        refuse_graph("embeddings were gathered across processes; take gradient penalties on one process")
         total = upstream.to(_device(upstream)).contiguous().clone()
         dist.all_reduce(total)
         start = sum(ctx.sizes[: world()[0]])

@@ -95,11 +95,7 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
             f"{name} must be integers, strings or multi-hot bool; got {found.dtype}. Number the classes, e.g. by "
             "numpy.unique(labels, return_inverse=True)[1]."
         )
-    if found.ndim > 1 and found.dtype in (torch.uint8, np.uint8):
-        raise ValueError(
-            f"{name} [row, column] of uint8 may be multi-hot or a hierarchy: give bool for one class per column "
-            f"(a row may have several), or int64 for one level per column; got shape {tuple(found.shape)}"
-        )
+    _refuse_bytes(found, name)
     if isinstance(found, np.ndarray) and found.dtype.kind == "u":
         if found.size and int(found.max()) >= 2**63:
             raise ValueError(f"{name} must fit into 64 bits with a sign; got {found.max()}. Give them as strings.")
@@ -107,10 +103,19 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
     return found
 
 
+def _refuse_bytes(labels: Tensor | Array, name: str) -> None:
+    if labels.ndim > 1 and labels.dtype in (torch.uint8, np.uint8):
+        raise ValueError(
+            f"{name} [row, column] of uint8 may be multi-hot or a hierarchy: give bool for one class per column "
+            f"(a row may have several), or int64 for one level per column; got shape {tuple(labels.shape)}"
+        )
+
+
 def check_labels(labels: Tensor, name: str = "labels") -> None:
     """Raise unless labels are long [image], bool [image, class] or long [image, level]."""
     if not isinstance(labels, Tensor):
-        raise TypeError(f"{name} must be a tensor; got {type(labels).__name__}. Use torch.as_tensor({name})")
+        raise TypeError(f"{name} must be a tensor; got {type(labels).__name__}. Use relevance.as_labels({name})")
+    _refuse_bytes(labels, name)
     if labels.dim() == 1 and not labels.is_floating_point() and labels.dtype != torch.bool:
         return
     if labels.dim() == 2 and not labels.is_floating_point():

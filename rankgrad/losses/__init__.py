@@ -48,7 +48,7 @@ def find(name: str) -> type[nn.Module]:
     if name not in LOSSES:
         # class names and any capitals count as attempts at the short name
         classes = {cls.__name__.lower(): key for key, cls in LOSSES.items()}
-        hint = closest(classes.get(name.lower(), name.lower()), LOSSES)
+        hint = closest(classes.get(str(name).lower(), str(name).lower()), LOSSES)
         raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted(LOSSES))}")
     return LOSSES[name]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
+from ..checks import flag, integer, number
 from ..metrics import Gain, hierarchical_ap, ndcg, soft_recall_at_k
 from ..ranks import Soft
 from ..relaxations import Heaviside, Sigmoid, SupStep
@@ -80,6 +81,27 @@ class NDCGLoss(RankLoss):
         return ndcg(ranks, gain=self.gain)
 
 
+def list_lengths(k: object) -> tuple[int, ...]:
+    """The k of Recall@k, checked."""
+    if isinstance(k, str) or not isinstance(k, Iterable):
+        raise ValueError(f"k names list lengths, such as (1, 2, 4); got {k!r}")
+    lengths = tuple(integer(each, "k names list lengths", low=1) for each in k)
+    if not lengths:
+        raise ValueError("k names list lengths, at least one; got none")
+    return lengths
+
+
+def count_temperatures(tau2: object, k: Sequence[int]) -> tuple[float, ...]:
+    """One temperature of the count for each k, checked."""
+    what = "tau2 is a temperature in ranks"
+    if isinstance(tau2, str) or not isinstance(tau2, Iterable):
+        return (number(tau2, what, low=1e-30, otherwise=", or one for each k"),) * len(k)
+    temperatures = tuple(number(each, what, low=1e-30) for each in tau2)
+    if len(temperatures) != len(k):
+        raise ValueError(f"tau2 is one temperature, or one for each of the {len(k)} k; got {len(temperatures)}")
+    return temperatures
+
+
 class RecallAtKLoss(RankLoss):
     r"""Recall@k surrogate: 1 - mean over k of min(k, sum_i sigmoid((k - rank_i) / tau2)) / min(k, p).
 
@@ -106,14 +128,9 @@ class RecallAtKLoss(RankLoss):
         rank_query: bool = False,
         **common: Unpack[Common],
     ) -> None:
-        if any(not hasattr(each, "__index__") for each in k):
-            raise ValueError(f"k names list lengths, integers >= 1; got {tuple(k)}")
-        k = tuple(int(each) for each in k)
-        temperatures = (float(tau2),) * len(k) if isinstance(tau2, (int, float)) else tuple(float(t) for t in tau2)
-        if not k or min(k) < 1:
-            raise ValueError(f"k names list lengths >= 1, at least one; got {k}")
-        if len(temperatures) != len(k) or min(temperatures) <= 0:
-            raise ValueError(f"tau2 is one temperature > 0, or one for each of the {len(k)} k; got {tau2}")
+        k, temperatures = list_lengths(k), count_temperatures(tau2, k)
+        number(tau1, "tau1 is the temperature of the ranks, in score units", low=1e-30)
+        flag(rank_query, "rank_query")
         step = Sigmoid(tau1)
         super().__init__(Soft(step, step), metric=self._recall, **common)
         self.k, self.tau1, self.tau2, self.rank_query = k, tau1, tau2, rank_query
