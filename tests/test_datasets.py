@@ -34,7 +34,7 @@ from rankgrad.datasets import (
 )
 from rankgrad.datasets import base as datasets_base
 from rankgrad.datasets import cache as datasets_cache
-from rankgrad.datasets.base import check_image
+from rankgrad.datasets.images import check_image
 from rankgrad.datasets.samplers import EpochList
 from rankgrad.datasets.transforms import Collate, PhotoEval, PhotoTrain
 
@@ -111,9 +111,11 @@ def test_summary_counts_splits_and_names_what_a_user_should_know():
     table = small_table(
         super_label=torch.tensor([0, 0, 0, 1, 1, 1]),
         super_names=("s", "t"),
-        skipped=tuple((f"{i}.png", "empty file") for i in range(12)),
+        skipped=(*((f"{i}.png", "empty file") for i in range(12)), ("a/\x1b[2J.pdf", "a document")),
+        understood="photos/ is understood",
     )
     assert table.summary().splitlines() == [
+        "photos/ is understood",
         "small: 6 images, 3 classes (grey, 2 x 2)",
         "split     images  classes  images/class  super-labels",
         "train          3        2           1-2             1",
@@ -122,9 +124,9 @@ def test_summary_counts_splits_and_names_what_a_user_should_know():
         "train: 1 classes have one image only; nothing in train can match it",
         "val: 1 classes have one image only; nothing in val can match it",
         "1 classes are in both val and test: not a test on unseen classes",
-        "skipped 12 files:",
-        *(f"  {i}.png: empty file" for i in range(10)),
-        "  ... and 2 more",
+        "skipped 13 files:",
+        "  12 empty file: 0.png, 1.png, 2.png, 3.png, 4.png, ...",
+        "  1 a document: a/\\x1b[2J.pdf",
     ]
 
 
@@ -416,7 +418,7 @@ def test_a_table_with_its_file_of_images_is_small_to_send_to_another_process(pho
 
 
 def test_the_summary_says_what_is_kept_where(photo_folder):
-    first = [load_photos(photo_folder, cache=where).summary().splitlines()[0] for where in ("none", "ram", "disk")]
+    first = [load_photos(photo_folder, cache=where).summary().splitlines()[1] for where in ("none", "ram", "disk")]
     assert first[0].endswith("(RGB, files)")
     assert first[1].endswith("(RGB, files kept in memory: 0 MB)") and first[2].endswith("kept on disk: 0 MB)")
 
@@ -744,7 +746,54 @@ def test_folders_called_train_among_others_are_classes(tmp_path):
 
 def test_half_a_division_is_an_error(tmp_path):
     folder_of(tmp_path / "train", {"a": 1, "b": 1})
-    with pytest.raises(ValueError, match="holds train and no other folder; a division needs both"):
+    with pytest.raises(ValueError, match="holds train/ and no test/; a division needs both"):
+        load_folder(tmp_path)
+    folder_of(tmp_path / "Validation", {"c": 1, "d": 1})
+    with pytest.raises(ValueError, match="holds Validation/ and train/ and no test/"):
+        load_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "val"),
+    [
+        ("train", "test", "val"),
+        ("Train", "TEST", "Validation"),
+        ("training", "testing", "valid"),
+        ("TRAIN", "Test", "dev"),
+    ],
+)
+def test_a_division_is_known_by_its_names_in_any_capitals(tmp_path, train, test, val):
+    for name, classes in ((train, "ab"), (test, "cd"), (val, "ef")):
+        folder_of(tmp_path / name, {letter: 2 for letter in classes})
+    for i in range(3):
+        save(tmp_path / "unlabelled" / f"{i}.png")
+    table = load_folder(tmp_path)
+    assert table.class_names == tuple("abcdef") and len(table) == 12
+    assert [len(table.select(split)) for split in ("train", "val", "test")] == [4, 4, 4]
+    said = ", ".join(
+        f"{name}/ = {split} (2 classes)" for name, split in ((train, "train"), (val, "val"), (test, "test"))
+    )
+    first = table.summary().splitlines()[0]
+    assert first == f"{tmp_path} is understood as a division: {said}, unlabelled/ left out (3 files)"
+
+
+def test_the_folder_that_stands_in_the_way_of_a_division_is_named(tmp_path):
+    folder_of(tmp_path / "Train", {"a": 2, "b": 2})
+    folder_of(tmp_path / "Test", {"c": 2, "d": 2})
+    save(tmp_path / "results" / "plot.png")
+    with pytest.raises(
+        ValueError, match=r"Train/ and Test/ with folders in them.* but results/ stands in the way. Move it"
+    ):
+        load_folder(tmp_path)
+    (tmp_path / "results").rename(tmp_path / "training")
+    with pytest.raises(ValueError, match=r"holds Train/ and training/, which both mean train: make them one"):
+        load_folder(tmp_path)
+
+
+def test_a_division_with_too_few_classes_says_how_it_was_understood(tmp_path):
+    folder_of(tmp_path / "train", {"a": 2, "b": 2})
+    folder_of(tmp_path / "test", {"c": 2})
+    with pytest.raises(ValueError, match=r"Add classes to it. .* division: train/ = train \(2 classes\), test/ = test"):
         load_folder(tmp_path)
 
 
@@ -758,7 +807,10 @@ def test_broken_files_are_listed_with_their_reason_and_the_rest_is_used(tmp_path
     (root / "b" / "text.JPG").write_text("not an image")
     (root / "b" / "dangling.png").symlink_to(root / "nowhere.png")
     (root / "all broken" / "0.png").write_bytes(b"\x89PNG")
-    (root / "b" / "notes.txt").write_text("no image, no image extension: of no interest")
+    (root / "b" / "notes.txt").write_text("no image")
+    (root / "b" / "photo.HEIC").write_bytes(b"\0\0\0\x18ftypheic and no more")
+    (root / "b" / "plan.pdf").write_bytes(b"%PDF-1.7")
+    (root / "b" / "logo.svg").write_text("<svg/>")
     (root / "b" / ".hidden.png").touch()
     (root / "stray.png").touch()
     table = load_folder(root)
@@ -771,14 +823,22 @@ def test_broken_files_are_listed_with_their_reason_and_the_rest_is_used(tmp_path
         "b/dangling.png",
         "b/empty.png",
         "b/text.JPG",
+        "b/photo.HEIC",
+        "b/notes.txt",
+        "b/plan.pdf",
+        "b/logo.svg",
         "stray.png",
     }
+    assert skipped["b/notes.txt"] == "not an image by its name"
+    assert "export its pages" in skipped["b/plan.pdf"] and "render it to PNG" in skipped["b/logo.svg"]
     assert skipped["b/empty.png"] == "empty file"
     assert skipped["b/dangling.png"] == "No such file or directory"
     assert skipped["b/text.JPG"] == "not an image of a known format"
     assert skipped["stray.png"] == "lies beside the class folders"
-    assert "skipped 7 files:" in table.summary()
-    assert len(load_folder(root, check=False)) == len(table) + 6  # all but the stray one
+    assert "skipped 11 files:" in table.summary() and "b/plan.pdf" in table.summary()
+    assert (
+        len(load_folder(root, check=False)) == len(table) + 7
+    )  # all that have the name of an image, but the stray one
     for image, _, _ in (ImageSet(table)[i] for i in range(len(table))):
         assert image.shape == (3, 10, 12)
 

@@ -27,6 +27,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder."""
+    from ..datasets.images import skipped_lines
     from ..index.embedder import Embedded
     from ..training.runner import embed_folder, embeddings_file
 
@@ -38,6 +39,4 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
                 raise FileExistsError(f"{out} holds embeddings of another folder: choose a file with -o")
     count, skipped = embed_folder(arguments.model, arguments.images, out, arguments.batch_size, invert=arguments.invert)
-    print(f"wrote {out}: {count} images" + (f", {len(skipped)} files skipped:" if skipped else ""))
-    for path, reason in skipped:
-        print(f"  {path}: {reason}")
+    print("\n".join([f"wrote {out}: {count} images", *skipped_lines(skipped)]))

@@ -34,6 +34,7 @@ Bytes = npt.NDArray[np.uint8]
 Shape = tuple[int, int, int]  # channels, height, width
 
 MAGIC = b"rankgrad pixels\n"
+PATIENCE = 500  # images from which on a person is shown what happens
 _PAGE = 4096  # the pixels begin on a page of the memory map
 
 
@@ -175,12 +176,12 @@ def in_threads(function: Callable[[int], T], count: int, title: str, *, progress
         function: number -> result.
         count: how many.
         title: of the progress bar.
-        progress: show it; None: on a terminal, for more than 500.
+        progress: show it; None: on a terminal, for more than `PATIENCE`.
     """
     from tqdm import tqdm
 
     pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
-    hidden = (None if count > 500 else True) if progress is None else not progress
+    hidden = (None if count > PATIENCE else True) if progress is None else not progress
     try:
         # disable=None: a bar on a terminal only; few files need none
         yield from tqdm(pool.map(function, range(count)), total=count, desc=title, disable=hidden)

@@ -50,7 +50,7 @@ def load_inaturalist(
         FileNotFoundError: if the folder, a list or a listed image is not there.
         ValueError: if a list is not as it should be; it names file and line.
     """
-    return finished(_table(_home(root)), COUNTS, check=check, **reading)
+    return finished(lambda: _table(_home(root)), COUNTS, check=check, **reading)
 
 
 def _home(root: str | Path) -> Path:

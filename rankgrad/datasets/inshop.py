@@ -45,7 +45,7 @@ def load_inshop(
         FileNotFoundError: if the folder, the list or a listed image is not there.
         ValueError: if the list is not as it should be; it names the line.
     """
-    return finished(_table(_home(root)), COUNTS, check=check, **reading)
+    return finished(lambda: _table(_home(root)), COUNTS, check=check, **reading)
 
 
 def _home(root: str | Path) -> Path:
