@@ -295,13 +295,14 @@ def test_batches_hold_every_image_at_most_once_and_go_on_where_they_stopped():
     whole = [*batches]
     assert len(batches) == len(whole) == 3 and all(len(batch) == 3 for batch in whole)
     assert len({image for batch in whole for image in batch}) == 9
+    batches.set_epoch(0)
     assert [*batches] == whole
     batches.set_epoch(1)
     later = [*batches]
     assert later != whole and all(batch.epoch == 1 for batch in later)
     other = ShuffledBatches(images=11, batch_size=3, seed=4)
     other.load_state_dict(batches.state_dict(batches_done=2))
-    assert [*other] == later[2:] and [*other] == later
+    assert [*other] == later[2:] and [*other] == other.batches(2)
     with pytest.raises(ValueError, match="images: saved 11, now 12"):
         ShuffledBatches(images=12, batch_size=3, seed=4).load_state_dict(batches.state_dict(0))
     with pytest.raises(ValueError, match=r"batch_size must be 1 \.\. 2"):
