@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from ..distributed import GlobalBatch, gather_objects, world
 from ..large_batch import embed_in_parts
-from ..memory import CrossBatchMemory, memory_buffers
+from ..memory import memory_buffers
 from ..models.embedding_model import EmbeddingModel, parameter_groups
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
@@ -25,7 +26,7 @@ class RetrievalModule(L.LightningModule):
 
     Args:
         model: images -> embeddings.
-        loss: (embeddings, labels) -> scalar; a `CrossBatchMemory` is also given the numbers of the images.
+        loss: (embeddings, labels) -> scalar; if it takes `ids`, it is also given the numbers of the images.
         optimizer: name, lr, weight_decay, momentum, head_lr_factor, loss_lr_factor, warmup, and optionally schedule,
             milestones (epochs) and factor, see `Schedule`.
         sub_batch: images embedded at once, see `large_batch`; None: all.
@@ -43,6 +44,7 @@ class RetrievalModule(L.LightningModule):
         super().__init__()
         self.model, self.settings, self.sub_batch = model, dict(optimizer), sub_batch
         self.loss = GlobalBatch(loss, even=even)
+        self._takes_ids = "ids" in inspect.signature(loss.forward).parameters  # a repeated image never matches itself
         self.kept: dict[str, Any] = {}  # settings to be found again in a saved state
         self.last_batch: tuple[Tensor, Tensor] | None = None  # embeddings and labels, for callbacks that look at them
         self._rng: dict[str, Any] | None = None
@@ -64,8 +66,7 @@ class RetrievalModule(L.LightningModule):
         size = self.sub_batch
         embeddings = self.model(images) if size is None else embed_in_parts(self.model, images, size)
         self.last_batch = embeddings.detach(), labels
-        remembers = isinstance(self.loss.loss, CrossBatchMemory)
-        loss: Tensor = self.loss(embeddings, labels, ids=ids if remembers else None)
+        loss: Tensor = self.loss(embeddings, labels, ids=ids if self._takes_ids else None)
         self.log("loss", loss, prog_bar=True)
         for name, value in self.loss.stats.items():
             if name in ("supap", "calibration") or name.startswith("memory_"):

@@ -117,7 +117,8 @@ def _build_loss(config: DictConfig, images: int) -> nn.Module:
         return _remembering(config, make(config.loss), images)
     kind, promise = get_object(config.loss._target_), {}
     if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
-        promise["positives"] = config.sampler.samples_per_class - 1 or None
+        each = config.sampler.samples_per_class
+        promise["positives"] = None if each == "all" else each - 1 or None  # `_train` takes it back where it is broken
     loss: nn.Module = make(config.loss, **promise)
     return loss
 
@@ -188,6 +189,8 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
     settings = plain(config.evaluation)
     workers = config.data.workers
     data, to_train = _to_train(config, model, train_table, labels)
+    if getattr(loss, "positives", None) is not None:
+        loss.positives = data.sampler.positives  # type: ignore[assignment]  # None where classes are ragged
     optimizer, sub_batch = plain(config.optimizer), config.train.sub_batch
     module = RetrievalModule(to_train, loss, optimizer, sub_batch, data.sampler.even)
 
