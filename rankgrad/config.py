@@ -29,8 +29,8 @@ def options(group: str, name: str = "train") -> list[str]:
 
     >>> options("loss", "detect")
     ['ap', 'cross_entropy', 'smooth_ap', 'supap']
-    >>> options("data")
-    ['cub', 'cub_cropped', 'folder', 'glyphs', 'inaturalist', 'inshop', 'omniglot', 'sop', 'vehicleid']
+    >>> options("memory")
+    ['joint', 'none', 'sum']
     """
     root = resources.files(TREES[name][0]) / group
 
@@ -93,7 +93,8 @@ def _groups(overrides: Sequence[str], name: str) -> list[str]:
 def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None:
     """Raise where a word stands for a number, or one value for a list. Losses and Lightning check their own."""
     given = [override.split("=", 1)[0] for override in overrides]
-    own = {*TREES[name][1], *PATHS, "trainer.devices", *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
+    words = ("trainer.devices", "sampler.samples_per_class")  # take a number or a word
+    own = {*TREES[name][1], *PATHS, *words, *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
     given = [key for key in given if key not in own and not key.startswith(("loss.", "+", "~"))]
     default = _composed(_groups(overrides, name), name) if given else config
     for key in given:
