@@ -27,6 +27,7 @@ from .._version import __version__
 from ..config import ConfigError, load, make, plain
 from ..datasets.base import ImageSet, Table
 from ..datasets.folder import find_images
+from ..datasets.samplers import ClassBatchSampler, class_batches
 from ..distributed import on_first, world
 from ..evaluation import Report
 from ..files import replacing, write_text
@@ -108,22 +109,23 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
     classes = len(torch.unique(table.select("train").label))
     config.derived.num_classes = classes
     config.derived.embedding_size = model.embedding_size
-    return model, _build_loss(config, images=len(table.select("train")))
+    rows = table.select("train")
+    batches = class_batches(rows.label, rows.super_label, seed=config.seed, **config.sampler)
+    return model, _build_loss(config, len(rows), batches)
 
 
-def _build_loss(config: DictConfig, images: int) -> nn.Module:
-    """The loss, with a memory if one is wanted; without, it is told that every batch is exactly P x K."""
+def _build_loss(config: DictConfig, images: int, batches: ClassBatchSampler) -> nn.Module:
+    """The loss, with a memory if one is wanted; without, it is promised what all batches have in common."""
     if config.get("memory"):
-        return _remembering(config, make(config.loss), images)
+        return _remembering(config, make(config.loss), images, batches.batch_size)
     kind, promise = get_object(config.loss._target_), {}
     if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
-        each = config.sampler.samples_per_class
-        promise["positives"] = None if each == "all" else each - 1 or None  # `_train` takes it back where it is broken
+        promise["positives"] = batches.positives
     loss: nn.Module = make(config.loss, **promise)
     return loss
 
 
-def _remembering(config: DictConfig, loss: nn.Module, images: int) -> nn.Module:
+def _remembering(config: DictConfig, loss: nn.Module, images: int, batch_size: int) -> nn.Module:
     """The loss with a memory, whose length is given in batches or images."""
     options = dict(plain(config.memory))
     options.pop("_target_")
@@ -131,7 +133,7 @@ def _remembering(config: DictConfig, loss: nn.Module, images: int) -> nn.Module:
     if (batches is None) == (size is None):
         raise ConfigError(f"give memory.batches or memory.size, not both; got batches={batches}, size={size}")
     if batches is not None:
-        size = batches * config.sampler.classes_per_batch * config.sampler.samples_per_class
+        size = batches * batch_size
     return CrossBatchMemory(loss, images if size == "auto" else size, **options)
 
 
@@ -189,8 +191,6 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
     settings = plain(config.evaluation)
     workers = config.data.workers
     data, to_train = _to_train(config, model, train_table, labels)
-    if getattr(loss, "positives", None) is not None:
-        loss.positives = data.sampler.positives  # type: ignore[assignment]  # None where classes are ragged
     optimizer, sub_batch = plain(config.optimizer), config.train.sub_batch
     module = RetrievalModule(to_train, loss, optimizer, sub_batch, data.sampler.even)
 
