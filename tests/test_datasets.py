@@ -29,8 +29,10 @@ from rankgrad.datasets import (
     glyphs,
     load_folder,
     load_glyphs,
+    load_icons,
     load_omniglot,
     read_image,
+    trials,
 )
 from rankgrad.datasets import base as datasets_base
 from rankgrad.datasets import cache as datasets_cache
@@ -696,6 +698,86 @@ def test_omniglot_says_which_file_it_looked_for_and_where_to_get_it(tmp_path):
         load_omniglot(tmp_path, size=0)
     with pytest.raises(ValueError, match="holdout must be"):
         load_omniglot(tmp_path, holdout="greek")
+
+
+# --- icons -----------------------------------------------------------------------------------------------------------
+
+
+def packed_icons(folder: Path, **change) -> Path:
+    """Six names in five styles; the first of each is drawn by its number."""
+    names = np.array(["arrow_back", "arrow_down", "bell", "car_a", "car_b", "door"])
+    arrays = {
+        "images": np.arange(30, dtype=np.uint8).repeat(48 * 48).reshape(30, 48, 48),
+        "name": np.arange(6, dtype=np.int16).repeat(5),
+        "names": names,
+        "style": np.tile(np.arange(5, dtype=np.int8), 6),
+        "styles": np.array(["filled", "outlined", "round", "sharp", "two-tone"]),
+        "split": np.array([0, 2, 0, 1, 2, 2], dtype=np.int8),
+    }
+    np.savez(folder / "icons48.npz", **{**arrays, **change})
+    return folder
+
+
+def test_icons_are_the_arrays_of_their_file_with_first_words_as_super_labels(tmp_path):
+    table = load_icons(packed_icons(tmp_path))
+    assert len(table) == 30 and table.class_names[0] == "arrow_back" and table.names[6] == "arrow_down/outlined"
+    assert table.super_names == ("arrow", "bell", "car", "door")
+    assert table.super_label[::5].tolist() == [0, 0, 1, 2, 2, 3]
+    assert table.split[::5] == ("train", "test", "train", "val", "test", "test")
+    assert table.images[7].unique().tolist() == [7] and table.protocol == "leave_one_out" and table.role is None
+    small = load_icons(tmp_path / "icons48.npz", size=28)
+    assert small.images.shape == (30, 1, 28, 28) and small.images[7].unique().tolist() == [7]
+
+
+def test_icons_may_be_asked_with_the_outlined_style(tmp_path):
+    test = load_icons(packed_icons(tmp_path), protocol="query_gallery").select("test")
+    assert test.role.count("query") == 3 and test.role.count("gallery") == 12
+    (trial,) = trials(test)
+    assert {test.names[row].split("/")[1] for row in trial.query.tolist()} == {"outlined"}
+    assert not set(trial.query.tolist()) & set(trial.gallery.tolist())
+
+
+def test_families_apart_never_stand_on_both_sides(tmp_path):
+    table = load_icons(packed_icons(tmp_path), families="apart")
+    sides: dict[int, set[str]] = {}
+    for word, split in zip(table.super_label.tolist(), table.split, strict=True):
+        sides.setdefault(word, set()).add(split)
+    assert all(len(found) == 1 for found in sides.values())
+
+
+@needs_data
+def test_icons_have_the_counts_of_their_protocol():
+    table = load_icons(Path(DATA, "icons"))
+    counts = {split: len(table.select(split).label.unique()) for split in table.splits}
+    assert counts == {"train": 1032, "val": 367, "test": 723} and (torch.bincount(table.label) == 5).all()
+    apart = load_icons(Path(DATA, "icons"), families="apart")
+    train, test = (set(apart.select(split).super_label.tolist()) for split in ("train", "test"))
+    assert not train & test and len(train | test) > 800
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"size": 49}, "size must be 1 .. 48"),
+        ({"protocol": "one_gallery"}, "'leave_one_out' and 'query_gallery'; got 'one_gallery'"),
+        ({"families": "both"}, "families must be 'mixed' or 'apart'"),
+    ],
+)
+def test_settings_of_icons_are_checked_before_the_file_is_read(settings, message):
+    with pytest.raises(ValueError, match=message):
+        load_icons("nowhere", **settings)
+
+
+def test_a_damaged_file_of_icons_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"icons48.npz, which is not there; set data.root"):
+        load_icons(tmp_path)
+    file = packed_icons(tmp_path) / "icons48.npz"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"icons48.npz can't be read .*; was it copied to its end"):
+        load_icons(tmp_path)
+    packed_icons(tmp_path, images=np.zeros((30, 9, 9), np.uint8))
+    with pytest.raises(ValueError, match=r"should hold uint8 images \[30, 48, 48\]; got uint8 \(30, 9, 9\)"):
+        load_icons(tmp_path)
 
 
 # --- folder ----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from .folder import find_images as find_images
 from .folder import load_folder as load_folder
 from .glyphs import GlyphFontWarning as GlyphFontWarning
 from .glyphs import load_glyphs as load_glyphs
+from .icons import load_icons as load_icons
 from .images import read_image as read_image
 from .inaturalist import load_inaturalist as load_inaturalist
 from .inshop import load_inshop as load_inshop
@@ -36,6 +37,7 @@ from .vehicleid import load_vehicleid as load_vehicleid
 REGISTRY: dict[str, tuple[Callable[..., Table], Official | None]] = {
     "glyphs": (load_glyphs, None),
     "omniglot": (load_omniglot, None),
+    "icons": (load_icons, None),
     "folder": (load_folder, None),
     "cub": (load_cub, cub.OFFICIAL),
     "cub_cropped": (load_cub_cropped, cub.OFFICIAL_CROPPED),

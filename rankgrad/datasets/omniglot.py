@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .base import Table
+from .packed import read_arrays
 
 PACKED = "omniglot_small.npz"
 ZIPS = ("images_background_small1.zip", "images_background_small2.zip")
@@ -80,14 +81,10 @@ def load_omniglot(
 
 def _from_packed(path: Path) -> tuple[list[str], npt.NDArray[np.uint8]]:
     """Names "Alphabet/character/file" and ink masks [image, 105, 105] of the packed file."""
-    with np.load(path) as packed:
-        missing = {"images", "label", "class_names", "file_names"} - set(packed)
-        if missing:
-            raise ValueError(f"{path} lacks the arrays {sorted(missing)}; it holds {sorted(packed)}")
-        ink = np.unpackbits(packed["images"], axis=1)[:, : SIDE * SIDE].reshape(-1, SIDE, SIDE)
-        classes = packed["class_names"][packed["label"]].tolist()
-        names = [f"{folder}/{file}" for folder, file in zip(classes, packed["file_names"].tolist(), strict=True)]
-    return names, ink
+    packed = read_arrays(path, ("images", "label", "class_names", "file_names"))
+    ink = np.unpackbits(packed["images"], axis=1)[:, : SIDE * SIDE].reshape(-1, SIDE, SIDE)
+    classes = packed["class_names"][packed["label"]].tolist()
+    return [f"{folder}/{file}" for folder, file in zip(classes, packed["file_names"].tolist(), strict=True)], ink
 
 
 def _from_zips(paths: list[Path]) -> tuple[list[str], npt.NDArray[np.uint8]]:
