@@ -108,14 +108,19 @@ def read_image(
     return smaller
 
 
-def open_image(path: Path, channels: int = 3) -> Image:
+def open_image(path: Path, channels: int = 3, upright: bool = True) -> Image:
     """The same as an image of Pillow, of mode RGB or L, in full size.
+
+    Args:
+        path: the file.
+        channels: 3 (RGB) or 1 (grey).
+        upright: turn the image as its EXIF tag says.
 
     Raises:
         OSError: as `read_image`.
     """
     try:
-        return _decoded(path, channels)[0]
+        return _decoded(path, channels, upright=upright)[0]
     except Exception as error:
         raise _unreadable(path, error) from error
 
@@ -260,13 +265,16 @@ def _orientation(image: Image) -> int:
     return orientation
 
 
-def _decoded(path: Path, channels: int, least: int | None = None) -> tuple[Image, tuple[int, int]]:
+def _decoded(
+    path: Path, channels: int, least: int | None = None, upright: bool = True
+) -> tuple[Image, tuple[int, int]]:
     """Decoded 8-bit image of mode L or RGB, and (height, width) of the whole image.
 
     Args:
         path: the file.
         channels: 1 or 3.
         least: a JPEG may decode to 1/2, 1/4 or 1/8 of its size if its sides keep so many pixels; None: it may not.
+        upright: turn the image as its EXIF tag says.
     """
     from PIL import Image, ImageOps
 
@@ -278,8 +286,9 @@ def _decoded(path: Path, channels: int, least: int | None = None) -> tuple[Image
         opened.load()
         sixteen_bits = opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format == "PNG")
         # both this and `convert` copy the image where there is nothing to do
-        image: Image.Image = opened if _orientation(opened) == 1 else ImageOps.exif_transpose(opened)
-        if _lies(opened):
+        turned = upright and _orientation(opened) != 1
+        image: Image.Image = ImageOps.exif_transpose(opened) if turned else opened
+        if turned and _lies(opened):
             size = size[::-1]
     if sixteen_bits:
         # Pillow's own conversion to 8 bits clips at 255, which makes most 16-bit images white

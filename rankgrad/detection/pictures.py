@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..datasets.images import open_image
 from ..papers.analysis.style import BLUE, GREEN, GREY, VERMILION
 from .voc import Scene
 from .voc_ap import DetectionReport, Detections, match
@@ -128,7 +127,7 @@ def draw(scene: Scene, marked: Sequence[Mark], width: int = WIDTH) -> Image:
     from PIL import Image as Images
     from PIL import ImageDraw, ImageFont
 
-    image: Image = open_image(scene.path)
+    image: Image = scene.image()
     scale = width / image.width
     image = image.resize((width, max(round(image.height * scale), 1)), Images.Resampling.LANCZOS)
     pen = ImageDraw.Draw(image)

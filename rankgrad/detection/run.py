@@ -30,7 +30,7 @@ from ..training.data import SetEpoch
 from ..training.runner import _begin, _calm, _fit, _loggers
 from ..training.state import SaveState
 from .adapter import LossInUse, use_ap_loss
-from .data import DetectionData, DetectionSet
+from .data import DetectionData, DetectionSet, training_options
 from .memory import ScoreMemory
 from .models import build_detector
 from .page import flat, write_page
@@ -332,7 +332,7 @@ def _page(
     marked = marks(found, test.scenes, test.class_names, thresholds(report, first), first, report.inclusive)
     notes = []
     if test.left_out:
-        notes.append(f"{len(test.left_out)} boxes without area were left out of the test images.")
+        notes.append(f"{len(test.left_out)} boxes that end before they begin were left out of the test images.")
     if report.inclusive:
         notes.append("A pixel was added to widths and heights before overlaps were taken.")
     write_page(
@@ -355,8 +355,7 @@ def _sides(config: DictConfig) -> tuple[int, int]:
 
 
 def _training_options(config: DictConfig) -> dict[str, Any]:
-    train = config.train
-    return {"difficult": train.difficult, "flip": train.flip, "upend": train.upend, "cache": config.data.cache}
+    return {**training_options(config.train), "cache": config.data.cache}
 
 
 def _fixed(config: DictConfig) -> dict[str, Any]:

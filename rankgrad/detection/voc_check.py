@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from ..datasets.check import Inspection, Observation
+from ..datasets.images import image_size, some
 from .voc import CLASSES, FOLDERS, Scenes, class_names, folder, image_names, load_voc, set_names
 
 # Images, objects that count, and all objects: with the difficult ones. The published numbers of these sets.
@@ -94,39 +97,50 @@ def _plain(home: Path, images: bool) -> list[Observation]:
 def _boxes(split: str, found: Scenes) -> list[Observation]:
     findings = []
     if found.left_out:
-        shown = "; ".join(f"{file}, {reason}" for file, reason in found.left_out[:SHOWN])
-        findings.append(Observation("note", f"{split}: {len(found.left_out)} boxes without area are left out: {shown}"))
-    outside = []
+        named = "; ".join(f"{file}, {reason}" for file, reason in found.left_out[:SHOWN])
+        text = f"{split}: {len(found.left_out)} boxes that end before they begin are left out: {named}"
+        findings.append(Observation("note", text))
+    outside, far = [], []
     for scene in found.scenes:
-        width, height = scene.size
-        right, bottom = scene.boxes[:, 2] > width, scene.boxes[:, 3] > height
-        if bool(((scene.boxes[:, :2] < 0).any(1) | right | bottom).any()):
+        sides = torch.tensor(scene.size, dtype=scene.boxes.dtype)
+        low, high = scene.boxes[:, :2], scene.boxes[:, 2:]
+        # nothing of it lies inside, or it reaches out by more than the image is long
+        if bool(((low >= sides) | (high <= 0) | (low < -sides) | (high > 2 * sides)).any()):
+            far.append(scene.name)
+        elif bool(((low < 0) | (high > sides)).any()):
             outside.append(scene.name)
+    if far:
+        text = f"{split}: {len(far)} images have boxes far outside, e.g. {some(far, SHOWN)}"
+        findings.append(Observation("wrong", text, "correct these boxes, or take them out: no detector can find them"))
     if outside:
-        text = f"{split}: {len(outside)} images have boxes that reach outside, e.g. {', '.join(outside[:SHOWN])}"
+        text = f"{split}: {len(outside)} images have boxes that reach outside, e.g. {some(outside, SHOWN)}"
         findings.append(Observation("note", f"{text}; training cuts them off, evaluation takes them as they are"))
     return findings
 
 
 def _sizes(split: str, found: Scenes) -> list[Observation]:
-    from PIL import Image
-
-    broken, other = [], []
+    broken, other, as_stored = [], [], []
     for scene in found.scenes:
         try:
-            with Image.open(scene.path) as image:
-                image.load()
-                if image.size != scene.size:
-                    other.append(f"{scene.name} ({image.size[0]} x {image.size[1]}, annotated {scene.size})")
+            image = scene.image()
+            upright = image_size(scene.path)
         except OSError:
             broken.append(scene.name)
+            continue
+        if image.size != scene.size:
+            other.append(f"{scene.name} ({image.width} x {image.height}, annotated {scene.size})")
+        elif image.size != upright[::-1]:
+            as_stored.append(scene.name)
     findings = []
     if broken:
-        text = f"{split}: {len(broken)} images can't be decoded, e.g. {', '.join(broken[:SHOWN])}"
+        text = f"{split}: {len(broken)} images can't be decoded, e.g. {some(broken, SHOWN)}"
         findings.append(Observation("wrong", text, "get these files again"))
     if other:
-        text = f"{split}: {len(other)} images have another size than annotated, e.g. {', '.join(other[:SHOWN])}"
+        text = f"{split}: {len(other)} images have another size than annotated, e.g. {some(other, SHOWN)}"
         findings.append(Observation("note", f"{text}; the size of the file counts"))
+    if as_stored:
+        text = f"{split}: {len(as_stored)} images lie on their side by their EXIF tag, and were annotated so"
+        findings.append(Observation("note", f"{text}: they are not turned, e.g. {some(as_stored, SHOWN)}"))
     return findings or [Observation("ok", f"{split}: every image decodes and has the annotated size")]
 
 
