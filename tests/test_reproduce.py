@@ -33,7 +33,7 @@ from rankgrad.papers.experiments.numbers import Number, find, numbers, select
 from rankgrad.papers.experiments.reproduce import collect, planned, reproduce
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
-from rankgrad.training import runner as runs
+from rankgrad.training import retrieval as runs
 
 LABEL = "stand-in: small convnet on the built-in glyphs, not the paper's data; paper's numbers are not comparable"
 # What a table needs beyond the paper's rows; everything else must have a printed number.

@@ -11,6 +11,7 @@ from typing import Protocol
 from .._version import __version__
 from . import (
     bench,
+    check,
     compare,
     datasets,
     detect,
@@ -50,6 +51,7 @@ COMMANDS: dict[str, Command] = {
     "figure": figure,
     "evaluate": evaluate,
     "report": report,
+    "check": check,
     "embed": embed,
     "index": index,
     "search": search,

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder."""
     from ..datasets.images import skipped_lines
     from ..index.embedder import Embedded
-    from ..training.runner import embed_folder, embeddings_file
+    from ..index.folder import embed_folder, embeddings_file
 
     out = arguments.out
     if out is None:

@@ -16,7 +16,9 @@ from torch import Tensor
 from ..evaluation import Report
 from ..losses import CalibrationLoss, ROADMAPLoss
 from ..normalize import unit_rows
-from ..runs.folder import TEST, Run, curves, evaluations
+from ..runs.folder import Run
+from ..runs.history import curves, evaluations
+from ..runs.log import TEST
 from .images import THUMBNAIL
 
 if TYPE_CHECKING:
