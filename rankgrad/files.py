@@ -65,9 +65,16 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def remove_leftovers(folder: Path) -> list[Path]:
-    """Remove what `atomic_write` left in a folder when its process was killed. Hold the folder's lock: see `lock`."""
-    found = [path for path in folder.iterdir() if _TEMPORARY.match(path.name) and path.is_file()]
+def remove_leftovers(folder: Path, name: str | None = None) -> list[Path]:
+    """Remove what `atomic_write` left in a folder when its process was killed.
+
+    Args:
+        folder: hold its lock: see `lock`.
+        name: only of the file of this name; then its own lock is enough.
+    """
+    mine = "." if name is None else f".{name}."
+    there = [path for path in folder.iterdir() if path.name.startswith(mine)]
+    found = [path for path in there if _TEMPORARY.match(path.name) and path.is_file()]
     for path in found:
         path.unlink(missing_ok=True)
     return found

@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 import shutil
+import signal
 import threading
 import warnings
 from dataclasses import replace
@@ -362,8 +363,41 @@ def test_what_is_interrupted_while_it_is_built_leaves_nothing(error, photo_folde
     assert same(items(load_photos(photo_folder, cache="disk")), items(load_photos(photo_folder)))
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("moment", ["read 1", "read 7", "before the rename", "after the rename"])
+def test_a_process_that_is_killed_while_it_builds_does_no_harm_and_leaves_nothing_for_long(moment, photo_folder):
+    expected = items(load_photos(photo_folder))
+    child = os.fork()
+    if child == 0:
+        die = lambda: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+        reads, replace = [], os.replace
+
+        def read(path, *rest):
+            reads.append(path)
+            if moment == f"read {len(reads)}":
+                die()
+            return read_image(path, *rest)
+
+        def rename(*paths):
+            if moment == "before the rename":
+                die()
+            replace(*paths)
+            die()
+
+        datasets_base.read_image, os.replace = read, rename
+        load_photos(photo_folder, cache="disk")
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    kept = photo_folder.parent / "cache"
+    left = [path for path in kept.iterdir() if path.suffix not in (".lock", ".pixels")]
+    assert len(left) == (moment != "after the rename")
+    other = kept / f".another.pixels.{os.getpid()}.tmp"  # of a process that builds another file just now
+    other.touch()
+    assert same(items(load_photos(photo_folder, cache="disk")), expected)
+    assert sorted(path.suffix for path in kept.iterdir() if path != other) == [".lock", ".pixels"]
+
+
 def test_of_two_that_want_the_same_file_one_builds_and_the_other_waits(photo_folder, reads):
-    pytest.importorskip("fcntl", reason="the system has no flock")
     tables: list[Table] = []
     both = [threading.Thread(target=lambda: tables.append(load_photos(photo_folder, cache="disk"))) for _ in range(2)]
     for thread in both:
