@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import runpy
 import shutil
 import signal
 import threading
@@ -734,6 +735,18 @@ def test_omniglot_says_which_file_it_looked_for_and_where_to_get_it(tmp_path):
         load_omniglot(tmp_path, holdout="greek")
 
 
+@needs_data
+def test_a_long_tail_leaves_training_classes_20_images_down_to_1_and_the_test_as_it_is():
+    whole, cut = (load_omniglot(Path(DATA, "omniglot"), long_tail=cut) for cut in (False, True))
+    assert torch.equal(cut.select("test").images, whole.select("test").images)
+    counts = torch.unique(cut.select("train").label, return_counts=True)[1].sort().values
+    assert len(counts) == 136 and counts[0] == 1 and counts[-1] == 20
+    assert 6 < counts.double().mean() < 7 and (counts < 4).double().mean() > 0.4
+    assert set(cut.names) < set(whole.names)
+    turned = load_omniglot(Path(DATA, "omniglot"), long_tail=True, turns=4)
+    assert len(turned.select("train")) == 4 * len(cut.select("train"))
+
+
 # --- icons -----------------------------------------------------------------------------------------------------------
 
 
@@ -1024,6 +1037,14 @@ def test_find_images_needs_no_classes(tmp_path):
     assert skipped == ((str(tmp_path / "broken.png"), "empty file"),)
     with pytest.raises(NotADirectoryError, match="need a folder of images"):
         find_images(tmp_path / "top.png")
+
+
+def test_the_tables_of_the_docs_are_those_of_the_registry():
+    page = Path(__file__).parents[1] / "docs" / "datasets.md"
+    make = runpy.run_path(str(page.with_name("make_datasets.py")))
+    text = page.read_text(encoding="utf-8")
+    assert make["written"](text) == text, "write them anew: python docs/make_datasets.py"
+    assert make["written"](text.replace("| `cub` |", "| `bird` |")) == text
 
 
 def test_every_loader_is_in_the_table_under_its_name():

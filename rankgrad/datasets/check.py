@@ -53,6 +53,8 @@ class Official:
         counts: what the parts have, as distributed.
         elsewhere: other counts that were published, by source: they are noted, and not refused.
         super_labels: how many; None: it has none.
+        protocols: those that it is evaluated by, see `protocols.trials`; the first is the default.
+        ks: of the R@K that papers report.
         archives: file that is downloaded -> what to do with it.
     """
 
@@ -64,6 +66,8 @@ class Official:
     counts: Counts
     elsewhere: Mapping[str, Counts] = field(default_factory=dict)
     super_labels: int | None = None
+    protocols: tuple[str, ...] = ("leave_one_out",)
+    ks: tuple[int, ...] = ()
     archives: Mapping[str, str] = field(default_factory=dict)
 
 

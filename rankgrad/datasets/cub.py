@@ -117,6 +117,7 @@ def _official(cropped: bool) -> Official:
         ),
         parts=lambda home: parts_of(_table(home, cropped)),
         counts=COUNTS,
+        ks=(1, 2, 4, 8),
         archives={"CUB_200_2011.tgz": "tar xzf CUB_200_2011.tgz, then check again"},
     )
 

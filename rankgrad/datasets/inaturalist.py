@@ -94,6 +94,7 @@ OFFICIAL = Official(
     parts=lambda home: parts_of(_table(home)),
     counts=COUNTS,
     super_labels=14,
+    ks=(1, 4, 16, 32),
     archives={
         "train_val2018.tar.gz": "tar xzf train_val2018.tar.gz, then check again",
         "Inat_dataset_splits.zip": "unzip Inat_dataset_splits.zip, then check again",

@@ -96,5 +96,7 @@ OFFICIAL = Official(
     parts=lambda home: parts_of(_table(home)),
     counts=COUNTS,
     super_labels=23,
+    protocols=("query_gallery",),
+    ks=(1, 10, 20, 30, 50),
     archives={"img.zip": "unzip img.zip where it lies, then check again"},
 )

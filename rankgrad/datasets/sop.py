@@ -81,5 +81,6 @@ OFFICIAL = Official(
     parts=lambda home: parts_of(_table(home)),
     counts=COUNTS,
     super_labels=12,
+    ks=(1, 10, 100, 1000),
     archives={"Stanford_Online_Products.zip": "unzip Stanford_Online_Products.zip, then check again"},
 )

@@ -116,6 +116,8 @@ OFFICIAL = Official(
         ),
     ),
     parts=_parts,
+    protocols=("leave_one_out", "one_gallery"),
+    ks=(1, 5),
     counts={"train": TRAIN, **{f"test {size}": count for size, count in TESTS.items()}},
     elsewhere={"the papers": {"train": PAPER_TRAIN, **{f"test {size}": count for size, count in PAPER_TESTS.items()}}},
 )

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from .._version import __version__
-from ..files import inside
 from ..normalize import unit_rows
 from .embedder import Embedded, Embedder, Origin, sha256_of, weights_of
 
@@ -98,13 +97,9 @@ class Index:
         return int(self.vectors.d)
 
     def path(self, row: int) -> Path:
-        """The file of an image; only its name if the index does not know the folder.
-
-        Raises:
-            ValueError: the name leads out of the folder: nobody but an attacker would write such an index.
-        """
-        name = self.names[row]
-        return Path(name) if self.origin is None else inside(self.origin.root, name)
+        """The file of an image; only its name if the index does not know the folder."""
+        name = Path(self.names[row])
+        return name if self.origin is None else self.origin.root / name
 
     def topk(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k rows of highest inner product with each query, best first, of level scores the lower row first.
