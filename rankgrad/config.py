@@ -48,7 +48,7 @@ LATER = (
     *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
 )
 # Settings that take a number, a word or a list.
-FREE = ("trainer.devices", "trainer.precision")
+FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
 LARGEST = 2**20  # bytes of a config.yaml; ours have some thousand
 
 
@@ -57,8 +57,8 @@ def options(group: str, name: str = "train") -> list[str]:
 
     >>> options("loss", "detect")
     ['ap', 'cross_entropy', 'smooth_ap', 'supap']
-    >>> options("data")
-    ['cub', 'cub_cropped', 'folder', 'glyphs', 'inaturalist', 'inshop', 'omniglot', 'sop', 'vehicleid']
+    >>> options("memory")
+    ['joint', 'none', 'sum']
     """
     root = resources.files(TREES[name][0]) / group
 

@@ -70,11 +70,18 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def remove_leftovers(folder: Path) -> list[Path]:
-    """Remove what `atomic_write` left in a folder when its process was killed. Hold the folder's lock: see `lock`."""
+def remove_leftovers(folder: Path, name: str | None = None) -> list[Path]:
+    """Remove what `atomic_write` left in a folder when its process was killed.
+
+    Args:
+        folder: hold its lock: see `lock`.
+        name: only of the file of this name; then its own lock is enough.
+    """
     if not folder.is_dir():
         return []
-    found = [path for path in folder.iterdir() if _TEMPORARY.match(path.name) and path.is_file()]
+    mine = "." if name is None else f".{name}."
+    there = [path for path in folder.iterdir() if path.name.startswith(mine)]
+    found = [path for path in there if _TEMPORARY.match(path.name) and path.is_file()]
     for path in found:
         path.unlink(missing_ok=True)
     return found
@@ -214,3 +221,45 @@ def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
         wanted = " and ".join([", ".join(map(repr, needed[:-1])), repr(needed[-1])]) if needed[1:] else repr(needed[0])
         raise ValueError(f"{path} must hold {wanted}; it has {there}")
     return columns
+
+
+# What no terminal should get from the name of a file: control characters, ends of line, marks that turn the direction
+# of writing, and bytes that are no text (Python keeps those as lone surrogates).
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def shown(name: object) -> str:
+    r"""A name as it may stand in a message or a table: what no terminal should get is written as an escape.
+
+    >>> shown("caf\xe9\n\x1b[2J.png"), shown("\udcff.png")
+    ('café\\n\\x1b[2J.png', '\\xff.png')
+    """
+    return _UNSHOWN.sub(_escaped, str(name))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def inside(root: Path, name: str) -> Path:
+    """The file of a name that was read from a file: below `root`, wherever the name would like to lead.
+
+    Raises:
+        ValueError: it is absolute, or goes up with "..".
+
+    >>> inside(Path("photos"), "cat/1.png").as_posix()
+    'photos/cat/1.png'
+    >>> inside(Path("photos"), "../secret.png")
+    Traceback (most recent call last):
+        ...
+    ValueError: '../secret.png' is no name below photos: it may not be absolute and not go up with '..'
+    """
+    path = Path(name)
+    if path.is_absolute() or path.drive or ".." in path.parts:
+        raise ValueError(
+            f"{shown(name)!r} is no name below {shown(root)}: it may not be absolute and not go up with '..'"
+        )
+    return root / path

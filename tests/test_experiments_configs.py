@@ -53,6 +53,11 @@ def test_the_files_are_those_of_the_papers():
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_no_class_of_a_published_experiment_is_left_out_of_training(name):
+    assert experiment(name).sampler.short_classes == "repeat"
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_makes_its_loss_and_transforms_for_its_own_data(name):
     config = experiment(name)
     data = re.sub(r"^(sota|deit|xbm)_|_(log|loglog|224|256|384|merged)$", "", name.split("/")[1])
@@ -218,6 +223,7 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
             (f"rambo/{data}_log", "sampler.classes_per_batch", classes, "text: batches of 128"),
             (f"rambo/{data}_log", "sampler.samples_per_class", each, "text"),
             (f"rambo/{data}_log", "sampler.batches_per_pair", pairs, "text: super-label pairs of Cakir et al."),
+            (f"rambo/{data}_log", "sampler.pair_order", "consecutive" if pairs else "shuffled", "B.1"),
             (f"rambo/{data}_log", "memory.combine", "joint", "section 4.3"),
             (f"rambo/{data}_log", "memory.batches", 3, "section 4.3: tau = 3"),
             (f"rambo/{data}_log", "data.train_transform.resize", SQUARE, "text"),
@@ -300,6 +306,8 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
     ("roadmap/sop", "data.train_transform.resize", 256, "code"),
     ("roadmap/sop", "data.eval_transform.resize", [256, 256], "code"),
     ("roadmap/sop", "sampler.batches_per_pair", 10, "code"),
+    ("roadmap/sop", "sampler.pair_order", "consecutive", "text: as RaMBO"),
+    ("roadmap/xbm_sop", "sampler.pair_order", "consecutive", "text: as RaMBO"),
     ("roadmap/cub", "sampler.batches_per_pair", None, "text: no super-labels"),
     ("roadmap/inaturalist", "sampler.batches_per_pair", None, "text"),
     ("roadmap/inshop", "sampler.batches_per_pair", 4, "code"),

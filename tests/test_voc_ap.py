@@ -164,6 +164,14 @@ def test_ap_is_that_of_the_rules_in_plain_loops(seed, ties, inclusive):
     assert 0.05 < report.values["AP50"] < 0.95
 
 
+@pytest.mark.parametrize(("hits", "missed"), [(3, 1), (6, 1), (7, 1), (4, 0), (10, 0)])
+def test_a_recall_that_is_reached_exactly_counts_where_a_grid_of_floats_misses_it(hits, missed):
+    recall = np.arange(1, hits + 1) / 10  # all right, of 10 objects
+    grid = sum(float(bool((recall >= point).any())) for point in np.arange(0, 1.1, 0.1)) / 11
+    exact = eleven_points(np.ones(hits, dtype=bool), objects=10)
+    assert exact == pytest.approx((hits + 1) / 11) and exact - grid == pytest.approx(missed / 11)
+
+
 def test_the_plus_one_of_pixels_is_the_ordinary_overlap_of_edges():
     g = np.random.RandomState(0)
     low = g.randint(1, 50, (2, 40, 2)).astype(float)
@@ -275,7 +283,8 @@ def test_only_the_order_of_scores_matters():
     ("change", "message"),
     [
         ({"labels": torch.tensor([3])}, r"labels are 0 \.\. 1, without background; got 3 \.\. 3"),
-        ({"scores": torch.tensor([math.nan])}, "a score or box is NaN; did training diverge"),
+        ({"boxes": torch.tensor([[0.0, 0, math.inf, 9]])}, "a box is not finite"),
+        ({"scores": torch.tensor([math.nan])}, "a score is NaN, or a box is not finite; did training diverge"),
         (
             {"boxes": torch.zeros(2, 4)},
             r"boxes \[n, 4\], labels \[n\] and scores \[n\]; got \(2, 4\), \(1,\) and \(1,\)",

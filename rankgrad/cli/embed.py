@@ -31,6 +31,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder."""
     from ..config import packages
+    from ..datasets.images import skipped_lines
     from ..index.embedder import Embedded
     from ..index.folder import embed_folder, embeddings_file
 
@@ -46,6 +47,4 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         invert=arguments.invert,
         trust=packages(arguments.trust),
     )
-    print(f"wrote {out}: {count} images" + (f", {len(skipped)} files skipped:" if skipped else ""))
-    for path, reason in skipped:
-        print(f"  {path}: {reason}")
+    print("\n".join([f"wrote {out}: {count} images", *skipped_lines(skipped)]))

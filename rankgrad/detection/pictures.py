@@ -118,8 +118,7 @@ def draw(scene: Scene, marked: Sequence[Mark], width: int = WIDTH) -> Image:
     from PIL import Image as Images
     from PIL import ImageDraw, ImageFont
 
-    with Images.open(scene.path) as opened:
-        image: Image = opened.convert("RGB")
+    image: Image = scene.image()
     scale = width / image.width
     image = image.resize((width, max(round(image.height * scale), 1)), Images.Resampling.LANCZOS)
     pen = ImageDraw.Draw(image)

@@ -24,7 +24,7 @@ from ..models.state_dicts import misfits, one_line, read_plain
 from ..runs.folder import Run
 from ..training import runner
 from .adapter import LossInUse, use_ap_loss
-from .data import DetectionData, DetectionSet
+from .data import DetectionData, DetectionSet, training_options
 from .memory import ScoreMemory
 from .models import build_detector
 from .page import write_page
@@ -262,8 +262,7 @@ def _sides(config: DictConfig) -> tuple[int, int]:
 
 
 def _training_options(config: DictConfig) -> dict[str, Any]:
-    train = config.train
-    return {"difficult": train.difficult, "flip": train.flip, "upend": train.upend, "cache": config.data.cache}
+    return {**training_options(config.train), "cache": config.data.cache}
 
 
 TASK: runner.TaskType[Evaluated] = runner.TaskType(

@@ -21,6 +21,7 @@ from ..config import ConfigError, make, named, packages, plain
 from ..datasets.base import ImageSet, Table
 from ..datasets.fingerprint import fingerprint
 from ..datasets.protocols import Trial, over_draws, trials
+from ..datasets.samplers import ClassBatchSampler, check_settings, class_batches
 from ..datasets.transforms import Collate
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
@@ -61,6 +62,7 @@ class RetrievalTask:
 
     def __init__(self, config: DictConfig, quiet: bool) -> None:
         self.config, self.quiet = config, quiet
+        check_settings(**config.sampler)  # before any file is read
         self.table = load_table(config)
         self.test = self.table.select(config.evaluation.split)
         self.train_table = self.table.select("train")
@@ -208,22 +210,24 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
     classes = len(torch.unique(table.select("train").label))
     config.derived.num_classes = classes
     config.derived.embedding_size = model.embedding_size
-    return model, _build_loss(config, images=len(table.select("train")))
+    rows = table.select("train")
+    batches = class_batches(rows.label, rows.super_label, seed=config.seed, **config.sampler)
+    return model, _build_loss(config, len(rows), batches)
 
 
-def _build_loss(config: DictConfig, images: int) -> nn.Module:
-    """The loss, with a memory if one is wanted; without, it is told that every batch is exactly P x K."""
+def _build_loss(config: DictConfig, images: int, batches: ClassBatchSampler) -> nn.Module:
+    """The loss, with a memory if one is wanted; without, it is promised what all batches have in common."""
     trust = packages(config.get("trust"))
     if config.get("memory"):
-        return _remembering(config, make(config.loss, slot="loss", trust=trust), images)
-    kind, promise = named(config.loss, slot="loss", trust=trust), {}
+        return _remembering(config, make(config.loss, slot="loss", trust=trust), images, batches.batch_size)
+    kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
     if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
-        promise["positives"] = config.sampler.samples_per_class - 1 or None
+        promise["positives"] = batches.positives
     loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss
 
 
-def _remembering(config: DictConfig, loss: nn.Module, images: int) -> nn.Module:
+def _remembering(config: DictConfig, loss: nn.Module, images: int, batch_size: int) -> nn.Module:
     """The loss with a memory, whose length is given in batches or images."""
     options = dict(plain(config.memory))
     options.pop("_target_")
@@ -231,7 +235,7 @@ def _remembering(config: DictConfig, loss: nn.Module, images: int) -> nn.Module:
     if (batches is None) == (size is None):
         raise ConfigError(f"give memory.batches or memory.size, not both; got batches={batches}, size={size}")
     if batches is not None:
-        size = batches * config.sampler.classes_per_batch * config.sampler.samples_per_class
+        size = batches * batch_size
     return CrossBatchMemory(loss, images if size == "auto" else size, **options)
 
 
