@@ -105,3 +105,12 @@ def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
         wanted = " and ".join([", ".join(map(repr, needed[:-1])), repr(needed[-1])]) if needed[1:] else repr(needed[0])
         raise ValueError(f"{path} must hold {wanted}; it has {there}")
     return columns
+
+
+def printable(text: str) -> str:
+    r"""A name for a terminal: signs that would do something there, such as escapes and new lines, are spelt out.
+
+    >>> print(printable("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from .._version import __version__
 from ..extras import missing
+from ..files import printable
 from . import (
     bench,
     compare,
@@ -97,19 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             report(error)
         else:
-            print(f"rankgrad: {printable(str(error))}", file=sys.stderr)
+            lines = str(error).split("\n")
+            print("rankgrad: " + "\n".join(map(printable, lines)), file=sys.stderr)
         return MENDABLE
     return 0
-
-
-def printable(text: str) -> str:
-    r"""A text for a terminal: signs that would do something there, such as escapes in a name, become \x1b and the like.
-
-    >>> print(printable("a\x1b[2Jb\nc"))
-    a\x1b[2Jb
-    c
-    """
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -31,6 +31,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder."""
     from ..config import packages
+    from ..files import printable
     from ..index.embedder import Embedded
     from ..training.runner import embed_folder, embeddings_file
 
@@ -48,4 +49,4 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     )
     print(f"wrote {out}: {count} images" + (f", {len(skipped)} files skipped:" if skipped else ""))
     for path, reason in skipped:
-        print(f"  {path}: {reason}")
+        print(printable(f"  {path}: {reason}"))

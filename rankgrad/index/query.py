@@ -9,6 +9,7 @@ from typing import Any
 
 from ..datasets.base import check_image
 from ..datasets.folder import find_images
+from ..files import printable
 from .builder import Index
 from .embedder import Embedder
 
@@ -119,9 +120,13 @@ def as_text(answers: Sequence[Answer]) -> str:
     """
     lines: list[str] = []
     for answer in answers:
-        width = max([len("class"), *(len(hit.class_name) for hit in answer.hits)])
-        lines += [*([""] if lines else []), str(answer.query), f"  rank   score  {'class':{width}}  path"]
-        lines += [f"  {hit.rank:4}  {hit.score:6.4f}  {hit.class_name:{width}}  {hit.path}" for hit in answer.hits]
+        names = [printable(hit.class_name) for hit in answer.hits]
+        width = max([len("class"), *map(len, names)])
+        lines += [*([""] if lines else []), printable(str(answer.query)), f"  rank   score  {'class':{width}}  path"]
+        lines += [
+            f"  {hit.rank:4}  {hit.score:6.4f}  {name:{width}}  {printable(str(hit.path))}"
+            for hit, name in zip(answer.hits, names, strict=True)
+        ]
         if not answer.hits:
             lines.append("  nothing: the index holds no other image")
     return "\n".join(lines)
