@@ -153,6 +153,18 @@ def test_a_disk_that_becomes_read_only_in_mid_run_is_told_by_its_first_error(pho
     assert re.search(r"^rankgrad: .*Read-only file system: '.*(metrics.csv|state.ckpt)", done.stderr, re.MULTILINE)
 
 
+def test_an_error_that_quotes_a_file_does_nothing_to_the_terminal(capsys, tmp_path):
+    path = tmp_path / "a\x1b[2J.npz"
+    path.write_text("no npz")
+    assert r"a\x1b[2J.npz is no npz file" in fails(capsys, "evaluate", str(path))
+
+
+def test_the_help_says_what_the_exit_status_means(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "exit status: 0 done; 2 something that you can mend" in " ".join(capsys.readouterr().out.split())
+
+
 def test_debug_shows_the_error_itself():
     with pytest.raises(ValueError, match="unknown loss"):
         main(["--debug", "train", "loss=nothing"])

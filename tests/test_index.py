@@ -558,6 +558,13 @@ def test_a_page_survives_lost_pictures_and_odd_names(tmp_path):
         write_answers(tmp_path / "no" / "s.html", answers)
 
 
+def test_names_do_nothing_to_a_terminal():
+    evil = "a\x1b]0;title\x07\n  rank"
+    table = as_text([Answer(Path(evil), (Hit(1, 0.5, evil, evil, Path(evil)),))])
+    assert all(line.isprintable() for line in table.split("\n")) and len(table.split("\n")) == 3
+    assert r"a\x1b]0;title\x07\n  rank" in table
+
+
 def test_a_table_of_nothing_says_so():
     assert "nothing: the index holds no other image" in as_text([Answer(Path("a.png"), ())])
 

@@ -13,6 +13,7 @@ from typing import Protocol
 from .. import signals
 from .._version import __version__
 from ..extras import missing
+from ..files import shown
 from . import (
     bench,
     check,
@@ -120,7 +121,8 @@ def _main(argv: list[str]) -> int:
             raise
         first = _first(error)
         if not _handed_over(first):
-            print(f"rankgrad: {printable(str(first))}", file=sys.stderr)
+            lines = str(first).split("\n")
+            print("rankgrad: " + "\n".join(map(shown, lines)), file=sys.stderr)
         return MENDABLE
     except Exception as error:
         if not _handed_over(error):
@@ -144,16 +146,6 @@ def _handed_over(error: Exception) -> bool:
 
     report(error)
     return True
-
-
-def printable(text: str) -> str:
-    r"""A text for a terminal: signs that would do something there, such as escapes in a name, become \x1b and the like.
-
-    >>> print(printable("a\x1b[2Jb\nc"))
-    a\x1b[2Jb
-    c
-    """
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else repr(sign)[1:-1] for sign in text)
 
 
 def _parser() -> argparse.ArgumentParser:
