@@ -359,19 +359,21 @@ def _irrelevant(
     return count
 
 
-def soft_recall_at_k(ranks: Ranks, k: int, tau: float = 1.0) -> PerQuery:
+def soft_recall_at_k(ranks: Ranks, k: int, tau: float = 1.0, *, clip: bool = True) -> PerQuery:
     r"""min(k, sum_{i in P_q} sigmoid((k - rank_i) / tau)) / min(k, |P_q|): the Recall@k surrogate's count.
 
-    Patel et al., CVPR 2022. Where the sum exceeds k it is clipped and has no gradient.
+    Patel et al., CVPR 2022. Where the sum exceeds k it is clipped and has no gradient. Without the clip (SupRank, Ramzi
+    et al. 2023) it goes on, and a query with more than k relevant items may have a value above 1.
 
     Args:
         ranks: usually relaxed with one sigmoid (`RecallAtKLoss`).
         k: length of the list, >= 1.
         tau: temperature in ranks, > 0.
+        clip: False: the sum as it is.
     """
     k = _whole(k)
-    inside = torch.sigmoid((k - ranks.rank) / tau)
-    return ranks.sum_per_query(inside).clamp(max=k) / ranks.num_relevant.clamp(min=1, max=k)
+    found = ranks.sum_per_query(torch.sigmoid((k - ranks.rank) / tau))
+    return (found.clamp(max=k) if clip else found) / ranks.num_relevant.clamp(min=1, max=k)
 
 
 def _gains(gain: Tensor, kind: Gain) -> Tensor:

@@ -7,7 +7,7 @@ a matrix (`from_labels`); for a gallery of any size it is looked up a few querie
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ Array = npt.NDArray[Any]
 Labels = Tensor | Array | Sequence[Any]
 Ids = Tensor | Array | Sequence[Any]
 
+# Levels of a hierarchy at most, where their number must be known without looking. Dividing by a power of two is exact.
+MOST_LEVELS = 64
 PART = 2**25  # (query, item) pairs looked at together where relevant items are only counted
 
 
@@ -175,7 +177,7 @@ def from_labels(
     ids: Tensor | None = None,
     ref_ids: Tensor | None = None,
     include_self: bool = False,
-    graded: bool = True,
+    hierarchy: Literal["gains", "levels", "finest"] = "gains",
 ) -> tuple[Tensor, Mask | None]:
     r"""(relevant, valid) of queries against references, or of one set against itself.
 
@@ -189,10 +191,12 @@ def from_labels(
         ids: [query] sample ids; an item with the query's id is not valid for it.
         ref_ids: [item] sample ids, with ref_labels.
         include_self: keep the diagonal as relevant (without references).
-        graded: False: hierarchical labels give bool relevance, agreement on all levels.
+        hierarchy: what hierarchical labels give: "gains"; "levels", long, the number l of shared levels; or "finest",
+            bool, agreement on all levels.
 
     Returns:
-        relevant: [query, item] bool, or float gains. valid: [query, item] bool, or None where everything is valid.
+        relevant: [query, item] bool, float gains or long levels.
+        valid: [query, item] bool, or None where everything is valid.
 
     >>> relevant, valid = from_labels(torch.tensor([3, 3, 5]))
     >>> relevant & valid
@@ -220,7 +224,9 @@ def from_labels(
         return (labels.float() @ other.float().T) > 0, valid
     shared = shared_levels(labels, other)
     levels = labels.shape[1]
-    return (hierarchical_gains(shared, levels, valid) if graded else shared == levels), valid
+    if hierarchy == "levels":
+        return shared, valid
+    return (hierarchical_gains(shared, levels, valid) if hierarchy == "gains" else shared == levels), valid
 
 
 def shared_levels(labels: Tensor, ref_labels: Tensor) -> Tensor:

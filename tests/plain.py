@@ -80,9 +80,10 @@ def penalty(cost: Step, neg: Step) -> Callable[[Lists], Tensor]:
     return loss
 
 
-def ndcg(pos: Step, neg: Step) -> Callable[[Lists], Tensor]:
+def ndcg(pos: Step, neg: Step, power: bool = False) -> Callable[[Lists], Tensor]:
     def loss(lists: Lists) -> Tensor:
         rank, _, _, gains = ranks(lists, pos, neg)
+        gains = 2**gains - 1 if power else gains
         places = torch.arange(1, gains.shape[1] + 1, dtype=gains.dtype)
         ideal = (gains.sort(1, descending=True).values / torch.log2(1 + places)).sum(1)
         value = torch.where(gains > 0, gains / torch.log2(1 + rank), 0).sum(1) / ideal.clamp(min=1e-9)
@@ -91,14 +92,14 @@ def ndcg(pos: Step, neg: Step) -> Callable[[Lists], Tensor]:
     return loss
 
 
-def recall(ks: tuple[int, ...], pos: Step, neg: Step, tau: float) -> Callable[[Lists], Tensor]:
+def recall(ks: tuple[int, ...], pos: Step, neg: Step, tau: float, clip: bool = True) -> Callable[[Lists], Tensor]:
     def loss(lists: Lists) -> Tensor:
         rank, _, _, gains = ranks(lists, pos, neg)
         found = gains > 0
         values = []
         for k in ks:
             inside = torch.where(found, torch.sigmoid((k - rank) / tau), 0).sum(1)
-            values.append(inside.clamp(max=k) / found.sum(1).clamp(min=1, max=k))
+            values.append((inside.clamp(max=k) if clip else inside) / found.sum(1).clamp(min=1, max=k))
         return counted_mean(1 - torch.stack(values).mean(0), gains)
 
     return loss
@@ -147,7 +148,9 @@ LOSSES: dict[str, Callable[[Lists], Tensor]] = {
     "softbin_ap": histogram_ap(lambda s: (1 - s.clamp(-1, 1)) * 9.5, 20),
     "auc": hardest_auc,
     "recall_at_k": recall((1, 2, 4, 8, 16), sigmoid(0.01), sigmoid(0.01), 1.0),
+    "suprecall": recall((1, 2, 4, 8, 16), heaviside, h_minus(), 1.0, clip=False),
     "ndcg": ndcg(sigmoid(0.01), sigmoid(0.01)),
+    "supndcg": ndcg(heaviside, h_minus(), power=True),
     "h_ap": hierarchical_ap(h_minus()),
     "calibration": calibration,
 }

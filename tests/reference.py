@@ -121,8 +121,13 @@ def pnp(variant: str, alpha: float = 4.0, b: float = 2.0) -> Callable[[float], f
 
 
 def recall_loss(
-    ks: Sequence[int], tau1: float, tau2: float | Sequence[float]
+    ks: Sequence[int],
+    tau1: float,
+    tau2: float | Sequence[float],
+    steps: tuple[Step, Step] | None = None,
+    clip: bool = True,
 ) -> Callable[[list[float], list[float]], float]:
+    pos, neg = steps or (sigmoid(tau1), sigmoid(tau1))
     temperatures = [tau2] * len(ks) if isinstance(tau2, float) else list(tau2)
 
     def cost(s: list[float], g: list[float]) -> float:
@@ -130,9 +135,9 @@ def recall_loss(
         for k, tau in zip(ks, temperatures, strict=True):
             found = 0.0
             for i in relevant_of(g):
-                above_pos, above_neg, _ = counts(s, g, i, sigmoid(tau1), sigmoid(tau1))
+                above_pos, above_neg, _ = counts(s, g, i, pos, neg)
                 found += sigmoid(tau)(k - (1 + above_pos + above_neg))
-            recalls.append(min(k, found) / min(k, len(relevant_of(g))))
+            recalls.append((min(k, found) if clip else found) / min(k, len(relevant_of(g))))
         return 1 - fmean(recalls)
 
     return cost
@@ -159,6 +164,25 @@ def hap_loss(neg: Step) -> Callable[[list[float], list[float]], float]:
         for i in relevant_of(g):
             above_pos, above_neg, shared = counts(s, g, i, heaviside, neg)
             total += (g[i] + shared) / (1 + above_pos + above_neg)
+        return 1 - total / sum(g)
+
+    return cost
+
+
+def hap_loss_by_level(neg: Step) -> Callable[[list[float], list[int]], float]:
+    """With HAPPIER's gains of these levels, and levels to say who is of less relevance (both published codes)."""
+
+    def cost(s: list[float], levels: list[int]) -> float:
+        g = [level / levels.count(level) for level in levels]
+        total = 0.0
+        for i in relevant_of(g):
+            rank, hrank = 1.0, g[i]
+            for j in range(len(s)):
+                if j != i:
+                    step = neg if levels[j] < levels[i] else heaviside
+                    rank += step(s[j] - s[i])
+                    hrank += heaviside(s[j] - s[i]) * min(g[i], g[j])
+            total += hrank / rank
         return 1 - total / sum(g)
 
     return cost

@@ -119,7 +119,7 @@ def test_exponent_of_gains_makes_finer_levels_matter_more():
 
 def test_hierarchical_labels_without_gains_match_on_all_levels():
     labels = hierarchy(10, 1)
-    relevant, _ = relevance.from_labels(labels, graded=False)
+    relevant, _ = relevance.from_labels(labels, hierarchy="finest")
     assert torch.equal(relevant, (labels.unsqueeze(1) == labels).all(2)) and relevant.dtype == torch.bool
 
 

@@ -15,6 +15,7 @@ from .rambo import RaMBOAPLoss, RaMBORecallLoss
 from .rank_loss import RankLoss
 from .roadmap import CalibrationLoss, ROADMAPLoss
 from .spearman import SpearmanLoss
+from .sup_rank import SupNDCGLoss, SupRecallLoss
 
 LOSSES: dict[str, type[nn.Module]] = {
     "roadmap": ROADMAPLoss,
@@ -27,7 +28,9 @@ LOSSES: dict[str, type[nn.Module]] = {
     "softbin_ap": SoftBinAPLoss,
     "auc": AUCLoss,
     "recall_at_k": RecallAtKLoss,
+    "suprecall": SupRecallLoss,
     "ndcg": NDCGLoss,
+    "supndcg": SupNDCGLoss,
     "h_ap": HAPLoss,
     "spearman": SpearmanLoss,
     "calibration": CalibrationLoss,
@@ -35,7 +38,8 @@ LOSSES: dict[str, type[nn.Module]] = {
 
 # Those that see only differences of scores: adding a constant to a row changes nothing.
 RANK_LOSSES: list[str] = [
-    *("supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "recall_at_k", "ndcg", "h_ap", "spearman"),
+    *("supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "recall_at_k", "suprecall"),
+    *("ndcg", "supndcg", "h_ap", "spearman"),
 ]
 
 
@@ -72,5 +76,7 @@ __all__ = [
     "SoftBinAPLoss",
     "SpearmanLoss",
     "SupAPLoss",
+    "SupNDCGLoss",
+    "SupRecallLoss",
     "find",
 ]

@@ -13,7 +13,7 @@ from ..checks import Numbers, closest, flag, integer, tensor
 from ..normalize import unit_rows
 from ..ranks import check_lists, computed
 from ..ranks.lists import asynchronous, require_positives
-from ..relevance import Labels, as_labels, check_labels, from_indices_tuple, from_labels, validity
+from ..relevance import MOST_LEVELS, Labels, as_labels, check_labels, from_indices_tuple, from_labels, validity
 from ..types import Mask, PerQuery, Scores
 
 if TYPE_CHECKING:
@@ -61,9 +61,12 @@ class RetrievalLoss(nn.Module):
             [query] bool, "zero_rows", and what a loss adds.
         graded: whether float gains (hierarchical labels) mean something to the loss. If not, hierarchical labels are
             read at their finest level and float gains are refused.
+        levels: whether it takes integers as well: the number of levels that query and item share, 0 .. 64.
+            Hierarchical labels come to it so.
     """
 
     graded: ClassVar[bool] = True
+    levels: ClassVar[bool] = False
     stats: dict[str, Tensor]
 
     def __init__(
@@ -95,7 +98,10 @@ class RetrievalLoss(nn.Module):
     # ------------------------------------------------------------------ what a loss defines
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
-        """([query] cost, [query] bool: does the query count); scores are finite float32 or float64."""
+        """([query] cost, [query] bool: does the query count); scores are finite float32 or float64.
+
+        `relevant` is bool, float gains if the loss is `graded`, or integers if it takes `levels`.
+        """
         raise NotImplementedError
 
     # ------------------------------------------------------------------ what a user calls
@@ -128,7 +134,7 @@ class RetrievalLoss(nn.Module):
             ref_labels: labels of the references, of the same kind.
             ids: [query] integers naming samples: the same sample on both sides is never its own match.
             ref_ids: [item] the same for the references.
-            relevant: [query, item] bool or gains, instead of labels.
+            relevant: [query, item] bool or gains (to some losses integer `levels`), instead of labels.
             valid: [query, item] bool, further restricts which items exist for a query.
 
         Returns:
@@ -184,7 +190,7 @@ class RetrievalLoss(nn.Module):
             columns = rows if same else self._prepare(references)
             kind = torch.promote_types(rows.dtype, columns.dtype)
             scores = rows.to(kind) @ columns.to(kind).T
-            check_lists(scores, relevant, allowed)
+            check_lists(scores, relevant, allowed, levels=self.levels)
             if not self.normalize:
                 self._require_computable("products of embeddings that are not normalised", scores)
             loss = self._reduced(scores, relevant, allowed)
@@ -197,7 +203,7 @@ class RetrievalLoss(nn.Module):
         Args:
             scores: [query, item] float, higher is closer. Losses that use absolute values (FastAP, SoftBinAP, AUC,
                 calibration) take them for cosine similarities.
-            relevant: [query, item] bool, or float gains >= 0.
+            relevant: [query, item] bool, or float gains >= 0, or integers if the loss takes `levels`.
             valid: [query, item] bool; False removes an item from that query's list.
 
         Returns:
@@ -206,7 +212,7 @@ class RetrievalLoss(nn.Module):
         scores = tensor(scores, "scores")
         relevant = tensor_on(scores.device, relevant, "relevant")
         valid = None if valid is None else tensor_on(scores.device, valid, "valid")
-        check_lists(scores, relevant, valid)
+        check_lists(scores, relevant, valid, levels=self.levels)
         self._require_computable("scores", scores)
         with torch.autocast(scores.device.type, enabled=False):
             return self._reduced(scores, relevant, valid)
@@ -231,9 +237,8 @@ class RetrievalLoss(nn.Module):
                 check_labels(given, name)
                 if len(given) != rows:
                     raise ValueError(f"{name} are out of step: {len(given)} labels for {rows} embeddings")
-        return from_labels(
-            labels, ref_labels, ids=ids, ref_ids=ref_ids, include_self=self.include_self, graded=self.graded
-        )
+        kind: Literal["gains", "levels", "finest"] = "levels" if self.levels else "gains" if self.graded else "finest"
+        return from_labels(labels, ref_labels, ids=ids, ref_ids=ref_ids, include_self=self.include_self, hierarchy=kind)
 
     def _prepare(self, embeddings: Tensor) -> Tensor:
         rows = computed(embeddings)
@@ -263,6 +268,9 @@ class RetrievalLoss(nn.Module):
                 f"{type(self).__name__} knows only relevant or not, but got float gains: pass bool relevance, "
                 "e.g. gains > 0, or use a rank loss such as HAPLoss or NDCGLoss"
             )
+        if not gains.is_floating_point():
+            self._require_between("relevant", gains, 0, MOST_LEVELS, f"levels must lie in 0 .. {MOST_LEVELS}")
+            return
         most = _largest(gains)
         self._require_between("relevant", gains, 0, most, f"gains must be finite, >= 0 and at most {most:g}")
 

@@ -46,6 +46,7 @@ class Blocks:
         peers: [query, slot] scores of the relevant items, -inf where absent.
         own: [slot, query] the same with +inf where absent: every difference with these is -inf.
         gain: [query, slot] gains, None if relevance is binary.
+        level: [query, slot] what decides who is of less relevance, see `Lists.order`.
         filled: queries that have a relevant item.
     """
 
@@ -60,7 +61,9 @@ class Blocks:
         own = scores[lists.query, lists.item]
         self.peers = self.sort(lists.rectangle(own, -torch.inf))
         self.own = self.sort(lists.rectangle(own, torch.inf)).T.contiguous()
-        self.gain = self.sort(lists.rectangle(lists.gain, 0.0)) if lists.graded else None
+        self.gain = self.level = self.sort(lists.rectangle(lists.gain, 0.0)) if lists.graded else None
+        if lists.graded and lists.order is not lists.gain:
+            self.level = self.sort(lists.rectangle(lists.order, 0.0))
         self._last: tuple[slice, Tensor] | None = None
 
     def sort(self, rows: Tensor) -> Tensor:
@@ -145,11 +148,12 @@ class Blocks:
                     start = others.stop
 
     def gains(self, slots: slice, rows: slice, others: slice) -> tuple[Tensor, Tensor] | None:
-        """Of a block of `to_peers`, where the other gain is lower, and the lower gain; None if relevance is binary."""
-        if self.gain is None:
+        """Of a block of `to_peers`, who is of less relevance, and the lower gain; None if relevance is binary."""
+        if self.gain is None or self.level is None:
             return None
         mine, theirs = self.gain[rows, slots].T.unsqueeze(2), self.gain[rows, others]
-        return theirs < mine, torch.minimum(theirs, mine)
+        my_level, their_level = self.level[rows, slots].T.unsqueeze(2), self.level[rows, others]
+        return their_level < my_level, torch.minimum(theirs, mine)
 
     def lines(self, pos: Step, neg: Step, method: Method) -> tuple[Line | None, Line | None]:
         """Cells for the sums over the rest and over the peers; None for what is to be summed in pairs."""

@@ -33,6 +33,7 @@ def soft_ranks(
     chunk: int | None = None,
     positives: int | None = None,
     method: Method = "auto",
+    levels: Tensor | None = None,
 ) -> Ranks:
     r"""Ranks of the relevant items, the two comparisons relaxed separately.
 
@@ -59,6 +60,8 @@ def soft_ranks(
         method: "pairs": every difference; "cells": near-linear, for these two steps (`Heaviside` too as pos) and bool
             relevance; relevant scores that spread over more than some 30,000 tau are compared in pairs all the same;
             "auto": the faster one, by a model of their cost on a CPU, and never cells for float64 or on a GPU.
+        levels: [query, item] integers, > 0 where an item is relevant: read levels for gains in the conditions
+            gain_j >= gain_i and gain_j < gain_i above (not in min(gain_i, gain_j)). None: gains decide.
 
     Raises:
         ValueError: wrong shapes or dtypes, a broken promise, "cells" for what it does not know.
@@ -68,7 +71,7 @@ def soft_ranks(
     >>> soft_ranks(scores, relevant, pos=Heaviside(), neg=Heaviside()).rank
     tensor([1., 3.])
     """
-    lists = Lists.of(scores, relevant, valid, positives)
+    lists = Lists.of(scores, relevant, valid, positives, levels)
     pos, neg = as_step(pos), as_step(neg)
     _check_method(method, lists, pos, neg)
     if chunk is None:
@@ -112,7 +115,12 @@ class Soft:
         _check_known(self.method)
 
     def __call__(
-        self, scores: Scores, relevant: Tensor, valid: Mask | None = None, positives: int | None = None
+        self,
+        scores: Scores,
+        relevant: Tensor,
+        valid: Mask | None = None,
+        positives: int | None = None,
+        levels: Tensor | None = None,
     ) -> Ranks:
         """Relaxed ranks of a batch."""
         if self.pull != 1 and scores.requires_grad:
@@ -127,6 +135,7 @@ class Soft:
             chunk=self.chunk,
             positives=positives,
             method=self.method,
+            levels=levels,
         )
 
 
