@@ -275,7 +275,10 @@ def test_queries_are_filtered_by_reason_first_item_and_class(browser, pages):
 
 def test_class_filter_offers_every_class_and_says_what_it_finds(browser, pages):
     browser.open(pages["large"])
-    said, options = "document.getElementById('shown').textContent", "document.getElementById('show-classes').options.length"
+    said, options = (
+        "document.getElementById('shown').textContent",
+        "document.getElementById('show-classes').options.length",
+    )
     assert browser.run(options) == 0
     browser.click("#show-class")
     assert browser.run(options) == 11_000
