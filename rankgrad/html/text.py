@@ -50,7 +50,7 @@ def shortened(value: object) -> Markup:
     text = clean(value)
     if len(text) <= LONG:
         return breakable(text)
-    return Markup('<span class="cut" title="{0}">{0}</span>').format(text)
+    return Markup('<span class="cut" title="{}">{}</span>').format(text, breakable(text))
 
 
 def as_json(value: object) -> Markup:

@@ -16,12 +16,8 @@
   };
   // A name that may break after / _ - . or, if it is long, is shortened, as in the rest of the page.
   const named = (text) => {
-    if (text.length > 32) {
-      const cut = make("span", "cut", text);
-      cut.title = text;
-      return cut;
-    }
-    const parts = document.createDocumentFragment();
+    const parts = text.length > 32 ? make("span", "cut") : document.createDocumentFragment();
+    if (text.length > 32) parts.title = text;
     text.split(/(?<=[/_.-])(?=[^\s/_.-])/).forEach((part, place) => parts.append(...(place ? [make("wbr"), part] : [part])));
     return parts;
   };
