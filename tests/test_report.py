@@ -47,7 +47,8 @@ from rankgrad.report.content import short_names
 from rankgrad.report.gallery import choose
 from rankgrad.report.matching import match
 from rankgrad.report.paired import paired_difference
-from rankgrad.runs.folder import Run, curves
+from rankgrad.runs.folder import Run
+from rankgrad.runs.history import curves
 
 PIL = pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 
