@@ -61,6 +61,7 @@ def options(group: str, name: str = "train") -> list[str]:
     ['joint', 'none', 'sum']
     """
     root = resources.files(TREES[name][0]) / group
+    losses = [] if (group, name) != ("loss", "train") else _offer_losses()
 
     def walk(folder: Any, prefix: str) -> Iterator[str]:
         for entry in folder.iterdir():
@@ -69,7 +70,18 @@ def options(group: str, name: str = "train") -> list[str]:
             elif entry.is_dir() and not entry.name.startswith("_"):
                 yield from walk(entry, f"{prefix}{entry.name}/")
 
-    return sorted(walk(root, ""))
+    return sorted({*walk(root, ""), *losses})
+
+
+def _offer_losses() -> list[str]:
+    """Tell Hydra the settings of our losses, which are their signatures; their names."""
+    from hydra.core.config_store import ConfigStore
+
+    from .losses import LOSSES, settings
+
+    for loss in LOSSES:
+        ConfigStore.instance().store(name=loss, node=settings(loss), group="loss", provider="rankgrad")
+    return list(LOSSES)
 
 
 def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
@@ -115,6 +127,7 @@ def _composed(overrides: Sequence[str], name: str) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
 
+    _offer_losses()
     with initialize_config_module(TREES[name][0], version_base="1.3"):
         return hydra_compose(name, overrides=list(overrides))
 
