@@ -66,7 +66,7 @@ def open_run(config: DictConfig) -> tuple[DetectorRun, DictConfig]:
         run = DetectorRun(Path(config.resume))
         if not run.config.exists():
             raise ConfigError(f"nothing to resume: {run.config} does not exist. resume= takes the folder of a run")
-        made = load(run.config, packages(config.trust))
+        made = load(run.config, packages(config.get("trust")))
         if "ranking" not in made:
             raise ConfigError(f"{run.folder} is no detector's run: continue it with rankgrad train resume={run.folder}")
         made.trust = config.trust
@@ -99,7 +99,7 @@ def build(config: DictConfig, classes: int) -> tuple[nn.Module, LossInUse | None
     if config.loss.get("_target_") is None:
         return model, None
     given = OmegaConf.create({key: value for key, value in config.loss.items() if key != "name"})
-    loss = make(given, slot="loss", trust=packages(config.trust), where="loss")
+    loss = make(given, slot="loss", trust=packages(config.get("trust")), where="loss")
     # over the proposals of all processes; wrapped for one process, too, so that a state fits any number
     return model, use_ap_loss(model, GlobalBatch(loss), **plain(config.ranking))
 
@@ -155,7 +155,7 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
     on_first(lambda: _begin(run, config))
     if started is not None and first:
         started(run.folder)
-    module.kept = _fixed(load(run.config, packages(config.trust)))
+    module.kept = _fixed(load(run.config, packages(config.get("trust"))))
     start, used = time.monotonic(), time.process_time()
     _fit(trainer, module, data, resumed)  # type: ignore[arg-type]
     seconds, used = time.monotonic() - start, time.process_time() - used
@@ -225,6 +225,7 @@ def evaluate_run(
     inclusive: bool | None = None,
     page: Path | None = None,
     progress: bool = False,
+    trust: Sequence[str] = (),
 ) -> DetectionReport:
     """AP of the model of a run on a split of its data, or of other data with the same classes.
 
@@ -236,6 +237,7 @@ def evaluate_run(
         inclusive: see `voc_ap`; None: as the run has it.
         page: also write a page about it.
         progress: show a progress bar.
+        trust: packages whose classes the settings may name, see `config.load`.
 
     Raises:
         FileNotFoundError: there is no model.
@@ -243,7 +245,7 @@ def evaluate_run(
     run = DetectorRun(folder)
     if not run.weights.exists():
         raise FileNotFoundError(f"{run.weights} does not exist: give the folder of a finished run of a detector")
-    config = load(run.config)
+    config = load(run.config, trust)
     if root is not None:
         config.data.root = str(root.absolute())
     if ious is not None:

@@ -70,7 +70,7 @@ def open_run(config: DictConfig) -> tuple[Run, DictConfig]:
         run = Run(Path(config.resume))
         if not run.config.exists():
             raise ConfigError(f"nothing to resume: {run.config} does not exist. resume= takes the folder of a run")
-        made = load(run.config, packages(config.trust))
+        made = load(run.config, packages(config.get("trust")))
         made.trust = config.trust
         return run, made
     if config.out is None:
@@ -88,7 +88,7 @@ def _loss_name(config: DictConfig) -> str:
 
 def load_table(config: DictConfig) -> Table:
     """The images of a configuration."""
-    table: Table = make(config.data.load, slot="data", trust=packages(config.trust))
+    table: Table = make(config.data.load, slot="data", trust=packages(config.get("trust")))
     return table
 
 
@@ -114,7 +114,7 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
 
 def _build_loss(config: DictConfig, images: int) -> nn.Module:
     """The loss, with a memory if one is wanted; without, it is told that every batch is exactly P x K."""
-    trust = packages(config.trust)
+    trust = packages(config.get("trust"))
     if config.get("memory"):
         return _remembering(config, make(config.loss, slot="loss", trust=trust), images)
     kind, promise = named(config.loss, slot="loss", trust=trust), {}
@@ -186,7 +186,7 @@ def _train(config: DictConfig, quiet: bool, started: Callable[[Path], object] | 
     # classes counted 0 .. C - 1 over the training set, as classifiers need them
     labels = torch.unique(train_table.label, return_inverse=True)[1]
     model, loss = build(config, table)
-    trust = packages(config.trust)
+    trust = packages(config.get("trust"))
     eval_transform = make(config.data.eval_transform, slot="transform", trust=trust)
     settings = plain(config.evaluation)
     workers = config.data.workers
@@ -292,7 +292,7 @@ def _to_train(
     """Batches, and what learns from them: the model, or with frozen=true a new head for its features."""
     if not config.frozen:
         rows = ImageSet(_relabelled(table, labels))
-        transform = make(config.data.train_transform, slot="transform", trust=packages(config.trust))
+        transform = make(config.data.train_transform, slot="transform", trust=packages(config.get("trust")))
         data = TrainingData(
             rows, labels, transform, config.sampler, config.seed, config.data.workers, table.super_label
         )
