@@ -113,6 +113,17 @@ class Report:
         if not isinstance(found, dict) or set(found) != wanted:
             keys = sorted(found) if isinstance(found, dict) else type(found).__name__
             raise ValueError(f"needed the keys {sorted(wanted)}, got {keys}")
+        rows = [*found["per_class"], *found["per_super_label"]]
+        whole = {
+            "values": _numbers(found["values"]),
+            "counts": _numbers(found["counts"], "queries", "counted", "gallery", "classes"),
+            "settings": isinstance(found["settings"], dict) and {"protocol", "similarity"} <= set(found["settings"]),
+            "levels": all(_numbers(level) for level in found["levels"]),
+            "notes": all(isinstance(note, str) for note in found["notes"]),
+            "rows": all(isinstance(row, dict) and {"name", "queries", "counted"} <= set(row) for row in rows),
+        }
+        if not all(whole.values()):
+            raise ValueError(f"{', '.join(name for name, fits in whole.items() if not fits)} not as they were written")
         found["intervals"] = {name: (low, high) for name, (low, high) in found["intervals"].items()}
         found["per_query"] = {name: np.asarray(v, dtype=np.float64) for name, v in found["per_query"].items()}
         found["uncounted"] = np.asarray(found["uncounted"], dtype=np.int64)
@@ -778,6 +789,12 @@ def _some(rows: Array) -> str:
 def _array(tensor: Tensor) -> Array:
     array: Array = tensor.detach().cpu().numpy()
     return array
+
+
+def _numbers(values: Any, *needed: str) -> bool:
+    """Is it a dict of numbers, the needed ones among them?"""
+    known = isinstance(values, dict) and set(needed) <= set(values)
+    return known and all(isinstance(value, (int, float)) for value in values.values())
 
 
 def _plain(value: object) -> object:

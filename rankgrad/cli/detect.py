@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..extras import missing
+from .trust import add_trust
 
 HELP = """\
 Train a detector on images in VOC's layout with a loss that ranks, measure its AP as VOC does, check the data.
@@ -63,6 +64,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     measure.add_argument("--inclusive", action="store_true", default=None, help="add a pixel to widths and heights")
     measure.add_argument("-o", "--out", type=Path, help="also write the numbers as json")
     measure.add_argument("--page", type=Path, help="also write a page with curves and pictures, an html file")
+    add_trust(measure)
     check = actions.add_parser("check", help="is a VOC folder complete", allow_abbrev=False)
     check.add_argument("--root", type=Path, required=True, help="VOCdevkit, or a folder built like VOC2007")
     check.add_argument("--images", action="store_true", help="decode every image, which takes a while")
@@ -93,6 +95,7 @@ def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from ..config import packages
     from ..detection.run import evaluate_run
 
     for path in (arguments.out, arguments.page):
@@ -110,6 +113,7 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
         inclusive=arguments.inclusive,
         page=arguments.page,
         progress=True,
+        trust=packages(arguments.trust),
     )
     print(report)
     if arguments.out:

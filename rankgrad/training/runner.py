@@ -137,8 +137,8 @@ def _open(held: ExitStack, task: TaskType[Any], config: DictConfig, changes: Seq
     """The run to train and its settings; its folder is held until `held` is closed."""
     if config.resume is not None:
         run = held.enter_context(opened(Path(config.resume), task.kind))
-        made = load(run.config, packages(config.trust))
-        made.trust = config.trust  # a folder never says itself what to trust
+        made = load(run.config, packages(config.get("trust")))
+        made.trust = config.get("trust")  # a folder never says itself what to trust
         return run, changed(made, changes)
     name = task.name(config)
     run = held.enter_context(created(None if config.out is None else Path(config.out), name))

@@ -116,6 +116,7 @@ def compute(
     k: int = 8,
     seed: int = 0,
     data_root: Path | None = None,
+    trust: Sequence[str] = (),
 ) -> Retrieved:
     """Read the embeddings of finished runs and look for the neighbours of some queries.
 
@@ -126,6 +127,7 @@ def compute(
         k: items per query.
         seed: of the draw.
         data_root: where the images are now; None: where they were.
+        trust: packages whose classes the settings may name, see `config.load`.
 
     Raises:
         ValueError: no run, one that is not finished, runs of different test sets, no such query.
@@ -140,9 +142,10 @@ def compute(
     for folder in runs:
         if not Run(folder).finished:
             raise ValueError(f"{folder} is no finished run: give the folder of one, as rankgrad train leaves it")
-    config = load(Run(runs[0]).config)
+    config = load(Run(runs[0]).config, trust)
     if data_root is not None:
         config.data.root = str(data_root.absolute())
+    config.trust = list(trust)
     table = load_table(config).select(config.evaluation.split)
     found = [_embeddings(folder, table) for folder in runs]
     return among(table, found, _names(runs), choice=choice, queries=queries, k=k, seed=seed)
