@@ -15,7 +15,7 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, on_first
+from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, largest, on_first
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.large_batch import embed_in_parts
 from rankgrad.losses import LOSSES
@@ -149,6 +149,7 @@ def _work(rank: int, processes: int, folder: str) -> None:
     found["evaluation"] = evaluated(shared=True)
     found["objects"] = gather_objects({"rank": rank})
     found["first"] = on_first(lambda: f"from {rank}")
+    found["largest"] = largest([rank, -rank])
     for what, work in {
         "first fails": lambda: on_first(_fail),
         "widths differ": lambda: gather_rows(torch.zeros(1, 2 + rank)),
