@@ -1,4 +1,4 @@
-"""Files written as a whole or not at all, folders with one user at a time, archives that are what they were."""
+"""Files: written as a whole or not at all, read with a word on what is wrong; folders with one user at a time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from zipfile import is_zipfile
+
+import numpy as np
+import numpy.typing as npt
 
 LOCK, HOLDER = ".lock", ".lock-holder.json"
 _TEMPORARY = re.compile(r"^\..+\.\d+\.tmp(\.\w+)?$")
@@ -65,9 +70,18 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def remove_leftovers(folder: Path) -> list[Path]:
-    """Remove what `atomic_write` left in a folder when its process was killed. Hold the folder's lock: see `lock`."""
-    found = [path for path in folder.iterdir() if _TEMPORARY.match(path.name) and path.is_file()]
+def remove_leftovers(folder: Path, name: str | None = None) -> list[Path]:
+    """Remove what `atomic_write` left in a folder when its process was killed.
+
+    Args:
+        folder: hold its lock: see `lock`.
+        name: only of the file of this name; then its own lock is enough.
+    """
+    if not folder.is_dir():
+        return []
+    mine = "." if name is None else f".{name}."
+    there = [path for path in folder.iterdir() if path.name.startswith(mine)]
+    found = [path for path in there if _TEMPORARY.match(path.name) and path.is_file()]
     for path in found:
         path.unlink(missing_ok=True)
     return found
@@ -140,3 +154,112 @@ def check_archive(path: Path) -> None:
         raise OSError(f"{path} cannot be read ({error})") from None
     if wrong is not None:
         raise ValueError(f"{path} is damaged: the checksum of its part {wrong} is wrong")
+
+
+def load_json(path: Path) -> Any:
+    """What a json file holds.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: no json; the message names the file.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # also of text that is not UTF-8
+        raise ValueError(f"{path} is damaged: it is no json ({error})") from None
+
+
+def read_json(path: Path, *needed: str) -> dict[str, Any]:
+    """The object that a json file holds.
+
+    Args:
+        path: the file.
+        needed: names that must be in it.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: no json, no object, or one that lacks a name.
+    """
+    found = load_json(path)
+    missing = [name for name in needed if name not in found] if isinstance(found, dict) else ["an object"]
+    if missing:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}")
+    return dict(found)
+
+
+def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
+    """All columns of an npz, its checksums held.
+
+    Args:
+        path: the file.
+        needed: columns that must be there.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no npz, a damaged one, one of Python objects (which would be unpickled), or one that lacks a column.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist")
+    if not is_zipfile(path):
+        wanted = ", ".join(f"{name}=..." for name in needed or ("NAME",))
+        raise ValueError(f"{path} is no npz file: write one with numpy.savez(FILE, {wanted})")
+    try:
+        check_archive(path)
+        with np.load(path, allow_pickle=False) as file:
+            columns = {name: file[name] for name in file.files}
+    except Exception as error:  # numpy, zip and zlib each raise their own
+        if "allow_pickle" in str(error):
+            raise ValueError(
+                f"{path} holds Python objects, which are not unpickled: write columns of numbers or texts"
+            ) from None
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"{path} is damaged ({reason}): copy it again, or write it again") from None
+    columns = {name: column for name, column in columns.items() if isinstance(column, np.ndarray)}
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        there = ", ".join(sorted(columns)) or "nothing"
+        wanted = " and ".join([", ".join(map(repr, needed[:-1])), repr(needed[-1])]) if needed[1:] else repr(needed[0])
+        raise ValueError(f"{path} must hold {wanted}; it has {there}")
+    return columns
+
+
+# What no terminal should get from the name of a file: control characters, ends of line, marks that turn the direction
+# of writing, and bytes that are no text (Python keeps those as lone surrogates).
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def shown(name: object) -> str:
+    r"""A name as it may stand in a message or a table: what no terminal should get is written as an escape.
+
+    >>> shown("caf\xe9\n\x1b[2J.png"), shown("\udcff.png")
+    ('café\\n\\x1b[2J.png', '\\xff.png')
+    """
+    return _UNSHOWN.sub(_escaped, str(name))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def inside(root: Path, name: str) -> Path:
+    """The file of a name that was read from a file: below `root`, wherever the name would like to lead.
+
+    Raises:
+        ValueError: it is absolute, or goes up with "..".
+
+    >>> inside(Path("photos"), "cat/1.png").as_posix()
+    'photos/cat/1.png'
+    >>> inside(Path("photos"), "../secret.png")
+    Traceback (most recent call last):
+        ...
+    ValueError: '../secret.png' is no name below photos: it may not be absolute and not go up with '..'
+    """
+    path = Path(name)
+    if path.is_absolute() or path.drive or ".." in path.parts:
+        raise ValueError(
+            f"{shown(name)!r} is no name below {shown(root)}: it may not be absolute and not go up with '..'"
+        )
+    return root / path

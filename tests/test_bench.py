@@ -311,7 +311,7 @@ def test_unknown_suite_is_refused_before_anything_runs():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_command_says_what_is_missing(capsys):
-    assert main(["bench", "--device", "cuda"]) == 1
+    assert main(["bench", "--device", "cuda"]) == 2
     assert "--device cuda needs an NVIDIA GPU" in capsys.readouterr().err
 
 

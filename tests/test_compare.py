@@ -218,5 +218,5 @@ def test_the_command_prints_the_table_and_runs_in_processes_of_their_own(photos,
     shown = capsys.readouterr().out
     assert "| pnp " in shown and "mAP@R" in shown and Run(out / "pnp-seed0").finished
     assert "report: " in (out / "pnp-seed0" / "log.txt").read_text()
-    assert main(["compare", "-o", str(out)]) == 1
+    assert main(["compare", "-o", str(out)]) == 2
     assert "which losses? loss=roadmap,pnp,smooth_ap" in capsys.readouterr().err

@@ -165,7 +165,7 @@ def test_all_cells_compose_and_their_losses_are_made(name, stand_in, tmp_path):
     for number, settings in plan.settings.items():
         config = compose(settings)
         config.derived.num_classes, config.derived.embedding_size = 4, 8
-        make(config.loss)
+        make(config.loss, slot="loss")
         wanted = {int(m[2:]) for m in grids()[name].cells[number].metrics if m.startswith("R@")}
         assert wanted <= set(config.evaluation.ks)
 
@@ -235,18 +235,18 @@ def letters() -> Table:
 
 
 def test_merged_training_classes_keep_the_test_set_and_every_image():
-    plain, table = letters(), merged.load_merged("test_reproduce.letters", merge=3)
+    plain, table = letters(), merged.load_merged(letters, merge=3)
     train, old = table.select("train"), plain.select("train").label
     assert sorted(torch.unique(train.label, return_counts=True)[1].tolist()) == [12, 12, 16]
     assert all(len(torch.unique(train.label[old == label])) == 1 for label in range(10))
     assert len(table.class_names) == 6 == int(table.label.max()) + 1
     test = table.select("test")
     assert [table.class_names[label] for label in test.label.tolist()] == [*"XXYYZZ"]
-    assert torch.equal(merged.load_merged("test_reproduce.letters", merge=3).label, table.label)
-    assert not torch.equal(merged.load_merged("test_reproduce.letters", merge=3, merge_seed=1).label, table.label)
-    assert torch.equal(merged.load_merged("test_reproduce.letters", merge=1).label, plain.label)
+    assert torch.equal(merged.load_merged(letters, merge=3).label, table.label)
+    assert not torch.equal(merged.load_merged(letters, merge=3, merge_seed=1).label, table.label)
+    assert torch.equal(merged.load_merged(letters, merge=1).label, plain.label)
     with pytest.raises(ValueError, match=r"merge counts classes and must be 1 .. 10, the training classes; got 0"):
-        merged.load_merged("test_reproduce.letters", merge=0)
+        merged.load_merged(letters, merge=0)
 
 
 # ------------------------------------------------------------------------------------------------------ running them
@@ -411,7 +411,7 @@ def test_other_settings_need_another_folder(whole):
     ],
 )
 def test_what_does_not_fit_is_said_before_the_first_run(tmp_path, capsys, arguments, message):
-    assert main(["reproduce", *arguments, "-o", str(tmp_path / "out")]) == 1
+    assert main(["reproduce", *arguments, "-o", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -208,11 +208,12 @@ def test_a_state_that_would_run_code_is_not_read(photos, tmp_path):
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
-def test_one_flipped_bit_in_a_state_is_seen(photos, tmp_path, place):
+def test_one_flipped_bit_in_a_state_is_seen(photos, tmp_path):
     cut_off([*small(photos), f"out={tmp_path}"], 1)
+    state = read_state(tmp_path / "state.ckpt")
+    weight = max(state["state_dict"].values(), key=torch.numel).numpy().tobytes()
     content = bytearray((tmp_path / "state.ckpt").read_bytes())
-    content[int(len(content) * place)] ^= 4
+    content[content.index(weight) + len(weight) // 2] ^= 4  # between the parts of the archive there is padding
     (tmp_path / "state.ckpt").write_bytes(content)
     with pytest.raises(ConfigError, match="is damaged"):
         train(f"resume={tmp_path}")

@@ -344,7 +344,7 @@ WORDS = ["--items", "3", "--architecture", "grus", "--steps", "2", "--batch-size
 def test_command_trains_judges_and_lists(home, capsys):
     assert cli.main(["sodeep"]) == 0
     assert "no sorters in" in capsys.readouterr().out
-    assert cli.main(["sodeep", "check", *WORDS]) == 1
+    assert cli.main(["sodeep", "check", *WORDS]) == 2
     assert "train it first" in capsys.readouterr().err
     assert cli.main(["sodeep", "train", *WORDS]) == 0
     shown = capsys.readouterr().out
@@ -366,7 +366,7 @@ def test_command_and_settings_have_the_defaults_of_a_recipe(home, capsys, monkey
     assert wanted == [Recipe(), Recipe()]
     for name in ("sodeep_ap", "sodeep_spearman"):
         wanted.clear()
-        make(compose([f"loss={name}"]).loss)
+        make(compose([f"loss={name}"]).loss, slot="loss")
         assert wanted == [Recipe(items=128)]
 
 
@@ -380,9 +380,9 @@ def test_command_trains_again_when_told_to_and_judges_other_lengths(home, capsys
     assert path.stat().st_mtime_ns > before
     out = capsys.readouterr().out
     assert "uniform                       5 " in out
-    assert cli.main(["sodeep", "check", *WORDS, "--lengths", "x"]) == 1
+    assert cli.main(["sodeep", "check", *WORDS, "--lengths", "x"]) == 2
     assert "--lengths takes integers such as 128,64; got 'x'" in capsys.readouterr().err
-    assert cli.main(["sodeep", "check", *WORDS, "--lengths", "1"]) == 1
+    assert cli.main(["sodeep", "check", *WORDS, "--lengths", "1"]) == 2
     assert "two items or more" in capsys.readouterr().err
 
 

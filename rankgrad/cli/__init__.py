@@ -12,6 +12,8 @@ from typing import Protocol
 
 from .. import signals
 from .._version import __version__
+from ..extras import missing
+from ..files import shown
 from . import (
     bench,
     check,
@@ -30,7 +32,11 @@ from . import (
     train,
 )
 
-UNEXPECTED = 70  # exit status of a process that trains with others, for an error that is told with its traceback
+MENDABLE = 2  # exit status of everything that the user can mend, wrong usage too, as argparse has it
+STATUS = (
+    "exit status: 0 done; 2 something that you can mend, one line says how; 130, 143, 129 stopped by Ctrl-C, SIGTERM, "
+    "SIGHUP; 1 a bug of ours"
+)
 
 
 class Command(Protocol):
@@ -69,10 +75,7 @@ COMMANDS: dict[str, Command] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit status.
-
-    0: done; 1: the user can mend it, and the message says how; 130, 143, 129: stopped by Ctrl-C, SIGTERM, SIGHUP.
-    """
+    """Entry point; returns the exit status, see `STATUS`. A bug ends with a traceback and 1, as Python has it."""
     signals.follow_parent()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -100,7 +103,6 @@ def _main(argv: list[str]) -> int:
     flags = [word for word in rest if word.startswith("-")]
     if flags or (rest and not arguments.settings_allowed):
         parser.error(f"unknown argument {(flags or rest)[0]!r}; see rankgrad {arguments.command} --help")
-    arguments.argv = argv
     try:
         arguments.run(arguments, rest)
         sys.stdout.flush()  # here, where a reader that has gone is dealt with
@@ -110,18 +112,21 @@ def _main(argv: list[str]) -> int:
     except ModuleNotFoundError as error:
         if arguments.debug or (error.name or "rankgrad").startswith("rankgrad"):
             raise
-        print(f"rankgrad: this needs {error.name}, one of the extras: pip install 'rankgrad[all]'", file=sys.stderr)
-        return 1
+        print(f"rankgrad: {missing(str(error.name))}", file=sys.stderr)
+        return MENDABLE
     except (ValueError, TypeError, OSError) as error:
         if arguments.debug:
             raise
         first = _first(error)
         if not _handed_over(first):
-            print(f"rankgrad: {first}", file=sys.stderr)
-        return 1
+            lines = str(first).split("\n")
+            print("rankgrad: " + "\n".join(map(shown, lines)), file=sys.stderr)
+        return MENDABLE
     except Exception as error:
         if not _handed_over(error):
             raise
+        from ..training.launch import UNEXPECTED
+
         return UNEXPECTED
     return 0
 
@@ -145,7 +150,7 @@ def _handed_over(error: Exception) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="rankgrad", description="Train embeddings on the metric you report.", allow_abbrev=False
+        prog="rankgrad", description="Train embeddings on the metric you report.", epilog=STATUS, allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"rankgrad {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the whole traceback of an error")

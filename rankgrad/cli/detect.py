@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..extras import missing
+
 HELP = """\
 Train a detector on images in VOC's layout with a loss that ranks, measure its AP as VOC does, check the data.
 
@@ -36,8 +38,8 @@ def details() -> str:
     """What stands below the text: the groups of settings."""
     try:
         from ..config import DETECT_GROUPS, options
-    except ModuleNotFoundError:
-        return "Needs the extras: pip install 'rankgrad[all]'"
+    except ModuleNotFoundError as error:  # evaluation works without the extras
+        return missing(str(error.name))
     lines = [f"  {group + '=':12}{', '.join(options(group, 'detect'))}" for group in DETECT_GROUPS]
     return "\n".join(["groups:", *lines, "", "All settings with these: rankgrad detect train --cfg [KEY=VALUE ...]"])
 
@@ -83,9 +85,11 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from ..runs.compare import compare
+    from ..report import write_comparison
+    from ..runs.compare import compare, folders
 
     print(compare(settings, arguments.out, arguments.jobs, "detect train"))
+    print(f"report: {write_comparison(arguments.out / 'report.html', folders(settings, arguments.out))}")
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:

@@ -14,7 +14,7 @@ from .. import signals
 from ..distributed import gather_objects, world
 from ..training.module import TrainedModule
 from .adapter import LossInUse
-from .data import DetectionSet, Sample, Target
+from .data import DetectionSet, Example, Target
 from .voc_ap import Detections
 
 
@@ -50,7 +50,7 @@ class DetectorModule(TrainedModule):
         return total
 
 
-def as_they_are(samples: list[Sample]) -> list[Sample]:
+def as_they_are(samples: list[Example]) -> list[Example]:
     """What a loader makes of a batch for evaluation."""
     return samples
 
@@ -106,7 +106,7 @@ def detect(
     return [found[index] for index in range(len(data))]
 
 
-def _at_file_size(sample: Sample, output: Mapping[str, Tensor]) -> Detections:
+def _at_file_size(sample: Example, output: Mapping[str, Tensor]) -> Detections:
     height, width = sample.image.shape[1:]
     scale = torch.tensor([sample.size[0] / width, sample.size[1] / height] * 2)
     return Detections(

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from ..files import shown
 from ..tables import aligned
 from .voc import Scene
 
@@ -338,6 +339,10 @@ def area_under(hits: BoolArray, objects: int) -> float:
 def eleven_points(hits: BoolArray, objects: int) -> float:
     """Mean over the recalls 0, 0.1, ..., 1 of the best precision at this recall or a higher one; 0 where there is none.
 
+    A recall that is reached exactly counts: 3 of 10 objects are the recall 0.3. Code that compares with a grid of
+    floats (`np.arange(0, 1.1, 0.1)`) misses 0.3, 0.6 and 0.7, since 3 * 0.1 is a little more than 0.3 there, and so
+    scores lower: by up to 1/11 for each of them.
+
     >>> round(eleven_points(np.array([True, False, True, False]), objects=4), 4)   # (3 x 1 + 3 x 2/3) / 11
     0.4545
     """
@@ -389,7 +394,7 @@ def table(content: Mapping[str, Any]) -> str:
         first = found[names[0]]
         values = [found[ap][kind] for ap in names for kind in ("area", "eleven")]
         cells = [str(first["objects"]), str(first["detections"]), *map(_cell, values), _cell(first["max_recall"])]
-        rows.append([name, *cells])
+        rows.append([shown(name), *cells])
     rows.append(["mean", "", "", *map(_cell, content["values"].values()), ""])
     return aligned(rows)
 
@@ -412,8 +417,8 @@ def _checked(found: Detections, name: str, classes: int) -> tuple[IntArray, Floa
         raise ValueError(
             f"{name}: labels are 0 .. {classes - 1}, without background; got {labels.min()} .. {labels.max()}"
         )
-    if np.isnan(scores).any() or np.isnan(boxes).any():
-        raise ValueError(f"{name}: a score or box is NaN; did training diverge?")
+    if np.isnan(scores).any() or not np.isfinite(boxes).all():
+        raise ValueError(f"{name}: a score is NaN, or a box is not finite; did training diverge?")
     return labels, scores, boxes
 
 

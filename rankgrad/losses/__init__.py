@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-
 from torch import nn
 
+from ..checks import closest
 from .auc import AUCLoss
 from .average_precision import SmoothAPLoss, SupAPLoss
 from .base import RetrievalLoss
@@ -16,6 +15,7 @@ from .rambo import RaMBOAPLoss, RaMBORecallLoss
 from .rank_loss import RankLoss
 from .roadmap import CalibrationLoss, ROADMAPLoss
 from .spearman import SpearmanLoss
+from .sup_rank import SupNDCGLoss, SupRecallLoss
 
 LOSSES: dict[str, type[nn.Module]] = {
     "roadmap": ROADMAPLoss,
@@ -28,7 +28,9 @@ LOSSES: dict[str, type[nn.Module]] = {
     "softbin_ap": SoftBinAPLoss,
     "auc": AUCLoss,
     "recall_at_k": RecallAtKLoss,
+    "suprecall": SupRecallLoss,
     "ndcg": NDCGLoss,
+    "supndcg": SupNDCGLoss,
     "h_ap": HAPLoss,
     "spearman": SpearmanLoss,
     "calibration": CalibrationLoss,
@@ -36,7 +38,8 @@ LOSSES: dict[str, type[nn.Module]] = {
 
 # Those that see only differences of scores: adding a constant to a row changes nothing.
 RANK_LOSSES: list[str] = [
-    *("supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "recall_at_k", "ndcg", "h_ap", "spearman"),
+    *("supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "recall_at_k", "suprecall"),
+    *("ndcg", "supndcg", "h_ap", "spearman"),
 ]
 
 
@@ -48,9 +51,8 @@ def find(name: str) -> type[nn.Module]:
     """
     if name not in LOSSES:
         # class names and any capitals count as attempts at the short name
-        attempts = {key: key for key in LOSSES} | {cls.__name__.lower(): key for key, cls in LOSSES.items()}
-        close = difflib.get_close_matches(name.lower(), attempts, n=1, cutoff=0.5)
-        hint = f"; did you mean {attempts[close[0]]!r}?" if close else "."
+        classes = {cls.__name__.lower(): key for key, cls in LOSSES.items()}
+        hint = closest(classes.get(str(name).lower(), str(name).lower()), LOSSES)
         raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted(LOSSES))}")
     return LOSSES[name]
 
@@ -74,5 +76,7 @@ __all__ = [
     "SoftBinAPLoss",
     "SpearmanLoss",
     "SupAPLoss",
+    "SupNDCGLoss",
+    "SupRecallLoss",
     "find",
 ]

@@ -50,7 +50,7 @@ class PNPLoss(RankLoss):
         **common: Unpack[Common],
     ) -> None:
         known: dict[str, Penalty] = {"Dq": Power(alpha), "Ds": Log(), "Ib": Rational(b), "Iu": XLog(), "O": Identity()}
-        if isinstance(variant, str) and variant not in known:
+        if variant not in known if isinstance(variant, str) else not callable(variant):
             raise ValueError(f"unknown PNP variant {variant!r}; known: {', '.join(known)}, or a callable f(R)")
         penalty = known[variant] if isinstance(variant, str) else variant
         super().__init__(Soft(Heaviside(), Sigmoid(tau)), penalty=penalty, **common)

@@ -16,10 +16,10 @@ from tqdm import tqdm
 
 from .. import signals
 from ..config import ConfigError, compose
-from ..files import lock, remove_leftovers, write_text
+from ..files import load_json, lock, remove_leftovers, write_text
 from ..tables import markdown
 from .children import Children
-from .folder import Run, read_json
+from .folder import Run
 from .statistics import paired_t_test, spread
 
 
@@ -78,6 +78,12 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
     return table
 
 
+def folders(settings: Sequence[str], out: Path) -> dict[str, list[Path]]:
+    """Where `compare` puts the runs of these settings: loss -> folders, one for each seed."""
+    losses, seeds, _ = _split(settings)
+    return {loss: [_folder(out, loss, seed) for seed in seeds] for loss in losses}
+
+
 def with_threads(settings: Sequence[str], jobs: int) -> list[str]:
     """The settings, with each run's share of the cores unless they say threads= themselves.
 
@@ -127,7 +133,8 @@ def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "tr
 
 def _start(children: Children, folder: Path, settings: Sequence[str], command: str) -> subprocess.Popen[bytes]:
     """One run in its own process."""
-    words = [f"resume={folder}"] if Run(folder).config.exists() else [*settings, f"out={folder}"]
+    trusted = [setting for setting in settings if setting.startswith("trust=")]  # the folder does not know it
+    words = [f"resume={folder}", *trusted] if Run(folder).config.exists() else [*settings, f"out={folder}"]
     folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
         return children.start([*command.split(), *words], log=log)
@@ -189,10 +196,10 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
         path = out / "settings.json"
         if not path.exists():
             write_text(path, json.dumps(list(settings)))
-        there = read_json(path)
+        there = load_json(path)
         if there != list(settings):
             raise ConfigError(
-                f"{out} holds runs with other settings ({' '.join(there)}); choose another folder with --out"
+                f"{out} holds runs with other settings ({' '.join(map(str, there))}); choose another folder with --out"
             )
         yield
 

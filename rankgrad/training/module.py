@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -123,7 +124,7 @@ class RetrievalModule(TrainedModule):
 
     Args:
         model: images -> embeddings.
-        loss: (embeddings, labels) -> scalar; a `CrossBatchMemory` is also given the numbers of the images.
+        loss: (embeddings, labels) -> scalar; if it takes `ids`, it is also given the numbers of the images.
         optimizer: as for `TrainedModule`, and head_lr_factor, loss_lr_factor.
         sub_batch: images embedded at once, see `large_batch`; None: all.
         even: all processes have equally many images in every batch.
@@ -140,6 +141,7 @@ class RetrievalModule(TrainedModule):
         super().__init__(model, optimizer)
         self.sub_batch = sub_batch
         self.loss = GlobalBatch(loss, even=even)
+        self._takes_ids = "ids" in inspect.signature(loss.forward).parameters  # a repeated image never matches itself
         self.last_batch: tuple[Tensor, Tensor] | None = None  # embeddings and labels, for callbacks that look at them
         # memories are equal on all processes: sending them around before every step would only take time
         self._ddp_params_and_buffers_to_ignore = memory_buffers(self)
@@ -152,8 +154,7 @@ class RetrievalModule(TrainedModule):
         size = self.sub_batch
         embeddings = self.model(images) if size is None else embed_in_parts(self.model, images, size)
         self.last_batch = embeddings.detach(), labels
-        remembers = isinstance(self.loss.loss, CrossBatchMemory)
-        loss: Tensor = self.loss(embeddings, labels, ids=ids if remembers else None)
+        loss: Tensor = self.loss(embeddings, labels, ids=ids if self._takes_ids else None)
         noted = {}
         for name, value in self.loss.stats.items():
             if name in ("supap", "calibration") or name.startswith("memory_"):

@@ -10,7 +10,6 @@ from typing import Any
 
 import lightning as L
 import torch
-from hydra.utils import get_object
 from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
@@ -18,17 +17,19 @@ from torch.utils.data import DataLoader
 
 from .. import signals
 from .._version import __version__
-from ..config import ConfigError, make, plain
+from ..config import ConfigError, make, named, packages, plain
 from ..datasets.base import ImageSet, Table
 from ..datasets.fingerprint import fingerprint
 from ..datasets.protocols import Trial, over_draws, trials
+from ..datasets.samplers import ClassBatchSampler, check_settings, class_batches
 from ..datasets.transforms import Collate
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
-from ..files import atomic_write, check_archive, write_text
+from ..files import atomic_write, write_text
 from ..losses import RetrievalLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models import EmbeddingModel, build_model, extract_features, head_only, load_weights, save_weights
+from ..models.state_dicts import read_plain
 from ..report import read_run, write_report
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
@@ -61,13 +62,14 @@ class RetrievalTask:
 
     def __init__(self, config: DictConfig, quiet: bool) -> None:
         self.config, self.quiet = config, quiet
+        check_settings(**config.sampler)  # before any file is read
         self.table = load_table(config)
         self.test = self.table.select(config.evaluation.split)
         self.train_table = self.table.select("train")
         # classes counted 0 .. C - 1 over the training set, as classifiers need them
         self.labels = torch.unique(self.train_table.label, return_inverse=True)[1]
         self.model, loss = build(config, self.table)
-        self.transform = make(config.data.eval_transform)
+        self.transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
         self.data, self.learner = self._to_train()
         optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
         sub_batch = config.train.sub_batch
@@ -81,7 +83,7 @@ class RetrievalTask:
         seed, super_labels = config.seed, table.super_label
         if not config.frozen:
             rows = ImageSet(_relabelled(table, self.labels))
-            transform = make(config.data.train_transform)
+            transform = make(config.data.train_transform, slot="transform", trust=packages(config.get("trust")))
             workers = config.data.workers
             return TrainingData(rows, self.labels, transform, config.sampler, seed, workers, super_labels), self.model
         if config.init is None:
@@ -121,8 +123,7 @@ class RetrievalTask:
     def _features(self, cache: Path, anew: bool) -> Tensor:
         """Features of the training images, computed once and kept in the run."""
         if cache.exists() and not anew:
-            check_archive(cache)
-            features: Tensor = torch.load(cache, weights_only=True)
+            features: Tensor = read_plain(cache)
             return features
         loader = DataLoader(
             ImageSet(self.train_table),
@@ -171,16 +172,18 @@ class RetrievalTask:
         """Weights, embeddings, facts and page; the report comes last."""
         model = self.trained()
         assert isinstance(model, EmbeddingModel)
-        save_weights(run.weights, model, {"data": plain(self.config.data), "version": __version__})
+        save_weights(run.weights, model, {"data": plain(runner.lasting(self.config).data), "version": __version__})
         save_embeddings(run.embeddings, result.embeddings, self.test)
         write_text(run.facts, json.dumps(facts, indent=1))
-        write_report(run.page, [read_run(run, after=result.report, table=self.test)])
+        write_report(
+            run.page, [read_run(run, after=result.report, table=self.test, trust=packages(self.config.get("trust")))]
+        )
         return result.report.to_json()
 
 
 def load_table(config: DictConfig) -> Table:
     """The images of a configuration."""
-    table: Table = make(config.data.load)
+    table: Table = make(config.data.load, slot="data", trust=packages(config.get("trust")))
     return table
 
 
@@ -207,21 +210,24 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
     classes = len(torch.unique(table.select("train").label))
     config.derived.num_classes = classes
     config.derived.embedding_size = model.embedding_size
-    return model, _build_loss(config, images=len(table.select("train")))
+    rows = table.select("train")
+    batches = class_batches(rows.label, rows.super_label, seed=config.seed, **config.sampler)
+    return model, _build_loss(config, len(rows), batches)
 
 
-def _build_loss(config: DictConfig, images: int) -> nn.Module:
-    """The loss, with a memory if one is wanted; without, it is told that every batch is exactly P x K."""
+def _build_loss(config: DictConfig, images: int, batches: ClassBatchSampler) -> nn.Module:
+    """The loss, with a memory if one is wanted; without, it is promised what all batches have in common."""
+    trust = packages(config.get("trust"))
     if config.get("memory"):
-        return _remembering(config, make(config.loss), images)
-    kind, promise = get_object(config.loss._target_), {}
+        return _remembering(config, make(config.loss, slot="loss", trust=trust), images, batches.batch_size)
+    kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
     if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
-        promise["positives"] = config.sampler.samples_per_class - 1 or None
-    loss: nn.Module = make(config.loss, **promise)
+        promise["positives"] = batches.positives
+    loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss
 
 
-def _remembering(config: DictConfig, loss: nn.Module, images: int) -> nn.Module:
+def _remembering(config: DictConfig, loss: nn.Module, images: int, batch_size: int) -> nn.Module:
     """The loss with a memory, whose length is given in batches or images."""
     options = dict(plain(config.memory))
     options.pop("_target_")
@@ -229,7 +235,7 @@ def _remembering(config: DictConfig, loss: nn.Module, images: int) -> nn.Module:
     if (batches is None) == (size is None):
         raise ConfigError(f"give memory.batches or memory.size, not both; got batches={batches}, size={size}")
     if batches is not None:
-        size = batches * config.sampler.classes_per_batch * config.sampler.samples_per_class
+        size = batches * batch_size
     return CrossBatchMemory(loss, images if size == "auto" else size, **options)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ... import search
+from ...files import read_npz
 from ...runs.folder import Run
 from . import style
 
@@ -234,10 +235,10 @@ def _first_right(unit: Tensor, rows: Tensor, gallery: Tensor, label: Tensor) -> 
 
 def _embeddings(folder: Path, table: Table) -> Tensor:
     """[image, dim] in the order of the table."""
-    with np.load(folder / "embeddings.npz", allow_pickle=False) as file:
-        parts = [(file["names"], file["embeddings"])]
-        if "ref_names" in file.files:
-            parts.append((file["ref_names"], file["ref_embeddings"]))
+    file = read_npz(folder / "embeddings.npz", "names", "embeddings")
+    parts = [(file["names"], file["embeddings"])]
+    if "ref_names" in file:
+        parts.append((file["ref_names"], file["ref_embeddings"]))
     names = [str(name) for part, _ in parts for name in part]
     values = torch.from_numpy(np.concatenate([part for _, part in parts]))
     place = {name: row for row, name in enumerate(names)}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from ...checks import closest
 from ...config import ConfigError
 from ...tables import aligned
 from ..analysis import FIGURES
@@ -175,9 +175,7 @@ def find(name: str) -> Entry:
     """
     known = {entry.id: entry for entry in entries()}
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise ConfigError(f"no table or figure {name!r}{hint} rankgrad reproduce lists them")
+        raise ConfigError(f"no table or figure {name!r}{closest(name, known)} rankgrad reproduce lists them")
     entry = known[name]
     return known[entry.same_as] if entry.same_as else entry
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
+from ...checks import closest
 from ...config import ConfigError
 from ...tables import aligned
 from ..analysis import FIGURES, style
@@ -136,9 +136,7 @@ def find(name: str) -> Drawable:
     if entry is not None:
         what = "has nothing to draw" if entry.how == "drawing" else "is not a figure"
         raise ConfigError(f"{entry.id} ({entry.title}) {what}: {entry.way}")
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
-    raise ConfigError(f"no figure {name!r}{hint} rankgrad figure lists them")
+    raise ConfigError(f"no figure {name!r}{closest(name, known)} rankgrad figure lists them")
 
 
 def listing() -> str:

@@ -16,7 +16,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ...config import ConfigError, compose, keys, load, unknown
+from ...checks import unknown
+from ...config import ConfigError, compose, keys, load
 from ...runs.folder import Run
 from .grid import Cell, Grid, grids
 from .measures import measure

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: curves of one or several runs, and histograms. Colours and dashes are classes of page.css."""
+"""Charts as inline SVG: curves of one or several runs, and histograms. Colours and dashes are classes of base.css."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from .text import breakable, escaped, number
+from markupsafe import Markup
+
+from .text import escaped, number, shortened
 
 Points = Sequence[tuple[float, float]]
 
@@ -24,11 +26,13 @@ class Series:
         name: of the run; empty if there is one only.
         points: (x, y) in order; values that are not finite are left out and counted.
         kind: number of its colour and dashes.
+        pale: drawn behind the others, such as the same with another seed.
     """
 
     name: str
     points: Points
     kind: int = 0
+    pale: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,16 +102,30 @@ class Frame:
         end = f'x="{self.width - RIGHT}" y="{self.height - 3}" text-anchor="end"'
         return "".join([*drawn, f"<text {end}>{escaped(self.across.name)}</text>"])
 
-    def figure(self, title: str, summary: str, spoken: str, body: str, below: str = "") -> str:
-        """The whole, with what stands above and below it, and in words for screen readers."""
-        caption = f'<h3>{breakable(title)}</h3><span class="muted small">{escaped(summary)}</span>'
-        return f"""<figure class="card"><figcaption>{caption}</figcaption>
-<svg viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escaped(spoken)}">{body}</svg>{below}</figure>"""
+    def drawing(self, spoken: str, body: str) -> str:
+        """The whole, and in words for screen readers."""
+        box = f'viewBox="0 0 {self.width} {self.height}"'
+        return f'<svg {box} role="img" aria-label="{escaped(spoken)}">{body}</svg>'
 
 
-def key(kind: int) -> str:
+def figure(title: str, summary: str, body: str, meaning: str = "") -> Markup:
+    """A card: title, what stands beside it, what it means, and the drawing with what stands below."""
+    said = f'<p class="small muted">{escaped(meaning)}</p>' if meaning else ""
+    beside = f'<span class="muted small">{escaped(summary)}</span>'
+    caption = f"<figcaption><h3>{shortened(title)}</h3>{beside}{said}</figcaption>"
+    return Markup(f'<figure class="card">{caption}\n{body}</figure>')
+
+
+def key(kind: int) -> Markup:
     """The sign of a series in a legend."""
-    return f'<svg class="key" viewBox="0 0 28 8" aria-hidden="true"><path class="line s{kind}" d="M0 4H28" /></svg>'
+    path = f'<path class="line s{kind}" d="M0 4H28" />'
+    return Markup(f'<svg class="key" viewBox="0 0 28 8" aria-hidden="true">{path}</svg>')
+
+
+def square(kind: str) -> Markup:
+    """A filled square of a colour's class, for a legend."""
+    path = f'<rect class="at {kind}" width="10" height="10" />'
+    return Markup(f'<svg class="square" viewBox="0 0 10 10" aria-hidden="true">{path}</svg>')
 
 
 def lines(
@@ -116,10 +134,12 @@ def lines(
     x: str,
     *,
     summary: str | None = None,
+    meaning: str = "",
+    x_range: tuple[float, float] | None = None,
     y: tuple[float, float] | None = None,
     log_x: bool = False,
     size: tuple[int, int] = SMALL,
-) -> str:
+) -> Markup:
     """A figure with one line per series.
 
     Args:
@@ -127,6 +147,8 @@ def lines(
         series: at least one.
         x: what stands under the horizontal axis.
         summary: what stands beside the title; None: first and last value, of a single series.
+        meaning: one line on what is measured.
+        x_range: of the horizontal axis; None: that of the values.
         y: range of the vertical axis; None: that of the values.
         log_x: horizontal axis by powers of ten; values must be > 0.
         size: width and height of the drawing.
@@ -137,13 +159,18 @@ def lines(
     if given > kept:
         warning = f'<p class="small">{given - kept} of {given} values are not finite and left out.</p>'
     if not kept:
-        return f'<figure class="card"><figcaption><h3>{breakable(title)}</h3></figcaption>{warning}</figure>'
+        return figure(title, "", warning, meaning)
     every = [point for points in finite for point in points]
     up = _axis("", [b for _, b in every]) if y is None else Axis("", *y, ticks=tuple(ticks(*y, 5)))
-    frame = Frame(_axis(x, [a for a, _ in every], log_x), up, *size)
+    across = _axis(x, [a for a, _ in every] if x_range is None else x_range, log_x)
+    frame = Frame(across, up, *size)
     drawn, spoken = [], []
-    for one, points in zip(series, finite, strict=True):
+    for one, points in sorted(zip(series, finite, strict=True), key=lambda pair: not pair[0].pale):
         if not points:
+            continue
+        if one.pale:
+            few = running_mean(points, MEAN_POINTS) if len(points) > LINE_POINTS else points
+            drawn.append(frame.path(few, f"raw s{one.kind}"))
             continue
         if len(points) > LINE_POINTS and not log_x:
             if len(series) == 1:
@@ -160,7 +187,8 @@ def lines(
     if summary is None:
         ends = [number(value) for _, value in (finite[0][0], finite[0][-1])] if len(series) == 1 else []
         summary = " \N{RIGHTWARDS ARROW} ".join(ends if len(finite[0]) > 1 else ends[:1])
-    return frame.figure(title, summary, f"{title}: {'; '.join(spoken)}", frame.grid() + "".join(drawn), warning)
+    drawing = frame.drawing(f"{title}: {'; '.join(spoken)}", frame.grid() + "".join(drawn))
+    return figure(title, summary, drawing + warning, meaning)
 
 
 def histogram(
@@ -174,7 +202,7 @@ def histogram(
     spoken: str,
     below: str,
     size: tuple[int, int] = SMALL,
-) -> str:
+) -> Markup:
     """Two outlines over the same bins: positive pairs solid, negative ones dashed.
 
     Args:
@@ -207,19 +235,20 @@ def histogram(
             names.append(f'<text class="strong" {at}>{escaped(name)}</text>')  # above all lines
     body = [frame.grid(lambda share: f"{100 * share:.6g} %"), outline(negative, "area negative")]
     body += [outline(positive, "area positive"), *upright, *names]
-    return frame.figure(title, "", spoken, "".join(body), f'<p class="small muted">{escaped(below)}</p>')
+    words = f'<p class="small muted">{escaped(below)}</p>'
+    return figure(title, "", frame.drawing(spoken, "".join(body)) + words)
 
 
-def bar(share: float) -> str:
+def bar(share: float) -> Markup:
     """A bar from 0 to 1, for a cell of a table."""
     width = 100 * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
-    return (
+    return Markup(
         '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect width="{width:.1f}" height="8" /></svg>'
     )
 
 
-def intervals(marks: Sequence[tuple[str, float, tuple[float, float] | None]]) -> str:
+def intervals(marks: Sequence[tuple[str, float, tuple[float, float] | None]]) -> Markup:
     """Values with their intervals from 0 to 1, one below the other.
 
     Args:
@@ -237,7 +266,7 @@ def intervals(marks: Sequence[tuple[str, float, tuple[float, float] | None]]) ->
             drawn.append(f'<rect class="ci {kind}" {span} y="{y}" height="9" />')
         drawn.append(f'<rect class="at {kind}" x="{200 * value - 0.7:.1f}" y="{y}" width="1.4" height="9" />')
     frame = f'class="rows{min(len(marks), 8)}" viewBox="0 0 200 {height}" preserveAspectRatio="none"'
-    return f'<svg {frame} aria-hidden="true">{"".join(drawn)}</svg>'
+    return Markup(f'<svg {frame} aria-hidden="true">{"".join(drawn)}</svg>')
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
