@@ -43,6 +43,7 @@ class Stopped(KeyboardInterrupt):
 class _Request:
     """What has been asked of this process; a forked worker of a DataLoader has a copy, which is not its own."""
 
+    handled: Sequence[signal.Signals] = ()
     number: int = 0
     time: float = 0.0
     deferred: bool = False
@@ -64,14 +65,13 @@ def graceful() -> Iterator[None]:
         yield
         return
     earlier = {number: signal.getsignal(number) for number in ASKED}
-    mine = [number for number, handler in earlier.items() if handler not in (signal.SIG_IGN, None)]
-    _request = _Request()
+    _request = _Request([number for number, handler in earlier.items() if handler not in (signal.SIG_IGN, None)])
+    handled = _request.handled
     try:
-        for number in mine:
-            signal.signal(number, _asked)
+        take_back()
         yield
     finally:
-        for number in mine:
+        for number in handled:
             signal.signal(number, earlier[number])
         _request = None
 
@@ -89,7 +89,6 @@ def deferred() -> Iterator[None]:
         if _request is None or not _in_main_thread():
             yield
             return
-        handlers = {number: signal.getsignal(number) for number in ASKED}
         _request.deferred = True
         try:
             yield
@@ -98,8 +97,7 @@ def deferred() -> Iterator[None]:
                 raise
         finally:
             _request.deferred = False
-            for number, handler in handlers.items():  # Lightning leaves Ctrl-C switched off
-                signal.signal(number, handler)
+            take_back()  # Lightning leaves Ctrl-C switched off
         if _request.number:
             raise Stopped(_request.number)
 
@@ -111,10 +109,8 @@ def requested() -> int:
 
 def take_back() -> None:
     """Handle the signals again, after a library has put handlers of its own in their place."""
-    if _request is None or not _in_main_thread():
-        return
-    for number in ASKED:
-        if signal.getsignal(number) is not signal.SIG_IGN:
+    if _request is not None and _in_main_thread():
+        for number in _request.handled:
             signal.signal(number, _asked)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rankgrad import distributed
-from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, on_all, on_first
+from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, largest, on_all, on_first
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.large_batch import embed_in_parts
 from rankgrad.losses import LOSSES
@@ -154,6 +154,7 @@ def _work(rank: int, processes: int, folder: str) -> None:
     found["codes"] = evaluated_codes(shared=True)
     found["objects"] = gather_objects({"rank": rank})
     found["first"] = on_first(lambda: f"from {rank}")
+    found["largest"] = largest([rank, -rank])
     for what, work in {
         "first fails": lambda: on_first(_fail),
         "widths differ": lambda: gather_rows(torch.zeros(1, 2 + rank)),

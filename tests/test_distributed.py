@@ -59,6 +59,7 @@ def test_rows_and_objects_come_in_the_order_of_the_processes(count: int) -> None
         assert found["even"] == list(range(count))
         assert found["objects"] == [{"rank": rank} for rank in range(count)]
         assert found["first"] == "from 0"
+        assert found["largest"] == [count - 1, 0]
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -32,7 +32,6 @@ from . import (
     train,
 )
 
-UNEXPECTED = 70  # exit status of a process that trains with others, for an error that is told with its traceback
 MENDABLE = 2  # exit status of everything that the user can mend, wrong usage too, as argparse has it
 STATUS = (
     "exit status: 0 done; 2 something that you can mend, one line says how; 130, 143, 129 stopped by Ctrl-C, SIGTERM, "
@@ -104,7 +103,6 @@ def _main(argv: list[str]) -> int:
     flags = [word for word in rest if word.startswith("-")]
     if flags or (rest and not arguments.settings_allowed):
         parser.error(f"unknown argument {(flags or rest)[0]!r}; see rankgrad {arguments.command} --help")
-    arguments.argv = argv
     try:
         arguments.run(arguments, rest)
         sys.stdout.flush()  # here, where a reader that has gone is dealt with
@@ -127,6 +125,8 @@ def _main(argv: list[str]) -> int:
     except Exception as error:
         if not _handed_over(error):
             raise
+        from ..training.launch import UNEXPECTED
+
         return UNEXPECTED
     return 0
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..tables import aligned
 from .trust import add_trust
 
 HELP = """\
@@ -89,9 +90,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         progress=True,
         **options,
     )
-    print(report)
-    width = max(map(len, report.values))
-    print(*("", *(f"{name:<{width}}  {meaning(name)}" for name in report.values)), sep="\n")
+    print(report, aligned([(name, meaning(name)) for name in report.values], left=2), sep="\n\n")
     if arguments.out:
         report.to_json(arguments.out)
         print(f"wrote {arguments.out}")

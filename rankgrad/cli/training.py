@@ -56,7 +56,8 @@ def train_one(
         if "trainer" in settled and launch.wanted(settled) > 1:
             sys.exit(launch.launch(settled, [*words, *settings]))
     where: list[Path] = []
-    with signals.continue_with(lambda: [*words, f"resume={where[0]}"] if where else []):
+    trusted = [setting for setting in settings if setting.startswith("trust=")]
+    with signals.continue_with(lambda: [*words, f"resume={where[0]}", *trusted] if where else []):
         finished = train(config, changes=changes, started=where.append)
     if signals.speaks():
         print(summary(finished))

@@ -113,7 +113,8 @@ def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "tr
     errors: dict[Path, str] = {}
     waiting = [folder for folder in tasks if not Run(folder).finished]
     running: dict[subprocess.Popen[bytes], Path] = {}
-    with Children() as children, tqdm(total=len(tasks), initial=len(tasks) - len(waiting), desc="runs") as bar:
+    done = len(tasks) - len(waiting)
+    with Children() as children, tqdm(total=len(tasks), initial=done, desc="runs", unit="run") as bar:
         while waiting or running:
             while waiting and len(running) < jobs:
                 folder = waiting.pop(0)

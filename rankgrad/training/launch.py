@@ -22,11 +22,12 @@ from omegaconf import DictConfig
 
 from .. import signals
 from ..config import ConfigError
+from ..files import shown
 from ..runs.children import Children
 
 STORE = "RANKGRAD_STORE"  # environment variable: the file by which the processes of `launch` find each other
 ERRORS = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a process leaves what went wrong
-MENDABLE = 1  # exit status of an error that the user can mend: its message is enough
+UNEXPECTED = 70  # exit status of a process, for an error that is told with its traceback
 
 
 def wanted(config: DictConfig) -> int:
@@ -113,8 +114,11 @@ def _told(codes: Sequence[int | None], folder: Path) -> int:
         return code
     told = json.loads(errors[0].read_text(encoding="utf-8"))["message"]  # the others may have failed because of it
     code = failed.get(int(errors[0].stem)) or next(iter(failed.values()))
-    text = told["extraInfo"]["py_callstack"]
-    print(f"rankgrad: {told['message'].partition(': ')[2]}" if code == MENDABLE else text, file=sys.stderr)
+    if code == UNEXPECTED:
+        print(told["extraInfo"]["py_callstack"], file=sys.stderr)
+        return 1  # as Python has it
+    lines = told["message"].partition(": ")[2].split("\n")
+    print("rankgrad: " + "\n".join(map(shown, lines)), file=sys.stderr)
     return code
 
 
