@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -185,3 +185,18 @@ def load(path: Path) -> DictConfig:
 def plain(config: DictConfig | Any) -> Any:
     """A configuration as plain Python values."""
     return OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
+
+
+def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted names.
+
+    >>> flat({"loss": {"tau": 0.1}, "seed": 0})
+    {'loss.tau': 0.1, 'seed': 0}
+    """
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

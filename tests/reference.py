@@ -391,8 +391,34 @@ def refined_recall(s: list[float], g: list[float], k: int) -> float:
     return good / len(relevant_of(g))
 
 
-def reciprocal_rank(s: list[float], g: list[float]) -> float:
-    return 1 / (1 + next(place for place, j in enumerate(ranking(s)) if g[j] > 0))
+def precision_at_k(s: list[float], g: list[float], k: int) -> float:
+    return sum(g[j] > 0 for j in ranking(s)[:k]) / k
+
+
+def ap_at_k(s: list[float], g: list[float], k: int, over: str) -> float:
+    """Precision at each relevant item among the first k; over the most there can be, or over those that are there."""
+    found, total = 0, 0.0
+    for place, j in enumerate(ranking(s)[:k]):
+        if g[j] > 0:
+            found += 1
+            total += found / (place + 1)
+    return total / (min(k, len(relevant_of(g))) if over == "relevant" else max(found, 1))
+
+
+def fall_out(s: list[float], g: list[float], k: int) -> float:
+    irrelevant = [j for j in range(len(s)) if g[j] == 0]
+    return sum(j in irrelevant for j in ranking(s)[:k]) / max(len(irrelevant), 1)
+
+
+def fnmr(pos: list[float], neg: list[float], fmr: float) -> float:
+    """Least share of relevant pairs below a threshold that at most the share fmr of the irrelevant ones reach."""
+    above_all = max(pos + neg) + 1
+    allowed = [t for t in (*pos, *neg, above_all) if sum(x >= t for x in neg) <= fmr * len(neg) + 1e-9]
+    return min(sum(x < t for x in pos) / len(pos) for t in allowed)
+
+
+def reciprocal_rank(s: list[float], g: list[float], k: int | None = None) -> float:
+    return next((1 / (1 + place) for place, j in enumerate(ranking(s)[:k]) if g[j] > 0), 0.0)
 
 
 def map_at_r(s: list[float], g: list[float]) -> float:
@@ -425,6 +451,11 @@ def roc_auc(s: list[float], g: list[float]) -> float:
 
 
 def ndcg(s: list[float], g: list[float], k: int | None = None, gain: str = "linear") -> float:
+    """DCG over that of the best order."""
+    return dcg(s, g, k, gain) / dcg([float(-place) for place in range(len(g))], sorted(g, reverse=True), k, gain)
+
+
+def dcg(s: list[float], g: list[float], k: int | None = None, gain: str = "linear") -> float:
     """Level items share the mean discount of their places."""
 
     def value(x: float) -> float:
@@ -435,8 +466,7 @@ def ndcg(s: list[float], g: list[float], k: int | None = None, gain: str = "line
     for i in range(len(s)):
         above, level = sum(x > s[i] for x in s), sum(x == s[i] for x in s)
         got += value(g[i]) * fmean(discount[above : above + level])
-    ideal = sorted(g, reverse=True)
-    return got / sum(value(x) * discount[place] for place, x in enumerate(ideal))
+    return got
 
 
 def happier_gains(labels: Tensor, ref_labels: Tensor, valid: Tensor | None) -> Tensor:

@@ -159,7 +159,8 @@ def test_long_names_end_in_an_ellipsis_and_leave_the_page_as_wide_as_it_is(brows
     browser.open(pages["long"])
     cut = (
         "[...document.querySelectorAll('.facts .cut, thead .cut, .ranking .cut')].map(name => [name.title.length, "
-        "name.scrollWidth > name.clientWidth || name.scrollHeight > name.clientHeight, getComputedStyle(name).overflow])"
+        "name.scrollWidth > name.clientWidth || name.scrollHeight > name.clientHeight, "
+        "getComputedStyle(name).overflow])"
     )
     found = browser.run(cut)
     assert len(found) >= 10 and all(length > 32 and hidden and how == "hidden" for length, hidden, how in found)

@@ -115,10 +115,10 @@ def test_summary_counts_splits_and_names_what_a_user_should_know():
     )
     assert table.summary().splitlines() == [
         "small: 6 images, 3 classes (grey, 2 x 2)",
-        "split     images  classes  images/class  super-labels",
-        "train          3        2           1-2             1",
-        "val            1        1             1             1",
-        "test           2        1             2             1",
+        "split  images  classes  images/class  super-labels",
+        "train       3        2           1-2             1",
+        "val         1        1             1             1",
+        "test        2        1             2             1",
         "train: 1 classes have one image only; nothing in train can match it",
         "val: 1 classes have one image only; nothing in val can match it",
         "1 classes are in both val and test: not a test on unseen classes",

@@ -19,8 +19,8 @@ from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
 from rankgrad.memory import CrossBatchMemory
 from rankgrad.models.build import build_model
 from rankgrad.papers.experiments.numbers import numbers
-from rankgrad.runs.folder import best, evaluations
-from rankgrad.training import runner as runs
+from rankgrad.runs.history import best, evaluations
+from rankgrad.training import retrieval as runs
 
 FOLDER = Path(str(resources.files("rankgrad.configs"))) / "experiment"
 NAMES = [name for name in options("experiment") if name != "none"]

@@ -21,12 +21,12 @@ from rankgrad.config import compose, plain
 from rankgrad.index import embedder as embedding
 from rankgrad.index.builder import HEAD, Index, build, measure
 from rankgrad.index.embedder import Embedded, Embedder, GroundWarning, Origin
+from rankgrad.index.folder import embed_folder
 from rankgrad.index.page import write_answers
 from rankgrad.index.query import Answer, Hit, as_text, find, query_files
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import save_weights
 from rankgrad.normalize import unit_rows
-from rankgrad.training.runner import embed_folder
 
 faiss = pytest.importorskip("faiss", reason="an index needs faiss")
 

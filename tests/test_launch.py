@@ -16,7 +16,8 @@ from small_runs import make_photos, same_results, small, train
 
 from rankgrad.config import compose
 from rankgrad.evaluation import Report
-from rankgrad.runs.folder import Run, curves
+from rankgrad.runs.folder import Run
+from rankgrad.runs.history import curves
 from rankgrad.training import launch
 
 # one worker of pytest-xdist: these runs have two processes each

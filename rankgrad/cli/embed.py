@@ -28,7 +28,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder."""
     from ..index.embedder import Embedded
-    from ..training.runner import embed_folder, embeddings_file
+    from ..index.folder import embed_folder, embeddings_file
 
     out = arguments.out
     if out is None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ..tables import aligned
 from . import cache
 from .samplers import EpochList
 
@@ -232,9 +233,10 @@ class Table:
         if self.box is not None:
             what += ", cropped to boxes"
         mode = "grey" if self.channels == 1 else "RGB"
-        lines = [f"{self.name}: {len(self)} images, {len(torch.unique(self.label))} classes ({mode}, {what})"]
-        head = f"{'split':8}{'images':>8}{'classes':>9}{'images/class':>14}"
-        lines.append(head + (f"{'super-labels':>14}" if self.super_label is not None else ""))
+        head = f"{self.name}: {len(self)} images, {len(torch.unique(self.label))} classes ({mode}, {what})"
+        table = [["split", "images", "classes", "images/class"]]
+        if self.super_label is not None:
+            table[0].append("super-labels")
         notes: list[str] = []
         classes: dict[str, set[int]] = {}
         for split in self.splits:
@@ -243,10 +245,9 @@ class Table:
             classes[split] = set(present.tolist())
             low, high = int(counts.min()), int(counts.max())
             spread = str(low) if low == high else f"{low}-{high}"
-            line = f"{split:8}{int(rows.sum()):>8}{len(present):>9}{spread:>14}"
+            table.append([split, str(int(rows.sum())), str(len(present)), spread])
             if self.super_label is not None:
-                line += f"{len(torch.unique(self.super_label[rows])):>14}"
-            lines.append(line)
+                table[-1].append(str(len(torch.unique(self.super_label[rows]))))
             single = int((counts == 1).sum())
             if single:
                 notes.append(f"{split}: {single} classes have one image only; nothing in {split} can match it")
@@ -263,7 +264,7 @@ class Table:
             notes.extend(f"  {path}: {reason}" for path, reason in self.skipped[:10])
             if len(self.skipped) > 10:
                 notes.append(f"  ... and {len(self.skipped) - 10} more")
-        return "\n".join(lines + notes)
+        return "\n".join([head, aligned(table), *notes])
 
 
 class ImageSet(Dataset[tuple[Tensor, int, int]]):

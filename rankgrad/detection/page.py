@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from ..html.page import render
 from ..html.text import percent
 from ..report import tables, write_report
 from ..report.content import Extent, Interval, RunContent, Section, read_common
-from ..runs.folder import Run
+from ..runs.folder import Run, read_json
 from .pictures import COLOURS, HIT, MISSED, WRONG, Mark, draw, marks, tally, worth_seeing
 from .voc import Scenes, load_voc
 from .voc_ap import DetectionReport, Detections
@@ -130,7 +129,7 @@ def write_page(
     if run is None:
         common: dict[str, Any] = {"name": f"{test.name}, {config['loss']['name']}", "config": config, "after": numbers}
     else:
-        common = read_common(run, numbers, "detect train")
+        common = read_common(run, numbers)
     return write_report(path, [_described(found, test, common)])
 
 
@@ -142,15 +141,14 @@ def read(run: Run, *, known: dict[str, Any] | None = None, pictures: bool = True
         known: nothing that detectors share.
         pictures: False: numbers and curves alone.
     """
-    path = run.folder / "metrics.json"
-    after = Numbers.of(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
-    common = read_common(run, after, "detect train")
+    after = Numbers.of(read_json(run.after)) if run.finished else None
+    common = read_common(run, after)
     if after is None or not pictures:
         return DetectorContent(**common)
     data = common["config"]["data"]
     try:
         test = load_voc(data["root"], data["test"], tuple(after.per_class))
-        found = _detections(run.folder / "detections.npz", test)
+        found = _detections(run.detections, test)
     except (OSError, ValueError) as error:
         why = f"No pictures: the images of the run, or what was found in them, cannot be read ({error})."
         return DetectorContent(**{**common, "notes": (*common["notes"], why)})

@@ -10,10 +10,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..files import replacing
+from ..files import atomic_write
 from .build import build_model
 from .embedding_model import EmbeddingModel
-from .state_dicts import _misfits
+from .state_dicts import misfits
 
 _FORMAT = "rankgrad-weights-1"
 
@@ -72,7 +72,7 @@ def save_weights(path: str | os.PathLike[str], model: EmbeddingModel, config: Ma
         "config": extra,
         "state_dict": model.state_dict(),
     }
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         torch.save(record, temporary)
     return path
 
@@ -94,6 +94,7 @@ def load_weights(
         ValueError: not such a file, or one of another model: the message says which layers differ.
 
     >>> import tempfile
+    >>> from rankgrad.models import convnet
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = save_weights(folder + "/weights.pt", convnet(widths=(8, 8)), {"data": "glyphs"})
     ...     model, config = load_weights(file)
@@ -120,12 +121,12 @@ def load_weights(
         stated = f"{path} does not fit the model that it describes"
     else:
         stated = f"{path} holds another model"
-    misfits = _misfits(model.state_dict(), state)
-    if misfits:
+    wrong = misfits(model.state_dict(), state)
+    if wrong:
         size = _embedding_size(state, record["model"])
         if size is not None and size != model.embedding_size:
-            misfits.insert(0, f"checkpoint holds {size}-d embeddings but the model has {model.embedding_size}-d")
-        raise ValueError(f"{stated}: {'; '.join(misfits)}")
+            wrong.insert(0, f"checkpoint holds {size}-d embeddings but the model has {model.embedding_size}-d")
+        raise ValueError(f"{stated}: {'; '.join(wrong)}")
     model.load_state_dict(state)
     model.pixel_mean, model.pixel_std = tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
     return (model.eval() if built else model), record["config"]

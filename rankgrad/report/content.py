@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,9 @@ from markupsafe import Markup
 
 from ..html.images import Images
 from ..html.text import flat
-from ..runs.folder import TEST, Run, curves, evaluations
+from ..runs.folder import COMMANDS, Kind, Run, read_json
+from ..runs.history import curves, evaluations
+from ..runs.log import TEST
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 Interval = tuple[float, float]
@@ -113,7 +114,7 @@ class RunContent(ABC):
     notes: tuple[str, ...] = ()
     siblings: tuple[RunContent, ...] = ()
 
-    kind: ClassVar[str]  # a key of `READERS`
+    kind: ClassVar[Kind]
 
     @property
     @abstractmethod
@@ -180,20 +181,7 @@ def named(value: object) -> str:
 
 # Kind of run -> the module that reads it, by a function `read`. Imported when such a run is read: those below this room
 # know it, and not the other way round.
-READERS = {"retrieval": "rankgrad.report.retrieval", "detection": "rankgrad.detection.page"}
-
-
-def kind_of(run: Run) -> str:
-    """Kind of a run, a key of `READERS`.
-
-    Raises:
-        FileNotFoundError: the folder is no run.
-    """
-    from ..config import load
-
-    if not run.config.exists():
-        raise FileNotFoundError(f"{run.folder} is no run: it has no config.yaml. Give the folder that a training made")
-    return "detection" if "ranking" in load(run.config) else "retrieval"
+READERS: dict[Kind, str] = {"retrieval": "rankgrad.report.retrieval", "detection": "rankgrad.detection.page"}
 
 
 def read_runs(folders: Sequence[Path], *, pictures: bool = True) -> list[RunContent]:
@@ -211,17 +199,19 @@ def read_runs(folders: Sequence[Path], *, pictures: bool = True) -> list[RunCont
     twice = [str(folder) for folder, times in Counter(places).items() if times > 1]
     if twice:
         raise ValueError(f"a run is compared with others, not with itself: {twice[0]} is given more than once")
-    kinds = {str(folder): kind_of(Run(folder)) for folder in folders}
-    one_kind(kinds)
+    runs = [Run(folder) for folder in folders]
+    for run in runs:
+        if not run.config.exists():
+            raise FileNotFoundError(
+                f"{run.folder} is no run: it has no {run.config.name}. Give one that a training made"
+            )
+    one_kind({str(run.folder): run.kind for run in runs})
     known: dict[str, Any] = {}
-    found = [
-        import_module(READERS[kind]).read(Run(folder), known=known, pictures=pictures)
-        for folder, kind in zip(folders, kinds.values(), strict=True)
-    ]
+    found = [import_module(READERS[run.kind]).read(run, known=known, pictures=pictures) for run in runs]
     return [replace(content, name=name) for content, name in zip(found, short_names(places), strict=True)]
 
 
-def one_kind(kinds: Mapping[str, str]) -> None:
+def one_kind(kinds: Mapping[str, Kind]) -> None:
     """Raise unless all runs are of one kind.
 
     Args:
@@ -258,23 +248,21 @@ def short_names(folders: Sequence[Path]) -> list[str]:
     return ["-".join(each) for each in words]
 
 
-def read_common(run: Run, after: Evaluated | None, command: str) -> dict[str, Any]:
+def read_common(run: Run, after: Evaluated | None) -> dict[str, Any]:
     """What a run of any kind has, as arguments of its `RunContent`.
 
     Args:
         run: the folder.
         after: evaluation of the trained model; None: the run is not finished.
-        command: of rankgrad, that goes on with it.
     """
     from ..config import load, plain
 
     logged = curves(run)
-    facts = run.folder / "facts.json"
     latest, notes = None, []
     if after is None:
         tested = evaluations(run)
         latest = (max(tested), tested[max(tested)]) if tested else None
-        notes.append(_how_far(run, logged, latest, command))
+        notes.append(_how_far(run, logged, latest))
     elif logged:
         last = max(step for points in logged.values() for step, _ in points)
         for name, points in logged.items():  # the result belongs to the curves, and is not logged
@@ -284,7 +272,7 @@ def read_common(run: Run, after: Evaluated | None, command: str) -> dict[str, An
     return {
         "name": run.folder.resolve().name,
         "config": plain(load(run.config)),
-        "facts": json.loads(facts.read_text(encoding="utf-8")) if facts.exists() else {},
+        "facts": run.read_facts(),
         "curves": logged,
         "after": after,
         "latest": latest,
@@ -292,13 +280,13 @@ def read_common(run: Run, after: Evaluated | None, command: str) -> dict[str, An
     }
 
 
-def _how_far(run: Run, logged: Curves, latest: tuple[int, Mapping[str, float]] | None, command: str) -> str:
+def _how_far(run: Run, logged: Curves, latest: tuple[int, Mapping[str, float]] | None) -> str:
     steps = max((step for points in logged.values() for step, _ in points), default=None)
     reached = "nothing is logged yet" if steps is None else f"it has logged {steps:.0f} steps"
     shown = f", and the numbers are of the evaluation after {latest[0]:,} steps" if latest else ""
     return (
         f"This run is not finished: {reached}{shown}. Pictures, tables and histograms come with the evaluation after "
-        f"training; rankgrad {command} resume={run.folder} goes on with it."
+        f"training; rankgrad {COMMANDS[run.kind]} resume={run.folder} goes on with it."
     )
 
 
@@ -306,5 +294,5 @@ def _findings(run: Run) -> list[str]:
     """What the look at training found to be wrong, with what helps."""
     if not run.health.exists():
         return []
-    findings = json.loads(run.health.read_text(encoding="utf-8"))["findings"]
+    findings = read_json(run.health)["findings"]
     return [f"{found['text']}. {found['advice']}" for found in findings if found["level"] == "warning"]

@@ -17,7 +17,7 @@ from ..html import charts
 from ..html.images import Images
 from ..html.page import render, write_page
 from ..html.text import enumeration
-from ..runs.folder import TEST
+from ..runs.log import TEST
 from . import tables
 from .content import Extent, Method, RunContent, Section, named, one_kind, read_runs
 from .glossary import short

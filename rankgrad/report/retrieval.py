@@ -207,9 +207,9 @@ def read(
     """
     if after is None and run.after.exists():
         after = Report.from_json(run.after)
-    common = read_common(run, after, "train")
+    common = read_common(run, after)
     config, notes = common["config"], list(common["notes"])
-    embeddings, space = run.folder / "embeddings.npz", None
+    embeddings, space = run.embeddings, None
     if pictures and embeddings.exists():
         try:
             space = Space.load(embeddings)
@@ -234,8 +234,7 @@ def read(
             "The metrics are means over drawn galleries of one image per class; pictures, histograms, map and the "
             "precision-recall curve rank every image against all others."
         )
-    before = Report.from_json(run.before) if run.before.exists() else None
-    return Content(**{**common, "before": before, "space": space, "pictures": held, "notes": tuple(notes)})
+    return Content(**{**common, "before": run.read_before(), "space": space, "pictures": held, "notes": tuple(notes)})
 
 
 def _images(run: Run) -> Pictures | str:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from ...evaluation import Report, evaluate
-from ...runs.folder import Run, best
+from ...runs.folder import Run
+from ...runs.history import best
 from ..analysis.decomposability import class_batches, gaps
 
 AP = ("AP50", "AP50_11", "AP75", "AP75_11")  # of a detector
