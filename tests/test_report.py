@@ -418,10 +418,11 @@ def test_runs_without_values_of_each_query_have_no_differences(tmp_path):
 def test_every_metric_of_an_evaluation_is_explained_where_it_is_shown(single):
     run = content()
     assert run.after is not None
-    given = evaluate(torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2), ks=[1, 5], bootstrap=0)
+    further = ["P@5", "found@5", "refined@5", "AP@5", "MRR@5", "NDCG@5", "fall-out@5", "FNMR@FMR=0.01"]
+    given = evaluate(torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2), ks=[1, 5], bootstrap=0, extra=further)
     for name in {*given.values, *run.after.values}:
-        found = glossary.term(name)
-        assert found is not None and found.short and found.long, name
+        words, long = glossary.short(name), glossary.definition(name)
+        assert words and long.endswith(".") and not re.search(r"[{}]|None", words + long), name
     for name in run.after.values:
         assert f"{name}{glossary.short(name)}" in single.text, name
     assert "a query's worst right item against any query's best wrong one" in single.text
@@ -431,7 +432,7 @@ def test_every_metric_of_an_evaluation_is_explained_where_it_is_shown(single):
 def test_every_curve_of_a_training_is_explained(finished):
     names = set(curves(finished))
     assert {"loss", "grad_norm"} <= names and [name for name in names if not glossary.short(name)] == []
-    assert glossary.short("something else") == ""
+    assert glossary.short("something else") == glossary.definition("something else") == ""
 
 
 def test_columns_and_charts_say_what_they_are_of(several):
@@ -750,7 +751,8 @@ def test_curve_is_drawn_where_its_values_are(tmp_path):
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2) and y0 == y2 and y1 > y0  # svg counts downwards
     (drawing,) = page.all("svg", role="img")
     assert drawing["aria-label"] == "loss: 1 at step 0, 1 at step 20"
-    assert len(page.all("circle")) == 3
+    (dots,) = page.all("path", class_="dots")
+    assert dots["d"] == "".join(f"M{point.replace(',', ' ')}h0" for point in line["points"].split())
 
 
 def test_curves_of_several_runs_share_a_chart(several):

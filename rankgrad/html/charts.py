@@ -179,8 +179,8 @@ def lines(
         else:
             drawn.append(frame.path(points, f"line s{one.kind}"))
             if len(points) <= 30 and len(series) <= 3:
-                places = [frame.place(point) for point in points]
-                drawn += [f'<circle class="dot s{one.kind}" cx="{a}" cy="{b}" r="2.6" />' for a, b in places]
+                dots = "".join(f"M{' '.join(frame.place(point))}h0" for point in points)
+                drawn.append(f'<path class="dots s{one.kind}" d="{dots}" />')
         first, last = points[0], points[-1]
         name = f"{one.name}: " if one.name else ""
         spoken.append(f"{name}{number(first[1])} at {x} {first[0]:g}, {number(last[1])} at {x} {last[0]:g}")

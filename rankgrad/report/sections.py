@@ -110,6 +110,8 @@ def _paired(first: Content, other: Content, rows: Any, others: Any, name: str, s
         per_query = run.after.per_query.get(name) if run.after is not None else None
         if run.after is None or run.space is None or per_query is None or len(per_query) != len(run.space.queries):
             return None
+        if run.after.settings.get("weights"):  # a mean of another kind
+            return None
         counted = np.ones(len(per_query), dtype=bool)
         if run.after.settings.get("query_without_relevant") != "miss":
             counted[run.after.uncounted] = False

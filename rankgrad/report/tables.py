@@ -13,7 +13,7 @@ from ..evaluation import DISTANCES, Row
 from ..html.page import render
 from ..html.text import DASH, clean, percent
 from .content import Evaluated, RunContent, Section
-from .glossary import short, shown, term
+from .glossary import definition, short, shown
 
 READABLE = 50  # rows of a table of classes that are in the page as they are; a script shows the others
 FEW = 12  # rows that need no filter
@@ -44,7 +44,7 @@ def results(runs: Sequence[RunContent], extra: Markup | None = None) -> Section:
         counts=list(dict.fromkeys(counted(run.after) for run in runs if run.after is not None)),
         tiles=_tiles(runs),
         tables=[[_metric_row(name, runs) for name in group] for group in groups],
-        terms=[found for name in names if (found := term(name)) and found.long],
+        terms=[(name, short(name), long) for name in names if (long := definition(name))],
         extra=extra or Markup(),
     )
     return Section("results", "Results", body if names else Markup())
