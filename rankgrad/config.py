@@ -47,6 +47,7 @@ LATER = (
     *("health", "trust", "extended", "check_data", "optimizer.restart"),
     *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
 )
+RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today
 # Settings that take a number, a word or a list.
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
 LARGEST = 2**20  # bytes of a config.yaml; ours have some thousand
@@ -61,7 +62,10 @@ def options(group: str, name: str = "train") -> list[str]:
     ['joint', 'none', 'sum']
     """
     root = resources.files(TREES[name][0]) / group
-    losses = [] if (group, name) != ("loss", "train") else _offer_losses()
+    if (group, name) == ("loss", "train"):
+        from .losses import LOSSES as ours
+    else:
+        ours = {}
 
     def walk(folder: Any, prefix: str) -> Iterator[str]:
         for entry in folder.iterdir():
@@ -70,18 +74,19 @@ def options(group: str, name: str = "train") -> list[str]:
             elif entry.is_dir() and not entry.name.startswith("_"):
                 yield from walk(entry, f"{prefix}{entry.name}/")
 
-    return sorted({*walk(root, ""), *losses})
+    return sorted({*walk(root, ""), *ours})
 
 
-def _offer_losses() -> list[str]:
-    """Tell Hydra the settings of our losses, which are their signatures; their names."""
+def _offer_losses(name: str) -> None:
+    """Tell Hydra the settings of our losses, which are their signatures; a detector has losses of its own."""
     from hydra.core.config_store import ConfigStore
 
     from .losses import LOSSES, settings
 
-    for loss in LOSSES:
-        ConfigStore.instance().store(name=loss, node=settings(loss), group="loss", provider="rankgrad")
-    return list(LOSSES)
+    store = ConfigStore.instance()
+    store.repo.pop("loss", None)
+    for loss in LOSSES if name == "train" else ():
+        store.store(name=loss, node=settings(loss), group="loss", provider="rankgrad")
 
 
 def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
@@ -127,7 +132,7 @@ def _composed(overrides: Sequence[str], name: str) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
 
-    _offer_losses()
+    _offer_losses(name)
     with initialize_config_module(TREES[name][0], version_base="1.3"):
         return hydra_compose(name, overrides=list(overrides))
 
@@ -214,6 +219,7 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
     try:
         config = parsed(path)
         config.pop("trust", None)  # only who types a command can trust, never a file
+        _rename(config)
         values: Any = OmegaConf.to_container(config, resolve=True)
         name = "detect" if "ranking" in values else "train"
         _check_complete(_dotted(values), name)
@@ -221,6 +227,15 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
     except (ConfigError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: {_first_line(error)}") from None
     return config
+
+
+def _rename(config: DictConfig) -> None:
+    """Give settings that had another name in an earlier version the one of today, in place."""
+    for old, new in RENAMED.items():
+        section, _, key = old.rpartition(".")
+        node = OmegaConf.select(config, section)
+        if isinstance(node, DictConfig) and key in node:
+            node[new.rpartition(".")[2]] = node.pop(key)
 
 
 def parsed(path: Path) -> DictConfig:

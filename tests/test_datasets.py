@@ -820,7 +820,7 @@ def test_a_damaged_file_of_icons_is_named(tmp_path):
         load_icons(tmp_path)
     file = packed_icons(tmp_path) / "icons48.npz"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"icons48.npz can't be read .*; was it copied to its end"):
+    with pytest.raises(ValueError, match=r"icons48.npz is no npz file|icons48.npz is damaged"):
         load_icons(tmp_path)
     packed_icons(tmp_path, images=np.zeros((30, 9, 9), np.uint8))
     with pytest.raises(ValueError, match=r"should hold uint8 images \[30, 48, 48\]; got uint8 \(30, 9, 9\)"):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -313,7 +314,7 @@ def test_the_help_lists_every_group_and_option(capsys):
 
 
 def test_a_retrieval_run_is_not_resumed_as_a_detector(tmp_path, capsys):
-    (tmp_path / "config.yaml").write_text("seed: 0\n")
+    shutil.copy(Path(__file__).parent / "old_runs" / "retrieval" / "config.yaml", tmp_path)
     message = fails(capsys, "detect", "train", f"resume={tmp_path}")
     assert message == f"{tmp_path} is a retrieval run: continue it with rankgrad train resume={tmp_path}"
 

@@ -245,12 +245,12 @@ def test_rows_after_the_state_are_dropped_and_half_a_row_is_no_row(tmp_path):
     table.add({"loss": 0.5}, 0)
     table.add({"loss": 0.25, "grad": 1.0}, 1)
     table.add({"loss": 0.125}, 2)
-    table.close()
+    table.flush()
     with (tmp_path / "metrics.csv").open("a") as file:
         file.write("3,0.0")
     again = LogTable(tmp_path, done=2)
     again.add({"loss": 9.0}, 2)
-    again.close()
+    again.flush()
     assert (tmp_path / "metrics.csv").read_text() == "step,loss,grad\n0,0.5,\n1,0.25,1\n2,9,\n"
     assert read_rows(tmp_path)[2] == {"step": "2", "loss": "9"}
 

@@ -147,6 +147,7 @@ def evaluate_run(
     inclusive: bool | None = None,
     page: Path | None = None,
     progress: bool = False,
+    trust: Sequence[str] = (),
 ) -> DetectionReport:
     """AP of the model of a run on a split of its data, or of other data with the same classes.
 
@@ -158,6 +159,7 @@ def evaluate_run(
         inclusive: see `voc_ap`; None: as the run has it.
         page: also write a page about it.
         progress: show a progress bar.
+        trust: packages whose classes the settings may name, see `config.load`.
 
     Raises:
         FileNotFoundError: there is no model.
@@ -165,7 +167,7 @@ def evaluate_run(
     run = Run(folder)
     if not run.weights.exists():
         raise FileNotFoundError(f"{run.weights} does not exist: give the folder of a finished run of a detector")
-    config = load(run.config)
+    config = load(run.config, trust)
     if root is not None:
         config.data.root = str(root.absolute())
     if ious is not None:

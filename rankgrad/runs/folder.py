@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..config import ConfigError
 from ..evaluation import Report
 from ..files import lock, read_json, remove_leftovers, sha256_of, write_text
+from ..targets import ConfigError
 
 Kind = Literal["retrieval", "detection"]
 # The command that trains a kind of run, and the file that it writes last.
