@@ -440,7 +440,6 @@ for file, words in cases:
 FUZZED = [
     ("embeddings.npz", "evaluate RUN/embeddings.npz --bootstrap 0 --clusters none", True),
     ("embeddings.npz", "index RUN/embeddings.npz -o TMP/fuzzed.index", True),
-    ("config.yaml", "evaluate RUN --bootstrap 0 --clusters none", False),
     ("config.yaml", "train resume=RUN", False),
     ("config.yaml", "report RUN -o TMP/page.html", False),
     ("after.json", "report RUN -o TMP/page.html", False),
@@ -484,6 +483,7 @@ def _fuzz(tmp_path: Path, photos: Path, cases: list[tuple[str, str, bool]], time
         assert sum(code == 2 for code, _, _ in damaged) >= times // 6, (name, command)
 
 
+@pytest.mark.slow
 def test_damaged_files_end_in_one_line(tmp_path, photos):
     _fuzz(tmp_path, photos, FUZZED, times=6)
 
