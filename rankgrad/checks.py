@@ -83,6 +83,28 @@ def tensor(value: Numbers, name: str) -> Tensor:
     return torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
 
 
+def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
+    """Weights of queries as a float64 tensor [query].
+
+    Args:
+        weights: [query] finite, >= 0, and > 0 for one query that counts.
+        counted: [query] bool.
+
+    Raises:
+        ValueError: on any other.
+    """
+    given = tensor(weights, "weights").to(counted.device, torch.float64)
+    if given.shape != counted.shape:
+        raise ValueError(f"weights must be [query], {len(counted)} numbers; got shape {tuple(given.shape)}")
+    bad = ~(given.isfinite() & (given >= 0))
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0])
+        raise ValueError(f"weights must be finite and >= 0; that of query {row} is {float(given[row])}")
+    if not bool((given[counted] > 0).any()):
+        raise ValueError("weights must be > 0 for a query that counts; the sum of those that count is 0")
+    return given
+
+
 def closest(given: str, known: Iterable[str]) -> str:
     """How a message goes on after a name that is not known: with the closest known one, or with a full stop.
 
@@ -91,8 +113,26 @@ def closest(given: str, known: Iterable[str]) -> str:
     >>> closest("xyz", ["smooth_ap", "supap"])
     '.'
     """
-    close = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else "."
+    names = {name.lower(): name for name in known}  # capitals are no reason not to be understood
+    close = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
+    return f"; did you mean {names[close[0]]!r}?" if close else "."
+
+
+def unknown(kind: str, given: object, known: Iterable[str], most: int = 100) -> str:
+    """One line about a name that is not known: what it should be, what is close, what there is.
+
+    Args:
+        kind: what it should be the name of.
+        given: the name.
+        known: those there are.
+        most: if there are more than these, they are not listed.
+
+    >>> unknown("loss", "smoothap", ["smooth_ap", "supap"])
+    "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: smooth_ap, supap"
+    """
+    names = sorted(known)
+    listed = f" Known: {', '.join(names)}" if len(names) <= most else ""
+    return f"unknown {kind} {given!r}{closest(str(given), names)}{listed}"
 
 
 def number(

@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .checks import Numbers, integer, tensor
+from .checks import Numbers, integer, number, query_weights, tensor
 from .ranks import Ties, check_lists, exact_ranks
 from .relevance import Labels, as_labels
 from .types import Mask, PerPair, PerQuery, Ranks, TiedRanks
@@ -75,35 +75,12 @@ def _whole(k: object, what: str = "items") -> int:
     return integer(k, f"k counts {what}", low=1)
 
 
-def as_weights(weights: Numbers, counted: Tensor) -> Tensor:
-    """[query] float64 weights of queries, 0 where a query does not count.
-
-    Args:
-        weights: [query] finite, >= 0, and > 0 for one query that counts.
-        counted: [query] bool.
-
-    Raises:
-        ValueError: on any other.
-    """
-    given = tensor(weights, "weights").to(counted.device, torch.float64)
-    if given.shape != counted.shape:
-        raise ValueError(f"weights must be [query], {len(counted)} numbers; got shape {tuple(given.shape)}")
-    bad = ~(given.isfinite() & (given >= 0))
-    if bool(bad.any()):
-        row = int(bad.nonzero()[0])
-        raise ValueError(f"weights must be finite and >= 0; that of query {row} is {float(given[row])}")
-    used = given * counted
-    if not bool((used > 0).any()):
-        raise ValueError("weights must be > 0 for a query that counts; the sum of those that count is 0")
-    return used
-
-
 def _mean(values: PerQuery, counted: Tensor, weights: Numbers | None, name: str) -> Tensor:
     if not bool(counted.any()):
         raise ValueError(f"{name} is undefined: none of the {len(values)} queries has a relevant item")
     if weights is None:
         return values[counted].mean()
-    used = as_weights(weights, counted)
+    used = query_weights(weights, counted) * counted
     return (used * values).sum() / used.sum()
 
 
@@ -571,7 +548,7 @@ def fnmr_at_fmr(scores: Numbers, relevant: Numbers, valid: Numbers | None = None
     >>> fnmr_at_fmr(scores, relevant, fmr=0), fnmr_at_fmr(scores, relevant, fmr=0.5)
     (tensor(0.5000, dtype=torch.float64), tensor(0., dtype=torch.float64))
     """
-    share = as_share(fmr)
+    share = number(fmr, "fmr is an allowed share of false matches", low=0, high=1)
     scores, gains, exists = _lists(scores, relevant, valid)
     pos, neg = (scores[kind] for kind in _both_kinds(gains, exists))
     if not len(pos) or not len(neg):
@@ -581,17 +558,6 @@ def fnmr_at_fmr(scores: Numbers, relevant: Numbers, valid: Numbers | None = None
         return torch.zeros((), dtype=torch.float64, device=scores.device)
     threshold = torch.kthvalue(neg, len(neg) - allowed).values  # the highest that must not match
     return (pos <= threshold).double().mean()
-
-
-def as_share(fmr: object) -> float:
-    """A false match rate as a float.
-
-    Raises:
-        ValueError: it is no number in [0, 1].
-    """
-    if isinstance(fmr, bool) or not isinstance(fmr, (int, float)) or not 0 <= fmr <= 1:
-        raise ValueError(f"fmr is an allowed share of false matches and must be one number in [0, 1]; got {fmr!r}")
-    return float(fmr)
 
 
 def false_matches(fmr: float, irrelevant: int) -> int:

@@ -394,9 +394,11 @@ def listed_items(
         raise ValueError(f"{name} must have one list per query, {queries}; got {len(lists)}")
     sizes = [len(part) for part in lists]
     theirs = _names("ref_ids", ref_ids)
-    parts = [_names(f"{name}[{q}]", part) for q, part in enumerate(lists) if len(part)]
-    for part in parts:
-        _of_one_kind(name, part, "ref_ids", theirs)
+    parts = []
+    for q, part in enumerate(lists):
+        if len(part):
+            parts.append(_names(f"{name}[{q}]", part))
+            _of_one_kind(f"{name}[{q}]", parts[-1], "the gallery's ids", theirs)
     item = _places(np.concatenate(parts), theirs) if parts else np.zeros(0, dtype=np.int64)
     pairs = np.stack([np.repeat(np.arange(queries), sizes), item], axis=1)[item >= 0]
     return torch.from_numpy(np.unique(pairs, axis=0)).to(device)

@@ -67,7 +67,7 @@ class Scorer:
         self._references = self._queries if references is queries else references.detach().to(self.dtype)
         self._addend: Tensor | None = None  # [item] added to the product
         self._divisor: Tensor | None = None  # [item] what p |p| is divided by
-        self._told: Callable[[Tensor, Tensor], Tensor] | None = None
+        self._meant: Callable[[Tensor, Tensor], Tensor] | None = None
         self._copies = self._originals = torch.empty(0, dtype=torch.long, device=self.device)
         self._require_range(similarity)
         exact = self._by_distance() if similarity == "euclidean" else self._by_whole_numbers()
@@ -94,7 +94,7 @@ class Scorer:
 
     def scores(self, keys: Tensor, rows: Tensor) -> Tensor:
         """The cosines, inner products or minus distances that some keys [row, ...] of these queries stand for."""
-        return keys if self._told is None else self._told(keys, rows)
+        return keys if self._meant is None else self._meant(keys, rows)
 
     def _require_range(self, similarity: Similarity) -> None:
         """Raise if a score may overflow."""
@@ -126,7 +126,7 @@ class Scorer:
             self._put(lambda side: side - centre)
             squares = [side.square().sum(1) for side in self._sides()]
         self._addend = squares[1].neg() / 2
-        self._told = lambda keys, rows: -(_column(squares[0][rows], keys) - 2 * keys).clamp(min=0).sqrt()
+        self._meant = lambda keys, rows: -(_column(squares[0][rows], keys) - 2 * keys).clamp(min=0).sqrt()
         return exact
 
     def _by_whole_numbers(self) -> bool:
@@ -144,10 +144,10 @@ class Scorer:
         self._queries, self._references = mine, theirs
         length = squares[0].clamp(min=1)
         if low == high:
-            self._told = lambda keys, rows: keys / (_column(length[rows], keys) * max(high, 1)).sqrt()
+            self._meant = lambda keys, rows: keys / (_column(length[rows], keys) * max(high, 1)).sqrt()
         else:
             self._divisor = squares[1].clamp(min=1)
-            self._told = lambda keys, rows: (keys.abs() / _column(length[rows], keys)).sqrt().copysign(keys)
+            self._meant = lambda keys, rows: (keys.abs() / _column(length[rows], keys)).sqrt().copysign(keys)
         return True
 
 

@@ -46,6 +46,8 @@ class RankBlock:
         highest_negative: [block] score of the highest-scored irrelevant item, -inf where every item is relevant.
         irrelevant: [block] long, number of irrelevant items.
         nearest_positive: [block] long, the highest-scored relevant item, of level ones the first.
+        relevant_scores: gives [pair] scores of the relevant items.
+        irrelevant_scores: gives [block, item] scores of the irrelevant items, -inf at all others; until the next block.
     """
 
     rows: Tensor
@@ -54,6 +56,8 @@ class RankBlock:
     highest_negative: Tensor
     irrelevant: Tensor
     nearest_positive: Tensor
+    relevant_scores: Callable[[], Tensor]
+    irrelevant_scores: Callable[[], Tensor]
 
 
 def topk(
@@ -365,7 +369,16 @@ def _rank_block(scorer: Scorer, rows: Tensor, relevance: Relevance) -> RankBlock
     lowest = torch.full_like(keys[:, 0], torch.inf).scatter_reduce_(0, row, value, "amin")
     nearest = order.column.gather(1, order.by_place[:, :1]).squeeze(1)
     irrelevant = scorer.items - torch.bincount(gone[0], minlength=len(rows)) - length
-    return RankBlock(rows, tied, scorer.scores(lowest, rows), scorer.scores(keys.amax(1), rows), irrelevant, nearest)
+    return RankBlock(
+        rows=rows,
+        ranks=tied,
+        lowest_positive=scorer.scores(lowest, rows),
+        highest_negative=scorer.scores(keys.amax(1), rows),
+        irrelevant=irrelevant,
+        nearest_positive=nearest,
+        relevant_scores=lambda: scorer.scores(value, rows[row]),
+        irrelevant_scores=lambda: scorer.scores(keys, rows),
+    )
 
 
 def _topk_by_index(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -290,7 +290,9 @@ def test_labels_of_no_kind_are_an_error(labels):
 
 
 @pytest.mark.parametrize(
-    "labels", [LABELS.float(), LABELS.numpy() / 2, [0.0] * 6, [None] * 6, [object()] * 6, [[0]] * 5 + ["a"]], ids=str
+    "labels",
+    [LABELS.float(), LABELS.numpy() / 2, [0.0] * 6, [None] * 6, [object()] * 6, [[0]] * 5 + ["a"]],
+    ids=["float", "numpy", "floats", "none", "objects", "ragged"],
 )
 def test_labels_that_number_no_classes_are_an_error(labels):
     with pytest.raises((TypeError, ValueError), match="labels must"):

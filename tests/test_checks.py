@@ -46,7 +46,7 @@ def test_a_range_is_told_as_it_was_asked_for():
 
 
 def test_the_closest_name_is_offered_and_none_if_all_are_far():
-    assert closest("AP@1O", ["AP@10", "MRR@10"]) == "; did you mean 'AP@10'?"
+    assert closest("AP@1O", ["AP@10", "MRR@10"]) == closest("map@10", ["R@10", "AP@10"]) == "; did you mean 'AP@10'?"
     assert closest("?", iter(["AP", "MRR"])) == "."
 
 

@@ -19,8 +19,8 @@ from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
 from rankgrad.memory import CrossBatchMemory
 from rankgrad.models.build import build_model
 from rankgrad.papers.experiments.numbers import numbers
-from rankgrad.runs.folder import best, evaluations
-from rankgrad.training import runner as runs
+from rankgrad.runs.history import best, evaluations
+from rankgrad.training import retrieval as runs
 
 FOLDER = Path(str(resources.files("rankgrad.configs"))) / "experiment"
 NAMES = [name for name in options("experiment") if name != "none"]
@@ -53,14 +53,22 @@ def test_the_files_are_those_of_the_papers():
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_no_class_of_a_published_experiment_is_left_out_of_training(name):
+    assert experiment(name).sampler.short_classes == "repeat"
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_makes_its_loss_and_transforms_for_its_own_data(name):
     config = experiment(name)
     data = re.sub(r"^(sota|deit|xbm)_|_(log|loglog|224|256|384|merged)$", "", name.split("/")[1])
     assert config.data.name == data
     assert data in config.data.load.get("source", config.data.load._target_)
     if not config.loss._target_.endswith("PMLLoss") or pytest.importorskip("pytorch_metric_learning"):
-        assert isinstance(make(config.loss), nn.Module)
-    train, test = make(config.data.train_transform), make(config.data.eval_transform)
+        assert isinstance(make(config.loss, slot="loss"), nn.Module)
+    train, test = (
+        make(config.data.train_transform, slot="transform"),
+        make(config.data.eval_transform, slot="transform"),
+    )
     assert isinstance(train, PhotoTrain) and isinstance(test, PhotoEval)
     image = torch.zeros(3, 300, 400, dtype=torch.uint8)
     for transform in (train, test):
@@ -98,11 +106,14 @@ def leaf(path: Path) -> str:
 
 def test_a_shorter_side_and_a_height_and_width_replace_one_another_from_the_command_line():
     code = ["data.train_transform.resize=null", "data.train_transform.scale=[0.08,1.0]"]
-    made = make(compose(["experiment=pnp/sop", "data.root=x", *code]).data.train_transform)
+    made = make(compose(["experiment=pnp/sop", "data.root=x", *code]).data.train_transform, slot="transform")
     assert (made.resize, made.scale) == (None, [0.08, 1.0])
     square = ["data.eval_transform.resize=[256,256]", "data.train_transform.scale=null"]
     made = compose(["data=sop", "data.root=x", *square]).data
-    assert make(made.eval_transform).resize == [256, 256] and make(made.train_transform).scale is None
+    assert (
+        make(made.eval_transform, slot="transform").resize == [256, 256]
+        and make(made.train_transform, slot="transform").scale is None
+    )
 
 
 SETTING = r"[a-z_]+(?:\.[a-z_]+)*=\S*[^\s.,:;]"
@@ -127,14 +138,14 @@ def test_every_setting_that_a_comment_gives_fits_its_experiment():
             key, _, value = setting.partition("=")
             if key not in GROUPS:
                 assert plain(OmegaConf.select(config, key)) == plain(OmegaConf.from_dotlist([f"x={value}"]).x), setting
-        make(config.data.train_transform)
+        make(config.data.train_transform, slot="transform")
 
 
 @pytest.mark.parametrize("loss", ["supap", "smooth_ap", "rambo_ap"])
 def test_the_losses_of_roadmaps_tables_replace_one_another(loss):
     config = experiment("roadmap/deit_sop", f"loss={loss}")
     assert plain(config.loss) == plain(compose([f"loss={loss}"]).loss)
-    make(config.loss)
+    make(config.loss, slot="loss")
 
 
 # ------------------------------------------------------------------------------------------------ values of the papers
@@ -149,7 +160,7 @@ def test_rambos_values_are_those_of_its_table_9():
             found = {"lr": config.optimizer.lr, "margin": config.loss.margin, "lambda": config.loss.lambda_}
             assert found == {row: table[data, row] for row in found}
             assert config.loss.weight == weight
-            made = make(config.loss)
+            made = make(config.loss, slot="loss")
             assert (made.lambda_, made.margin, made.normalized_ranks) == (found["lambda"], found["margin"], True)
 
 
@@ -212,6 +223,7 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
             (f"rambo/{data}_log", "sampler.classes_per_batch", classes, "text: batches of 128"),
             (f"rambo/{data}_log", "sampler.samples_per_class", each, "text"),
             (f"rambo/{data}_log", "sampler.batches_per_pair", pairs, "text: super-label pairs of Cakir et al."),
+            (f"rambo/{data}_log", "sampler.pair_order", "consecutive" if pairs else "shuffled", "B.1"),
             (f"rambo/{data}_log", "memory.combine", "joint", "section 4.3"),
             (f"rambo/{data}_log", "memory.batches", 3, "section 4.3: tau = 3"),
             (f"rambo/{data}_log", "data.train_transform.resize", SQUARE, "text"),
@@ -294,6 +306,8 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
     ("roadmap/sop", "data.train_transform.resize", 256, "code"),
     ("roadmap/sop", "data.eval_transform.resize", [256, 256], "code"),
     ("roadmap/sop", "sampler.batches_per_pair", 10, "code"),
+    ("roadmap/sop", "sampler.pair_order", "consecutive", "text: as RaMBO"),
+    ("roadmap/xbm_sop", "sampler.pair_order", "consecutive", "text: as RaMBO"),
     ("roadmap/cub", "sampler.batches_per_pair", None, "text: no super-labels"),
     ("roadmap/inaturalist", "sampler.batches_per_pair", None, "text"),
     ("roadmap/inshop", "sampler.batches_per_pair", 4, "code"),

@@ -119,7 +119,7 @@ def test_the_panel_of_sodeep_is_drawn_as_soon_as_its_sorter_is_kept(tmp_path, mo
     assert landscapes.learned() == {}
     path = sodeep.sorter_file(sodeep.Recipe(20))
     path.parent.mkdir(parents=True)
-    sodeep._write(sodeep.Sorter(20), path)
+    sodeep.store._write(sodeep.Sorter(20), path)
     found = landscapes.compute("6", sorters=landscapes.learned(), ticks=3)
     assert list(found.surfaces) == ["exact", "blackbox, λ=0.5", "SoDeep", "soft bins, 10"]
     well_drawn(landscapes.draw(found))
@@ -243,7 +243,7 @@ def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_dra
 )
 def test_errors_say_what_to_do(arguments, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["figure", *arguments]) == 1
+    assert main(["figure", *arguments]) == 2
     assert text in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -285,7 +285,7 @@ def test_growth_is_drawn_from_a_file_of_results(tmp_path, capsys):
     assert len(names) == 3 and any("B^{3.0}" in name or "B^{2.0}" in name for name in names)
     assert main(["figure", "rambo/table1", "--results", str(path), "-o", str(tmp_path / "growth.png")]) == 0
     path.write_text(json.dumps({"suites": {"in_batch": {}}}))
-    assert main(["figure", "rambo/table1", "--results", str(path)]) == 1
+    assert main(["figure", "rambo/table1", "--results", str(path)]) == 2
     assert "holds no suite scaling" in capsys.readouterr().err
 
 
@@ -557,7 +557,7 @@ def photo_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two runs on the same coloured tiles."""
     from small_runs import make_photos, small
 
-    from rankgrad.training.runner import load_table
+    from rankgrad.training.retrieval import load_table
 
     root = tmp_path_factory.mktemp("photos")
     photos = make_photos(root / "photos", classes=6, per_class=4)

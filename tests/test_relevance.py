@@ -55,7 +55,9 @@ def test_multi_hot_labels_of_many_classes_are_counted_exactly():
     assert relevance.from_labels(tags)[0].all()
 
 
-@pytest.mark.parametrize("labels", [torch.rand(4), torch.rand(4, 2), torch.zeros(4, 2, 2, dtype=torch.long)], ids=str)
+@pytest.mark.parametrize(
+    "labels", [torch.rand(4), torch.rand(4, 2), torch.zeros(4, 2, 2, dtype=torch.long)], ids=["row", "rows", "block"]
+)
 def test_floats_and_blocks_are_no_labels(labels):
     with pytest.raises(ValueError, match="labels must be long"):
         relevance.from_labels(labels)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
+
+from ..extras import missing
+from .trust import add_trust
 
 HELP = """\
 Train a detector on images in VOC's layout with a loss that ranks, measure its AP as VOC does, check the data.
@@ -38,8 +39,8 @@ def details() -> str:
     """What stands below the text: the groups of settings."""
     try:
         from ..config import DETECT_GROUPS, options
-    except ModuleNotFoundError:
-        return "Needs the extras: pip install 'rankgrad[all]'"
+    except ModuleNotFoundError as error:  # evaluation works without the extras
+        return missing(str(error.name))
     lines = [f"  {group + '=':12}{', '.join(options(group, 'detect'))}" for group in DETECT_GROUPS]
     return "\n".join(["groups:", *lines, "", "All settings with these: rankgrad detect train --cfg [KEY=VALUE ...]"])
 
@@ -63,6 +64,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     measure.add_argument("--inclusive", action="store_true", default=None, help="add a pixel to widths and heights")
     measure.add_argument("-o", "--out", type=Path, help="also write the numbers as json")
     measure.add_argument("--page", type=Path, help="also write a page with curves and pictures, an html file")
+    add_trust(measure)
     check = actions.add_parser("check", help="is a VOC folder complete", allow_abbrev=False)
     check.add_argument("--root", type=Path, required=True, help="VOCdevkit, or a folder built like VOC2007")
     check.add_argument("--images", action="store_true", help="decode every image, which takes a while")
@@ -78,45 +80,22 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from ..config import ConfigError, compose
+    from ..detection import run as detection
+    from .training import train_one
 
-    config = compose(settings, "detect") if not any(s.startswith("resume=") for s in settings) else None
-    if config is None:
-        extra = [s for s in settings if not s.startswith("resume=")]
-        if extra:
-            raise ConfigError(f"a resumed run keeps its own settings; leave out {' '.join(extra)}")
-        config = compose([*settings, "data.root=."], "detect")  # its own is read from the run
-    if arguments.cfg:
-        from omegaconf import OmegaConf
-
-        print(OmegaConf.to_yaml(config), end="")
-        return
-    from ..detection import run as runs
-    from ..training import launch
-
-    if not launch.started():
-        settled = config if config.resume is None else runs.open_run(config)[1]
-        if launch.wanted(settled) > 1:
-            sys.exit(launch.launch(settled, ["detect", "train", *settings]))
-    where: list[Path] = []
-    try:
-        finished = runs.train(config, started=where.append)
-    except KeyboardInterrupt:
-        if where:
-            command = shlex.join(["rankgrad", "detect", "train", f"resume={where[0]}"])
-            print(f"\ninterrupted; continue with: {command}", file=sys.stderr)
-        raise
-    if launch.first():
-        print(runs.summary(finished))
+    train_one(["detect", "train"], settings, "detect", arguments.cfg, detection.train, detection.summary)
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from ..runs.compare import compare
+    from ..report import write_comparison
+    from ..runs.compare import compare, folders
 
     print(compare(settings, arguments.out, arguments.jobs, "detect train"))
+    print(f"report: {write_comparison(arguments.out / 'report.html', folders(settings, arguments.out))}")
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from ..config import packages
     from ..detection.run import evaluate_run
 
     for path in (arguments.out, arguments.page):
@@ -134,6 +113,7 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
         inclusive=arguments.inclusive,
         page=arguments.page,
         progress=True,
+        trust=packages(arguments.trust),
     )
     print(report)
     if arguments.out:

@@ -6,6 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
+from .trust import add_trust
+
 HELP = """\
 Embeddings of all images below a folder, with the model of a run.
 
@@ -23,12 +25,15 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--invert", action="store_true", help="embed the negatives: dark ink for a model of bright ink")
+    add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder."""
+    from ..config import packages
+    from ..datasets.images import skipped_lines
     from ..index.embedder import Embedded
-    from ..training.runner import embed_folder, embeddings_file
+    from ..index.folder import embed_folder, embeddings_file
 
     out = arguments.out
     if out is None:
@@ -37,7 +42,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             origin = Embedded.load(out).origin
             if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
                 raise FileExistsError(f"{out} holds embeddings of another folder: choose a file with -o")
-    count, skipped = embed_folder(arguments.model, arguments.images, out, arguments.batch_size, invert=arguments.invert)
-    print(f"wrote {out}: {count} images" + (f", {len(skipped)} files skipped:" if skipped else ""))
-    for path, reason in skipped:
-        print(f"  {path}: {reason}")
+    count, skipped = embed_folder(
+        *(arguments.model, arguments.images, out, arguments.batch_size),
+        invert=arguments.invert,
+        trust=packages(arguments.trust),
+    )
+    print("\n".join([f"wrote {out}: {count} images", *skipped_lines(skipped)]))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
-from pathlib import Path
+
+from ..extras import missing
 
 HELP = """\
 Train a retrieval model, evaluate it before and after, and write a folder with the model, its numbers and report.html.
@@ -26,8 +25,8 @@ def details() -> str:
     """What stands below the text: the groups of settings."""
     try:
         from ..config import GROUPS, options
-    except ModuleNotFoundError:  # evaluation works without the extras
-        return "Training needs the extras: pip install 'rankgrad[all]'"
+    except ModuleNotFoundError as error:  # evaluation works without the extras
+        return missing(str(error.name))
     lines = [f"  {group + '=':8}{', '.join(options(group))}" for group in GROUPS]
     return "\n".join(["groups:", *lines, "", "All settings of a run with these: rankgrad train --cfg [KEY=VALUE ...]"])
 
@@ -39,31 +38,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train a model, or go on with a run."""
-    from ..config import ConfigError, compose
+    from ..training import retrieval
+    from .training import train_one
 
-    config = compose(settings)
-    if arguments.cfg:
-        from omegaconf import OmegaConf
-
-        print(OmegaConf.to_yaml(config), end="")
-        return
-    extra = [s for s in settings if not s.startswith("resume=")]
-    if config.resume is not None and extra:
-        raise ConfigError(f"a resumed run keeps its own settings; leave out {' '.join(extra)}")
-    from ..training import launch
-    from ..training import runner as runs
-
-    if not launch.started():
-        settled = config if config.resume is None else runs.open_run(config)[1]
-        if launch.wanted(settled) > 1:
-            sys.exit(launch.launch(settled, ["train", *settings]))
-    where: list[Path] = []
-    try:
-        finished = runs.train(config, started=where.append)
-    except KeyboardInterrupt:
-        if where:
-            command = shlex.join(["rankgrad", "train", f"resume={where[0]}"])
-            print(f"\ninterrupted; continue with: {command}", file=sys.stderr)
-        raise
-    if launch.first():
-        print(runs.summary(finished))
+    train_one(["train"], settings, "train", arguments.cfg, retrieval.train, retrieval.summary)

@@ -45,6 +45,8 @@ class AUCLoss(RetrievalLoss):
     0.189648
     """
 
+    optimises: ClassVar[str] = "AUC of each query's hardest pair"
+    source: ClassVar[str] = "Gajić et al., CVPR Workshops 2022"
     graded: ClassVar[bool] = False
 
     def __init__(

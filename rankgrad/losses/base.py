@@ -63,9 +63,15 @@ class RetrievalLoss(nn.Module):
             read at their finest level and float gains are refused.
         levels: whether it takes integers as well: the number of levels that query and item share, 0 .. 64.
             Hierarchical labels come to it so.
+        differences_only: whether it sees only differences of scores: a constant added to a row changes nothing.
+        optimises: what it optimises, in a few words.
+        source: authors, venue, year and number, Markdown.
     """
 
     graded: ClassVar[bool] = True
+    differences_only: ClassVar[bool] = False
+    optimises: ClassVar[str] = ""
+    source: ClassVar[str] = ""
     levels: ClassVar[bool] = False
     stats: dict[str, Tensor]
 

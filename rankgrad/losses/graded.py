@@ -62,6 +62,8 @@ class HAPLoss(RankLoss):
     gain up
     """
 
+    optimises: ClassVar[str] = "hierarchical AP"
+    source: ClassVar[str] = "Ramzi et al., ECCV 2022, [2207.04873](https://arxiv.org/abs/2207.04873)"
     levels: ClassVar[bool] = True
 
     def __init__(
@@ -104,6 +106,9 @@ class NDCGLoss(RankLoss):
     >>> NDCGLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[3.0, 0.0, 1.0]]))
     tensor(0.3410)
     """
+
+    optimises: ClassVar[str] = "NDCG, sigmoid ranks"
+    source: ClassVar[str] = "Qin, Liu & Li, Information Retrieval 2010 (ApproxNDCG)"
 
     def __init__(self, tau: float = 0.01, gain: Gain = "linear", **common: Unpack[Common]) -> None:
         check_gain(gain)
@@ -166,6 +171,9 @@ class RecallAtKLoss(RankLoss):
     >>> RecallAtKLoss(k=(1,)).from_scores(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, False]]))
     tensor(0.5000)
     """
+
+    optimises: ClassVar[str] = "Recall@k, sigmoid ranks and count"
+    source: ClassVar[str] = "Patel et al., CVPR 2022, [2108.11179](https://arxiv.org/abs/2108.11179)"
 
     def __init__(
         self,

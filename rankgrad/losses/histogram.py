@@ -63,6 +63,9 @@ class FastAPLoss(_HistogramAP):
     tensor(0.5000)
     """
 
+    optimises: ClassVar[str] = "AP of histogram bins of distance"
+    source: ClassVar[str] = "Cakir et al., CVPR 2019"
+
     def __init__(self, bins: int = 10, **common: Unpack[Common]) -> None:
         super().__init__(**common)
         self.bins = integer(bins, "bins counts the intervals of the distance", low=1)
@@ -87,6 +90,9 @@ class SoftBinAPLoss(_HistogramAP):
     >>> loss.from_scores(torch.tensor([[0.0, 1.0, -1.0]]), torch.tensor([[True, False, False]]))
     tensor(0.5000)
     """
+
+    optimises: ClassVar[str] = "AP of histogram bins of score"
+    source: ClassVar[str] = "Revaud et al., ICCV 2019, [1906.07589](https://arxiv.org/abs/1906.07589)"
 
     def __init__(self, bins: int = 20, low: float = -1.0, high: float = 1.0, **common: Unpack[Common]) -> None:
         super().__init__(**common)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..penalties import Identity, Log, Penalty, Power, Rational, XLog
 from ..ranks import Soft
@@ -40,6 +40,9 @@ class PNPLoss(RankLoss):
     >>> PNPLoss("O").from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
     tensor(1.)
     """
+
+    optimises: ClassVar[str] = "irrelevant items above a relevant one (five variants)"
+    source: ClassVar[str] = "Li et al., AAAI 2022, [2102.04640](https://arxiv.org/abs/2102.04640)"
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
@@ -42,6 +42,8 @@ class RankLoss(RetrievalLoss):
     >>> loss.from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
     tensor(0.8101)
     """
+
+    differences_only: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -34,6 +34,8 @@ class CalibrationLoss(RetrievalLoss):
     tensor(0.5500)
     """
 
+    optimises: ClassVar[str] = "common thresholds for all queries"
+    source: ClassVar[str] = "Ramzi et al., NeurIPS 2021, eq. 7, [2110.01445](https://arxiv.org/abs/2110.01445)"
     graded: ClassVar[bool] = False
 
     def __init__(
@@ -91,6 +93,8 @@ class ROADMAPLoss(RetrievalLoss):
     tensor(0.7617)
     """
 
+    optimises: ClassVar[str] = "SupAP + calibration"
+    source: ClassVar[str] = "Ramzi et al., NeurIPS 2021, [2110.01445](https://arxiv.org/abs/2110.01445)"
     graded: ClassVar[bool] = False
 
     def __init__(

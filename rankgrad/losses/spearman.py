@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -53,6 +53,10 @@ class SpearmanLoss(RetrievalLoss):
     >>> SpearmanLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[3.0, 1.0, 0.0]]))  # 1 - .5
     tensor(0.5000)
     """
+
+    optimises: ClassVar[str] = "Spearman's correlation of scores and gains, blackbox gradient"
+    source: ClassVar[str] = "ours, with RaMBO's gradient: [SoDeep and Spearman](docs/sodeep.md)"
+    differences_only: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -45,6 +45,8 @@ class SupNDCGLoss(RankLoss):
     tensor(0.7995)
     """
 
+    optimises: ClassVar[str] = "upper bound of 1 − NDCG, SupAP's ranks"
+    source: ClassVar[str] = "Ramzi et al. 2023 (SupRank), [2309.08250](https://arxiv.org/abs/2309.08250)"
     levels: ClassVar[bool] = True
 
     def __init__(
@@ -96,6 +98,8 @@ class SupRecallLoss(RankLoss):
     tensor(0.5000)
     """
 
+    optimises: ClassVar[str] = "Recall@k with SupAP's ranks"
+    source: ClassVar[str] = "Ramzi et al. 2023 (SupRank), [2309.08250](https://arxiv.org/abs/2309.08250)"
     graded: ClassVar[bool] = False
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import Literal, cast
 
 from torch import Tensor, nn
 
-from .names import _did_you_mean
+from ..checks import unknown
 
 Head = Literal["linear", "none", "layer_norm"]
 
@@ -23,6 +23,7 @@ class EmbeddingHead(nn.Module):
     Raises:
         ValueError: unknown head, or "none" with another size than the features have.
 
+    >>> import torch
     >>> EmbeddingHead(64, 16, head="layer_norm")(torch.randn(2, 64)).shape
     torch.Size([2, 16])
     """
@@ -47,7 +48,7 @@ class EmbeddingHead(nn.Module):
             norm = nn.LayerNorm(feature_size, elementwise_affine=False)
             self.layers = nn.Sequential(norm, nn.Linear(feature_size, size))
         else:
-            raise ValueError(_did_you_mean("head", head, ("linear", "none", "layer_norm")))
+            raise ValueError(unknown("head", head, ("linear", "none", "layer_norm")))
 
     def forward(self, features: Tensor) -> Tensor:
         """[image, feature] -> [image, dim]."""
@@ -61,6 +62,7 @@ def head_only(feature_size: int, embedding_size: int | None = 128, head: Head = 
 
     See `EmbeddingHead` for the arguments.
 
+    >>> import torch
     >>> head_only(64, 8)(torch.randn(5, 64)).shape
     torch.Size([5, 8])
     """

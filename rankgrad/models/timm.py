@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from ..checks import unknown
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
-from .names import _did_you_mean
 from .pooling import _POOLINGS, Pooling, TokenPool, _ChannelsLastMap, _Tokens
-from .state_dicts import _misfits, _sample
+from .state_dicts import _sample, misfits, why_unread
 
 
 def timm_model(
@@ -56,6 +56,7 @@ def timm_model(
             and `weights`, weights that do not fit.
         FileNotFoundError: no file at `weights`.
 
+    >>> import torch
     >>> model = timm_model("resnet18", in_channels=1, embedding_size=64, pooling="gem")
     >>> model(torch.zeros(2, 1, 32, 32)).shape, model.feature_size
     (torch.Size([2, 64]), 512)
@@ -63,11 +64,11 @@ def timm_model(
     import timm
 
     if pooling not in (*_POOLINGS, "token"):
-        raise ValueError(_did_you_mean("pooling", pooling, (*_POOLINGS, "token")))
+        raise ValueError(unknown("pooling", pooling, (*_POOLINGS, "token")))
     if pretrained and weights is not None:
         raise ValueError("give pretrained=True (timm's weights) or weights=FILE (yours), not both")
     if not timm.is_model(name):
-        raise ValueError(_did_you_mean("timm model", name, timm.list_models()))
+        raise ValueError(unknown("timm model", name, timm.list_models()))
     defaults = timm.get_pretrained_cfg(name, allow_unregistered=True)
     # timm gives a pool size to backbones that end in a map; the others end in tokens and keep their own last norm.
     has_map = defaults is None or defaults.pool_size is not None
@@ -149,7 +150,7 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
     try:
         found = load_state_dict(str(path), weights_only=True)
     except Exception as error:  # torch, pickle, zip and safetensors each raise their own
-        raise ValueError(f"{path} is no weights file that can be read safely: {error}") from error
+        raise ValueError(f"{path} {why_unread(error)}") from error
     if not all(isinstance(value, Tensor) for value in found.values()):
         other = _sample(str(key) for key, value in found.items() if not isinstance(value, Tensor))
         raise ValueError(
@@ -159,7 +160,7 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
     classifier = cast(Any, backbone).pretrained_cfg.get("classifier") or ()
     heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
     found = {key: value for key, value in found.items() if not key.startswith(tuple(f"{head}." for head in heads))}
-    misfits = _misfits(backbone.state_dict(), found)
-    if misfits:
-        raise ValueError(f"{path} does not fit the backbone {name!r}: {'; '.join(misfits)}")
+    wrong = misfits(backbone.state_dict(), found)
+    if wrong:
+        raise ValueError(f"{path} does not fit the backbone {name!r}: {'; '.join(wrong)}")
     backbone.load_state_dict(found)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from .. import signals
 from ..datasets.base import ImageSet, Table
 from ..datasets.transforms import Collate
 from ..distributed import gather_rows, world
@@ -43,6 +44,7 @@ def embed(
         batch_size=batch_size,
         collate_fn=Collate(transform),
         num_workers=workers,
+        worker_init_fn=signals.spare_worker,
         generator=torch.Generator(),  # evaluating in the middle of training must not move torch's own
     )
     batches: Any = loader
