@@ -19,6 +19,7 @@ import torch
 
 import rankgrad
 from rankgrad import losses, metrics
+from rankgrad.training.state import EPOCHS, MAY_CHANGE
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
@@ -194,6 +195,8 @@ def test_command_exists_and_its_settings_fit(name, words):
             names, _, others = compare._split(settings)
             for each in names:
                 config.compose([*others, *compare._own_settings(each, others, tree)], tree)
+        elif arguments.command == "train" and any(setting.startswith("resume=") for setting in settings):
+            assert all(setting.partition("=")[0] in (*MAY_CHANGE, EPOCHS) for setting in settings), name
         elif arguments.command == "train":
             config.compose(settings)
 
@@ -221,7 +224,7 @@ def test_settings_of_the_training_page_exist():
 def test_every_option_of_a_group_is_named(group):
     from rankgrad import config
 
-    text = (ROOT / "docs" / "training.md").read_text("utf-8") + (ROOT / "README.md").read_text("utf-8")
+    text = "".join((ROOT / page).read_text("utf-8") for page in ("README.md", "docs/training.md", "docs/datasets.md"))
     assert [option for option in config.options(group) if f"`{option}`" not in text] == []
 
 

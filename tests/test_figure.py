@@ -303,7 +303,7 @@ def tiles(classes: int = 4, per_class: int = 4) -> Table:
 def a_run(folder: Path, settings: list[str], recall: float, table: Table, embeddings: torch.Tensor) -> Path:
     """The folder of a finished run with these settings and this R@1, without the training."""
     folder.mkdir(parents=True)
-    OmegaConf.save(compose(settings), folder / "config.yaml")
+    OmegaConf.save(compose(settings), folder / "config.yaml", resolve=True)
     report = evaluate(embeddings, table.label, ks=[1], bootstrap=0, clusters="none")
     content = json.loads(report.to_json())
     content["values"]["R@1"] = recall

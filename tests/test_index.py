@@ -479,7 +479,7 @@ def test_files_and_folders_can_be_asked_with_and_others_say_why_not(photos, tmp_
     for given, error, message in (
         (photos / "none.png", FileNotFoundError, "no image or folder at"),
         (tmp_path / "bad.png", ValueError, "can't be asked with: not an image of a known format"),
-        (tmp_path, ValueError, "no readable image below .*; 1 skipped"),
+        (tmp_path, ValueError, "no readable image below .*\\nskipped 1 file"),
     ):
         with pytest.raises(error, match=message):
             query_files([given])

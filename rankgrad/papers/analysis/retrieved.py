@@ -144,7 +144,7 @@ def compute(
             raise ValueError(f"{folder} is no finished run: give the folder of one, as rankgrad train leaves it")
     config = load(Run(runs[0]).config, trust)
     if data_root is not None:
-        config.data.root = str(data_root.absolute())
+        config.data.root = config.data.load.root = str(data_root.absolute())
     config.trust = list(trust)
     table = load_table(config).select(config.evaluation.split)
     found = [_embeddings(folder, table) for folder in runs]
