@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,13 @@ KEPT = {
     ),
 }
 # Settings that came later: a run of before there was such a setting has none, and needs none.
-LATER = ("health", "trust")
+LATER = (
+    *("health", "trust", "extended", "check_data", "optimizer.restart"),
+    *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
+)
+RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today
 # Settings that take a number, a word or a list.
-FREE = ("trainer.devices", "trainer.precision")
+FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
 LARGEST = 2**20  # bytes of a config.yaml; ours have some thousand
 
 
@@ -54,10 +58,14 @@ def options(group: str, name: str = "train") -> list[str]:
 
     >>> options("loss", "detect")
     ['ap', 'cross_entropy', 'smooth_ap', 'supap']
-    >>> options("data")
-    ['cub', 'cub_cropped', 'folder', 'glyphs', 'inaturalist', 'inshop', 'omniglot', 'sop', 'vehicleid']
+    >>> options("memory")
+    ['joint', 'none', 'sum']
     """
     root = resources.files(TREES[name][0]) / group
+    if (group, name) == ("loss", "train"):
+        from .losses import LOSSES as ours
+    else:
+        ours = {}
 
     def walk(folder: Any, prefix: str) -> Iterator[str]:
         for entry in folder.iterdir():
@@ -66,7 +74,19 @@ def options(group: str, name: str = "train") -> list[str]:
             elif entry.is_dir() and not entry.name.startswith("_"):
                 yield from walk(entry, f"{prefix}{entry.name}/")
 
-    return sorted(walk(root, ""))
+    return sorted({*walk(root, ""), *ours})
+
+
+def _offer_losses(name: str) -> None:
+    """Tell Hydra the settings of our losses, which are their signatures; a detector has losses of its own."""
+    from hydra.core.config_store import ConfigStore
+
+    from .losses import LOSSES, settings
+
+    store = ConfigStore.instance()
+    store.repo.pop("loss", None)
+    for loss in LOSSES if name == "train" else ():
+        store.store(name=loss, node=settings(loss), group="loss", provider="rankgrad")
 
 
 def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
@@ -112,6 +132,7 @@ def _composed(overrides: Sequence[str], name: str) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
 
+    _offer_losses(name)
     with initialize_config_module(TREES[name][0], version_base="1.3"):
         return hydra_compose(name, overrides=list(overrides))
 
@@ -196,8 +217,9 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
         OSError: the file can't be read.
     """
     try:
-        config = _parsed(path)
+        config = parsed(path)
         config.pop("trust", None)  # only who types a command can trust, never a file
+        _rename(config)
         values: Any = OmegaConf.to_container(config)
         name = "detect" if "ranking" in values else "train"
         _check_complete(_dotted(values), name)
@@ -207,7 +229,16 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
     return config
 
 
-def _parsed(path: Path) -> DictConfig:
+def _rename(config: DictConfig) -> None:
+    """Give settings that had another name in an earlier version the one of today, in place."""
+    for old, new in RENAMED.items():
+        section, _, key = old.rpartition(".")
+        node = OmegaConf.select(config, section)
+        if isinstance(node, DictConfig) and key in node:
+            node[new.rpartition(".")[2]] = node.pop(key)
+
+
+def parsed(path: Path) -> DictConfig:
     """The file as it stands: no tags, no resolvers, no aliases (a few lines of them make gigabytes)."""
     size = path.stat().st_size
     if size > LARGEST:
@@ -247,7 +278,7 @@ def _check_complete(given: dict[str, Any], name: str) -> None:
     """Raise unless all settings of the root file are there, each of its kind."""
     text = (resources.files(TREES[name][0]) / f"{name}.yaml").read_text(encoding="utf-8")
     known = _dotted(OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False))
-    needed = [key for key in (*known, *KEPT[name]) if key.partition(".")[0] not in ("defaults", *LATER)]
+    needed = [key for key in (*known, *KEPT[name]) if not key.startswith(("defaults", *LATER))]
     for key in needed:
         if key in given and key not in FREE:
             _check_kind(key, known.get(key), given[key])
@@ -295,6 +326,21 @@ def plain(config: DictConfig | Any) -> Any:
     return OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
 
 
+def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted names, in their order; an empty group is a value.
+
+    >>> flat({"loss": {"tau": 0.1}, "seed": 0})
+    {'loss.tau': 0.1, 'seed': 0}
+    """
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
 __all__ = [
     "DETECT_GROUPS",
     "GROUPS",
@@ -302,11 +348,13 @@ __all__ = [
     "TREES",
     "ConfigError",
     "compose",
+    "flat",
     "keys",
     "load",
     "make",
     "named",
     "options",
     "packages",
+    "parsed",
     "plain",
 ]

@@ -1,24 +1,34 @@
-"""Files that are written as a whole or not at all; json and npz, read with a word on what is wrong with them."""
+"""Files: written as a whole or not at all, read with a word on what is wrong; folders with one user at a time."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import socket
+import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile, is_zipfile
+from zipfile import is_zipfile
 
 import numpy as np
 import numpy.typing as npt
 
+LOCK, HOLDER = ".lock", ".lock-holder.json"
+_TEMPORARY = re.compile(r"^\..+\.\d+\.tmp(\.\w+)?$")
+
 
 @contextmanager
-def replacing(path: Path, ending: str = "") -> Iterator[Path]:
+def atomic_write(path: Path, ending: str = "") -> Iterator[Path]:
     """Another path beside `path` to write to, which then takes its place: a reader finds the old file or the new one.
 
-    On an error, Ctrl-C included, what was there stays as it was and nothing is left beside it.
+    The content and the new name are on the disk when this ends, so that a later file never outlives an earlier one in
+    a power cut. On an error, Ctrl-C and a full disk included, what was there stays and nothing is left beside it. A
+    process that is killed leaves its temporary file; see `remove_leftovers`.
 
     Args:
         path: the file; it need not exist, its folder must.
@@ -26,7 +36,7 @@ def replacing(path: Path, ending: str = "") -> Iterator[Path]:
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> with replacing(folder / "a.txt") as temporary:
+    >>> with atomic_write(folder / "a.txt") as temporary:
     ...     _ = temporary.write_text("whole")
     >>> [(file.name, file.read_text()) for file in folder.iterdir()]
     [('a.txt', 'whole')]
@@ -37,14 +47,126 @@ def replacing(path: Path, ending: str = "") -> Iterator[Path]:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file, UTF-8, in this way."""
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names of a folder to the disk; where folders cannot be opened (Windows), the system does it itself."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_leftovers(folder: Path, name: str | None = None) -> list[Path]:
+    """Remove what `atomic_write` left in a folder when its process was killed.
+
+    Args:
+        folder: hold its lock: see `lock`.
+        name: only of the file of this name; then its own lock is enough.
+    """
+    if not folder.is_dir():
+        return []
+    mine = "." if name is None else f".{name}."
+    there = [path for path in folder.iterdir() if path.name.startswith(mine)]
+    found = [path for path in there if _TEMPORARY.match(path.name) and path.is_file()]
+    for path in found:
+        path.unlink(missing_ok=True)
+    return found
+
+
+class LockedError(ValueError):
+    """Another process is using a folder; the message says which."""
+
+
+@contextmanager
+def lock(folder: Path, what: str) -> Iterator[None]:
+    """Hold a folder for this process alone. The system lets go of it when the process ends, however that happens.
+
+    Args:
+        folder: which exists.
+        what: it is, for the message: "this run", "this comparison".
+
+    Raises:
+        LockedError: another process holds it; the message says its number, its machine and since when.
+    """
+    from filelock import FileLock, Timeout
+
+    held = FileLock(folder / LOCK, timeout=0)
+    try:
+        held.acquire()
+    except Timeout:
+        raise LockedError(f"{what} is in use: {folder} is held by {_holder(folder)}. Wait for it, or stop it") from None
+    try:
+        who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        (folder / HOLDER).write_text(json.dumps(who), encoding="utf-8")
+        yield
+    finally:
+        for name in (HOLDER, LOCK):  # while it is held: nobody else has it open for more than a moment
+            (folder / name).unlink(missing_ok=True)
+        held.release()
+
+
+def _holder(folder: Path) -> str:
+    try:
+        who = json.loads((folder / HOLDER).read_text(encoding="utf-8"))
+        return f"process {who['pid']} on {who['host']} since {who['since']}"
+    except (OSError, ValueError, KeyError, TypeError):  # it is just being written
+        return "another process"
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def check_archive(path: Path) -> None:
+    """Raise if a file of numpy (npz) or torch, both zip archives with a checksum per entry, is not as it was written.
+
+    Neither library looks at the checksums: one bit that flipped on a disk would become a weight of 1e38.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            wrong = archive.testzip()
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged, or no file of this kind ({error})") from None
+    except OSError as error:
+        raise OSError(f"{path} cannot be read ({error})") from None
+    if wrong is not None:
+        raise ValueError(f"{path} is damaged: the checksum of its part {wrong} is wrong")
+
+
+def load_json(path: Path) -> Any:
+    """What a json file holds.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: no json; the message names the file.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # also of text that is not UTF-8
+        raise ValueError(f"{path} is damaged: it is no json ({error})") from None
 
 
 def read_json(path: Path, *needed: str) -> dict[str, Any]:
@@ -58,10 +180,7 @@ def read_json(path: Path, *needed: str) -> dict[str, Any]:
         OSError: the file can't be read.
         ValueError: no json, no object, or one that lacks a name.
     """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # also of text that is not UTF-8
-        raise ValueError(f"{path} is damaged: it is no json ({error})") from None
+    found = load_json(path)
     missing = [name for name in needed if name not in found] if isinstance(found, dict) else ["an object"]
     if missing:
         raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}")
@@ -85,10 +204,7 @@ def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
         wanted = ", ".join(f"{name}=..." for name in needed or ("NAME",))
         raise ValueError(f"{path} is no npz file: write one with numpy.savez(FILE, {wanted})")
     try:
-        with ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise BadZipFile(f"the checksum of {damaged} is another one")
+        check_archive(path)
         with np.load(path, allow_pickle=False) as file:
             columns = {name: file[name] for name in file.files}
     except Exception as error:  # numpy, zip and zlib each raise their own
@@ -107,10 +223,43 @@ def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
     return columns
 
 
-def printable(text: str) -> str:
-    r"""A name for a terminal: signs that would do something there, such as escapes and new lines, are spelt out.
+# What no terminal should get from the name of a file: control characters, ends of line, marks that turn the direction
+# of writing, and bytes that are no text (Python keeps those as lone surrogates).
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
-    >>> print(printable("a\x1b[2Jb"))
-    a\x1b[2Jb
+
+def shown(name: object) -> str:
+    r"""A name as it may stand in a message or a table: what no terminal should get is written as an escape.
+
+    >>> shown("caf\xe9\n\x1b[2J.png"), shown("\udcff.png")
+    ('café\\n\\x1b[2J.png', '\\xff.png')
     """
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    return _UNSHOWN.sub(_escaped, str(name))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def inside(root: Path, name: str) -> Path:
+    """The file of a name that was read from a file: below `root`, wherever the name would like to lead.
+
+    Raises:
+        ValueError: it is absolute, or goes up with "..".
+
+    >>> inside(Path("photos"), "cat/1.png").as_posix()
+    'photos/cat/1.png'
+    >>> inside(Path("photos"), "../secret.png")
+    Traceback (most recent call last):
+        ...
+    ValueError: '../secret.png' is no name below photos: it may not be absolute and not go up with '..'
+    """
+    path = Path(name)
+    if path.is_absolute() or path.drive or ".." in path.parts:
+        raise ValueError(
+            f"{shown(name)!r} is no name below {shown(root)}: it may not be absolute and not go up with '..'"
+        )
+    return root / path

@@ -1,14 +1,6 @@
-"""An earlier place of these names, kept for code and saved settings that use it: now `training.runner`."""
+"""An earlier place of these names, kept for code that uses it: now `training.retrieval` and `index.folder`."""
 
-from .training.runner import (  # noqa: F401
-    embed_folder as embed_folder,
-)
-from .training.runner import (
-    open_run as open_run,
-)
-from .training.runner import (
-    summary as summary,
-)
-from .training.runner import (
-    train as train,
-)
+from .index.folder import embed_folder as embed_folder
+from .training.retrieval import load_table as load_table
+from .training.retrieval import summary as summary
+from .training.retrieval import train as train

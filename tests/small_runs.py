@@ -11,7 +11,8 @@ from PIL import Image
 
 from rankgrad import training
 from rankgrad.config import compose
-from rankgrad.training import runner as runs
+from rankgrad.runs.folder import Run
+from rankgrad.training import retrieval as runs
 
 CONVNET = ("model.widths=[8,8,8,8]", "model.embedding_size=8")
 QUICK = (
@@ -41,7 +42,7 @@ def small(photos: Path, *settings: str) -> list[str]:
     return [s for s in given if s.split("=")[0] not in keys] + list(settings)
 
 
-def train(*settings: str) -> runs.Run:
+def train(*settings: str) -> Run:
     """The run of these settings."""
     return runs.train(compose(settings), quiet=True)
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from rankgrad.config import compose, make, options
 from rankgrad.losses.baselines import CrossEntropyLoss, HistogramLoss, PMLBatchLoss, PMLLoss
 from rankgrad.memory import CrossBatchMemory
-from rankgrad.runs.folder import curves
+from rankgrad.runs.history import curves
 
 pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning is an extra")
 
@@ -38,7 +38,7 @@ def settings_of(name: str) -> DictConfig:
 
 
 def baseline(name: str) -> nn.Module:
-    loss: nn.Module = make(settings_of(name).loss)
+    loss: nn.Module = make(settings_of(name).loss, slot="loss")
     return loss
 
 

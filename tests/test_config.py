@@ -251,5 +251,5 @@ def test_a_file_cannot_trust_for_its_reader(tmp_path: Path):
 def test_an_error_of_the_thing_that_is_made_comes_as_it_is():
     with pytest.raises(ValueError, match="tau is a temperature .* got -1"):
         make(compose(["loss.tau=-1"]).loss, slot="loss")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'tua'"):
+    with pytest.raises(TypeError, match="ROADMAPLoss has no option 'tua'; did you mean 'tau'"):
         make(compose(["+loss.tua=1"]).loss, slot="loss")

@@ -3,7 +3,9 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import runpy
 import shutil
+import signal
 import threading
 import warnings
 from dataclasses import replace
@@ -29,12 +31,14 @@ from rankgrad.datasets import (
     glyphs,
     load_folder,
     load_glyphs,
+    load_icons,
     load_omniglot,
     read_image,
+    trials,
 )
 from rankgrad.datasets import base as datasets_base
 from rankgrad.datasets import cache as datasets_cache
-from rankgrad.datasets.base import check_image
+from rankgrad.datasets.images import check_image
 from rankgrad.datasets.samplers import EpochList
 from rankgrad.datasets.transforms import Collate, PhotoEval, PhotoTrain
 
@@ -111,20 +115,22 @@ def test_summary_counts_splits_and_names_what_a_user_should_know():
     table = small_table(
         super_label=torch.tensor([0, 0, 0, 1, 1, 1]),
         super_names=("s", "t"),
-        skipped=tuple((f"{i}.png", "empty file") for i in range(12)),
+        skipped=(*((f"{i}.png", "empty file") for i in range(12)), ("a/\x1b[2J.pdf", "a document")),
+        understood="photos/ is understood",
     )
     assert table.summary().splitlines() == [
+        "photos/ is understood",
         "small: 6 images, 3 classes (grey, 2 x 2)",
-        "split     images  classes  images/class  super-labels",
-        "train          3        2           1-2             1",
-        "val            1        1             1             1",
-        "test           2        1             2             1",
+        "split  images  classes  images/class  super-labels",
+        "train       3        2           1-2             1",
+        "val         1        1             1             1",
+        "test        2        1             2             1",
         "train: 1 classes have one image only; nothing in train can match it",
         "val: 1 classes have one image only; nothing in val can match it",
         "1 classes are in both val and test: not a test on unseen classes",
-        "skipped 12 files:",
-        *(f"  {i}.png: empty file" for i in range(10)),
-        "  ... and 2 more",
+        "skipped 13 files:",
+        "  12 empty file: 0.png, 1.png, 2.png, 3.png, 4.png, ...",
+        "  1 a document: a/\\x1b[2J.pdf",
     ]
 
 
@@ -358,8 +364,41 @@ def test_what_is_interrupted_while_it_is_built_leaves_nothing(error, photo_folde
     assert same(items(load_photos(photo_folder, cache="disk")), items(load_photos(photo_folder)))
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("moment", ["read 1", "read 7", "before the rename", "after the rename"])
+def test_a_process_that_is_killed_while_it_builds_does_no_harm_and_leaves_nothing_for_long(moment, photo_folder):
+    expected = items(load_photos(photo_folder))
+    child = os.fork()
+    if child == 0:
+        die = lambda: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+        reads, replace = [], os.replace
+
+        def read(path, *rest):
+            reads.append(path)
+            if moment == f"read {len(reads)}":
+                die()
+            return read_image(path, *rest)
+
+        def rename(*paths):
+            if moment == "before the rename":
+                die()
+            replace(*paths)
+            die()
+
+        datasets_base.read_image, os.replace = read, rename
+        load_photos(photo_folder, cache="disk")
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    kept = photo_folder.parent / "cache"
+    left = [path for path in kept.iterdir() if path.suffix not in (".lock", ".pixels")]
+    assert len(left) == (moment != "after the rename")
+    other = kept / f".another.pixels.{os.getpid()}.tmp"  # of a process that builds another file just now
+    other.touch()
+    assert same(items(load_photos(photo_folder, cache="disk")), expected)
+    assert sorted(path.suffix for path in kept.iterdir() if path != other) == [".lock", ".pixels"]
+
+
 def test_of_two_that_want_the_same_file_one_builds_and_the_other_waits(photo_folder, reads):
-    pytest.importorskip("fcntl", reason="the system has no flock")
     tables: list[Table] = []
     both = [threading.Thread(target=lambda: tables.append(load_photos(photo_folder, cache="disk"))) for _ in range(2)]
     for thread in both:
@@ -416,7 +455,7 @@ def test_a_table_with_its_file_of_images_is_small_to_send_to_another_process(pho
 
 
 def test_the_summary_says_what_is_kept_where(photo_folder):
-    first = [load_photos(photo_folder, cache=where).summary().splitlines()[0] for where in ("none", "ram", "disk")]
+    first = [load_photos(photo_folder, cache=where).summary().splitlines()[1] for where in ("none", "ram", "disk")]
     assert first[0].endswith("(RGB, files)")
     assert first[1].endswith("(RGB, files kept in memory: 0 MB)") and first[2].endswith("kept on disk: 0 MB)")
 
@@ -696,6 +735,98 @@ def test_omniglot_says_which_file_it_looked_for_and_where_to_get_it(tmp_path):
         load_omniglot(tmp_path, holdout="greek")
 
 
+@needs_data
+def test_a_long_tail_leaves_training_classes_20_images_down_to_1_and_the_test_as_it_is():
+    whole, cut = (load_omniglot(Path(DATA, "omniglot"), long_tail=cut) for cut in (False, True))
+    assert torch.equal(cut.select("test").images, whole.select("test").images)
+    counts = torch.unique(cut.select("train").label, return_counts=True)[1].sort().values
+    assert len(counts) == 136 and counts[0] == 1 and counts[-1] == 20
+    assert 6 < counts.double().mean() < 7 and (counts < 4).double().mean() > 0.4
+    assert set(cut.names) < set(whole.names)
+    turned = load_omniglot(Path(DATA, "omniglot"), long_tail=True, turns=4)
+    assert len(turned.select("train")) == 4 * len(cut.select("train"))
+
+
+# --- icons -----------------------------------------------------------------------------------------------------------
+
+
+def packed_icons(folder: Path, **change) -> Path:
+    """Six names in five styles; the first of each is drawn by its number."""
+    names = np.array(["arrow_back", "arrow_down", "bell", "car_a", "car_b", "door"])
+    arrays = {
+        "images": np.arange(30, dtype=np.uint8).repeat(48 * 48).reshape(30, 48, 48),
+        "name": np.arange(6, dtype=np.int16).repeat(5),
+        "names": names,
+        "style": np.tile(np.arange(5, dtype=np.int8), 6),
+        "styles": np.array(["filled", "outlined", "round", "sharp", "two-tone"]),
+        "split": np.array([0, 2, 0, 1, 2, 2], dtype=np.int8),
+    }
+    np.savez(folder / "icons48.npz", **{**arrays, **change})
+    return folder
+
+
+def test_icons_are_the_arrays_of_their_file_with_first_words_as_super_labels(tmp_path):
+    table = load_icons(packed_icons(tmp_path))
+    assert len(table) == 30 and table.class_names[0] == "arrow_back" and table.names[6] == "arrow_down/outlined"
+    assert table.super_names == ("arrow", "bell", "car", "door")
+    assert table.super_label[::5].tolist() == [0, 0, 1, 2, 2, 3]
+    assert table.split[::5] == ("train", "test", "train", "val", "test", "test")
+    assert table.images[7].unique().tolist() == [7] and table.protocol == "leave_one_out" and table.role is None
+    small = load_icons(tmp_path / "icons48.npz", size=28)
+    assert small.images.shape == (30, 1, 28, 28) and small.images[7].unique().tolist() == [7]
+
+
+def test_icons_may_be_asked_with_the_outlined_style(tmp_path):
+    test = load_icons(packed_icons(tmp_path), protocol="query_gallery").select("test")
+    assert test.role.count("query") == 3 and test.role.count("gallery") == 12
+    (trial,) = trials(test)
+    assert {test.names[row].split("/")[1] for row in trial.query.tolist()} == {"outlined"}
+    assert not set(trial.query.tolist()) & set(trial.gallery.tolist())
+
+
+def test_families_apart_never_stand_on_both_sides(tmp_path):
+    table = load_icons(packed_icons(tmp_path), families="apart")
+    sides: dict[int, set[str]] = {}
+    for word, split in zip(table.super_label.tolist(), table.split, strict=True):
+        sides.setdefault(word, set()).add(split)
+    assert all(len(found) == 1 for found in sides.values())
+
+
+@needs_data
+def test_icons_have_the_counts_of_their_protocol():
+    table = load_icons(Path(DATA, "icons"))
+    counts = {split: len(table.select(split).label.unique()) for split in table.splits}
+    assert counts == {"train": 1032, "val": 367, "test": 723} and (torch.bincount(table.label) == 5).all()
+    apart = load_icons(Path(DATA, "icons"), families="apart")
+    train, test = (set(apart.select(split).super_label.tolist()) for split in ("train", "test"))
+    assert not train & test and len(train | test) > 800
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"size": 49}, "size must be 1 .. 48"),
+        ({"protocol": "one_gallery"}, "'leave_one_out' and 'query_gallery'; got 'one_gallery'"),
+        ({"families": "both"}, "families must be 'mixed' or 'apart'"),
+    ],
+)
+def test_settings_of_icons_are_checked_before_the_file_is_read(settings, message):
+    with pytest.raises(ValueError, match=message):
+        load_icons("nowhere", **settings)
+
+
+def test_a_damaged_file_of_icons_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"icons48.npz, which is not there; set data.root"):
+        load_icons(tmp_path)
+    file = packed_icons(tmp_path) / "icons48.npz"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"icons48.npz is no npz file|icons48.npz is damaged"):
+        load_icons(tmp_path)
+    packed_icons(tmp_path, images=np.zeros((30, 9, 9), np.uint8))
+    with pytest.raises(ValueError, match=r"should hold uint8 images \[30, 48, 48\]; got uint8 \(30, 9, 9\)"):
+        load_icons(tmp_path)
+
+
 # --- folder ----------------------------------------------------------------------------------------------------------
 
 
@@ -744,7 +875,54 @@ def test_folders_called_train_among_others_are_classes(tmp_path):
 
 def test_half_a_division_is_an_error(tmp_path):
     folder_of(tmp_path / "train", {"a": 1, "b": 1})
-    with pytest.raises(ValueError, match="holds train and no other folder; a division needs both"):
+    with pytest.raises(ValueError, match="holds train/ and no test/; a division needs both"):
+        load_folder(tmp_path)
+    folder_of(tmp_path / "Validation", {"c": 1, "d": 1})
+    with pytest.raises(ValueError, match="holds Validation/ and train/ and no test/"):
+        load_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "val"),
+    [
+        ("train", "test", "val"),
+        ("Train", "TEST", "Validation"),
+        ("training", "testing", "valid"),
+        ("TRAIN", "Test", "dev"),
+    ],
+)
+def test_a_division_is_known_by_its_names_in_any_capitals(tmp_path, train, test, val):
+    for name, classes in ((train, "ab"), (test, "cd"), (val, "ef")):
+        folder_of(tmp_path / name, {letter: 2 for letter in classes})
+    for i in range(3):
+        save(tmp_path / "unlabelled" / f"{i}.png")
+    table = load_folder(tmp_path)
+    assert table.class_names == tuple("abcdef") and len(table) == 12
+    assert [len(table.select(split)) for split in ("train", "val", "test")] == [4, 4, 4]
+    said = ", ".join(
+        f"{name}/ = {split} (2 classes)" for name, split in ((train, "train"), (val, "val"), (test, "test"))
+    )
+    first = table.summary().splitlines()[0]
+    assert first == f"{tmp_path} is understood as a division: {said}, unlabelled/ left out (3 files)"
+
+
+def test_the_folder_that_stands_in_the_way_of_a_division_is_named(tmp_path):
+    folder_of(tmp_path / "Train", {"a": 2, "b": 2})
+    folder_of(tmp_path / "Test", {"c": 2, "d": 2})
+    save(tmp_path / "results" / "plot.png")
+    with pytest.raises(
+        ValueError, match=r"Train/ and Test/ with folders in them.* but results/ stands in the way. Move it"
+    ):
+        load_folder(tmp_path)
+    (tmp_path / "results").rename(tmp_path / "training")
+    with pytest.raises(ValueError, match=r"holds Train/ and training/, which both mean train: make them one"):
+        load_folder(tmp_path)
+
+
+def test_a_division_with_too_few_classes_says_how_it_was_understood(tmp_path):
+    folder_of(tmp_path / "train", {"a": 2, "b": 2})
+    folder_of(tmp_path / "test", {"c": 2})
+    with pytest.raises(ValueError, match=r"Add classes to it. .* division: train/ = train \(2 classes\), test/ = test"):
         load_folder(tmp_path)
 
 
@@ -758,7 +936,10 @@ def test_broken_files_are_listed_with_their_reason_and_the_rest_is_used(tmp_path
     (root / "b" / "text.JPG").write_text("not an image")
     (root / "b" / "dangling.png").symlink_to(root / "nowhere.png")
     (root / "all broken" / "0.png").write_bytes(b"\x89PNG")
-    (root / "b" / "notes.txt").write_text("no image, no image extension: of no interest")
+    (root / "b" / "notes.txt").write_text("no image")
+    (root / "b" / "photo.HEIC").write_bytes(b"\0\0\0\x18ftypheic and no more")
+    (root / "b" / "plan.pdf").write_bytes(b"%PDF-1.7")
+    (root / "b" / "logo.svg").write_text("<svg/>")
     (root / "b" / ".hidden.png").touch()
     (root / "stray.png").touch()
     table = load_folder(root)
@@ -771,14 +952,22 @@ def test_broken_files_are_listed_with_their_reason_and_the_rest_is_used(tmp_path
         "b/dangling.png",
         "b/empty.png",
         "b/text.JPG",
+        "b/photo.HEIC",
+        "b/notes.txt",
+        "b/plan.pdf",
+        "b/logo.svg",
         "stray.png",
     }
+    assert skipped["b/notes.txt"] == "not an image by its name"
+    assert "export its pages" in skipped["b/plan.pdf"] and "render it to PNG" in skipped["b/logo.svg"]
     assert skipped["b/empty.png"] == "empty file"
     assert skipped["b/dangling.png"] == "No such file or directory"
     assert skipped["b/text.JPG"] == "not an image of a known format"
     assert skipped["stray.png"] == "lies beside the class folders"
-    assert "skipped 7 files:" in table.summary()
-    assert len(load_folder(root, check=False)) == len(table) + 6  # all but the stray one
+    assert "skipped 11 files:" in table.summary() and "b/plan.pdf" in table.summary()
+    assert (
+        len(load_folder(root, check=False)) == len(table) + 7
+    )  # all that have the name of an image, but the stray one
     for image, _, _ in (ImageSet(table)[i] for i in range(len(table))):
         assert image.shape == (3, 10, 12)
 
@@ -848,6 +1037,14 @@ def test_find_images_needs_no_classes(tmp_path):
     assert skipped == ((str(tmp_path / "broken.png"), "empty file"),)
     with pytest.raises(NotADirectoryError, match="need a folder of images"):
         find_images(tmp_path / "top.png")
+
+
+def test_the_tables_of_the_docs_are_those_of_the_registry():
+    page = Path(__file__).parents[1] / "docs" / "datasets.md"
+    make = runpy.run_path(str(page.with_name("make_datasets.py")))
+    text = page.read_text(encoding="utf-8")
+    assert make["written"](text) == text, "write them anew: python docs/make_datasets.py"
+    assert make["written"](text.replace("| `cub` |", "| `bird` |")) == text
 
 
 def test_every_loader_is_in_the_table_under_its_name():

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from small_runs import Killed, die_after_writes
+from test_compare import Here
 from voc_trees import shapes
 
 from rankgrad import config as configuration
@@ -32,7 +32,8 @@ from rankgrad.detection.voc import load_voc
 from rankgrad.papers.experiments.grid import grids
 from rankgrad.papers.experiments.numbers import find, select
 from rankgrad.papers.experiments.reproduce import planned, reproduce
-from rankgrad.runs.folder import curves
+from rankgrad.runs.folder import Run
+from rankgrad.runs.history import curves
 
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
 real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")
@@ -58,12 +59,12 @@ def settings(tree: Path, *more: str) -> list[str]:
     return [each for each in (f"data.root={tree}", *TINY, *QUICK) if each.split("=")[0] not in keys] + list(more)
 
 
-def train(tree: Path, *more: str) -> runs.DetectorRun:
+def train(tree: Path, *more: str) -> Run:
     return runs.train(compose(settings(tree, *more), "detect"), quiet=True)
 
 
 @pytest.fixture(scope="module")
-def finished(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> runs.DetectorRun:
+def finished(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("finished") / "run"
     return train(tree, "loss=ap", "ranking.warmup=3", "evaluation.every=1", f"out={out}")
 
@@ -79,6 +80,7 @@ def fails(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_a_run_leaves_settings_model_numbers_detections_and_a_page(finished):
     files = {path.relative_to(finished.folder).as_posix() for path in finished.folder.rglob("*") if path.is_file()}
     wanted = {"config.yaml", "state.ckpt", "model.pt", "metrics.json", "detections.npz", "facts.json", "report.html"}
+    wanted |= {"checksums.sha256", "health.json"}
     assert files == {*wanted, "logs/metrics.csv"} and finished.finished
     content = json.loads(finished.after.read_text("utf-8"))
     assert set(content["values"]) == {"AP50", "AP50_11", "AP75", "AP75_11"}
@@ -103,11 +105,11 @@ def test_losses_are_logged_with_the_change_from_cross_entropy_to_the_loss_and_ap
 
 def test_the_page_is_one_file_that_shows_numbers_curves_and_pictures(finished):
     text = (finished.folder / "report.html").read_text("utf-8")
-    assert not re.search(r"(src|href)=['\"](?!data:)", text) and "<script" not in text
+    assert not re.search(r"(src|href)=['\"](?!data:|#)", text)
     assert text.count("data:image/jpeg;base64,") == 2 and text.count("<svg") >= 7
     value = json.loads(finished.after.read_text("utf-8"))["values"]["AP50"]
-    assert f"<b>{100 * value:.1f}</b>" in text
-    for word in ("Precision and recall", "disc", "square", "ranking.warmup", "area under the curve"):
+    assert f"<b>{100 * value:.1f}<small> %</small></b>" in text
+    for word in ("Precision and recall", "disc", "square", "ranking.<wbr>warmup", "area under precision and recall"):
         assert word in text
 
 
@@ -183,10 +185,10 @@ training.SaveState.write = write_and_die
 main({["detect", "train", *words]!r})
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
-    assert not runs.DetectorRun(out).finished
+    assert not Run(out).finished
     command = [sys.executable, "-m", "rankgrad", "detect", "train", f"resume={out}"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-    assert runs.DetectorRun(out).after.read_bytes() == finished.after.read_bytes()
+    assert Run(out).after.read_bytes() == finished.after.read_bytes()
 
 
 def test_a_finished_run_is_left_alone_and_its_folder_is_not_taken(tree, finished, capsys):
@@ -196,7 +198,7 @@ def test_a_finished_run_is_left_alone_and_its_folder_is_not_taken(tree, finished
     words = settings(tree, f"out={finished.folder}")
     assert "holds a run already" in fails(capsys, "detect", "train", *words)
     message = fails(capsys, "detect", "train", f"resume={finished.folder}", "seed=1")
-    assert message == "a resumed run keeps its own settings; leave out seed=1"
+    assert message.startswith("a resumed run keeps its own settings; leave out seed=1. What may be another: ")
 
 
 def test_settings_that_were_changed_are_not_resumed(tree, tmp_path, capsys):
@@ -312,23 +314,17 @@ def test_the_help_lists_every_group_and_option(capsys):
 
 
 def test_a_retrieval_run_is_not_resumed_as_a_detector(tmp_path, capsys):
-    (tmp_path / "config.yaml").write_text("seed: 0\n")
+    shutil.copy(Path(__file__).parent / "old_runs" / "retrieval" / "config.yaml", tmp_path)
     message = fails(capsys, "detect", "train", f"resume={tmp_path}")
-    assert message.startswith(f"{tmp_path} is no detector's run: continue it with rankgrad train resume=")
+    assert message == f"{tmp_path} is a retrieval run: continue it with rankgrad train resume={tmp_path}"
 
 
 def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, monkeypatch, capsys):
-    called = []
-
-    def here(command, stdout, **_):  # starting Python takes longer than these runs
-        called.append(command[3:])
-        with contextlib.redirect_stdout(stdout):
-            return subprocess.CompletedProcess(command, main(command[3:]))
-
-    monkeypatch.setattr("rankgrad.compare.subprocess", SimpleNamespace(run=here, STDOUT=subprocess.STDOUT))
+    here = Here()
+    monkeypatch.setattr("rankgrad.runs.compare.Children", here)
     words = ["loss=cross_entropy,ap:memory=1+ranking.warmup=2", "seeds=0,1,2", *settings(tree, "trainer.max_epochs=1")]
     assert main(["detect", "compare", *words, "-o", str(tmp_path)]) == 0
-    assert len(called) == 6 and all(words[:2] == ["detect", "train"] for words in called)
+    assert len(here.calls) == 6
     shown = capsys.readouterr().out
     assert re.search(r"^\| loss +\| +AP50 \| +AP50_11 \| +AP75 \| +seconds \|$", shown, re.MULTILINE)
     assert "| AP50, against cross_entropy" in shown
@@ -456,7 +452,7 @@ def test_a_table_lists_its_commands_and_runs_that_two_cells_share_once(tmp_path)
 def test_a_table_trains_its_cells_and_shows_them_beside_the_papers(tree, tmp_path, monkeypatch):
     grid = grids("detect train")["rambo/table8"]
     small = replace(grid, cells=grid.cells[:2])
-    monkeypatch.setattr("rankgrad.experiments.reproduce.grids", lambda command: {grid.id: small})
+    monkeypatch.setattr("rankgrad.papers.experiments.reproduce.grids", lambda command: {grid.id: small})
     text = reproduce(
         "rambo/table8", [*TINY, *QUICK[:-2], "threads=1"], tmp_path, data_roots=[str(tree)], stand_in="bccd", seeds="0"
     )

@@ -19,8 +19,8 @@ from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
 from rankgrad.memory import CrossBatchMemory
 from rankgrad.models.build import build_model
 from rankgrad.papers.experiments.numbers import numbers
-from rankgrad.runs.folder import best, evaluations
-from rankgrad.training import runner as runs
+from rankgrad.runs.history import best, evaluations
+from rankgrad.training import retrieval as runs
 
 FOLDER = Path(str(resources.files("rankgrad.configs"))) / "experiment"
 NAMES = [name for name in options("experiment") if name != "none"]
@@ -50,6 +50,11 @@ def test_the_files_are_those_of_the_papers():
         *(f"roadmap/{kind}{data}" for kind in ("", "sota_", "deit_", "xbm_") for data in ("cub", "sop", "inaturalist")),
         "roadmap/inshop",
     }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_class_of_a_published_experiment_is_left_out_of_training(name):
+    assert experiment(name).sampler.short_classes == "repeat"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -218,6 +223,7 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
             (f"rambo/{data}_log", "sampler.classes_per_batch", classes, "text: batches of 128"),
             (f"rambo/{data}_log", "sampler.samples_per_class", each, "text"),
             (f"rambo/{data}_log", "sampler.batches_per_pair", pairs, "text: super-label pairs of Cakir et al."),
+            (f"rambo/{data}_log", "sampler.pair_order", "consecutive" if pairs else "shuffled", "B.1"),
             (f"rambo/{data}_log", "memory.combine", "joint", "section 4.3"),
             (f"rambo/{data}_log", "memory.batches", 3, "section 4.3: tau = 3"),
             (f"rambo/{data}_log", "data.train_transform.resize", SQUARE, "text"),
@@ -300,6 +306,8 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
     ("roadmap/sop", "data.train_transform.resize", 256, "code"),
     ("roadmap/sop", "data.eval_transform.resize", [256, 256], "code"),
     ("roadmap/sop", "sampler.batches_per_pair", 10, "code"),
+    ("roadmap/sop", "sampler.pair_order", "consecutive", "text: as RaMBO"),
+    ("roadmap/xbm_sop", "sampler.pair_order", "consecutive", "text: as RaMBO"),
     ("roadmap/cub", "sampler.batches_per_pair", None, "text: no super-labels"),
     ("roadmap/inaturalist", "sampler.batches_per_pair", None, "text"),
     ("roadmap/inshop", "sampler.batches_per_pair", 4, "code"),

@@ -119,7 +119,7 @@ def test_the_panel_of_sodeep_is_drawn_as_soon_as_its_sorter_is_kept(tmp_path, mo
     assert landscapes.learned() == {}
     path = sodeep.sorter_file(sodeep.Recipe(20))
     path.parent.mkdir(parents=True)
-    sodeep._write(sodeep.Sorter(20), path)
+    sodeep.store._write(sodeep.Sorter(20), path)
     found = landscapes.compute("6", sorters=landscapes.learned(), ticks=3)
     assert list(found.surfaces) == ["exact", "blackbox, λ=0.5", "SoDeep", "soft bins, 10"]
     well_drawn(landscapes.draw(found))
@@ -557,7 +557,7 @@ def photo_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two runs on the same coloured tiles."""
     from small_runs import make_photos, small
 
-    from rankgrad.training.runner import load_table
+    from rankgrad.training.retrieval import load_table
 
     root = tmp_path_factory.mktemp("photos")
     photos = make_photos(root / "photos", classes=6, per_class=4)

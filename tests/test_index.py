@@ -24,12 +24,12 @@ from rankgrad.config import compose, plain
 from rankgrad.index import embedder as embedding
 from rankgrad.index.builder import HEAD, Index, build, measure
 from rankgrad.index.embedder import Embedded, Embedder, GroundWarning, Origin
-from rankgrad.index.page import write_sheet
+from rankgrad.index.folder import embed_folder
+from rankgrad.index.page import write_answers
 from rankgrad.index.query import Answer, Hit, as_text, find, query_files
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import save_weights
 from rankgrad.normalize import unit_rows
-from rankgrad.training.runner import embed_folder
 
 faiss = pytest.importorskip("faiss", reason="an index needs faiss")
 
@@ -529,31 +529,33 @@ def test_the_command_measures_an_approximate_index(made, tmp_path, capsys):
     assert Index.load(out).kind == "hnsw"
 
 
-# ------------------------------------------------------------------------------------------------------------- sheet
+# -------------------------------------------------------------------------------------------------------------- page
 
 
-def test_a_sheet_needs_nothing_but_itself_and_holds_each_picture_once(photos, made, tmp_path):
+def test_a_page_needs_nothing_but_itself_and_holds_each_picture_once(photos, made, tmp_path):
     queries = [photos / "class 0" / "0.png", photos / "class 0" / "1.png"]
     answers = find(queries, Index.load(made), k=4)
-    page = write_sheet(tmp_path / "sheet.html", answers, facts={"index": made}).read_text()
+    page = write_answers(tmp_path / "page.html", answers, facts={"index": made}).read_text()
     shown = {path.resolve() for answer in answers for path in (answer.query, *(hit.path for hit in answer.hits))}
-    assert page.count("<image id=") == len(shown) and page.count("<use href=") == 2 * 5
-    assert "<script" not in page and "prefers-color-scheme: dark" in page
+    assert page.count("{background-image:url(data:image/") == len(shown)
+    assert len(re.findall(r'<span class="pic i\d+"', page)) == 2 * 5
+    assert "<script" not in page and "prefers-color-scheme:dark" in page and "script-src" not in page
+    assert "style-src &#39;sha256-" in page and "unsafe-inline" not in page and 'style="' not in page
     assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!data:|#)[^"']*""", page)
     assert all(f"{hit.score:.3f}" in page for answer in answers for hit in answer.hits)
 
 
-def test_a_sheet_survives_lost_pictures_and_odd_names(tmp_path):
+def test_a_page_survives_lost_pictures_and_odd_names(tmp_path):
     Image.new("RGB", (300, 20), "red").save(tmp_path / "a&<b>.png")
     lost = Hit(1, 0.5, "<i>", "x/lost.png", tmp_path / "lost.png")
     (tmp_path / "broken.png").write_bytes(b"x")
     broken = Hit(2, -0.1, "", "broken.png", tmp_path / "broken.png")
     answers = [Answer(tmp_path / "a&<b>.png", (lost, broken)), Answer(tmp_path / "a&<b>.png", ())]
-    page = write_sheet(tmp_path / "sheet.html", answers).read_text()
-    assert page.count("no file</div>") == 2 and "<b>.png" not in page and "<i>" not in page.replace("<i style", "")
-    assert page.count("<image id=") == 1 and "nothing was found" in page
+    page = write_answers(tmp_path / "page.html", answers).read_text()
+    assert page.count('class="pic gone"') == 2 and "<b>.png" not in page and "<i>" not in page
+    assert page.count("{background-image:") == 1 and "nothing was found" in page
     with pytest.raises(FileNotFoundError, match="to write s.html into"):
-        write_sheet(tmp_path / "no" / "s.html", answers)
+        write_answers(tmp_path / "no" / "s.html", answers)
 
 
 def test_names_do_nothing_to_a_terminal():

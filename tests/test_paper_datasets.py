@@ -33,7 +33,7 @@ from rankgrad.datasets import (
     read_image,
     trials,
 )
-from rankgrad.datasets.base import image_area
+from rankgrad.datasets.images import image_area
 from rankgrad.evaluation import evaluate
 
 NAMES = list(TREES)

@@ -492,6 +492,6 @@ def test_what_does_not_fit_is_refused_with_what_to_do(batch):
 
 def test_without_the_library_the_import_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning", None)
-    monkeypatch.delitem(sys.modules, "rankgrad.pml")
+    monkeypatch.delitem(sys.modules, "rankgrad.adapters.pml")
     with pytest.raises(ModuleNotFoundError, match="pip install pytorch-metric-learning"):
-        import rankgrad.pml  # noqa: F401
+        import rankgrad.adapters.pml  # noqa: F401

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
 import statistics
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -33,7 +31,7 @@ from rankgrad.papers.experiments.numbers import Number, find, numbers, select
 from rankgrad.papers.experiments.reproduce import collect, planned, reproduce
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
-from rankgrad.training import runner as runs
+from rankgrad.training import retrieval as runs
 
 LABEL = "stand-in: small convnet on the built-in glyphs, not the paper's data; paper's numbers are not comparable"
 # What a table needs beyond the paper's rows; everything else must have a printed number.
@@ -271,7 +269,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Here
     """Table 9 of ROADMAP on glyphs: two cells, two seeds, one of which dies on the way."""
     out, here = tmp_path_factory.mktemp("reproduce"), Here()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compare_module, "subprocess", SimpleNamespace(run=here, STDOUT=subprocess.STDOUT))
+        patch.setattr(compare_module, "Children", here)
         patch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
         with pytest.MonkeyPatch.context() as deadly:
             die_after_writes(deadly, 1)
@@ -572,18 +570,6 @@ def test_a_sweep_is_drawn_as_curves(tmp_path, monkeypatch):
     [axis] = drawn[0].axes
     assert axis.get_xscale() == "log" and axis.get_xlabel() == "ρ, sop"
     assert axis.lines[0].get_xdata().tolist() == [1, 10, 100] and axis.lines[0].get_ydata().tolist() == [2, 11, 101]
-
-
-def test_the_paired_t_test_is_that_of_the_textbook():
-    ours, theirs = [64.0, 63.5, 64.6, 64.1, 63.9], [62.0, 62.4, 62.1, 62.9, 61.8]
-    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-    t = statistics.mean(differences) / (statistics.stdev(differences) / math.sqrt(5))
-    mean, found, p = outcome.paired_t_test(ours, theirs)
-    assert mean == pytest.approx(1.78) and found == pytest.approx(t, rel=1e-12) and p is not None
-    # two-sided p with 4 degrees of freedom, by the closed form of Student's distribution there
-    x = t / math.sqrt(4 + t * t)
-    assert p == pytest.approx(1 - x * (1 + (1 - x * x) / 2), rel=1e-9)
-    assert outcome.paired_t_test([1.0, 2.0], [0.5, 1.5]) == (0.5, None, None)
 
 
 def test_t_tests_pair_the_seeds_that_both_have_within_a_column():

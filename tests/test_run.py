@@ -12,14 +12,15 @@ import torch
 from PIL import Image
 from small_runs import cut_off, make_photos, same_results, small, small_sorter, train
 
-from rankgrad.config import ConfigError, compose, options
+from rankgrad.config import ConfigError, options
 from rankgrad.datasets.samplers import SmallClassWarning
 from rankgrad.evaluation import Report
+from rankgrad.index.folder import embed_folder
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import load_weights
 from rankgrad.runs.folder import Run
-from rankgrad.training import runner as runs
-from rankgrad.training.runner import embed_folder
+from rankgrad.training import retrieval as runs
+from rankgrad.training import runner
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def test_a_run_leaves_its_settings_numbers_model_embeddings_log_and_page(finishe
     names = {path.name for path in finished.folder.iterdir()}
     assert names == {
         *("config.yaml", "state.ckpt", "model.pt", "before.json", "after.json", "facts.json"),
-        *("embeddings.npz", "report.html", "health.json", "logs"),
+        *("embeddings.npz", "report.html", "health.json", "logs", "checksums.sha256"),
     }
     facts = json.loads((finished.folder / "facts.json").read_text())
     assert facts["steps"] == 6 and facts["train_seconds"] > 0 and facts["device"] == "cpu"
@@ -163,7 +164,7 @@ def test_embedding_refuses_before_it_works_for_nothing(photos, finished, tmp_pat
     def never(*_: object, **__: object) -> None:
         raise AssertionError("images were embedded, but the result can't be written")
 
-    monkeypatch.setattr(runs.training, "embed", never)
+    monkeypatch.setattr(runs, "embed", never)
     for out in (tmp_path / "missing" / "a.npz", tmp_path):
         with pytest.raises(FileNotFoundError, match="cannot be written: give a file in a folder that exists"):
             embed_folder(finished.folder, photos, out)
@@ -191,14 +192,14 @@ def test_a_folder_with_too_little_in_it_leaves_no_run(tmp_path, classes, message
 
 def test_a_file_that_breaks_after_the_check_is_named(photos, tmp_path, monkeypatch):
     mine = make_photos(tmp_path / "photos")
-    real = runs.training.embed
+    real = runs.embed
 
     def broken(*arguments: object, **options: object) -> torch.Tensor:
         for folder in mine.iterdir():
             (folder / "1.png").write_bytes(b"x")
         return real(*arguments, **options)
 
-    monkeypatch.setattr(runs.training, "embed", broken)
+    monkeypatch.setattr(runs, "embed", broken)
     with pytest.raises(OSError, match=r"cannot read image .*1\.png"):
         train(*small(mine), f"out={tmp_path / 'run'}")
 
@@ -227,7 +228,7 @@ def test_only_the_folder_of_a_run_can_be_resumed(tmp_path, name):
 
 def test_a_new_run_is_named_after_data_loss_and_time(photos, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run, _ = runs.open_run(compose([*small(photos, "loss=pnp")]))
+    run = train(*small(photos, "loss=pnp", "trainer.max_epochs=0"))
     assert re.fullmatch(r"runs/folder-PNPLoss-\d{8}-\d{6}", run.folder.as_posix())
 
 
@@ -323,7 +324,7 @@ def test_features_are_computed_once_and_a_frozen_run_resumes_like_any_other(phot
 def test_a_frozen_run_that_died_before_its_first_state_ends_like_a_whole_one(photos, finished, tmp_path, monkeypatch):
     settings = [*small(photos), f"init={finished.folder}", "frozen=true"]
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "_fit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(runner, "_fit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(*settings, f"out={tmp_path / 'cut'}")
     train(f"resume={tmp_path / 'cut'}")

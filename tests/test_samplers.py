@@ -12,7 +12,16 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from rankgrad.datasets.samplers import EpochList, HierarchicalBatchSampler, MPerClassBatchSampler, SmallClassWarning
+from rankgrad.datasets.samplers import (
+    EpochList,
+    HierarchicalBatchSampler,
+    MPerClassBatchSampler,
+    ShuffledBatches,
+    SmallClassWarning,
+    check_settings,
+    class_batches,
+)
+from rankgrad.losses import LOSSES, RANK_LOSSES
 
 
 def uneven_labels(seed: int = 0, classes: int = 13) -> torch.Tensor:
@@ -50,7 +59,7 @@ def test_visits_to_any_two_classes_differ_by_at_most_one_at_every_moment():
 
 def test_no_image_of_a_class_comes_twice_before_all_of_it_came_once():
     labels = uneven_labels()
-    rows = MPerClassBatchSampler(labels, 6, 3, batches_per_epoch=120).batches(epoch=0).reshape(-1)
+    rows = np.array(MPerClassBatchSampler(labels, 6, 3, batches_per_epoch=120).batches(epoch=0)).reshape(-1)
     for label in labels.unique().tolist():
         mine = [row for row in rows.tolist() if labels[row] == label]
         counts = np.bincount(mine, minlength=len(labels))[labels.numpy() == label]
@@ -72,7 +81,7 @@ def test_the_default_epoch_is_one_pass_in_number_and_at_least_one_batch():
 
 def test_when_classes_are_even_a_pass_visits_every_image_once():
     labels = torch.arange(8).repeat_interleave(12)
-    rows = MPerClassBatchSampler(labels, 4, 4).batches(epoch=5).reshape(-1)
+    rows = np.array(MPerClassBatchSampler(labels, 4, 4).batches(epoch=5)).reshape(-1)
     assert sorted(rows.tolist()) == list(range(96))
 
 
@@ -112,8 +121,10 @@ def test_too_few_usable_classes_is_an_error_that_says_what_to_set():
         ({"batches_per_epoch": 0}, ValueError, "batches_per_epoch must be >= 1"),
         ({"seed": 2**32}, ValueError, r"seed must be < 2\*\*32"),
         ({"seed": True}, TypeError, "seed must be an integer"),
-        ({"samples_per_class": 2.0}, TypeError, "samples_per_class must be an integer; got 2.0"),
-        ({"labels": [0.0, 1.0]}, TypeError, "labels must be integers"),
+        ({"samples_per_class": 2.0}, TypeError, 'samples_per_class must be an integer, or "all"; got 2.0'),
+        ({"samples_per_class": "some"}, TypeError, "or \"all\"; got 'some'"),
+        ({"short_classes": "keep"}, ValueError, "short_classes must be one of repeat, fewer, drop; got 'keep'"),
+        ({"labels": [0.0, 1.0]}, TypeError, "labels must be integers or strings"),
         ({"labels": torch.zeros(4, 3, dtype=torch.long)}, ValueError, r"labels must be \[image\].*Multi-hot"),
     ],
 )
@@ -161,7 +172,7 @@ def test_a_resumed_epoch_goes_on_with_the_batches_that_were_to_come(done):
     resumed.load_state_dict(state)
     assert len(resumed) == 30  # the epoch is as long as ever
     assert list(resumed) == expected[done:]
-    assert list(resumed) == expected  # start_batch applied once
+    assert list(resumed) == whole.batches(7)  # start_batch applied once, and the next epoch
 
 
 def test_start_batch_is_consumed_when_iteration_starts_and_survives_set_epoch():
@@ -169,11 +180,12 @@ def test_start_batch_is_consumed_when_iteration_starts_and_survives_set_epoch():
     sampler.start_batch = 7
     sampler.set_epoch(1)
     first = iter(sampler)
+    next(first)
     assert sampler.start_batch == 0
-    assert len(list(first)) == 3
+    assert len(list(first)) == 2
     sampler.start_batch = 11
     with pytest.raises(ValueError, match="start_batch must be 0 .. 10"):
-        iter(sampler)
+        next(iter(sampler))
 
 
 def test_an_iteration_under_way_is_not_moved_by_set_epoch():
@@ -183,7 +195,65 @@ def test_an_iteration_under_way_is_not_moved_by_set_epoch():
     sampler.set_epoch(1)
     rest = list(under_way)
     assert [batch.epoch for batch in rest] == [0] * 9
-    assert rest == sampler.batches(0)[1:].tolist()
+    assert rest == sampler.batches(0)[1:]
+    assert next(iter(sampler)).epoch == 1
+
+
+# --- epochs that nobody numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["m_per_class", "hierarchical", "shuffled"])
+def test_an_iteration_that_nobody_numbered_is_the_next_epoch(kind):
+    sampler = ShuffledBatches(40, 6) if kind == "shuffled" else sampler_of(kind)
+    assert [list(sampler) for _ in range(3)] == [sampler.batches(epoch) for epoch in range(3)]
+    assert len({str(sampler.batches(epoch)) for epoch in range(3)}) == 3
+    sampler.set_epoch(7)
+    assert [list(sampler) for _ in range(2)] == [sampler.batches(7), sampler.batches(8)]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_plain_loop_over_a_loader_sees_one_epoch_after_the_other(workers, persistent):
+    sampler = sampler_of("m_per_class", seed=3)
+    options = {"persistent_workers": persistent} if workers else {}
+    loader = DataLoader(Rows(), batch_sampler=sampler, num_workers=workers, **options)
+    for epoch in range(3):  # with workers a loader makes two iterators at its start, and reads the second
+        assert [index.tolist() for _, index in loader] == sampler.batches(epoch)
+
+
+def test_an_iterator_that_is_never_read_is_no_epoch_and_one_that_is_left_is_one():
+    sampler = sampler_of("m_per_class")
+    iter(sampler), iter(sampler)
+    assert next(iter(sampler)) == sampler.batches(0)[0]
+    assert next(iter(sampler)) == sampler.batches(1)[0]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("done", [0, 7, 20])
+def test_a_plain_loop_that_was_stopped_goes_on_exactly(workers, done):
+    def loader(sampler) -> DataLoader:
+        return DataLoader(Rows(), batch_sampler=sampler, num_workers=workers)
+
+    stopped = sampler_of("m_per_class")
+    whole = [*loader(stopped), *loader(stopped)]
+    under_way = iter(loader(stopped))  # the third epoch
+    for _ in range(done):
+        next(under_way)
+    resumed = sampler_of("m_per_class")
+    resumed.load_state_dict(stopped.state_dict(batches_done=done) if done else sampler_of("m_per_class").state_dict())
+    epoch = 2 if done else 0
+    expected = [*stopped.batches(epoch)[done:], *stopped.batches(epoch + 1)]
+    assert [index.tolist() for _ in range(2) for _, index in loader(resumed)] == expected
+    assert len(whole) == 40
+
+
+def test_a_state_between_two_epochs_goes_on_with_the_next():
+    sampler = sampler_of("m_per_class")
+    list(sampler), list(sampler)
+    assert sampler.state_dict()["epoch"] == 2 and sampler.state_dict(batches_done=20)["epoch"] == 1
+    resumed = sampler_of("m_per_class")
+    resumed.load_state_dict(sampler.state_dict())
+    assert list(resumed) == list(sampler) == sampler.batches(2)
 
 
 def test_a_state_of_other_data_or_settings_is_refused():
@@ -208,11 +278,189 @@ def test_sixty_thousand_images_of_eleven_thousand_classes_stay_exact():
     labels = np.repeat(np.arange(11_000), rng.integers(2, 10, 11_000)).tolist()
     with pytest.warns(SmallClassWarning):
         sampler = MPerClassBatchSampler(labels, 32, 4)
-    rows = sampler.batches(0).reshape(len(sampler), 32, 4)
+    rows = np.array(sampler.batches(0)).reshape(len(sampler), 32, 4)
     of = np.asarray(labels)[rows]
     assert (of == of[:, :, :1]).all()
     assert all(len(set(row)) == 32 for row in of[:, :, 0].tolist())
     assert all(len(set(row)) == 128 for row in rows.reshape(len(sampler), -1).tolist())
+
+
+# --- classes with too few images -------------------------------------------------------------------------------------
+
+SIZES = [9, 5, 4, 3, 2, 1, 1]
+
+
+def long_tail() -> torch.Tensor:
+    g = torch.Generator().manual_seed(0)
+    labels = torch.repeat_interleave(torch.arange(len(SIZES)) * 3 - 4, torch.tensor(SIZES))
+    return labels[torch.randperm(len(labels), generator=g)]
+
+
+def number_of(labels: torch.Tensor, batch: list[int]) -> dict[int, Counter[int]]:
+    """Class (its place in SIZES) -> image -> how often."""
+    found: dict[int, Counter[int]] = {}
+    for row in batch:
+        found.setdefault((int(labels[row]) + 4) // 3, Counter())[row] += 1
+    return found
+
+
+def test_repeat_brings_every_class_to_k_with_no_image_much_more_often_than_another():
+    labels = long_tail()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is left out, so nothing is announced
+        sampler = MPerClassBatchSampler(labels, 4, 4, 40, short_classes="repeat")
+    assert (sampler.short, sampler.left_out, sampler.batch_size) == (4, 0, 16)
+    assert sampler.ragged and sampler.positives is None and sampler.even
+    seen = set()
+    for batch in sampler:
+        found = number_of(labels, batch)
+        assert len(batch) == 16 and len(found) == 4
+        for which, images in found.items():
+            assert sum(images.values()) == 4 and len(images) == min(SIZES[which], 4)
+            assert max(images.values()) - min(images.values()) <= 1
+            seen.add(which)
+    assert seen == set(range(7))
+
+
+def test_fewer_brings_what_a_class_has():
+    labels = long_tail()
+    sampler = MPerClassBatchSampler(labels, 4, 4, 40, short_classes="fewer")
+    assert sampler.ragged and sampler.positives is None and not sampler.even and sampler.batch_size == 4 + 4 + 4 + 3
+    for batch in sampler:
+        assert len(set(batch)) == len(batch) <= 16
+        for which, images in number_of(labels, batch).items():
+            assert len(images) == min(SIZES[which], 4)
+
+
+def test_all_brings_all_images_of_a_class():
+    labels = long_tail()
+    sampler = MPerClassBatchSampler(labels, 3, "all")
+    assert sampler.batch_size == 9 + 5 + 4 and sampler.short == 0 and len(sampler) == 2  # 7 classes, 3 at a time
+    for batch in sampler:
+        found = number_of(labels, batch)
+        assert len(found) == 3 and all(len(images) == SIZES[which] for which, images in found.items())
+    even = MPerClassBatchSampler(torch.arange(6).repeat_interleave(5), 3, "all")
+    assert even.positives == 4 and not even.ragged and even.even
+
+
+def test_an_epoch_is_about_one_pass_in_number():
+    labels = long_tail()
+    assert len(MPerClassBatchSampler(labels, 2, 4, short_classes="repeat")) == 25 // 8
+    assert len(MPerClassBatchSampler(labels, 2, 4, short_classes="fewer")) == 25 * 7 // (2 * 19)
+
+
+@pytest.mark.parametrize("mode", ["repeat", "fewer", "drop"])
+def test_where_no_class_is_short_nothing_depends_on_what_becomes_of_short_ones(mode):
+    labels = uneven_labels()
+    plain, other = (
+        MPerClassBatchSampler(labels, 5, 4, seed=2),
+        MPerClassBatchSampler(labels, 5, 4, seed=2, short_classes=mode),
+    )
+    assert other.batches(3) == plain.batches(3) and len(other) == len(plain)
+    assert other.positives == 3 and not other.ragged and other.short == 0
+    other.load_state_dict(plain.state_dict(batches_done=2))  # as of a run of before there was the setting
+
+
+@pytest.mark.parametrize("mode", ["repeat", "fewer"])
+@pytest.mark.parametrize("kind", ["m_per_class", "hierarchical"])
+def test_short_classes_come_in_exactly_the_same_batches_again_and_in_parts(kind, mode):
+    labels = long_tail()
+
+    def sampler(**options):
+        if kind == "m_per_class":
+            return MPerClassBatchSampler(labels, 4, 4, 12, seed=5, short_classes=mode, **options)
+        supers = (labels + 4) // 3 % 2
+        return HierarchicalBatchSampler(labels, supers, 4, 4, 12, seed=5, short_classes=mode, **options)
+
+    whole = sampler().batches(2)
+    state = {**sampler().state_dict(), "epoch": 2, "start_batch": 5}
+    assert state["short_classes"] == mode
+    for rank in range(3):
+        part = sampler(rank=rank, world_size=3)
+        part.load_state_dict(state)
+        assert list(part) == [batch[rank::3] for batch in whole[5:]]
+    wrong = {**state, "short_classes": "repeat" if mode == "fewer" else "fewer"}
+    with pytest.raises(ValueError, match="short_classes: saved"):
+        sampler().load_state_dict(wrong)
+
+
+def test_processes_that_would_have_no_image_of_a_small_batch_are_named():
+    labels = [0, 1, 2, 2, 2, 2, 2, 2]
+    with pytest.raises(ValueError, match="3 processes cannot share batches of 2 to 5 images"):
+        MPerClassBatchSampler(labels, 2, 4, short_classes="fewer", rank=0, world_size=3)
+
+
+def test_too_few_classes_are_named_with_the_ways_to_use_small_ones():
+    labels = long_tail()
+    with pytest.raises(ValueError, match="3 have that many.* short_classes='repeat' or 'fewer' takes smaller"):
+        MPerClassBatchSampler(labels, 4, 4)
+    with pytest.raises(ValueError, match="needs 8 classes with at least 1 images each; of 7 classes") as caught:
+        MPerClassBatchSampler(labels, 8, 4, short_classes="repeat")
+    assert "short_classes=" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name in RANK_LOSSES if name != "spearman"])
+def test_a_repeated_image_is_never_its_own_match_where_the_loss_is_given_ids(name):
+    labels = long_tail()
+    batch = next(iter(MPerClassBatchSampler(labels, 7, 4, short_classes="repeat")))
+    embeddings = torch.randn(len(labels), 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    loss = LOSSES[name]()
+    loss(embeddings[batch], labels[batch], ids=torch.tensor(batch))
+    single = torch.tensor([SIZES[(int(labels[row]) + 4) // 3] == 1 for row in batch])
+    assert single.any() and torch.equal(loss.stats["counted"], ~single)
+    loss(embeddings[batch], labels[batch])
+    assert loss.stats["counted"].all()  # without ids its copies are what it is asked to find
+
+
+def test_labels_may_be_strings_and_arrays_and_any_integers():
+    names = ["b", "a", "b", "c", "a", "c"]
+    number = {"a": -(2**40), "b": 0, "c": 2**60}
+    as_text = MPerClassBatchSampler(names, 2, 2, seed=1)
+    for labels in (np.array(names), [number[name] for name in names], np.array([number[n] for n in names], np.int64)):
+        assert MPerClassBatchSampler(labels, 2, 2, seed=1).batches(4) == as_text.batches(4)
+    assert HierarchicalBatchSampler(names, ["x", "y", "x", "x", "y", "x"], 2, 2).pairs.tolist() == [["x", "y"]]
+    for wrong in (np.array([1.5, 2.0]), np.array([True, False]), [object()]):
+        with pytest.raises(TypeError, match="labels must be integers or strings"):
+            MPerClassBatchSampler(wrong, 1, 1)
+
+
+# --- settings of a run -----------------------------------------------------------------------------------------------
+
+
+def test_settings_of_a_run_make_its_sampler():
+    labels = long_tail()
+    settings = {"classes_per_batch": 3, "samples_per_class": 4, "batches_per_epoch": None}
+    with pytest.warns(SmallClassWarning):  # settings of before there was a choice
+        assert class_batches(labels, seed=2, **settings).short_classes == "drop"
+    one = class_batches(
+        labels, seed=2, batches_per_pair=None, pair_order="consecutive", short_classes="fewer", **settings
+    )
+    assert isinstance(one, MPerClassBatchSampler) and one.short_classes == "fewer" and one.seed == 2
+    supers = (labels + 4) // 3 % 2
+    two = class_batches(
+        labels, supers, batches_per_pair=2, pair_order="consecutive", short_classes="repeat", **settings
+    )
+    assert isinstance(two, HierarchicalBatchSampler) and two.pair_order == "consecutive"
+    with pytest.raises(ValueError, match="draws from pairs of super-labels, but this data has none"):
+        class_batches(labels, batches_per_pair=2, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"classes_per_batch": 0}, "classes_per_batch must be >= 1"),
+        ({"samples_per_class": 0}, 'samples_per_class must be >= 1, or "all"; got 0'),
+        ({"pair_order": "random"}, "pair_order must be one of shuffled, consecutive; got 'random'"),
+        ({"batches_per_pair": 2, "classes_per_batch": 1}, "classes_per_batch must be >= 2, one class of each"),
+        (
+            {"batches_per_pair": 2, "classes_per_batch": 3, "super_labels_per_batch": 4},
+            "classes_per_batch must be >= 4",
+        ),
+    ],
+)
+def test_settings_out_of_range_are_named_without_any_data(settings, message):
+    with pytest.raises(ValueError, match=message):
+        check_settings(**settings)
 
 
 # --- parts of a batch for several processes --------------------------------------------------------------------------
@@ -271,17 +519,22 @@ def test_a_run_goes_on_with_another_number_of_processes(kind):
 
 def test_processes_are_those_of_torch_distributed_when_an_iteration_starts(tmp_path, monkeypatch):
     sampler = sampler_of("m_per_class")  # made before the processes know each other
-    expected = list(sampler)
+    expected = sampler.batches(0)
+
+    def of_epoch_0(sampler) -> list[list[int]]:
+        sampler.set_epoch(0)
+        return list(sampler)
+
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
-        assert list(sampler) == expected
+        assert of_epoch_0(sampler) == expected
         monkeypatch.setattr(torch.distributed, "get_rank", lambda: 2)
         monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
-        assert list(sampler) == [batch[2::4] for batch in expected] and not sampler.even
+        assert of_epoch_0(sampler) == [batch[2::4] for batch in expected] and not sampler.even
         assert list(sampler_of("m_per_class", rank=0, world_size=1)) == expected  # what is given counts
     finally:
         torch.distributed.destroy_process_group()
-    assert list(sampler) == expected and sampler.even
+    assert of_epoch_0(sampler) == expected and sampler.even
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -308,10 +561,15 @@ def test_too_many_processes_are_named_when_they_are_known(monkeypatch):
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 16)
     with pytest.raises(ValueError, match="16 processes cannot share"):
-        iter(sampler)
+        next(iter(sampler))
 
 
 # --- pairs of super-labels -------------------------------------------------------------------------------------------
+
+
+def pairs_of(sampler, supers: torch.Tensor, epoch: int) -> list[tuple[int, ...]]:
+    """The super-labels of each batch."""
+    return [tuple(np.unique(supers[batch].numpy()).tolist()) for batch in sampler.batches(epoch)]
 
 
 @pytest.mark.parametrize(("per_batch", "per_class"), [(2, 2), (4, 4), (5, 3), (6, 1)])
@@ -339,13 +597,57 @@ def test_every_pair_of_super_labels_comes_equally_often_in_random_order():
     sampler = HierarchicalBatchSampler(labels, supers, 4, 2, batches_per_pair=5)
 
     def pairs(epoch: int) -> list[tuple[int, ...]]:
-        return [tuple(np.unique(supers[batch].numpy()).tolist()) for batch in sampler.batches(epoch)]
+        return pairs_of(sampler, supers, epoch)
 
     every = list(itertools.combinations(sorted(set(supers.tolist())), 2))
     assert sampler.pairs.tolist() == [list(pair) for pair in every]
     for epoch in (0, 1):
         assert Counter(pairs(epoch)) == dict.fromkeys(every, 5)
     assert pairs(0) != pairs(1) and pairs(0) != sorted(pairs(0))
+
+
+@pytest.mark.parametrize("order", ["shuffled", "consecutive"])
+def test_the_batches_of_a_pair_stand_together_if_they_are_to(order):
+    labels = uneven_labels(classes=16)
+    supers = super_labels_of(labels)
+    sampler = HierarchicalBatchSampler(labels, supers, 4, 2, batches_per_pair=5, pair_order=order)
+    every = list(itertools.combinations(sorted(set(supers.tolist())), 2))
+    runs = [[pair for pair, _ in itertools.groupby(pairs_of(sampler, supers, epoch))] for epoch in (0, 1)]
+    if order == "consecutive":
+        assert all(sorted(run) == every for run in runs) and runs[0] != runs[1]
+    else:
+        assert all(len(run) > 2 * len(every) for run in runs)
+    assert Counter(pairs_of(sampler, supers, 0)) == dict.fromkeys(every, 5)
+
+
+@pytest.mark.parametrize(("together", "per_batch"), [(1, 4), (3, 6), (3, 7), (3, 8), (4, 9)])
+def test_a_batch_may_come_from_any_number_of_super_labels(together, per_batch):
+    labels = torch.arange(20).repeat_interleave(3)
+    supers = labels % 4
+    sampler = HierarchicalBatchSampler(labels, supers, per_batch, 2, 6, super_labels_per_batch=together)
+    every = list(itertools.combinations(range(4), together))
+    assert sampler.pairs.tolist() == [list(one) for one in every]
+    given: Counter[int] = Counter()
+    for batch, found in zip(sampler.batches(0), pairs_of(sampler, supers, 0), strict=True):
+        assert found in every and len(set(batch)) == 2 * per_batch
+        of_super = Counter(supers[batch[::2]].tolist())
+        assert max(of_super.values()) - min(of_super.values()) <= 1  # as even as can be
+        given.update(of_super)
+    assert max(given.values()) - min(given.values()) <= 1 + len(every)
+
+
+def test_super_labels_with_few_classes_are_filled_up_by_all_the_others():
+    labels = torch.arange(11).repeat_interleave(2)
+    supers = torch.tensor([0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2])[labels]
+    sampler = HierarchicalBatchSampler(labels, supers, 9, 2, 4, super_labels_per_batch=3)
+    for batch in sampler:
+        assert Counter(supers[batch[::2]].tolist()) == {0: 1, 1: 4, 2: 4}
+
+
+def test_too_many_sets_of_super_labels_are_refused_before_they_are_listed():
+    labels = torch.arange(60).repeat_interleave(2)
+    with pytest.raises(ValueError, match=r"60 super-labels make 75,394,027,566 sets of 10.*lower super_labels_per"):
+        HierarchicalBatchSampler(labels, labels, 10, 2, super_labels_per_batch=10)
 
 
 def test_another_number_of_batches_cuts_the_round_or_goes_on_with_another():
@@ -366,7 +668,7 @@ def test_classes_and_images_are_dealt_evenly_within_a_super_label():
     labels = torch.arange(12).repeat_interleave(8)
     supers = labels // 4  # three super-labels of four classes
     sampler = HierarchicalBatchSampler(labels, supers, 4, 3, batches_per_pair=8)
-    rows = sampler.batches(3).reshape(-1)
+    rows = np.array(sampler.batches(3)).reshape(-1)
     per_class = torch.bincount(labels[rows])
     assert per_class.tolist() == [3 * 8] * 12  # 16 of 24 batches take 2 of 4 classes
     assert set(np.bincount(rows).tolist()) == {3}  # each of the 8 images comes 3 times
@@ -406,7 +708,7 @@ def test_a_resumed_epoch_of_pairs_goes_on_with_the_batches_that_were_to_come(don
     resumed.load_state_dict(state)
     assert len(resumed) == len(expected) == 18
     assert list(resumed) == expected[done:]
-    assert list(resumed) == expected
+    assert list(resumed) == whole.batches(7)
 
 
 def test_a_state_of_other_pairs_or_of_another_sampler_is_refused():
@@ -477,5 +779,5 @@ def test_a_data_loader_makes_4_d_batches_of_flat_lists_of_indices(kind, workers)
     loader = DataLoader(Rows(), batch_sampler=sampler, num_workers=workers)
     found = list(loader)
     assert len(found) == len(loader) == len(sampler)
-    assert [index.tolist() for _, index in found] == sampler.batches(0)[:, 1::2].tolist()
+    assert [index.tolist() for _, index in found] == [batch[1::2] for batch in sampler.batches(0)]
     assert {images.shape for images, _ in found} == {(7, 3, 4, 4)}

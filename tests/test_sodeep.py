@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rankgrad import blackbox_rank, cli, metrics
-from rankgrad.bench import sorters
+from rankgrad.bench import memory, sorters
 from rankgrad.config import compose, make
 from rankgrad.datasets.cache import CacheWarning
 from rankgrad.losses import RankLoss, SpearmanLoss
@@ -167,7 +167,9 @@ def test_kinds_are_drawn_in_their_shares_and_the_same_for_the_same_seed():
 
 
 def test_joined_kinds_change_over_at_a_random_place_and_have_something_of_both():
-    rows = sodeep._Joined(lambda r, n, g: torch.zeros(r, n), lambda r, n, g: torch.ones(r, n))(200, 6, generator())
+    rows = sodeep.training._Joined(lambda r, n, g: torch.zeros(r, n), lambda r, n, g: torch.ones(r, n))(
+        200, 6, generator()
+    )
     assert (rows.diff() >= 0).all() and set(rows.sum(1).tolist()) == {1, 2, 3, 4, 5}
 
 
@@ -328,7 +330,7 @@ def test_training_that_is_cut_off_leaves_no_file(home, monkeypatch):
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankgrad.replacing.os.replace", interrupted)
+    monkeypatch.setattr("rankgrad.files.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load(QUICK, progress=False)
     assert [p.suffix for p in home.iterdir()] == [".lock"]
@@ -357,7 +359,8 @@ def test_command_trains_judges_and_lists(home, capsys):
 
 def test_command_and_settings_have_the_defaults_of_a_recipe(home, capsys, monkeypatch):
     wanted = []
-    monkeypatch.setattr(sodeep, "load", lambda recipe: wanted.append(recipe) or Sorter(2, "grus"))
+    for place in (sodeep, sodeep.store):
+        monkeypatch.setattr(place, "load", lambda recipe: wanted.append(recipe) or Sorter(2, "grus"))
     assert cli.main(["sodeep", "train", "--lengths", "2"]) == 0
     sodeep.load_sorter()
     assert wanted == [Recipe(), Recipe()]
@@ -384,7 +387,7 @@ def test_command_trains_again_when_told_to_and_judges_other_lengths(home, capsys
 
 
 def test_command_says_what_steps_cost(capsys, monkeypatch):
-    monkeypatch.setattr(sorters, "_peak", lambda number, items, architecture: 3 * 2**20)  # a process each
+    monkeypatch.setattr("rankgrad.bench.memory.peak_mib", lambda cases, case, items: 3.0)  # a process each
     assert cli.main(["sodeep", "cost", "--lengths", "4", "--architecture", "grus"]) == 0
     rows = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0][1:] == ["items", "ms", "x blackbox", "MiB", "weights"]
@@ -399,5 +402,6 @@ def test_command_says_what_steps_cost(capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_memory_of_a_step_is_that_of_a_process_of_its_own():
-    small, large = (sorters._peak(1, items, "grus") for items in (50, 500))  # sigmoid ranks: all pairs of 128 lists
-    assert large > 128 * 500**2 * 4 > small
+    # sigmoid ranks: all pairs of 128 lists
+    small, large = (memory.peak_mib(sorters.CASES, "sorters grus 1", items) for items in (50, 500))
+    assert large > 128 * 500**2 * 4 / memory.MIB > small

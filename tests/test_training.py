@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import lightning as L
 import numpy as np
 import pytest
 import torch
@@ -24,8 +25,9 @@ from rankgrad.datasets import load_glyphs
 from rankgrad.datasets.protocols import trials
 from rankgrad.datasets.transforms import InkEval
 from rankgrad.evaluation import evaluate
-from rankgrad.runs.folder import Run, best, curves, evaluations
-from rankgrad.training import runner as runs
+from rankgrad.runs.folder import Run
+from rankgrad.runs.history import best, curves, evaluations
+from rankgrad.training import retrieval as runs
 
 DROPOUT = ("model=timm", "model.name=test_resnet", "model.embedding_size=8", "++model.drop_rate=0.5")
 
@@ -170,7 +172,7 @@ def _die(*_: object, **__: object) -> None:
 
 def test_dying_while_the_state_is_written_leaves_the_last_one_whole(photos, whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        real, done = training.L.Trainer.save_checkpoint, []
+        real, done = L.Trainer.save_checkpoint, []
 
         def half(self: object, path: Path) -> None:
             real(self, path)
@@ -180,11 +182,11 @@ def test_dying_while_the_state_is_written_leaves_the_last_one_whole(photos, whol
                 path.write_bytes(content[: len(content) // 2])
                 raise Killed
 
-        patch.setattr(training.L.Trainer, "save_checkpoint", half)
+        patch.setattr(L.Trainer, "save_checkpoint", half)
         with pytest.raises(Killed):
             train(*small(photos), "checkpoint_minutes=0", f"out={tmp_path}")
     assert torch.load(tmp_path / "state.ckpt", weights_only=False)["global_step"] == 1
-    assert (tmp_path / ".state.ckpt.tmp").exists()  # the half that was never renamed
+    assert not [*tmp_path.glob(".*")]  # neither half a state nor a lock
     train(f"resume={tmp_path}")
     assert same_results(tmp_path, whole())
 
@@ -193,7 +195,7 @@ def test_the_state_is_saved_after_every_epoch_and_within_the_minutes_asked_for(p
     saved: list[int] = []
     write = training.SaveState.write
 
-    def note(self: training.SaveState, trainer: training.L.Trainer) -> None:
+    def note(self: training.SaveState, trainer: L.Trainer) -> None:
         saved.append(trainer.global_step)
         write(self, trainer)
 
@@ -260,7 +262,9 @@ def test_a_state_of_other_images_is_refused(photos, tmp_path):
     cut_off([*small(mine), f"out={tmp_path / 'run'}"], 2)
     for folder in sorted(mine.iterdir()):
         (folder / "0.png").unlink()
-    with pytest.raises(ValueError, match="num_images: saved 25, now 20"):
+    with pytest.raises(
+        ValueError, match=r"not what this run began with: images \(then 50, now 40\), names, labels, sizes"
+    ):
         train(f"resume={tmp_path / 'run'}")
 
 

@@ -283,7 +283,7 @@ def test_the_epoch_of_the_sampler_reaches_persistent_workers(workers):
         sampler.set_epoch(epoch)
         batches = list(loader)
         assert len(batches) == len(sampler)
-        for (images, labels, index), rows in zip(batches, sampler.batches(epoch).tolist(), strict=True):
+        for (images, labels, index), rows in zip(batches, sampler.batches(epoch), strict=True):
             assert index.tolist() == rows
             assert torch.equal(labels, data.table.label[rows])
             torch.testing.assert_close(images, transform([data.table.images[i] for i in rows], index, epoch))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from voc_trees import annotation, shapes, write_tree
 
 from rankgrad.cli import main
 from rankgrad.datasets.samplers import EpochList, ShuffledBatches
 from rankgrad.detection import voc_check
-from rankgrad.detection.data import DetectionSet, read_image
+from rankgrad.detection.data import DetectionSet, read_resized, training_options
 from rankgrad.detection.voc import CLASSES, load_voc
 from rankgrad.detection.voc_check import inspect_voc
 
@@ -46,15 +48,24 @@ def test_classes_are_those_of_the_data_sorted_or_as_given(tmp_path):
     assert given.objects() == {"square": 3, "disc": 3, "nowhere": 0}
 
 
-def test_boxes_without_area_are_left_out_and_named(tmp_path):
-    flat = [("disc", (5, 5, 5, 5), 0), ("disc", (9, 4, 6, 12), 0), ("disc", (2, 2, 3, 3), 0)]
+def test_a_box_of_one_pixel_counts_since_its_last_pixel_is_included(tmp_path):
+    flat = [("disc", (5, 5, 5, 5), 0), ("disc", (9, 4, 9, 12), 0), ("square", (3, 7, 8, 7), 1)]
+    found = load_voc(one(tmp_path, annotation(flat)), "test", "data")
+    assert found.scenes[0].boxes.tolist() == [[4, 4, 5, 5], [8, 3, 9, 12], [2, 6, 8, 7]]
+    assert found.left_out == () and found.objects(difficult=True) == {"disc": 2, "square": 1}
+    boxes = DetectionSet(found.scenes, 48, 64, difficult=True).sample(0, 0).target["boxes"]
+    assert len(boxes) == 3 and bool((boxes[:, 2:] > boxes[:, :2]).all())
+
+
+def test_boxes_that_end_before_they_begin_are_left_out_and_named(tmp_path):
+    flat = [("disc", (5, 5, 4, 5), 0), ("disc", (9, 4, 6, 12), 0), ("disc", (2, 2, 3, 3), 0)]
     found = load_voc(one(tmp_path, annotation(flat)), "test", "data")
     assert found.scenes[0].boxes.tolist() == [[1, 1, 3, 3]]
     assert found.left_out == (
-        ("a.xml", "disc: box 5, 5, 5, 5 has no area"),
-        ("a.xml", "disc: box 9, 4, 6, 12 has no area"),
+        ("a.xml", "disc: box 5, 5, 4, 5 ends before it begins"),
+        ("a.xml", "disc: box 9, 4, 6, 12 ends before it begins"),
     )
-    assert "1 images, 1 objects (disc 1); 2 boxes without area left out" in found.summary()
+    assert "1 images, 1 objects (disc 1); 2 boxes that end before they begin left out" in found.summary()
 
 
 def test_parts_of_objects_are_not_objects_and_a_missing_difficult_means_no(tmp_path):
@@ -116,7 +127,14 @@ def test_images_may_have_other_endings(tmp_path, ending):
         (
             "<annotation><object><name>disc</name><bndbox><xmin>a</xmin></bndbox></object></annotation>",
             ValueError,
-            "xmin is no number: 'a'",
+            "xmin is no finite number: 'a'",
+        ),
+        (annotation([("disc", (3, 3, float("inf"), 9), 0)]), ValueError, "xmax is no finite number: 'inf'"),
+        (annotation([("disc", (3, float("nan"), 9, 9), 0)]), ValueError, "ymin is no finite number: 'nan'"),
+        (
+            "<annotation><size><width>9.5</width><height>9</height></size></annotation>",
+            ValueError,
+            "width and height of the image are no whole numbers",
         ),
     ],
 )
@@ -192,19 +210,46 @@ def test_a_folder_with_mistakes_is_told_each_of_them(tmp_path, capsys):
     home = shapes(tmp_path)
     (home / "ImageSets" / "Main" / "test.txt").write_text("000\n008\n")
     (home / "JPEGImages" / "001.jpg").write_bytes(b"no image")
-    (home / "Annotations" / "000.xml").write_text(annotation([("disc", (3, 3, 90, 20), 0), ("disc", (3, 3, 3, 3), 0)]))
+    (home / "Annotations" / "000.xml").write_text(annotation([("disc", (3, 3, 90, 20), 0), ("disc", (3, 3, 1, 3), 0)]))
     (home / "Annotations" / "008.xml").write_text(annotation([("disc", (3, 3, 9, 9), 0)], (60, 48)))
     found = inspect_voc(home, images=True)
     text = str(found)
     assert "1 images are in trainval and in test, e.g. 000" in text
     assert "1 images can't be decoded, e.g. 001" in text
     assert "1 images have boxes that reach outside, e.g. 000" in text
-    assert "1 boxes without area are left out: 000.xml, disc: box 3, 3, 3, 3 has no area" in text
+    assert "1 boxes that end before they begin are left out: 000.xml, disc: box 3, 3, 1, 3 ends before" in text
     assert "1 images have another size than annotated, e.g. 008 (64 x 48, annotated (60, 48))" in text
     # 001 is in train and trainval, 000 in both and in test
     assert found.wrong == 4
     assert main(["detect", "check", "--root", str(home), "--images"]) == 2
     assert "is not complete: 4 thing(s) to mend" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("box", "status"),
+    [
+        ((3, 3, 9, 9), None),
+        ((-3, 3, 9, 50), "note"),
+        ((70, 3, 90, 20), "wrong"),  # nothing of it is in the image of 64 x 48
+        ((3, -30, 20, 0), "wrong"),
+        ((3, 3, 1e9, 20), "wrong"),
+    ],
+)
+def test_a_box_far_outside_of_its_image_is_wrong_and_one_that_reaches_out_is_noted(tmp_path, box, status):
+    home = shapes(tmp_path)
+    (home / "Annotations" / "008.xml").write_text(annotation([("disc", box, 0), ("square", (3, 3, 9, 9), 0)]))
+    found = [each for each in inspect_voc(home).findings if "outside" in each.text]
+    assert [each.status for each in found] == ([] if status is None else [status])
+    assert all("test: 1 images have boxes" in each.text and "e.g. 008" in each.text for each in found)
+
+
+def test_an_infinite_box_fails_at_the_check_and_when_training_begins(tmp_path, capsys):
+    home = shapes(tmp_path)
+    (home / "Annotations" / "008.xml").write_text(annotation([("disc", (3, 3, float("inf"), 9), 0)]))
+    assert main(["detect", "check", "--root", str(home)]) != 0
+    assert "008.xml: xmax is no finite number: 'inf'" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="xmax is no finite number"):
+        load_voc(home, "test", "data")
 
 
 def test_official_counts_are_compared(tmp_path, monkeypatch):
@@ -236,14 +281,59 @@ def test_resizing_keeps_the_aspect_within_both_sides_and_boxes_move_along(tmp_pa
     assert sample.image.shape == (3, 24, 32) and sample.size == (64, 48)
     assert sample.target["boxes"].tolist() == [[4, 2, 20, 12]] and sample.target["labels"].tolist() == [1]
     assert DetectionSet(scenes, shorter=48, longer=48).sample(0, 0).image.shape == (3, 36, 48)
-    assert read_image(scenes[0].path, 96, 200)[0].shape == (3, 96, 128)
+    assert read_resized(scenes[0], 96, 200)[0].shape == (3, 96, 128)
+
+
+def turned_tree(tmp_path: Path, annotated: tuple[int, int]) -> Path:
+    """An image stored as 64 x 48 that its EXIF tag turns to 48 x 64; red where the box of the annotation is."""
+    home = write_tree(tmp_path, {"test": ["a"]}, {"a": [("square", (5, 3, 20, 14), 0)]}, size=(64, 48))
+    path, exif = home / "JPEGImages" / "a.jpg", Image.Exif()
+    exif[0x0112] = 6
+    Image.open(path).save(path, exif=exif, quality=95)
+    # turned by a quarter clockwise, x becomes 48 - y
+    box = (5, 3, 20, 14) if annotated == (64, 48) else (48 - 14 + 1, 5, 48 - 3 + 1, 20)
+    (home / "Annotations" / "a.xml").write_text(annotation([("square", box, 0)], annotated))
+    return home
+
+
+@pytest.mark.parametrize("annotated", [(64, 48), (48, 64)])
+def test_a_photograph_is_turned_as_its_boxes_were_drawn(tmp_path, annotated):
+    [scene] = load_voc(turned_tree(tmp_path, annotated), "test", "data").scenes
+    assert scene.image().size == scene.size == annotated
+    example = DetectionSet([scene], 48, 64).sample(0, 0)
+    left, top, right, bottom = (int(side) for side in example.target["boxes"][0])
+    inside = example.image[:, top + 2 : bottom - 2, left + 2 : right - 2]
+    assert bool((inside[0] - inside[2] > 0.4).all())
+
+
+def test_the_check_says_which_photographs_were_annotated_as_they_are_stored(tmp_path):
+    text = str(inspect_voc(turned_tree(tmp_path, (64, 48)), images=True))
+    assert "1 images lie on their side by their EXIF tag, and were annotated so: they are not turned, e.g. a" in text
+
+
+def test_sixteen_bits_and_transparency_are_read_as_everywhere_else(tmp_path):
+    home = write_tree(tmp_path, {"test": ["a", "b"]}, size=(64, 48))
+    deep = np.full((48, 64), 200 * 256, dtype=np.uint16)
+    clear = np.zeros((48, 64, 4), dtype=np.uint8)
+    for name, pixels in (("a", deep), ("b", clear)):
+        (home / "JPEGImages" / f"{name}.jpg").unlink()
+        Image.fromarray(pixels).save(home / "JPEGImages" / f"{name}.png")
+    data = DetectionSet(load_voc(home, "test", "data").scenes, 48, 64)
+    assert (data.sample(0, 0).image * 255).round().unique().tolist() == [200]
+    assert data.sample(1, 0).image.unique().tolist() == [1]  # transparent is white
+
+
+def test_earlier_names_of_settings_are_understood():
+    before = {"difficult": True, "flip": 0.5, "upend": 0.25, "batch_size": 8}
+    now = {"difficult": True, "flip": 0.5, "vertical_flip": 0.25, "batch_size": 8}
+    assert training_options(before) == training_options(now) == {"difficult": True, "flip": 0.5, "vertical_flip": 0.25}
 
 
 def test_a_flip_moves_pixels_and_boxes_together(tmp_path):
     home = write_tree(tmp_path, {"test": ["a", "b"]}, {"a": [("square", (5, 3, 20, 14), 0)]})
     scenes = load_voc(home, "test", "data").scenes
     plain = DetectionSet(scenes, 48, 64).sample(0, 0)
-    for options, expected in (({"flip": 1.0}, [44, 2, 60, 14]), ({"upend": 1.0}, [4, 34, 20, 46])):
+    for options, expected in (({"flip": 1.0}, [44, 2, 60, 14]), ({"vertical_flip": 1.0}, [4, 34, 20, 46])):
         turned = DetectionSet(scenes, 48, 64, **options).sample(0, 0)
         assert turned.target["boxes"].tolist() == [expected]
         for each in (plain, turned):
@@ -295,13 +385,14 @@ def test_batches_hold_every_image_at_most_once_and_go_on_where_they_stopped():
     whole = [*batches]
     assert len(batches) == len(whole) == 3 and all(len(batch) == 3 for batch in whole)
     assert len({image for batch in whole for image in batch}) == 9
+    batches.set_epoch(0)
     assert [*batches] == whole
     batches.set_epoch(1)
     later = [*batches]
     assert later != whole and all(batch.epoch == 1 for batch in later)
     other = ShuffledBatches(images=11, batch_size=3, seed=4)
     other.load_state_dict(batches.state_dict(batches_done=2))
-    assert [*other] == later[2:] and [*other] == later
+    assert [*other] == later[2:] and [*other] == other.batches(2)
     with pytest.raises(ValueError, match="images: saved 11, now 12"):
         ShuffledBatches(images=12, batch_size=3, seed=4).load_state_dict(batches.state_dict(0))
     with pytest.raises(ValueError, match=r"batch_size must be 1 \.\. 2"):
@@ -312,12 +403,13 @@ def test_batches_hold_every_image_at_most_once_and_go_on_where_they_stopped():
 
 
 @real
-def test_bccd_has_its_images_classes_and_two_boxes_without_area():
+def test_bccd_has_its_images_classes_and_two_boxes_of_a_pixel():
     train, test = (load_voc(BCCD, split, "data") for split in ("trainval", "test"))
     assert (len(train), len(test)) == (292, 72) and train.class_names == ("Platelets", "RBC", "WBC")
-    assert sum(train.objects().values()) + sum(test.objects().values()) == 4155 + 372 + 361 - 2
-    assert sorted(file for file, _ in train.left_out) == ["BloodImage_00338.xml", "BloodImage_00343.xml"]
-    assert test.left_out == ()
+    assert sum(train.objects().values()) + sum(test.objects().values()) == 4155 + 372 + 361
+    small = [scene.name for scene in train.scenes if bool((scene.boxes[:, 2:] - scene.boxes[:, :2] == 1).all(1).any())]
+    assert small == ["BloodImage_00338", "BloodImage_00343"]
+    assert train.left_out == test.left_out == ()
 
 
 @real

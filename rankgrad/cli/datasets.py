@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 from pathlib import Path
 
 HELP = """\
@@ -41,10 +42,11 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     name = names[0]
     if name not in DATASETS:
         raise ValueError(unknown("data set", name, sorted(DATASETS)))
-    if name != "glyphs" and arguments.root is None:
+    from_files = "root" in inspect.signature(DATASETS[name]).parameters
+    if from_files and arguments.root is None:
         raise ValueError(f"{name} is read from files: say where with --root DIR")
-    if name == "glyphs" and arguments.root is not None:
-        raise ValueError("glyphs is built in and reads no files; leave out --root")
+    if not from_files and arguments.root is not None:
+        raise ValueError(f"{name} is built in and reads no files; leave out --root")
     if check:
         _check_dataset(name, arguments)
         return
@@ -53,14 +55,15 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     table = DATASETS[name](**({} if arguments.root is None else {"root": arguments.root}))
     print(table.summary())
     if arguments.sheet:
-        from ..datasets.base import contact_sheet
+        from ..datasets import contact_sheet
 
         contact_sheet(table, arguments.sheet)
         print(f"wrote {arguments.sheet}")
 
 
 def _check_dataset(name: str, arguments: argparse.Namespace) -> None:
-    from ..datasets import OFFICIAL, inspect
+    from ..datasets import OFFICIAL
+    from ..datasets import inspect as look
 
     if name not in OFFICIAL:
         raise ValueError(
@@ -69,7 +72,7 @@ def _check_dataset(name: str, arguments: argparse.Namespace) -> None:
         )
     if arguments.sheet:
         raise ValueError(f"--sheet draws images that are there: rankgrad datasets {name} --root DIR --sheet FILE")
-    found = inspect(OFFICIAL[name], arguments.root, arguments.images)
+    found = look(OFFICIAL[name], arguments.root, arguments.images)
     print(found)
     if found.wrong:
         raise ValueError(f"{name} is not as it was published: {found.wrong} thing(s) to mend, listed above")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +39,7 @@ def details() -> str:
     """What stands below the text: the groups of settings."""
     try:
         from ..config import DETECT_GROUPS, options
-    except ModuleNotFoundError as error:
+    except ModuleNotFoundError as error:  # evaluation works without the extras
         return missing(str(error.name))
     lines = [f"  {group + '=':12}{', '.join(options(group, 'detect'))}" for group in DETECT_GROUPS]
     return "\n".join(["groups:", *lines, "", "All settings with these: rankgrad detect train --cfg [KEY=VALUE ...]"])
@@ -82,42 +80,18 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from ..config import ConfigError, compose
+    from ..detection import run as detection
+    from .training import train_one
 
-    config = compose(settings, "detect") if not any(s.startswith("resume=") for s in settings) else None
-    if config is None:
-        extra = [s for s in settings if not s.startswith(("resume=", "trust="))]
-        if extra:
-            raise ConfigError(f"a resumed run keeps its own settings; leave out {' '.join(extra)}")
-        config = compose([*settings, "data.root=."], "detect")  # its own is read from the run
-    if arguments.cfg:
-        from omegaconf import OmegaConf
-
-        print(OmegaConf.to_yaml(config), end="")
-        return
-    from ..detection import run as runs
-    from ..training import launch
-
-    if not launch.started():
-        settled = config if config.resume is None else runs.open_run(config)[1]
-        if launch.wanted(settled) > 1:
-            sys.exit(launch.launch(settled, ["detect", "train", *settings]))
-    where: list[Path] = []
-    try:
-        finished = runs.train(config, started=where.append)
-    except KeyboardInterrupt:
-        if where:
-            command = shlex.join(["rankgrad", "detect", "train", f"resume={where[0]}"])
-            print(f"\ninterrupted; continue with: {command}", file=sys.stderr)
-        raise
-    if launch.first():
-        print(runs.summary(finished))
+    train_one(["detect", "train"], settings, "detect", arguments.cfg, detection.train, detection.summary)
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from ..runs.compare import compare
+    from ..report import write_comparison
+    from ..runs.compare import compare, folders
 
     print(compare(settings, arguments.out, arguments.jobs, "detect train"))
+    print(f"report: {write_comparison(arguments.out / 'report.html', folders(settings, arguments.out))}")
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:

@@ -31,9 +31,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder."""
     from ..config import packages
-    from ..files import printable
+    from ..datasets.images import skipped_lines
     from ..index.embedder import Embedded
-    from ..training.runner import embed_folder, embeddings_file
+    from ..index.folder import embed_folder, embeddings_file
 
     out = arguments.out
     if out is None:
@@ -47,6 +47,4 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         invert=arguments.invert,
         trust=packages(arguments.trust),
     )
-    print(f"wrote {out}: {count} images" + (f", {len(skipped)} files skipped:" if skipped else ""))
-    for path, reason in skipped:
-        print(printable(f"  {path}: {reason}"))
+    print("\n".join([f"wrote {out}: {count} images", *skipped_lines(skipped)]))

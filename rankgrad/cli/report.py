@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     out = arguments.out or (arguments.runs[0] if len(arguments.runs) == 1 else Path()) / "report.html"
     path = write_report(
         out,
-        read_runs(arguments.runs, packages(arguments.trust)),
+        read_runs(arguments.runs, trust=packages(arguments.trust)),
         title=arguments.title,
         projection=arguments.map,
         queries=arguments.queries,

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
     from ..config import packages
     from ..index.builder import Index
-    from ..index.page import write_sheet
+    from ..index.page import write_answers
     from ..index.query import as_records, as_text, find, query_files
 
     if arguments.html and not arguments.html.parent.is_dir():
@@ -50,6 +50,6 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     print(json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers))
     if arguments.html:
         facts = {"index": arguments.index, "images": f"{len(index):,}", "model": embedder.weights, "search": index.kind}
-        write_sheet(arguments.html, answers, facts=facts)
+        write_answers(arguments.html, answers, facts=facts)
         if not arguments.json:
             print(f"\nwrote {arguments.html}")

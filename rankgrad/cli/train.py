@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
-from pathlib import Path
 
 from ..extras import missing
 
@@ -41,31 +38,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train a model, or go on with a run."""
-    from ..config import ConfigError, compose
+    from ..training import retrieval
+    from .training import train_one
 
-    config = compose(settings)
-    if arguments.cfg:
-        from omegaconf import OmegaConf
-
-        print(OmegaConf.to_yaml(config), end="")
-        return
-    extra = [s for s in settings if not s.startswith(("resume=", "trust="))]
-    if config.resume is not None and extra:
-        raise ConfigError(f"a resumed run keeps its own settings; leave out {' '.join(extra)}")
-    from ..training import launch
-    from ..training import runner as runs
-
-    if not launch.started():
-        settled = config if config.resume is None else runs.open_run(config)[1]
-        if launch.wanted(settled) > 1:
-            sys.exit(launch.launch(settled, ["train", *settings]))
-    where: list[Path] = []
-    try:
-        finished = runs.train(config, started=where.append)
-    except KeyboardInterrupt:
-        if where:
-            command = shlex.join(["rankgrad", "train", f"resume={where[0]}"])
-            print(f"\ninterrupted; continue with: {command}", file=sys.stderr)
-        raise
-    if launch.first():
-        print(runs.summary(finished))
+    train_one(["train"], settings, "train", arguments.cfg, retrieval.train, retrieval.summary)

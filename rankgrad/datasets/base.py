@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ..files import shown
+from ..tables import aligned
 from . import cache
+from .images import Box, Skipped, image_area, max_pixels, skipped_lines
+from .images import read_image as read_image
 from .samplers import EpochList
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 SPLITS = ("train", "val", "test")
 ROLES = ("query", "gallery", "")
 PROTOCOLS = ("leave_one_out", "query_gallery", "one_gallery")
 
 Cache = Literal["none", "ram", "disk"]
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +55,7 @@ class Table:
         role: [image] "query", "gallery", or "" where a division into queries and gallery does not apply (training
             images); or None.
         protocol: what is ranked for whom when a split is evaluated, see `protocols.trials`.
+        understood: how a loader took what it found, a sentence that stands first in the summary.
 
     Raises:
         ValueError, TypeError: if the columns do not fit together.
@@ -77,19 +76,19 @@ class Table:
     paths: tuple[Path, ...] | None = None
     super_label: Tensor | None = None
     super_names: tuple[str, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
+    skipped: Skipped = ()
     shorter_side: int | None = None
     draft: bool = False
     pixels: cache.Pixels | None = None
     box: Tensor | None = None
     role: tuple[str, ...] | None = None
     protocol: str = "leave_one_out"
+    understood: str = ""
 
     def __post_init__(self) -> None:
         rows = len(self.label)
         _need_labels("label", self.label, "class_names", len(self.class_names), rows)
-        if self.channels not in (1, 3):
-            raise ValueError(f"channels must be 1 (grey) or 3 (RGB); got {self.channels}")
+        check_reading(self.channels, self.shorter_side, self.draft)
         if len(set(self.class_names)) != len(self.class_names):
             raise ValueError(f"class_names must all be different; got {_repeated(self.class_names)} more than once")
         columns = {"split": self.split, "names": self.names, "paths": self.paths, "role": self.role}
@@ -114,11 +113,6 @@ class Table:
             _need_labels("super_label", self.super_label, "super_names", len(self.super_names), rows)
         elif self.super_names:
             raise ValueError("super_names were given without super_label")
-        side = self.shorter_side
-        if side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < 1):
-            raise ValueError(f"shorter_side is in pixels, an integer >= 1, or None; got {side!r}")
-        if self.draft and side is None:
-            raise ValueError("draft decodes files at a smaller size: say with shorter_side how small they may become")
         if self.pixels is not None and (self.paths is None or len(self.pixels) != rows):
             raise ValueError(f"pixels are of files, one image per row ({rows}); got {len(self.pixels)}")
         if self.box is not None:
@@ -191,8 +185,7 @@ class Table:
             ValueError: if there is not memory enough, or `where` is something else.
             OSError: if there is not space enough on the disk, or an image cannot be read; it names the file.
         """
-        if where not in ("none", "ram", "disk"):
-            raise ValueError(f"a cache is 'none', 'ram' or 'disk'; got {where!r}")
+        check_reading(cache=where, cache_dir=folder)
         if where == "none" or self.paths is None:
             return replace(self, pixels=None)
         paths = [Path(os.path.abspath(path)) for path in self.paths]
@@ -221,7 +214,7 @@ class Table:
         return replace(self, pixels=cache.on_disk(home / name, identity, sizes, read))
 
     def summary(self) -> str:
-        """A small text: per split images, classes, images per class, super-labels; then what a user should know.
+        """A small text: how a folder was understood; images, classes and super-labels per split; what is to be known.
 
         Named below the table: classes that occur in several splits (then the test does not ask for unseen classes),
         classes with a single image in a split (no match can be found for it there), and skipped files.
@@ -232,9 +225,11 @@ class Table:
         if self.box is not None:
             what += ", cropped to boxes"
         mode = "grey" if self.channels == 1 else "RGB"
-        lines = [f"{self.name}: {len(self)} images, {len(torch.unique(self.label))} classes ({mode}, {what})"]
-        head = f"{'split':8}{'images':>8}{'classes':>9}{'images/class':>14}"
-        lines.append(head + (f"{'super-labels':>14}" if self.super_label is not None else ""))
+        head = f"{shown(self.name)}: {len(self)} images, {len(torch.unique(self.label))} classes ({mode}, {what})"
+        lines = [shown(self.understood), head] if self.understood else [head]
+        table = [["split", "images", "classes", "images/class"]]
+        if self.super_label is not None:
+            table[0].append("super-labels")
         notes: list[str] = []
         classes: dict[str, set[int]] = {}
         for split in self.splits:
@@ -243,10 +238,9 @@ class Table:
             classes[split] = set(present.tolist())
             low, high = int(counts.min()), int(counts.max())
             spread = str(low) if low == high else f"{low}-{high}"
-            line = f"{split:8}{int(rows.sum()):>8}{len(present):>9}{spread:>14}"
+            table.append([split, str(int(rows.sum())), str(len(present)), spread])
             if self.super_label is not None:
-                line += f"{len(torch.unique(self.super_label[rows])):>14}"
-            lines.append(line)
+                table[-1].append(str(len(torch.unique(self.super_label[rows]))))
             single = int((counts == 1).sum())
             if single:
                 notes.append(f"{split}: {single} classes have one image only; nothing in {split} can match it")
@@ -258,12 +252,42 @@ class Table:
             roles, words = self.role or (), (("query", "queries"), ("gallery", "in the gallery"))
             counts = [f"{roles.count(role)} {word}" for role, word in words if role in roles]
             notes.append(", ".join([f"evaluated as {self.protocol}", *counts]))
-        if self.skipped:
-            notes.append(f"skipped {len(self.skipped)} files:")
-            notes.extend(f"  {path}: {reason}" for path, reason in self.skipped[:10])
-            if len(self.skipped) > 10:
-                notes.append(f"  ... and {len(self.skipped) - 10} more")
-        return "\n".join(lines + notes)
+        notes += skipped_lines(self.skipped)
+        return "\n".join([*lines, aligned(table), *notes])
+
+
+def check_reading(
+    channels: int = 3,
+    shorter_side: int | None = None,
+    draft: bool = False,
+    cache: Cache = "none",
+    cache_dir: Path | str | None = None,
+) -> None:
+    """Raise if files can't be read in this way; loaders ask before they look at any file.
+
+    Args:
+        channels: see `Table`, as the next two.
+        shorter_side: in pixels.
+        draft: of large JPEG files.
+        cache: see `Table.cached`.
+        cache_dir: its folder.
+
+    Raises:
+        ValueError: naming the setting.
+        NotADirectoryError: if cache_dir is a file.
+    """
+    if isinstance(channels, bool) or channels not in (1, 3):
+        raise ValueError(f"channels must be 1 (grey) or 3 (RGB); got {channels!r}")
+    side = shorter_side
+    if side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < 1):
+        raise ValueError(f"shorter_side is in pixels, an integer >= 1, or None; got {side!r}")
+    if draft and side is None:
+        raise ValueError("draft decodes files at a smaller size: say with shorter_side how small they may become")
+    if cache not in ("none", "ram", "disk"):
+        raise ValueError(f"a cache is 'none', 'ram' or 'disk'; got {cache!r}")
+    if cache_dir is not None and Path(cache_dir).is_file():
+        raise NotADirectoryError(f"cache_dir is the folder of kept images; {shown(cache_dir)} is a file")
+    max_pixels()
 
 
 class ImageSet(Dataset[tuple[Tensor, int, int]]):
@@ -319,152 +343,6 @@ class ImageSet(Dataset[tuple[Tensor, int, int]]):
         return read_image(table.paths[index], self.channels, table.shorter_side, table.draft, table.box_of(index))
 
 
-def read_image(
-    path: Path, channels: int, shorter_side: int | None = None, draft: bool = False, box: Box | None = None
-) -> Tensor:
-    """An image file as uint8 [channels, height, width].
-
-    EXIF orientation is applied, transparent parts become white, 16-bit values keep their upper 8 bits, an animation
-    gives its first frame.
-
-    Args:
-        path: the file.
-        channels: 3 (RGB) or 1 (grey).
-        shorter_side: make the image smaller if its shorter side has more pixels; as `transforms.PhotoTrain` does it.
-        draft: let a JPEG decode at a fraction of its size, at least twice `shorter_side` (see `Table`). Not with a box:
-            the part that is shown may be small.
-        box: left, top, right, bottom of the part to keep, see `Table`; None: all of it.
-
-    Raises:
-        OSError: if the file can't be read or decoded, or the box lies outside; it names the file and the reason.
-    """
-    least = 2 * shorter_side if draft and shorter_side and box is None else None
-    try:
-        image, (height, width) = _open(path, channels, least)
-        if box is not None:
-            image = image.crop(_edges(box, height, width))
-            height, width = image.height, image.width
-    except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
-        raise OSError(f"cannot read image {path}: {_reason(error)}. {_CHANGED}") from error
-    pixels = _pixels(image, channels)
-    size = _bounded(height, width, shorter_side)
-    if pixels.shape[1:] == size:
-        return pixels
-    from torchvision.transforms.v2 import functional
-
-    smaller: Tensor = functional.resize(pixels, list(size), antialias=True)
-    return smaller
-
-
-_CHANGED = "Was it changed after the data set was checked?"
-
-
-def image_area(path: Path, shorter_side: int | None = None, box: Box | None = None) -> int:
-    """Pixels of what `read_image` will give, from the head of the file.
-
-    Raises:
-        OSError: if the file can't be read, or the box lies outside; it names the file and the reason.
-    """
-    from PIL import ExifTags, Image
-
-    try:
-        with Image.open(path) as image:
-            size = (image.height, image.width)  # an EXIF tag may turn the image; its area stays
-            if box is not None:
-                turned = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
-                left, top, right, bottom = _edges(box, *(size[::-1] if turned else size))
-                size = (bottom - top, right - left)
-    except Exception as error:
-        raise OSError(f"cannot read image {path}: {_reason(error)}. {_CHANGED}") from error
-    return math.prod(_bounded(*size, shorter_side))
-
-
-def _bounded(height: int, width: int, shorter_side: int | None) -> tuple[int, int]:
-    """(height, width) of an image whose shorter side has at most so many pixels; rounds as torchvision's Resize."""
-    short, long = sorted((height, width))
-    if shorter_side is None or short <= shorter_side:
-        return height, width
-    longer = int(shorter_side * long / short)
-    return (shorter_side, longer) if height <= width else (longer, shorter_side)
-
-
-def _edges(box: Box, height: int, width: int) -> tuple[int, int, int, int]:
-    """Left, top, right, bottom in whole pixels of the image.
-
-    >>> _edges((-3.0, 2.4, 7.6, 90.0), height=10, width=20)
-    (0, 2, 8, 10)
-    """
-    left, top, right, bottom = (round(edge) for edge in box)
-    inside = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
-    if not (inside[0] < inside[2] and inside[1] < inside[3]):
-        raise ValueError(f"its box {box} has nothing of its {width} x {height} pixels")
-    return inside
-
-
-def _pixels(image: Image, channels: int) -> Tensor:
-    array = np.array(image, dtype=np.uint8)  # a copy: torch needs writable memory
-    # rows of pixels as the decoder left them: the next step, resizing, is twice as fast on this layout
-    return torch.from_numpy(array).view(image.height, image.width, channels).permute(2, 0, 1)
-
-
-def check_image(path: Path) -> str | None:
-    """Why an image file can't be used, None if it can. Reads it to its end; a JPEG is decoded at 1/8 of its size."""
-    from PIL import Image
-
-    try:
-        if path.stat().st_size == 0:
-            return "empty file"
-        with Image.open(path) as image:
-            image.verify()  # checksums, where the format has them
-        _open(path, 3, least=32)
-    except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
-        return _reason(error)
-    return None
-
-
-def _reason(error: Exception) -> str:
-    from PIL import UnidentifiedImageError
-
-    if isinstance(error, UnidentifiedImageError):
-        return "not an image of a known format"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
-
-
-def _open(path: Path, channels: int, least: int | None = None) -> tuple[Image, tuple[int, int]]:
-    """Decoded 8-bit image of mode L or RGB, and (height, width) of the whole image.
-
-    Args:
-        path: the file.
-        channels: 1 or 3.
-        least: a JPEG may decode to 1/2, 1/4 or 1/8 of its size if its sides keep so many pixels; None: it may not.
-    """
-    from PIL import ExifTags, Image, ImageOps
-
-    mode = "L" if channels == 1 else "RGB"
-    with Image.open(path) as opened:
-        size = opened.height, opened.width
-        if least is not None:
-            opened.draft(None, (least, least))
-        opened.load()
-        sixteen_bits = opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format == "PNG")
-        # both this and `convert` copy the image where there is nothing to do
-        orientation = opened.getexif().get(ExifTags.Base.Orientation, 1)
-        image: Image.Image = opened if orientation == 1 else ImageOps.exif_transpose(opened)
-        if orientation in (5, 6, 7, 8):
-            size = size[::-1]
-    if sixteen_bits:
-        # Pillow's own conversion to 8 bits clips at 255, which makes most 16-bit images white
-        return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8)).convert(mode), size
-    if image.mode in ("I", "F"):
-        raise ValueError("32-bit pixels have no known range; store the image with 8 or 16 bits")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image if image.mode == mode else image.convert(mode), size
-
-
 def _with_channels(image: Tensor, channels: int) -> Tensor:
     if image.shape[0] == channels:
         return image
@@ -472,62 +350,6 @@ def _with_channels(image: Tensor, channels: int) -> Tensor:
         return image.expand(3, -1, -1)
     weights = torch.tensor([19595, 38470, 7471]).view(3, 1, 1)  # ITU-R 601 in 1/65536, as Pillow's "L"
     return (((image * weights).sum(0, keepdim=True) + 0x8000) >> 16).to(torch.uint8)
-
-
-def contact_sheet(
-    table: Table, path: Path | str, classes: int | Sequence[int] = 24, per_class: int = 12, cell: int = 48
-) -> Path:
-    """Write a PNG with one row per class: its name, then its first images.
-
-    Args:
-        table: what to show, e.g. `table.select("test")`.
-        path: of the PNG; missing folders are made.
-        classes: labels to show, or how many, spread evenly over the classes that have an image.
-        per_class: images per row, at most.
-        cell: side of an image on the sheet, pixels; larger images are made smaller, aspect kept.
-
-    Returns:
-        The path of the PNG.
-
-    Raises:
-        ValueError: if there is nothing to show.
-    """
-    from matplotlib import get_data_path
-    from PIL import Image, ImageDraw, ImageFont
-
-    present = torch.unique(table.label).tolist()
-    if isinstance(classes, int):
-        picked = np.linspace(0, len(present) - 1, min(classes, len(present))).round().astype(int)
-        wanted = [present[i] for i in picked]
-    else:
-        wanted = [label for label in classes if label in set(present)]
-    if not wanted or per_class < 1:
-        raise ValueError(
-            f"nothing to show: {len(present)} classes have images, asked for {classes!r}, {per_class} each"
-        )
-    rows = [(table.label == label).nonzero().squeeze(1)[:per_class].tolist() for label in wanted]
-    # matplotlib's own font: it has the Greek, Cyrillic, Armenian and Georgian letters, Pillow's has not
-    font = ImageFont.truetype(str(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), 13)
-    titles = [table.class_names[label] for label in wanted]
-    margin = 12 + min(260, max(int(font.getlength(title)) for title in titles))
-    step = cell + 2
-    sheet = Image.new("RGB", (margin + step * max(map(len, rows)), step * len(rows)), "white")
-    draw = ImageDraw.Draw(sheet)
-    images = ImageSet(table, channels=3)
-    for y, (title, row) in enumerate(zip(titles, rows, strict=True)):
-        draw.text((4, y * step + cell // 2), title, fill="black", font=font, anchor="lm")
-        draw.rectangle(
-            (margin - 2, y * step, sheet.width, (y + 1) * step), fill="white"
-        )  # covers a title that is too long
-        for x, index in enumerate(row):
-            tile = Image.fromarray(images[index][0].permute(1, 2, 0).contiguous().numpy())
-            zoom = cell / max(tile.size)
-            size = (max(1, round(tile.width * zoom)), max(1, round(tile.height * zoom)))
-            sheet.paste(tile.resize(size), (margin + x * step, y * step))
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path, format="PNG")
-    return path
 
 
 def _need_labels(name: str, label: Tensor, names: str, count: int, rows: int) -> None:

@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import struct
-import tempfile
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,11 +28,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..files import atomic_write, remove_leftovers
+
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
 Shape = tuple[int, int, int]  # channels, height, width
 
 MAGIC = b"rankgrad pixels\n"
+PATIENCE = 500  # images from which on a person is shown what happens
 _PAGE = 4096  # the pixels begin on a page of the memory map
 
 
@@ -133,8 +135,8 @@ def in_memory(sizes: Sequence[int], read: Callable[[int], Tensor]) -> Pixels:
 def on_disk(path: Path, identity: str, sizes: Callable[[], Sequence[int]], read: Callable[[int], Tensor]) -> Pixels:
     """Map the images of a file, which is written first where there is none that fits.
 
-    It is written to the side and renamed when it is whole. Processes that want the same file wait for the first
-    (where the system has `flock`).
+    It is written to the side and renamed when it is whole. Processes that want the same file wait for the first, and
+    what one left that was killed is removed.
 
     Args:
         path: of the file.
@@ -149,7 +151,10 @@ def on_disk(path: Path, identity: str, sizes: Callable[[], Sequence[int]], read:
     key = sha256(identity.encode()).hexdigest()
     with alone(path.with_name(f"{path.name}.lock")):
         found = _opened(path, key)
-        return found if found is not None else _written(path, key, sizes(), read)
+        if found is not None:
+            return found
+        remove_leftovers(path.parent, path.name)
+        return _written(path, key, sizes(), read)
 
 
 def file_name(name: str, *parts: object) -> str:
@@ -175,12 +180,12 @@ def in_threads(function: Callable[[int], T], count: int, title: str, *, progress
         function: number -> result.
         count: how many.
         title: of the progress bar.
-        progress: show it; None: on a terminal, for more than 500.
+        progress: show it; None: on a terminal, for more than `PATIENCE`.
     """
     from tqdm import tqdm
 
     pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
-    hidden = (None if count > 500 else True) if progress is None else not progress
+    hidden = (None if count > PATIENCE else True) if progress is None else not progress
     try:
         # disable=None: a bar on a terminal only; few files need none
         yield from tqdm(pool.map(function, range(count)), total=count, desc=title, disable=hidden)
@@ -258,27 +263,18 @@ def _written(path: Path, key: str, sizes: Sequence[int], read: Callable[[int], T
             f"keeping {count} images in {path.parent} needs {_size(offset + total)}, and {_size(free)} are free. "
             "Name a folder on another disk (data.cache_dir), or keep smaller images (data.load.shorter_side)"
         )
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "r+b") as file:
-            if hasattr(os, "posix_fallocate"):  # now, with an error: a page that finds no place later ends the process
-                os.posix_fallocate(file.fileno(), 0, offset + total)
-            else:
-                file.truncate(offset + total)
-            memory: np.memmap[Any, np.dtype[np.uint8]] = np.memmap(
-                temporary, dtype=np.uint8, mode="r+", offset=offset, shape=(total,)
-            )
-            shapes, checksums = _fill(memory, sizes, read)
-            memory.flush()
-            del memory  # Windows renames no file that is mapped
-            file.write(_head(key, shapes, checksums))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:  # Ctrl-C, too: half a file is of no use
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with atomic_write(path) as temporary, temporary.open("w+b") as file:
+        if hasattr(os, "posix_fallocate"):  # now, with an error: a page that finds no place later ends the process
+            os.posix_fallocate(file.fileno(), 0, offset + total)
+        else:
+            file.truncate(offset + total)
+        memory: np.memmap[Any, np.dtype[np.uint8]] = np.memmap(
+            temporary, dtype=np.uint8, mode="r+", offset=offset, shape=(total,)
+        )
+        shapes, checksums = _fill(memory, sizes, read)
+        memory.flush()
+        del memory  # Windows renames no file that is mapped
+        file.write(_head(key, shapes, checksums))
     return Pixels(shapes, _starts(sizes), path=path, offset=offset)
 
 
@@ -330,14 +326,10 @@ def _checked(path: Path, key: str) -> Pixels | None:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold a lock that the system gives back when the process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: both processes build, and the last one to be ready replaces the file
-        yield
-        return
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    """Wait for a lock, and hold it; the system gives it back when the process ends, however it ends."""
+    from filelock import FileLock
+
+    with FileLock(path):
         yield
 
 

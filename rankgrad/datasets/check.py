@@ -10,13 +10,15 @@ from typing import Literal
 
 import torch
 
-from .base import Box, Table, check_image, image_area
+from ..files import shown
+from .base import Table
 from .cache import in_threads
+from .images import Box, check_image, image_area, some
 
 Counts = Mapping[str, tuple[int, int]]  # part ("train", "query", ...) -> (images, classes)
 Status = Literal["ok", "note", "wrong"]
 
-NAMED = 5  # how many missing files a message names
+NAMED = 5  # how many broken images are named
 
 
 class CountWarning(UserWarning):
@@ -51,6 +53,8 @@ class Official:
         counts: what the parts have, as distributed.
         elsewhere: other counts that were published, by source: they are noted, and not refused.
         super_labels: how many; None: it has none.
+        protocols: those that it is evaluated by, see `protocols.trials`; the first is the default.
+        ks: of the R@K that papers report.
         archives: file that is downloaded -> what to do with it.
     """
 
@@ -62,11 +66,13 @@ class Official:
     counts: Counts
     elsewhere: Mapping[str, Counts] = field(default_factory=dict)
     super_labels: int | None = None
+    protocols: tuple[str, ...] = ("leave_one_out",)
+    ks: tuple[int, ...] = ()
     archives: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Finding:
+class Observation:
     """One thing that was looked at.
 
     Attributes:
@@ -90,7 +96,7 @@ class Inspection:
     """
 
     title: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Observation, ...]
 
     @property
     def wrong(self) -> int:
@@ -98,11 +104,11 @@ class Inspection:
         return sum(finding.status == "wrong" for finding in self.findings)
 
     def __str__(self) -> str:
-        lines = [self.title]
+        lines = [shown(self.title)]
         for finding in self.findings:
-            lines.append(f"  {finding.status:7}{finding.text}")
+            lines.append(f"  {finding.status:7}{shown(finding.text)}")
             if finding.todo:
-                lines.append(f"         -> {finding.todo}")
+                lines.append(f"         -> {shown(finding.todo)}")
         end = f"{self.wrong} problem{'s' if self.wrong > 1 else ''}" if self.wrong else "complete"
         return "\n".join([*lines, end])
 
@@ -123,7 +129,7 @@ def inspect(official: Official, root: str | Path, images: bool = False) -> Inspe
     except OSError as error:
         packed = _archives(official, root)
         todo = packed[0].todo if packed else ""
-        return Inspection(f"{official.title}: {root}", (Finding("wrong", str(error), todo),))
+        return Inspection(f"{official.title}: {root}", (Observation("wrong", str(error), todo),))
     findings = [_need(home, need) for need in official.needs]
     absent = any(finding.status == "wrong" for finding in findings)
     if absent:
@@ -132,7 +138,7 @@ def inspect(official: Official, root: str | Path, images: bool = False) -> Inspe
         parts = official.parts(home)
     except (OSError, ValueError) as error:
         if not (absent and isinstance(error, FileNotFoundError)):  # that is said above
-            findings.append(Finding("wrong", str(error), f"get the file again. {official.get}"))
+            findings.append(Observation("wrong", str(error), f"get the file again. {official.get}"))
         return Inspection(f"{official.title}: {home}", tuple(findings))
     findings += _counts(official, parts)
     findings += _overlaps(parts)
@@ -143,7 +149,7 @@ def inspect(official: Official, root: str | Path, images: bool = False) -> Inspe
     if images:
         findings += _decoded(home, paths, set(missing))
     else:
-        findings.append(Finding("note", "no image was opened; --images decodes every one"))
+        findings.append(Observation("note", "no image was opened; --images decodes every one"))
     return Inspection(f"{official.title}: {home}", tuple(findings))
 
 
@@ -190,55 +196,55 @@ def count(table: Table) -> tuple[int, int]:
     return len(table), len(torch.unique(table.label))
 
 
-def _need(home: Path, need: Need) -> Finding:
+def _need(home: Path, need: Need) -> Observation:
     found = next((path for path in need.paths if (home / path).exists()), None)
     if found is not None:
-        return Finding("ok", found)
-    return Finding("wrong" if need.required else "note", f"{' or '.join(need.paths)} is not there", need.todo)
+        return Observation("ok", found)
+    return Observation("wrong" if need.required else "note", f"{' or '.join(need.paths)} is not there", need.todo)
 
 
-def _archives(official: Official, root: Path) -> list[Finding]:
+def _archives(official: Official, root: Path) -> list[Observation]:
     """Archives that were downloaded and perhaps not unpacked."""
     return [
-        Finding("note", f"{path.relative_to(root)} is there", todo)
+        Observation("note", f"{path.relative_to(root)} is there", todo)
         for name, todo in official.archives.items()
         for path in (root / name, *root.glob(f"*/{name}"))
         if path.is_file()
     ]
 
 
-def _counts(official: Official, parts: Mapping[str, Table]) -> list[Finding]:
+def _counts(official: Official, parts: Mapping[str, Table]) -> list[Observation]:
     findings = []
     for name, expected in official.counts.items():
         found = count(parts[name]) if name in parts else (0, 0)
         text = f"{name}: {found[0]} images of {found[1]} classes"
         if found == expected:
-            findings.append(Finding("ok", text))
+            findings.append(Observation("ok", text))
             continue
         source = next((source for source, counts in official.elsewhere.items() if counts.get(name) == found), None)
         instead = f"{expected[0]} of {expected[1]}"
         if source is not None:
             todo = f"compare results with those on the same numbers only; distributed are {instead}"
-            findings.append(Finding("note", f"{text}, the numbers of {source}", todo))
+            findings.append(Observation("note", f"{text}, the numbers of {source}", todo))
         else:
             todo = f"the list is not the official one, or not whole. {official.get}"
-            findings.append(Finding("wrong", f"{text}; should be {instead}", todo))
+            findings.append(Observation("wrong", f"{text}; should be {instead}", todo))
     if official.super_labels is not None:
         labels = [part.super_label for part in parts.values() if part.super_label is not None]
         kinds = len(torch.unique(torch.cat(labels))) if labels else 0
         right = kinds == official.super_labels
         text = f"{kinds} super-labels" + ("" if right else f"; should be {official.super_labels}")
-        findings.append(Finding("ok" if right else "wrong", text))
+        findings.append(Observation("ok" if right else "wrong", text))
     return findings
 
 
-def _overlaps(parts: Mapping[str, Table]) -> list[Finding]:
+def _overlaps(parts: Mapping[str, Table]) -> list[Observation]:
     """Images listed twice, classes with several super-labels or not new in the test, queries without an answer."""
     findings = []
     for name, part in parts.items():
         twice = len(part) - len(set(part.names))
         if twice:
-            findings.append(Finding("wrong", f"{name}: {twice} images are listed more than once"))
+            findings.append(Observation("wrong", f"{name}: {twice} images are listed more than once"))
         if part.super_label is not None:
             pairs = torch.unique(torch.stack([part.label, part.super_label]), dim=1)
             several = pairs.shape[1] - len(torch.unique(part.label))
@@ -246,28 +252,30 @@ def _overlaps(parts: Mapping[str, Table]) -> list[Finding]:
                 todo = (
                     "batches from pairs of super-labels (sampler.batches_per_pair) need one for all images of a class"
                 )
-                findings.append(Finding("note", f"{name}: {several} classes have images of several super-labels", todo))
+                findings.append(
+                    Observation("note", f"{name}: {several} classes have images of several super-labels", todo)
+                )
     classes = {name: {part.class_names[i] for i in torch.unique(part.label).tolist()} for name, part in parts.items()}
     for name in classes:
         shared = classes["train"] & classes[name] if name != "train" and "train" in classes else set()
         if shared:
             text = f"{len(shared)} classes are in both train and {name}, such as {min(shared)}: no test on new classes"
-            findings.append(Finding("wrong", text))
+            findings.append(Observation("wrong", text))
     alone = classes.get("query", set()) - classes.get("gallery", classes.get("query", set()))
     if alone:
-        findings.append(Finding("wrong", f"{len(alone)} query classes have no gallery image, such as {min(alone)}"))
+        findings.append(Observation("wrong", f"{len(alone)} query classes have no gallery image, such as {min(alone)}"))
     return findings
 
 
-def _presence(home: Path, listed: int, missing: Sequence[Path], official: Official) -> Finding:
+def _presence(home: Path, listed: int, missing: Sequence[Path], official: Official) -> Observation:
     if not missing:
-        return Finding("ok", f"all {listed} listed images are there")
+        return Observation("ok", f"all {listed} listed images are there")
     todo = next(iter(official.archives.values()), official.get)
     named = some([path.relative_to(home) for path in missing])
-    return Finding("wrong", f"{len(missing)} of {listed} listed images are missing: {named}", todo)
+    return Observation("wrong", f"{len(missing)} of {listed} listed images are missing: {named}", todo)
 
 
-def _decoded(home: Path, paths: Mapping[Path, Box | None], missing: Set[Path]) -> list[Finding]:
+def _decoded(home: Path, paths: Mapping[Path, Box | None], missing: Set[Path]) -> list[Observation]:
     here = [path for path in paths if path not in missing]
 
     def reason(row: int) -> str | None:
@@ -283,11 +291,11 @@ def _decoded(home: Path, paths: Mapping[Path, Box | None], missing: Set[Path]) -
     reasons = in_threads(reason, len(here), "decoding images")
     broken = [(path.relative_to(home), why) for path, why in zip(here, reasons, strict=True) if why is not None]
     if not broken:
-        return [Finding("ok", f"all {len(here)} images can be read")]
-    lines = [Finding("wrong", f"{path}: {why}") for path, why in broken[:NAMED]]
+        return [Observation("ok", f"all {len(here)} images can be read")]
+    lines = [Observation("wrong", f"{path}: {why}") for path, why in broken[:NAMED]]
     rest = len(broken) - len(lines)
-    more = [Finding("wrong", f"... and {rest} more images that cannot be used")] if rest else []
-    return [*lines, *more, Finding("note", f"{len(here) - len(broken)} of {len(here)} images can be read")]
+    more = [Observation("wrong", f"... and {rest} more images that cannot be used")] if rest else []
+    return [*lines, *more, Observation("note", f"{len(here) - len(broken)} of {len(here)} images can be read")]
 
 
 def _paths(parts: Mapping[str, Table]) -> dict[Path, Box | None]:
@@ -297,8 +305,3 @@ def _paths(parts: Mapping[str, Table]) -> dict[Path, Box | None]:
         assert part.paths is not None
         found.update((path, part.box_of(row)) for row, path in enumerate(part.paths))
     return found
-
-
-def some(paths: Sequence[Path]) -> str:
-    """The first of some paths, in words."""
-    return ", ".join(map(str, paths[:NAMED])) + (", ..." if len(paths) > NAMED else "")

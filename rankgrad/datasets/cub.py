@@ -45,7 +45,7 @@ def load_cub(
         FileNotFoundError: if the folder, a list or a listed image is not there.
         ValueError: if a list is not as it should be; it names file and line.
     """
-    return finished(_table(_home(root), cropped), COUNTS, check=check, **reading)
+    return finished(lambda: _table(_home(root), cropped), COUNTS, check=check, **reading)
 
 
 def load_cub_cropped(
@@ -54,7 +54,7 @@ def load_cub_cropped(
     **reading: Unpack[Reading],
 ) -> Table:
     """CUB-200-2011, cropped to the boxes around the birds: `load_cub` with cropped=True."""
-    return finished(_table(_home(root), cropped=True), COUNTS, check=check, **reading)
+    return finished(lambda: _table(_home(root), cropped=True), COUNTS, check=check, **reading)
 
 
 def _home(root: str | Path) -> Path:
@@ -117,6 +117,7 @@ def _official(cropped: bool) -> Official:
         ),
         parts=lambda home: parts_of(_table(home, cropped)),
         counts=COUNTS,
+        ks=(1, 2, 4, 8),
         archives={"CUB_200_2011.tgz": "tar xzf CUB_200_2011.tgz, then check again"},
     )
 

@@ -50,7 +50,7 @@ def load_inaturalist(
         FileNotFoundError: if the folder, a list or a listed image is not there.
         ValueError: if a list is not as it should be; it names file and line.
     """
-    return finished(_table(_home(root)), COUNTS, check=check, **reading)
+    return finished(lambda: _table(_home(root)), COUNTS, check=check, **reading)
 
 
 def _home(root: str | Path) -> Path:
@@ -94,6 +94,7 @@ OFFICIAL = Official(
     parts=lambda home: parts_of(_table(home)),
     counts=COUNTS,
     super_labels=14,
+    ks=(1, 4, 16, 32),
     archives={
         "train_val2018.tar.gz": "tar xzf train_val2018.tar.gz, then check again",
         "Inat_dataset_splits.zip": "unzip Inat_dataset_splits.zip, then check again",

@@ -45,7 +45,7 @@ def load_inshop(
         FileNotFoundError: if the folder, the list or a listed image is not there.
         ValueError: if the list is not as it should be; it names the line.
     """
-    return finished(_table(_home(root)), COUNTS, check=check, **reading)
+    return finished(lambda: _table(_home(root)), COUNTS, check=check, **reading)
 
 
 def _home(root: str | Path) -> Path:
@@ -96,5 +96,7 @@ OFFICIAL = Official(
     parts=lambda home: parts_of(_table(home)),
     counts=COUNTS,
     super_labels=23,
+    protocols=("query_gallery",),
+    ks=(1, 10, 20, 30, 50),
     archives={"img.zip": "unzip img.zip where it lies, then check again"},
 )

@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Cache, Table
-from .check import Counts, CountWarning, count, missing_files, parts_of, some
+from ..files import inside
+from .base import Cache, Table, check_reading
+from .check import Counts, CountWarning, count, missing_files, parts_of
+from .images import some
 
 Row = tuple[Any, ...]
 Key = TypeVar("Key", int, str)
@@ -162,6 +164,9 @@ def listed(
         class_name: key -> name.
         super_labels: [image] name of the coarser class; None: there is none.
         columns: further columns of the table.
+
+    Raises:
+        ValueError: if a path leads out of the folder.
     """
     label, keys = numbered(classes)
     supers, super_names = (None, []) if super_labels is None else numbered(super_labels)
@@ -172,7 +177,7 @@ def listed(
         split=tuple(split),
         names=tuple(files),
         channels=3,
-        paths=tuple(folder / file for file in files),
+        paths=tuple(inside(folder, file) for file in files),
         super_label=supers,
         super_names=tuple(super_names),
         **columns,
@@ -180,7 +185,7 @@ def listed(
 
 
 def finished(
-    table: Table,
+    make: Callable[[], Table],
     counts: Counts,
     *,
     check: bool,
@@ -192,7 +197,7 @@ def finished(
     """The table as a loader gives it: its files are there, its counts are right, its files are read as wanted.
 
     Args:
-        table: of the lists.
+        make: reads the lists; called when the settings are known to be right.
         counts: as published.
         check: see that every listed file is there, and compare the counts.
         shorter_side: see `load_folder`, and so for the others.
@@ -206,6 +211,8 @@ def finished(
     Warns:
         CountWarning: if the counts are others.
     """
+    check_reading(shorter_side=shorter_side, draft=draft, cache=cache, cache_dir=cache_dir)
+    table = make()
     if check:
         assert table.paths is not None
         missing = missing_files(table.paths)

@@ -28,7 +28,11 @@ SIDE = 105  # pixels of a drawing
 
 
 def load_omniglot(
-    root: str | Path, size: int = 28, holdout: Literal["latin", "latin4"] | None = None, turns: Literal[1, 4] = 1
+    root: str | Path,
+    size: int = 28,
+    holdout: Literal["latin", "latin4"] | None = None,
+    turns: Literal[1, 4] = 1,
+    long_tail: bool = False,
 ) -> Table:
     """Omniglot's two minimal sets as a table of grey images, ink 255 on 0; super-label = alphabet.
 
@@ -47,6 +51,8 @@ def load_omniglot(
             does; "latin" has too few classes for that.
         turns: 4 adds every training class turned by 90, 180 and 270 degrees as classes of their own, as few-shot work
             on Omniglot does (Vinyals et al., NeurIPS 2016). Evaluation classes stay as they are.
+        long_tail: for studies of classes with few images: training classes keep 20 images down to 1, their number
+            falling geometrically over the classes in an order drawn once. +data.load.long_tail=true
 
     Returns:
         Table; names such as "Greek/character01/0394_17.png", where 17 is the drawer.
@@ -76,6 +82,8 @@ def load_omniglot(
     table = _table(names, _pool(torch.from_numpy(ink), size))
     if holdout is not None:
         table = _hold_out_latin(table, turns=4 if holdout == "latin4" else 1)
+    if long_tail:
+        table = _cut_training(table)
     return table if turns == 1 else _turn_training(table)
 
 
@@ -132,6 +140,23 @@ def _table(names: list[str], images: Tensor) -> Table:
         super_label=torch.tensor([alphabet_number[name] for name in alphabet_of]),
         super_names=tuple(alphabets),
     )
+
+
+def _cut_training(table: Table) -> Table:
+    """The table with the first so many images of each training class, from all of one class to one of the last."""
+    train = [row for row, split in enumerate(table.split) if split == "train"]
+    classes = torch.unique(table.label[train]).numpy()
+    order = np.random.RandomState(0).permutation(classes)  # numpy promises never to change its stream
+    most = int(torch.bincount(table.label[train]).max())
+    sizes = np.round(most ** (1 - np.arange(len(order)) / max(len(order) - 1, 1))).astype(int).tolist()
+    left = dict(zip(order.tolist(), sizes, strict=True))
+    kept = []
+    for row, (label, split) in enumerate(zip(table.label.tolist(), table.split, strict=True)):
+        if split == "train":
+            left[label] -= 1
+        if split != "train" or left[label] >= 0:
+            kept.append(row)
+    return replace(table.take(kept), name=table.name + ", training classes of 1 to 20 images")
 
 
 TURNED = (" turned 90", " turned 180", " turned 270")

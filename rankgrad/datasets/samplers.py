@@ -4,6 +4,9 @@ A rank loss needs positives and negatives inside the batch; drawing images at ra
 almost no positives. The batches of an epoch are a pure function of (labels, seed, epoch), so that a run that was
 stopped in the middle of an epoch goes on with exactly the batches that were still to come.
 
+An iteration that nobody numbers (`set_epoch`) belongs to the epoch after the last one, so that no loop trains on the
+same batches for ever.
+
 With several processes each takes its part of the same batch: `batch[rank::world_size]`. A loss that gathers the parts
 sees what it would see on one process.
 """
@@ -11,13 +14,13 @@ sees what it would see on one process.
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler
 
@@ -25,6 +28,14 @@ from ..distributed import world
 
 T = TypeVar("T")
 IntArray = npt.NDArray[np.int64]
+Labels = Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[str]
+SamplesPerClass = int | Literal["all"]
+ShortClasses = Literal["repeat", "fewer", "drop"]
+PairOrder = Literal["shuffled", "consecutive"]
+
+SHORT_CLASSES = ("repeat", "fewer", "drop")
+PAIR_ORDERS = ("shuffled", "consecutive")
+MOST_SETS = 1_000_000  # combinations of super-labels that are listed
 
 
 class SmallClassWarning(UserWarning):
@@ -51,134 +62,72 @@ class EpochList(list[T]):
         self.epoch = epoch
 
 
-class ClassBatchSampler(BatchSampler):
-    """What the samplers below share: usable classes, images dealt to classes, parts for processes, going on later.
+class EpochBatches(BatchSampler):
+    """What all samplers here share: epochs that advance by themselves, parts for processes, going on in the middle.
 
-    A sampler says which classes its batches hold (`choose`); the rest is here. It is a BatchSampler by type alone:
+    A sampler says what the batches of an epoch are (`batches`); the rest is here. It is a BatchSampler by type alone:
     trainers that look at the type (pytorch-metric-learning's do) would take another Sampler's batches for indices.
 
-    Args:
-        labels: [image] integers.
-        classes_per_batch: P.
-        samples_per_class: K.
-        batches_per_epoch: None is one pass in number, floor(usable images / (P K)), at least 1.
-        seed: 0 .. 2**32 - 1.
-        rank: of this process; with world_size, or None.
-        world_size: processes that share each batch; None asks torch.distributed when an iteration starts.
+    An iteration begins when its first batch is asked for, and not with `iter()`: a DataLoader with workers makes two
+    iterators and reads one. It belongs to the epoch that `set_epoch` or a state named since the last one began; if
+    nobody named one, to the next epoch.
+
+    Attributes:
+        batch_size: images of the largest batch, on all processes together.
+        epoch: of the iteration that began last, or that comes next if it has been named.
+        start_batch: batches to leave out at the start of the next iteration, and of that one only.
     """
 
-    def __init__(
-        self,
-        labels: Tensor | Sequence[int],
-        classes_per_batch: int,
-        samples_per_class: int,
-        batches_per_epoch: int | None,
-        seed: int,
-        rank: int | None,
-        world_size: int | None,
-    ) -> None:
+    def __init__(self, rank: int | None = None, world_size: int | None = None) -> None:
         # not BatchSampler's constructor: there is no sampler of single images
-        _need_integer("classes_per_batch", classes_per_batch, 1)
-        _need_integer("samples_per_class", samples_per_class, 1)
-        _need_integer("batches_per_epoch", 1 if batches_per_epoch is None else batches_per_epoch, 1)
-        _need_integer("seed", seed, 0)
-        if seed >= 2**32:
-            raise ValueError(f"seed must be < 2**32; got {seed}")
-        array = _labels("labels", labels)
-        order = np.argsort(array, kind="stable")
-        sizes = np.unique(array, return_counts=True)[1]
-        images = np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []
-        usable = [rows for rows in images if len(rows) >= samples_per_class]
-        self.left_out = len(images) - len(usable)
-        if len(usable) < classes_per_batch:
-            raise ValueError(
-                f"a batch needs {classes_per_batch} classes with at least {samples_per_class} images each; of "
-                f"{len(images)} classes ({len(array)} images) {len(usable)} have that many. "
-                "Lower classes_per_batch or samples_per_class, or add images."
-            )
-        if self.left_out:
-            lost = len(array) - sum(map(len, usable))
-            warnings.warn(
-                f"{self.left_out} of {len(images)} classes ({lost} of {len(array)} images) have fewer than "
-                f"samples_per_class={samples_per_class} images and are left out of the batches",
-                SmallClassWarning,
-                stacklevel=3,
-            )
-        self.classes_per_batch = classes_per_batch
-        self.samples_per_class = samples_per_class
-        self.batch_size = classes_per_batch * samples_per_class
-        self.seed = seed
-        self.epoch = 0
-        self.start_batch = 0
-        self._images = usable
-        self._num_images = len(array)
-        if batches_per_epoch is None:
-            batches_per_epoch = max(1, sum(map(len, usable)) // self.batch_size)
-        self.batches_per_epoch = batches_per_epoch
         if (rank is None) != (world_size is None):
             raise ValueError(
                 f"rank and world_size go together; got rank={rank}, world_size={world_size}. Without both, they are "
                 "torch.distributed's"
             )
         self.rank, self.world_size = rank, world_size
-        if rank is not None:
-            self._part()  # a mistake is named now, not when training starts
+        self.epoch = 0
+        self.start_batch = 0
+        self._named = True  # whether `epoch` is that of the next iteration
 
-    def choose(self, rng: np.random.RandomState) -> IntArray:
-        """[batch, P] numbers of the usable classes in each batch of an epoch, distinct within a batch."""
+    def batches(self, epoch: int) -> list[list[int]]:
+        """The batches of a whole epoch, all processes together."""
         raise NotImplementedError
-
-    @property
-    def even(self) -> bool:
-        """Whether all processes get equally many images of each batch; if not, sizes differ by one."""
-        return self.batch_size % self._part()[1] == 0
 
     def __len__(self) -> int:
         """Batches of a whole epoch, also when the next iteration starts in its middle; the same on every process."""
-        return self.batches_per_epoch
+        raise NotImplementedError
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield this process's part of the batches of `epoch` from `start_batch` on, then forget `start_batch`."""
-        start, epoch = self.start_batch, self.epoch
-        if not 0 <= start <= len(self):
-            raise ValueError(f"start_batch must be 0 .. {len(self)}, the batches of an epoch; got {start}")
+        """Yield this process's part of the batches of an epoch from `start_batch` on, then forget `start_batch`."""
+        if not 0 <= self.start_batch <= len(self):
+            raise ValueError(f"start_batch must be 0 .. {len(self)}, the batches of an epoch; got {self.start_batch}")
         rank, world_size = self._part()
-        self.start_batch = 0
-        return (EpochList(batch, epoch) for batch in self.batches(epoch)[start:, rank::world_size].tolist())
-
-    def batches(self, epoch: int) -> IntArray:
-        """[batch, P * K] image indices of a whole epoch, all processes; the K images of a class stand together."""
-        # RandomState and not default_rng: numpy promises never to change its stream
-        rng = np.random.RandomState([self.seed, epoch])
-        chosen = self.choose(rng).reshape(-1)
-        visits = np.bincount(chosen, minlength=len(self._images))
-        by_class = np.argsort(chosen, kind="stable")  # visits of class 0 in time order, then of class 1, ...
-        hands = np.empty((len(chosen), self.samples_per_class), dtype=np.int64)
-        done = 0
-        for rows, count in zip(self._images, visits.tolist(), strict=True):
-            if count:
-                dealt = _deal(len(rows), np.full(count, self.samples_per_class), rng)
-                hands[by_class[done : done + count]] = rows[dealt].reshape(count, -1)
-                done += count
-        return hands.reshape(-1, self.batch_size)
+        epoch, start = self.epoch if self._named else self.epoch + 1, self.start_batch
+        self.epoch, self.start_batch, self._named = epoch, 0, False
+        for batch in self.batches(epoch)[start:]:
+            yield EpochList(batch[rank::world_size], epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration; `start_batch` stays as it is."""
         if epoch < 0:
             raise ValueError(f"epoch must be >= 0; got {epoch}")
-        self.epoch = epoch
+        self.epoch, self._named = epoch, True
 
-    def state_dict(self, batches_done: int | None = None) -> dict[str, int]:
-        """What `load_state_dict` needs to go on, all plain integers; the same on every process and for any number.
+    def state_dict(self, batches_done: int | None = None) -> dict[str, Any]:
+        """What `load_state_dict` needs to go on, all plain values; the same on every process and for any number.
 
         Args:
             batches_done: batches of this epoch that were trained on. The caller knows this number; the sampler does
-                not, since a DataLoader asks for batches ahead of time. None stands for the current `start_batch`.
+                not, since a DataLoader asks for batches ahead of time. None: go on with the next iteration, as it
+                would be now.
         """
-        start = self.start_batch if batches_done is None else batches_done
-        return {**self._identity(), "epoch": self.epoch, "start_batch": start}
+        if batches_done is not None:
+            return {**self._identity(), "epoch": self.epoch, "start_batch": batches_done}
+        epoch = self.epoch if self._named else self.epoch + 1
+        return {**self._identity(), "epoch": epoch, "start_batch": self.start_batch}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken: the next iteration starts at its epoch and batch.
 
         Raises:
@@ -197,41 +146,181 @@ class ClassBatchSampler(BatchSampler):
         self.set_epoch(int(state["epoch"]))
         self.start_batch = int(state["start_batch"])
 
-    def _identity(self) -> dict[str, int]:
-        return {
-            "seed": self.seed,
-            "classes_per_batch": self.classes_per_batch,
-            "samples_per_class": self.samples_per_class,
-            "batches_per_epoch": self.batches_per_epoch,
-            "num_images": self._num_images,
-            "num_classes": len(self._images),
-        }
+    def _identity(self) -> dict[str, Any]:
+        """What the batches depend on, beside the labels and the epoch."""
+        raise NotImplementedError
 
     def _part(self) -> tuple[int, int]:
         """(rank, world_size): as given, else those of torch.distributed, else (0, 1)."""
         rank, world_size = self.rank, self.world_size
         if rank is None or world_size is None:
-            rank, world_size = world()
+            return world()
         _need_integer("world_size", world_size, 1)
         _need_integer("rank", rank, 0)
         if rank >= world_size:
             raise ValueError(f"rank must be 0 .. world_size - 1 = {world_size - 1}; got {rank}")
-        if world_size > self.batch_size:
+        return rank, world_size
+
+
+class ClassBatchSampler(EpochBatches):
+    """Batches of P classes with K images each: images dealt to visits of classes, classes that have too few.
+
+    A sampler says which classes its batches hold (`choose`); the rest is here.
+
+    Args:
+        labels: [image] integers or strings.
+        classes_per_batch: P.
+        samples_per_class: K, or "all".
+        batches_per_epoch: None is one pass in number, see `MPerClassBatchSampler`.
+        seed: 0 .. 2**32 - 1.
+        rank: of this process; with world_size, or None.
+        world_size: processes that share each batch; None asks torch.distributed when an iteration starts.
+        short_classes: what becomes of classes with fewer than K images.
+    """
+
+    def __init__(
+        self,
+        labels: Labels,
+        classes_per_batch: int,
+        samples_per_class: SamplesPerClass,
+        batches_per_epoch: int | None,
+        seed: int,
+        rank: int | None,
+        world_size: int | None,
+        short_classes: ShortClasses,
+    ) -> None:
+        super().__init__(rank, world_size)
+        check_settings(classes_per_batch, samples_per_class, batches_per_epoch, short_classes=short_classes)
+        _need_integer("seed", seed, 0)
+        if seed >= 2**32:
+            raise ValueError(f"seed must be < 2**32; got {seed}")
+        array = _labels("labels", labels)
+        order = np.argsort(array, kind="stable")
+        sizes = np.unique(array, return_counts=True)[1]
+        images = np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []
+        needed = 1 if samples_per_class == "all" else samples_per_class
+        usable = [rows for rows in images if len(rows) >= needed or short_classes != "drop"]
+        self.short = int((sizes < needed).sum())
+        self.left_out = len(images) - len(usable)
+        if len(usable) < classes_per_batch:
+            raise ValueError(
+                f"a batch needs {classes_per_batch} classes with at least {needed if self.left_out else 1} images "
+                f"each; of {len(images)} classes ({len(array)} images) {len(usable)} have that many. "
+                "Lower classes_per_batch or samples_per_class, or add images."
+                + (" short_classes='repeat' or 'fewer' takes smaller classes, too." if self.left_out else "")
+            )
+        if self.left_out:
+            lost = len(array) - sum(map(len, usable))
+            warnings.warn(
+                f"{self.left_out} of {len(images)} classes ({lost} of {len(array)} images) have fewer than "
+                f"samples_per_class={samples_per_class} images and are left out of the batches",
+                SmallClassWarning,
+                stacklevel=3,
+            )
+        self.classes_per_batch = classes_per_batch
+        self.samples_per_class = samples_per_class
+        self.short_classes = short_classes
+        self.seed = seed
+        self._images = usable
+        self._labels = array
+        there = np.array([len(rows) for rows in usable])
+        # images that a class brings to a batch
+        self._brought = there if samples_per_class == "all" else np.full(len(usable), samples_per_class)
+        if short_classes == "fewer":
+            self._brought = np.minimum(self._brought, there)
+        self.ragged = bool((self._brought > there).any() or (self._brought != self._brought[0]).any())
+        by_size = np.sort(self._brought)
+        self._smallest = int(by_size[:classes_per_batch].sum())
+        self.batch_size = int(by_size[-classes_per_batch:].sum())
+        if batches_per_epoch is None:
+            # images / (P x the mean of what a class brings), in whole numbers
+            mean = classes_per_batch * int(self._brought.sum())
+            batches_per_epoch = max(1, int(there.sum()) * len(usable) // mean)
+        self.batches_per_epoch = batches_per_epoch
+        if rank is not None:
+            self._part()  # a mistake is named now, not when training starts
+
+    def choose(self, rng: np.random.RandomState) -> IntArray:
+        """[batch, P] numbers of the usable classes in each batch of an epoch, distinct within a batch."""
+        raise NotImplementedError
+
+    @property
+    def even(self) -> bool:
+        """Whether all processes get equally many images of each batch; if not, sizes differ."""
+        return self._smallest == self.batch_size and self.batch_size % self._part()[1] == 0
+
+    @property
+    def positives(self) -> int | None:
+        """Other images of its class that every image finds in its batch; None where they differ, or there are none.
+
+        It is what `RetrievalLoss(positives=...)` may be promised. With `ragged` there is no such number.
+        """
+        return None if self.ragged else int(self._brought[0]) - 1 or None
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, also when the next iteration starts in its middle; the same on every process."""
+        return self.batches_per_epoch
+
+    def batches(self, epoch: int) -> list[list[int]]:
+        """[batch][image] rows of a whole epoch, all processes together; the images of a class stand together."""
+        # RandomState and not default_rng: numpy promises never to change its stream
+        rng = np.random.RandomState([self.seed, epoch])
+        chosen = self.choose(rng).reshape(-1)
+        brought = self._brought[chosen]
+        ends = np.cumsum(brought)
+        rows = np.empty(int(ends[-1]), dtype=np.int64)
+        visits = np.bincount(chosen, minlength=len(self._images))
+        by_class = np.argsort(chosen, kind="stable")  # visits of class 0 in time order, then of class 1, ...
+        done = 0
+        for number, count in enumerate(visits.tolist()):
+            if count:
+                mine = by_class[done : done + count]
+                images, size = self._images[number], int(self._brought[number])
+                place = (ends[mine] - size)[:, None] + np.arange(size)
+                rows[place] = images[_hands(len(images), count, size, rng)]
+                done += count
+        last = ends[self.classes_per_batch - 1 :: self.classes_per_batch]  # of each batch
+        return [batch.tolist() for batch in np.split(rows, last[:-1])]
+
+    def _identity(self) -> dict[str, Any]:
+        found = {
+            "seed": self.seed,
+            "classes_per_batch": self.classes_per_batch,
+            "samples_per_class": self.samples_per_class,
+            "batches_per_epoch": self.batches_per_epoch,
+            "num_images": len(self._labels),
+            "num_classes": len(self._images),
+        }
+        # only where it makes a difference: a state of before there was this setting fits, too
+        return {**found, "short_classes": self.short_classes} if self.short and not self.left_out else found
+
+    def _part(self) -> tuple[int, int]:
+        """(rank, world_size); every process has an image of every batch."""
+        rank, world_size = super()._part()
+        if world_size > self._smallest:
             raise ValueError(
                 f"{world_size} processes cannot share a batch of {self.classes_per_batch} x {self.samples_per_class} = "
-                f"{self.batch_size} images: it is the batch of all processes together. Raise classes_per_batch."
+                f"{self._smallest} images: it is the batch of all processes together. Raise classes_per_batch."
+                if self._smallest == self.batch_size
+                else f"{world_size} processes cannot share batches of {self._smallest} to {self.batch_size} images: "
+                "they are those of all processes together. Raise classes_per_batch."
             )
         return rank, world_size
 
 
 class MPerClassBatchSampler(ClassBatchSampler):
-    """Batches of exactly `classes_per_batch` distinct classes with exactly `samples_per_class` distinct images each.
+    """Batches of exactly `classes_per_batch` distinct classes with `samples_per_class` images each.
 
     Classes are dealt like cards: shuffle all usable classes, deal them out, shuffle again. So at every moment of an
     epoch the visits to any two classes differ by at most one. Every class counts the same, whatever its size: what is
     learned has to serve classes never seen, and a few large classes would otherwise be in every batch. The images of a
     class are dealt in the same way over its visits within the epoch: none comes twice before all came once. Where a
     hand lies across two shuffles, its second part avoids what its first part holds.
+
+    A class with fewer than K images is *short*. "repeat": it brings all its images, some of them more often, so that
+    there are K; none comes two times more than another. Give the loss the numbers of the images (`ids=`): then no image
+    is its own match. "fewer": it brings what it has, and the batch is smaller. "drop": it never appears. A class of
+    one image has nothing to match in any case: with "repeat" and "fewer" it only gives negatives.
 
     Batches depend on (labels, seed, epoch) only, and numpy keeps the stream of the generator used here fixed: the same
     on any machine.
@@ -241,43 +330,57 @@ class MPerClassBatchSampler(ClassBatchSampler):
     number of processes.
 
     Args:
-        labels: [image] integers, the class of each image; any values.
+        labels: [image] the class of each image: integers of any values, or strings; a tensor, an array or a list.
         classes_per_batch: P, >= 1. Losses need at least 2.
-        samples_per_class: K, >= 1. Losses need at least 2.
-        batches_per_epoch: >= 1; None is one pass in number, floor(usable images / (P K)), at least 1.
+        samples_per_class: K, >= 1. Losses need at least 2. "all": every class brings all its images.
+        batches_per_epoch: >= 1; None is one pass in number, floor(usable images / mean batch size), at least 1.
         seed: 0 .. 2**32 - 1.
         rank: number of this process, 0 .. world_size - 1; None: torch.distributed's if it is initialised when an
             iteration starts, else 0.
-        world_size: number of processes, at most P K; None likewise, else 1.
+        world_size: number of processes, at most the images of a batch; None likewise, else 1.
+        short_classes: "repeat", "fewer" or "drop", see above.
 
     Attributes:
-        batch_size: P K, images of a whole batch, on all processes together.
-        left_out: number of classes with fewer than K images; they never appear (`SmallClassWarning` says so once).
-        epoch: the epoch whose batches come next; change it with `set_epoch`.
+        batch_size: images of the largest batch, on all processes together; P K unless samples_per_class is "all".
+        even: whether all processes get equally many images of each batch.
+        ragged: whether an image finds other numbers of its class's images in its batch than another does.
+        positives: K - 1, or None where it is ragged: what a loss may be promised.
+        short: number of classes with fewer than K images.
+        left_out: number of classes that never appear (`SmallClassWarning` says so once).
+        epoch: see `EpochBatches`, as the next.
         start_batch: batches to leave out at the start of the next iteration, and of that one only.
 
     Raises:
-        TypeError: if labels are not integers.
-        ValueError: if an argument is out of range or fewer than P classes have K images.
+        TypeError: if labels are neither integers nor strings.
+        ValueError: if an argument is out of range or fewer than P classes can be used.
 
     Each batch is an `EpochList` (a list of int with an attribute `epoch`).
 
     >>> sampler = MPerClassBatchSampler([0, 0, 0, 1, 1, 2, 2], classes_per_batch=2, samples_per_class=2)
-    >>> len(sampler), [len(batch) for batch in sampler]
-    (1, [4])
+    >>> len(sampler), [len(batch) for batch in sampler], sampler.positives
+    (1, [4], 1)
+    >>> labels = ["a", "a", "a", "b"]
+    >>> [sorted(batch) for batch in MPerClassBatchSampler(labels, 2, 3, short_classes="repeat")]
+    [[0, 1, 2, 3, 3, 3]]
+    >>> [sorted(batch) for batch in MPerClassBatchSampler(labels, 2, 3, short_classes="fewer")]
+    [[0, 1, 2, 3]]
     """
 
     def __init__(
         self,
-        labels: Tensor | Sequence[int],
+        labels: Labels,
         classes_per_batch: int = 32,
-        samples_per_class: int = 4,
+        samples_per_class: SamplesPerClass = 4,
         batches_per_epoch: int | None = None,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
+        *,
+        short_classes: ShortClasses = "drop",
     ) -> None:
-        super().__init__(labels, classes_per_batch, samples_per_class, batches_per_epoch, seed, rank, world_size)
+        super().__init__(
+            labels, classes_per_batch, samples_per_class, batches_per_epoch, seed, rank, world_size, short_classes
+        )
 
     def choose(self, rng: np.random.RandomState) -> IntArray:
         """[batch, P] classes, dealt from one pack."""
@@ -288,45 +391,48 @@ class MPerClassBatchSampler(ClassBatchSampler):
 class HierarchicalBatchSampler(ClassBatchSampler):
     """Batches of P classes x K images from two super-labels each: classes of one kind are told apart, not kinds.
 
-    Every unordered pair of super-labels gets `batches_per_pair` batches per epoch, in random order. Half of the
-    classes of a batch come from each super-label; of an odd number, they take turns in giving the larger half. Within
-    a super-label classes are dealt like cards over its batches, and images over the visits of their class, as
-    `MPerClassBatchSampler` does; P, K, distinct classes and images, seeds, parts of processes and going on later are
-    the same, too.
+    Every unordered pair of super-labels gets `batches_per_pair` batches per epoch. Half of the classes of a batch come
+    from each super-label; of an odd number, they take turns in giving the larger half. Within a super-label classes are
+    dealt like cards over its batches, and images over the visits of their class, as `MPerClassBatchSampler` does; P, K,
+    short classes, distinct classes, seeds, parts of processes and going on later are the same, too.
 
-    Source: Cakir et al., FastAP, CVPR 2019; the pairs of RaMBO (Rolínek et al., CVPR 2020) and ROADMAP (Ramzi et al.,
-    NeurIPS 2021): 10 batches per pair and K = 4 on Stanford Online Products, 4 and K = 8 on In-shop, 128 images each.
-    What the papers leave open is ours: a super-label with fewer classes than its half gives all it has, and the other
-    one gives the rest, so that every batch is whole (published code makes it smaller); a pair with fewer than P classes
-    in all is left out; a class with fewer than K images is left out (published code repeats its images, which then
-    match themselves).
+    Source: Cakir et al., FastAP, CVPR 2019; the pairs of RaMBO (Rolínek et al., CVPR 2020, supplement B.1) and ROADMAP
+    (Ramzi et al., NeurIPS 2021): 10 batches per pair and K = 4 on Stanford Online Products, 4 and K = 8 on In-shop, 128
+    images each, the batches of a pair one after the other (pair_order="consecutive"). What the papers leave open is
+    ours: a super-label with fewer classes than its half gives all it has, and the others give the rest, so that every
+    batch is whole (published code makes it smaller); a pair with fewer than P classes in all is left out; a repeated
+    image is never its own match (in published code it is).
 
     Args:
-        labels: [image] integers, the class of each image; any values.
-        super_labels: [image] integers, the super-label of each image; one for all images of a class.
-        classes_per_batch: P, >= 2.
-        samples_per_class: K, >= 1. Losses need at least 2.
+        labels: [image] the class of each image, as for `MPerClassBatchSampler`.
+        super_labels: [image] the super-label of each image, likewise; one for all images of a class.
+        classes_per_batch: P, >= super_labels_per_batch.
+        samples_per_class: K, >= 1, or "all". Losses need at least 2.
         batches_per_pair: batches of each pair of super-labels in a round, >= 1.
         batches_per_epoch: >= 1; None is one round: the pairs times batches_per_pair. Another number cuts the round
             short, or goes on with another one.
         seed: 0 .. 2**32 - 1.
         rank: see `MPerClassBatchSampler`.
         world_size: see `MPerClassBatchSampler`.
+        short_classes: see `MPerClassBatchSampler`.
+        pair_order: "shuffled": the batches of all pairs are mixed. "consecutive": pairs come in random order, each with
+            all its batches, so that a memory of three batches holds hard negatives of the same two kinds.
+        super_labels_per_batch: 2 for pairs; another number S, 1 .. all, takes every set of S super-labels in the place
+            of every pair, and 1 / S of the classes from each.
 
     Attributes:
-        batch_size: P K, images of a whole batch, on all processes together.
-        left_out: classes with fewer than K images; they never appear (`SmallClassWarning` says so once).
-        pairs: [pair, 2] super-labels of each pair that has batches.
+        batch_size: images of the largest batch, on all processes together; `even`, `ragged`, `positives`, `short` and
+            `left_out` are those of `MPerClassBatchSampler`, too.
+        pairs: [pair, 2] super-labels of each pair that has batches ([set, S]).
         pairs_left_out: pairs with fewer than P usable classes (`SmallClassWarning` says so once).
-        epoch: the epoch whose batches come next; change it with `set_epoch`.
+        epoch: see `EpochBatches`, as the next.
         start_batch: batches to leave out at the start of the next iteration, and of that one only.
 
     Raises:
-        TypeError: if labels or super-labels are not integers.
-        ValueError: if an argument is out of range, a class has several super-labels, or no pair has P classes with K
-            images.
+        TypeError: if labels or super-labels are neither integers nor strings.
+        ValueError: if an argument is out of range, a class has several super-labels, or no pair has P classes.
 
-    >>> labels = torch.arange(8).repeat_interleave(3)  # eight classes of three images
+    >>> labels = np.repeat(np.arange(8), 3)  # eight classes of three images
     >>> sampler = HierarchicalBatchSampler(labels, labels // 4, 4, 3, batches_per_pair=2)
     >>> [sorted({int(labels[i]) // 4 for i in batch}) for batch in sampler]
     [[0, 1], [0, 1]]
@@ -334,93 +440,131 @@ class HierarchicalBatchSampler(ClassBatchSampler):
 
     def __init__(
         self,
-        labels: Tensor | Sequence[int],
-        super_labels: Tensor | Sequence[int],
+        labels: Labels,
+        super_labels: Labels,
         classes_per_batch: int = 32,
-        samples_per_class: int = 4,
+        samples_per_class: SamplesPerClass = 4,
         batches_per_pair: int = 10,
         batches_per_epoch: int | None = None,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
+        *,
+        short_classes: ShortClasses = "drop",
+        pair_order: PairOrder = "shuffled",
+        super_labels_per_batch: int = 2,
     ) -> None:
-        _need_integer("batches_per_pair", batches_per_pair, 1)
-        super().__init__(labels, classes_per_batch, samples_per_class, batches_per_epoch, seed, rank, world_size)
-        if classes_per_batch < 2:
-            raise ValueError(f"classes_per_batch must be >= 2, one class of each super-label; got {classes_per_batch}")
+        check_settings(
+            classes_per_batch,
+            samples_per_class,
+            batches_per_epoch,
+            batches_per_pair=batches_per_pair,
+            pair_order=pair_order,
+            super_labels_per_batch=super_labels_per_batch,
+        )
+        super().__init__(
+            labels, classes_per_batch, samples_per_class, batches_per_epoch, seed, rank, world_size, short_classes
+        )
         names, of_image = np.unique(_labels("super_labels", super_labels), return_inverse=True)
-        if len(of_image) != self._num_images:
-            raise ValueError(f"super_labels need one entry per image ({self._num_images}); got {len(of_image)}")
+        if len(of_image) != len(self._labels):
+            raise ValueError(f"super_labels need one entry per image ({len(self._labels)}); got {len(of_image)}")
         for rows in self._images:
             found = np.unique(of_image[rows])
             if len(found) > 1:
                 raise ValueError(
-                    f"a class has one super-label, but class {int(torch.as_tensor(labels)[int(rows[0])])} has images "
-                    f"of the super-labels {', '.join(str(names[i]) for i in found)}. Correct them, or number the "
-                    "combinations of class and super-label as classes."
+                    f"a class has one super-label, but class {self._labels[rows[0]]} has images of the super-labels "
+                    f"{', '.join(str(names[i]) for i in found)}. Correct them, or number the combinations of class and "
+                    "super-label as classes."
                 )
         of_class = np.array([of_image[rows[0]] for rows in self._images])
         self._members = [np.flatnonzero(of_class == i) for i in range(len(names))]
-        all_pairs = list(itertools.combinations(range(len(names)), 2))
-        held = [len(self._members[a]) + len(self._members[b]) for a, b in all_pairs]
-        # two super-labels, also where one of them alone has classes enough
+        together = super_labels_per_batch
+        if math.comb(len(names), together) > MOST_SETS:
+            raise ValueError(
+                f"{len(names)} super-labels make {math.comb(len(names), together):,} sets of {together}, and each has "
+                "batches: lower super_labels_per_batch"
+            )
+        every = list(itertools.combinations(range(len(names)), together))
+        room = np.array([len(classes) for classes in self._members])
+        held = [int(room[list(one)].sum()) for one in every]
+        # all its super-labels, also where one of them alone has classes enough
         whole = [
-            pair
-            for pair, classes in zip(all_pairs, held, strict=True)
-            if classes >= classes_per_batch and all(len(self._members[i]) for i in pair)
+            one for one, count in zip(every, held, strict=True) if count >= classes_per_batch and room[list(one)].all()
         ]
         if not whole:
             raise ValueError(
-                f"no two of {len(names)} super-labels have {classes_per_batch} classes with at least "
-                f"{samples_per_class} images each; the best pair has {max(held, default=0)}. Lower classes_per_batch "
-                "or samples_per_class, or use MPerClassBatchSampler."
+                f"no {'two' if together == 2 else together} of {len(names)} super-labels have {classes_per_batch} "
+                f"classes with at least {samples_per_class} images each; the best pair has {max(held, default=0)}. "
+                "Lower classes_per_batch or samples_per_class, or use MPerClassBatchSampler."
             )
         self._pairs = np.array(whole, dtype=np.int64)
-        self.pairs: IntArray = names[self._pairs]
-        self.pairs_left_out = len(all_pairs) - len(whole)
+        self.pairs: npt.NDArray[Any] = names[self._pairs]
+        self.pairs_left_out = len(every) - len(whole)
         if self.pairs_left_out:
             warnings.warn(
-                f"{self.pairs_left_out} of {len(all_pairs)} pairs of super-labels have fewer than "
+                f"{self.pairs_left_out} of {len(every)} pairs of super-labels have fewer than "
                 f"classes_per_batch={classes_per_batch} classes with {samples_per_class} images, or all of them on one "
                 "side, and get no batches",
                 SmallClassWarning,
                 stacklevel=2,
             )
-        self.batches_per_pair = batches_per_pair
+        self.batches_per_pair, self.pair_order = batches_per_pair, pair_order
+        self.super_labels_per_batch = super_labels_per_batch
         if batches_per_epoch is None:
             self.batches_per_epoch = len(self._pairs) * batches_per_pair
 
     def choose(self, rng: np.random.RandomState) -> IntArray:
         """[batch, P] classes, those of the first super-label of the batch's pair before those of the second."""
-        one_round = np.repeat(np.arange(len(self._pairs)), self.batches_per_pair)
-        rounds = -(-self.batches_per_epoch // len(one_round))
-        pair = np.concatenate([rng.permutation(one_round) for _ in range(rounds)])[: self.batches_per_epoch]
-        first, second = self._pairs[pair].T
-        members = np.array([len(classes) for classes in self._members])
+        pair = self._order(rng)
         by_pair = np.argsort(pair, kind="stable")
         visit = np.empty_like(pair)  # how often the pair came before
         visit[by_pair] = np.arange(len(pair)) - np.searchsorted(pair[by_pair], pair[by_pair])
-        of_first = np.minimum((self.classes_per_batch + visit % 2) // 2, members[first])
-        of_second = np.minimum(self.classes_per_batch - of_first, members[second])
-        of_first = self.classes_per_batch - of_second
+        taken = self._shares(pair, visit)  # [batch, super-label of its pair]
+        starts = np.cumsum(taken, axis=1) - taken
         chosen = np.empty((len(pair), self.classes_per_batch), dtype=np.int64)
         column = np.arange(self.classes_per_batch)
         for number, classes in enumerate(self._members):
-            mine = np.where(first == number, of_first, np.where(second == number, of_second, 0))
-            left = np.where(first == number, 0, of_first)
+            here = self._pairs[pair] == number
+            mine, left = (taken * here).sum(1), (starts * here).sum(1)
             place = (column >= left[:, None]) & (column < (left + mine)[:, None])  # row by row: in time order
             chosen[place] = classes[_deal(len(classes), mine[mine > 0], rng)]
         return chosen
 
-    def _identity(self) -> dict[str, int]:
-        return {
-            **super()._identity(),
-            "batches_per_pair": self.batches_per_pair,
-            "num_pairs": len(self._pairs),
-        }
+    def _order(self, rng: np.random.RandomState) -> IntArray:
+        """[batch] the pair of each batch."""
+        pairs, each = len(self._pairs), self.batches_per_pair
+        rounds = -(-self.batches_per_epoch // (pairs * each))
+        if self.pair_order == "shuffled":
+            one_round = np.repeat(np.arange(pairs), each)
+            order = [rng.permutation(one_round) for _ in range(rounds)]
+        else:
+            order = [np.repeat(rng.permutation(pairs), each) for _ in range(rounds)]
+        return np.concatenate(order)[: self.batches_per_epoch]
+
+    def _shares(self, pair: IntArray, visit: IntArray) -> IntArray:
+        """[batch, S] classes that each super-label of a batch gives: equally many, as far as it has them."""
+        classes, together = self.classes_per_batch, self.super_labels_per_batch
+        place = np.arange(together)
+        larger = (place - visit[:, None] - 1) % together < classes % together  # they take turns
+        room = np.array([len(members) for members in self._members])[self._pairs[pair]]
+        taken = np.minimum(classes // together + larger, room)
+        while (lacking := classes - taken.sum(1)).any():
+            spare = taken < room
+            taken += spare & (np.cumsum(spare, axis=1) <= lacking[:, None])
+        shares: IntArray = taken
+        return shares
+
+    def _identity(self) -> dict[str, Any]:
+        found = {**super()._identity(), "batches_per_pair": self.batches_per_pair, "num_pairs": len(self._pairs)}
+        # only where they are not what they were before there were these settings
+        if self.pair_order != "shuffled":
+            found["pair_order"] = self.pair_order
+        if self.super_labels_per_batch != 2:
+            found["super_labels_per_batch"] = self.super_labels_per_batch
+        return found
 
 
-class ShuffledBatches(BatchSampler):
+class ShuffledBatches(EpochBatches):
     """Batches of an epoch, all of the same size, in an order that (seed, epoch) fix; can go on in the middle.
 
     Images that are left over after the last whole batch have their turn in another epoch. With several processes each
@@ -437,49 +581,128 @@ class ShuffledBatches(BatchSampler):
     """
 
     def __init__(self, images: int, batch_size: int, seed: int = 0) -> None:
-        # not BatchSampler's constructor: there is no sampler of single images
+        super().__init__()
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= images:
             raise ValueError(f"batch_size must be 1 .. {images}, the number of images; got {batch_size!r}")
-        if batch_size < world()[1]:
-            raise ValueError(f"{world()[1]} processes cannot share a batch of {batch_size} images: raise batch_size")
         self.images, self.batch_size, self.seed = images, batch_size, seed
-        self.epoch = 0
-        self.start_batch = 0
+        self._part()  # a mistake is named now, not when training starts
 
     def __len__(self) -> int:
         """Batches of a whole epoch."""
         return self.images // self.batch_size
 
-    def __iter__(self) -> Iterator[list[int]]:
-        """Yield this process's part of the batches from `start_batch` on, then forget `start_batch`."""
-        start, epoch = self.start_batch, self.epoch
-        self.start_batch = 0
+    def batches(self, epoch: int) -> list[list[int]]:
+        """[batch][image] rows of a whole epoch, all processes together."""
         order = np.random.RandomState([self.seed, epoch]).permutation(self.images)
-        whole = order[: len(self) * self.batch_size].reshape(len(self), self.batch_size)
-        rank, processes = world()
-        return (EpochList(batch, epoch) for batch in whole[start:, rank::processes].tolist())
+        whole: list[list[int]] = order[: len(self) * self.batch_size].reshape(len(self), self.batch_size).tolist()
+        return whole
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration."""
-        self.epoch = epoch
-
-    def state_dict(self, batches_done: int) -> dict[str, int]:
-        """What `load_state_dict` needs to go on after so many batches of this epoch."""
-        return {**self._identity(), "epoch": self.epoch, "start_batch": batches_done}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken.
-
-        Raises:
-            ValueError: the state is of other batches.
-        """
-        wrong = [f"{k}: saved {state.get(k)}, now {v}" for k, v in self._identity().items() if state.get(k) != v]
-        if wrong:
-            raise ValueError(f"the saved state belongs to other batches ({'; '.join(wrong)}); was the data changed?")
-        self.epoch, self.start_batch = int(state["epoch"]), int(state["start_batch"])
-
-    def _identity(self) -> dict[str, int]:
+    def _identity(self) -> dict[str, Any]:
         return {"images": self.images, "batch_size": self.batch_size, "seed": self.seed}
+
+    def _part(self) -> tuple[int, int]:
+        rank, processes = super()._part()
+        if self.batch_size < processes:
+            raise ValueError(
+                f"{processes} processes cannot share a batch of {self.batch_size} images: raise batch_size"
+            )
+        return rank, processes
+
+
+def class_batches(
+    labels: Labels,
+    super_labels: Labels | None = None,
+    *,
+    seed: int = 0,
+    batches_per_pair: int | None = None,
+    pair_order: PairOrder = "shuffled",
+    super_labels_per_batch: int = 2,
+    **settings: Any,
+) -> ClassBatchSampler:
+    """The sampler that the settings `sampler.*` of a run describe.
+
+    Args:
+        labels: [image] classes.
+        super_labels: [image], for batches_per_pair.
+        seed: of the batches.
+        batches_per_pair: None: `MPerClassBatchSampler`; a number: `HierarchicalBatchSampler`.
+        pair_order: of the latter.
+        super_labels_per_batch: of the latter.
+        settings: of both: classes_per_batch, samples_per_class, batches_per_epoch, short_classes. Settings of a run of
+            before there was `short_classes` have none: such classes were left out, which is the default here.
+
+    Raises:
+        ValueError: batches_per_pair without super-labels, and as the samplers.
+
+    >>> class_batches([0, 0, 1, 1], classes_per_batch=2, samples_per_class=2).batch_size
+    4
+    """
+    if batches_per_pair is None:
+        return MPerClassBatchSampler(labels, seed=seed, **settings)
+    if super_labels is None:
+        raise ValueError("sampler.batches_per_pair draws from pairs of super-labels, but this data has none")
+    return HierarchicalBatchSampler(
+        labels,
+        super_labels,
+        batches_per_pair=batches_per_pair,
+        pair_order=pair_order,
+        super_labels_per_batch=super_labels_per_batch,
+        seed=seed,
+        **settings,
+    )
+
+
+def check_settings(
+    classes_per_batch: int = 1,
+    samples_per_class: SamplesPerClass = 1,
+    batches_per_epoch: int | None = None,
+    *,
+    short_classes: str = "drop",
+    batches_per_pair: int | None = None,
+    pair_order: str = "shuffled",
+    super_labels_per_batch: int = 2,
+) -> None:
+    """Raise if settings of a sampler are out of range, whatever the labels; a run asks before it reads any file.
+
+    Args:
+        classes_per_batch: see `HierarchicalBatchSampler`, as all others.
+        samples_per_class: K or "all".
+        batches_per_epoch: or None.
+        short_classes: of `SHORT_CLASSES`.
+        batches_per_pair: or None, for no pairs.
+        pair_order: of `PAIR_ORDERS`.
+        super_labels_per_batch: S.
+
+    Raises:
+        TypeError, ValueError: naming the setting.
+    """
+    _need_integer("classes_per_batch", classes_per_batch, 1)
+    if samples_per_class != "all":
+        _need_integer("samples_per_class", samples_per_class, 1, ', or "all"')
+    _need_integer("batches_per_epoch", 1 if batches_per_epoch is None else batches_per_epoch, 1)
+    for name, value, known in (
+        ("short_classes", short_classes, SHORT_CLASSES),
+        ("pair_order", pair_order, PAIR_ORDERS),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
+    _need_integer("super_labels_per_batch", super_labels_per_batch, 1)
+    if batches_per_pair is not None:
+        _need_integer("batches_per_pair", batches_per_pair, 1)
+        if classes_per_batch < super_labels_per_batch:
+            raise ValueError(
+                f"classes_per_batch must be >= {super_labels_per_batch}, one class of each super-label; got "
+                f"{classes_per_batch}"
+            )
+
+
+def _hands(cards: int, count: int, size: int, rng: np.random.RandomState) -> IntArray:
+    """[hand, size] of cards 0 .. cards - 1; of fewer cards than a hand takes, each is in it about equally often."""
+    decks, rest = divmod(size, cards) if size > cards else (0, size)
+    parts = [np.tile(np.arange(cards), (count, decks))]
+    if rest:
+        parts.append(_deal(cards, np.full(count, rest), rng).reshape(count, rest))
+    return np.concatenate(parts, axis=1)
 
 
 def _deal(cards: int, sizes: IntArray, rng: np.random.RandomState) -> IntArray:
@@ -510,22 +733,23 @@ def _deal(cards: int, sizes: IntArray, rng: np.random.RandomState) -> IntArray:
     return dealt[:needed]
 
 
-def _labels(name: str, labels: Tensor | Sequence[int]) -> IntArray:
-    given = torch.as_tensor(labels)
-    if given.dtype.is_floating_point or given.dtype.is_complex or given.dtype == torch.bool:
-        if given.numel():  # an empty list becomes a float tensor; it gets a clearer message later
-            raise TypeError(f"{name} must be integers, one class per image; got dtype {given.dtype}")
-    if given.ndim != 1:
+def _labels(name: str, labels: Labels) -> npt.NDArray[Any]:
+    """[image] int64, or strings."""
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.size == 0:  # an empty list becomes an array of floats; it gets a clearer message later
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iuU":
+        raise TypeError(f"{name} must be integers or strings, one class per image; got dtype {array.dtype}")
+    if array.ndim != 1:
         raise ValueError(
-            f"{name} must be [image], one class per image; got shape {tuple(given.shape)}. "
+            f"{name} must be [image], one class per image; got shape {tuple(array.shape)}. "
             "Multi-hot and hierarchical labels: give the column that the batches are to be balanced by."
         )
-    array: IntArray = given.to(torch.int64).cpu().numpy()
     return array
 
 
-def _need_integer(name: str, value: int, low: int) -> None:
+def _need_integer(name: str, value: object, low: int, more: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer; got {value!r}")
+        raise TypeError(f"{name} must be an integer{more}; got {value!r}")
     if value < low:
-        raise ValueError(f"{name} must be >= {low}; got {value}")
+        raise ValueError(f"{name} must be >= {low}{more}; got {value}")

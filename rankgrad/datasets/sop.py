@@ -39,7 +39,7 @@ def load_sop(
         FileNotFoundError: if the folder, a list or a listed image is not there.
         ValueError: if a list is not as it should be; it names file and line.
     """
-    return finished(_table(_home(root)), COUNTS, check=check, **reading)
+    return finished(lambda: _table(_home(root)), COUNTS, check=check, **reading)
 
 
 def _home(root: str | Path) -> Path:
@@ -81,5 +81,6 @@ OFFICIAL = Official(
     parts=lambda home: parts_of(_table(home)),
     counts=COUNTS,
     super_labels=12,
+    ks=(1, 10, 100, 1000),
     archives={"Stanford_Online_Products.zip": "unzip Stanford_Online_Products.zip, then check again"},
 )

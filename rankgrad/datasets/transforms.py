@@ -26,7 +26,7 @@ from torch.utils.data import get_worker_info
 from .samplers import EpochList
 
 Padding = Literal["zeros", "border", "reflection"]
-Sample = tuple[Tensor, int, int]  # uint8 [channel, height, width], label, row in the table
+Item = tuple[Tensor, int, int]  # uint8 [channel, height, width], label, row in the table
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -424,7 +424,7 @@ class Collate:
         """Epoch of batches that carry none, for all workers; call it between iterations of the DataLoader."""
         self._epoch.fill_(epoch)
 
-    def __call__(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(self, samples: Sequence[Item]) -> tuple[Tensor, Tensor, Tensor]:
         """Images float32 [image, channel, height, width], labels [image] long, index [image] long."""
         epoch = samples.epoch if isinstance(samples, EpochList) else int(self._epoch)
         index = torch.tensor([row for _, _, row in samples], dtype=torch.int64)

@@ -61,9 +61,8 @@ def load_vehicleid(
         raise ValueError(f"VehicleID's protocols are 'leave_one_out' and 'one_gallery'; got {protocol!r}")
     if super_labels not in (None, "model", "color"):
         raise ValueError(f"super_labels must be 'model', 'color' or None; got {super_labels!r}")
-    table = _table(_home(root), test, protocol, super_labels)
     counts = {"train": TRAIN, "test": TESTS[test]}
-    return finished(table, counts, check=check, **reading)
+    return finished(lambda: _table(_home(root), test, protocol, super_labels), counts, check=check, **reading)
 
 
 def _home(root: str | Path) -> Path:
@@ -117,6 +116,8 @@ OFFICIAL = Official(
         ),
     ),
     parts=_parts,
+    protocols=("leave_one_out", "one_gallery"),
+    ks=(1, 5),
     counts={"train": TRAIN, **{f"test {size}": count for size, count in TESTS.items()}},
     elsewhere={"the papers": {"train": PAPER_TRAIN, **{f"test {size}": count for size, count in PAPER_TESTS.items()}}},
 )

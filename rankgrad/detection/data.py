@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,14 +17,14 @@ from .voc import Scene
 Target = dict[str, Tensor]
 
 
-class Sample(NamedTuple):
+class Example(NamedTuple):
     """One image for a detector.
 
     Attributes:
         image: [3, height, width] float32, 0 .. 1.
         target: boxes [object, 4] in pixels of `image`, labels [object] long, 1 .. C: 0 is background.
         row: of the data set.
-        size: (width, height) of the file.
+        size: (width, height) of the image that the boxes are of.
     """
 
     image: Tensor
@@ -34,7 +33,7 @@ class Sample(NamedTuple):
     size: tuple[int, int]
 
 
-class DetectionSet(Dataset[Sample]):
+class DetectionSet(Dataset[Example]):
     """The images of a split, read when they are asked for.
 
     A flip is a function of (seed, epoch, image): a run that is resumed sees what it would have seen.
@@ -45,7 +44,7 @@ class DetectionSet(Dataset[Sample]):
         longer: longest that the longer side may become; then the shorter is less.
         difficult: whether difficult objects are among the targets.
         flip: probability of a flip from left to right.
-        upend: probability of a flip upside down: for images without an up.
+        vertical_flip: probability of a flip upside down: for images without an up.
         seed: of the flips.
         cache: keep resized images in memory.
     """
@@ -58,7 +57,7 @@ class DetectionSet(Dataset[Sample]):
         *,
         difficult: bool = False,
         flip: float = 0.0,
-        upend: float = 0.0,
+        vertical_flip: float = 0.0,
         seed: int = 0,
         cache: bool = False,
     ) -> None:
@@ -67,27 +66,27 @@ class DetectionSet(Dataset[Sample]):
                 raise ValueError(f"{name} is a side in pixels, an integer >= 1; got {side!r}")
         if longer < shorter:
             raise ValueError(f"longer must be at least shorter; got {longer} < {shorter}")
-        for name, share in (("flip", flip), ("upend", upend)):
+        for name, share in (("flip", flip), ("vertical_flip", vertical_flip)):
             if not 0 <= share <= 1:
                 raise ValueError(f"{name} is a probability, 0 .. 1; got {share}")
         self.scenes, self.shorter, self.longer = tuple(scenes), shorter, longer
-        self.difficult, self.flip, self.upend, self.seed = difficult, flip, upend, seed
+        self.difficult, self.flip, self.vertical_flip, self.seed = difficult, flip, vertical_flip, seed
         self._pixels: dict[int, tuple[Tensor, tuple[int, int]]] | None = {} if cache else None
 
     def __len__(self) -> int:
         """Images."""
         return len(self.scenes)
 
-    def __getitem__(self, index: int) -> Sample:
+    def __getitem__(self, index: int) -> Example:
         """An image as it is in epoch 0."""
         return self.sample(index, 0)
 
-    def __getitems__(self, indices: list[int]) -> list[Sample]:
+    def __getitems__(self, indices: list[int]) -> list[Example]:
         """A batch; the epoch comes with it (`EpochList`)."""
         epoch = indices.epoch if isinstance(indices, EpochList) else 0
         return [self.sample(index, epoch) for index in indices]
 
-    def sample(self, index: int, epoch: int) -> Sample:
+    def sample(self, index: int, epoch: int) -> Example:
         """An image in an epoch."""
         scene = self.scenes[index]
         pixels, size = self._read(index)
@@ -102,39 +101,47 @@ class DetectionSet(Dataset[Sample]):
         draws = np.random.RandomState([self.seed, epoch, index]).random_sample(2)
         if draws[0] < self.flip:
             pixels, boxes = pixels.flip(2), _mirrored(boxes, 0, width)
-        if draws[1] < self.upend:
+        if draws[1] < self.vertical_flip:
             pixels, boxes = pixels.flip(1), _mirrored(boxes, 1, height)
-        return Sample(pixels.float() / 255, {"boxes": boxes, "labels": labels}, index, size)
+        return Example(pixels.float() / 255, {"boxes": boxes, "labels": labels}, index, size)
 
     def _read(self, index: int) -> tuple[Tensor, tuple[int, int]]:
         if self._pixels is not None and index in self._pixels:
             return self._pixels[index]
-        found = read_image(self.scenes[index].path, self.shorter, self.longer)
+        found = read_resized(self.scenes[index], self.shorter, self.longer)
         if self._pixels is not None:
             self._pixels[index] = found
         return found
 
 
-def read_image(path: Path, shorter: int, longer: int) -> tuple[Tensor, tuple[int, int]]:
+def read_resized(scene: Scene, shorter: int, longer: int) -> tuple[Tensor, tuple[int, int]]:
     """[3, height, width] uint8 with the given shorter side, or less so that no side is above `longer`; and file size.
 
     Raises:
-        OSError: it can't be decoded.
+        OSError: it can't be read, see `datasets.images`.
     """
-    from PIL import Image
+    from PIL.Image import Resampling
 
-    try:
-        with Image.open(path) as opened:
-            image = opened.convert("RGB")
-    except (OSError, SyntaxError) as error:
-        raise OSError(f"{path} can't be decoded: {error}") from None
+    image = scene.image()
     size = image.size
     scale = min(shorter / min(size), longer / max(size))
     if scale != 1:
         sides = [max(round(side * scale), 1) for side in size]
         # PIL averages over what a pixel covers where it makes an image smaller
-        image = image.resize((sides[0], sides[1]), Image.Resampling.BILINEAR)
+        image = image.resize((sides[0], sides[1]), Resampling.BILINEAR)
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous(), size
+
+
+def training_options(train: Mapping[str, Any]) -> dict[str, Any]:
+    """What the settings `train.*` of a run say about its images, as arguments of `DetectionSet`.
+
+    The one place that knows the names which settings had earlier: `upend` is `vertical_flip` now.
+
+    >>> training_options({"difficult": False, "flip": 0.5, "upend": 0.25, "batch_size": 8})
+    {'difficult': False, 'flip': 0.5, 'vertical_flip': 0.25}
+    """
+    vertical = train["upend"] if "upend" in train else train["vertical_flip"]
+    return {"difficult": train["difficult"], "flip": train["flip"], "vertical_flip": vertical}
 
 
 def _mirrored(boxes: Tensor, axis: int, length: int) -> Tensor:
@@ -144,7 +151,7 @@ def _mirrored(boxes: Tensor, axis: int, length: int) -> Tensor:
     return mirrored
 
 
-def as_lists(samples: Sequence[Sample]) -> tuple[list[Tensor], list[Target]]:
+def as_lists(samples: Sequence[Example]) -> tuple[list[Tensor], list[Target]]:
     """Images and targets as torchvision's detectors take them."""
     return [sample.image for sample in samples], [sample.target for sample in samples]
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import lightning as L
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from .. import signals
 from ..distributed import gather_objects, world
-from ..training.module import OPTIMIZERS, SCHEDULES, Schedule
+from ..training.module import TrainedModule
 from .adapter import LossInUse
-from .data import DetectionSet, Sample, Target
+from .data import DetectionSet, Example, Target
 from .voc_ap import Detections
 
 
-class DetectorModule(L.LightningModule):
+class DetectorModule(TrainedModule):
     """A detector and what it learns from: the sum of its losses.
 
     Args:
         model: called as model(images, targets) -> dict of losses in training mode, e.g. torchvision's Faster R-CNN.
-        optimizer: name, lr, weight_decay, momentum, warmup, schedule, milestones, factor; see `training.Schedule`.
+        optimizer: as for `training.TrainedModule`.
         seed: of what the model draws, such as the proposals that it classifies.
         in_use: the loss in the place of cross-entropy, or None: saved and resumed with the model.
     """
@@ -31,17 +31,8 @@ class DetectorModule(L.LightningModule):
     def __init__(
         self, model: nn.Module, optimizer: Mapping[str, Any], seed: int, in_use: LossInUse | None = None
     ) -> None:
-        super().__init__()
-        self.model, self.in_use = model, in_use
-        self.settings, self.seed = dict(optimizer), seed
-        self.kept: dict[str, Any] = {}  # settings to be found again in a saved state
-        if self.settings["name"] not in OPTIMIZERS:
-            raise ValueError(f"unknown optimizer.name {self.settings['name']!r}; known: {', '.join(OPTIMIZERS)}")
-        if self.settings["schedule"] not in SCHEDULES:
-            known = ", ".join(SCHEDULES)
-            raise ValueError(f"unknown optimizer.schedule {self.settings['schedule']!r}; known: {known}")
-        if not 0 <= self.settings["warmup"] <= 1:
-            raise ValueError(f"optimizer.warmup is a share of all steps, 0 .. 1; got {self.settings['warmup']}")
+        super().__init__(model, optimizer)
+        self.in_use, self.seed = in_use, seed
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seed torch for this step: proposals are drawn from its generator, in a resumed run the same ones."""
@@ -49,41 +40,17 @@ class DetectorModule(L.LightningModule):
         torch.manual_seed(int(entropy.generate_state(1, np.uint64)[0]))
 
     def training_step(self, batch: tuple[list[Tensor], list[Target]], batch_idx: int) -> Tensor:
-        """Sum of the model's losses; each is logged."""
+        """Sum of the model's losses; each is noted."""
         images, targets = batch
         losses: dict[str, Tensor] = self.model(images, targets)
         total = torch.stack(list(losses.values())).sum()
-        self.log("loss", total, prog_bar=True, batch_size=len(images))
-        for name, value in losses.items():
-            self.log(name, value, batch_size=len(images))
-        for name, value in {} if self.in_use is None else self.in_use.stats.items():
-            self.log(f"ranking/{name}", value.float(), batch_size=len(images))
+        ranking = {} if self.in_use is None else self.in_use.stats
+        noted = {**losses, **{f"ranking/{name}": value.float() for name, value in ranking.items()}}
+        self.note(total, noted, len(images))
         return total
 
-    def configure_optimizers(self) -> Any:
-        """The optimiser by name over what is not frozen, and the schedule per step."""
-        s = self.settings
-        weights = [p for p in self.model.parameters() if p.requires_grad]
-        if s["name"] == "sgd":
-            optimizer: torch.optim.Optimizer = torch.optim.SGD(
-                weights, lr=s["lr"], momentum=s["momentum"], weight_decay=s["weight_decay"]
-            )
-        else:
-            kind = torch.optim.Adam if s["name"] == "adam" else torch.optim.AdamW
-            optimizer = kind(weights, lr=s["lr"], weight_decay=s["weight_decay"])
-        steps = int(self.trainer.estimated_stepping_batches)
-        per_epoch = steps / max(self.trainer.max_epochs or 1, 1)
-        milestones = [round(epoch * per_epoch) for epoch in s["milestones"] or ()]
-        factor = Schedule(steps, s["warmup"], s["schedule"], milestones, s["factor"])
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The settings go with the state."""
-        checkpoint["kept"] = self.kept
-
-
-def as_they_are(samples: list[Sample]) -> list[Sample]:
+def as_they_are(samples: list[Example]) -> list[Example]:
     """What a loader makes of a batch for evaluation."""
     return samples
 
@@ -116,6 +83,7 @@ def detect(
         batch_size=batch_size,
         collate_fn=as_they_are,
         num_workers=workers,
+        worker_init_fn=signals.spare_worker,
         generator=torch.Generator(),  # evaluating in the middle of training must not move torch's own
     )
     if progress and rank == 0:
@@ -138,7 +106,7 @@ def detect(
     return [found[index] for index in range(len(data))]
 
 
-def _at_file_size(sample: Sample, output: Mapping[str, Tensor]) -> Detections:
+def _at_file_size(sample: Example, output: Mapping[str, Tensor]) -> Detections:
     height, width = sample.image.shape[1:]
     scale = torch.tensor([sample.size[0] / width, sample.size[1] / height] * 2)
     return Detections(

@@ -7,15 +7,23 @@ its "+ 1" (`voc_ap.overlaps`).
 
 from __future__ import annotations
 
+import math
 import os
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from ..datasets.images import image_size, open_image
+from ..files import shown
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
@@ -33,7 +41,7 @@ class Scene:
     Attributes:
         name: of the image, without ending.
         path: file.
-        size: (width, height) in pixels, as annotated.
+        size: (width, height) in pixels, as annotated; where that is missing or 0, of the upright file.
         boxes: [object, 4] float32, edges (left, top, right, bottom) in pixels of the file, top left corner 0.
         labels: [object] long, 0 .. C - 1.
         difficult: [object] bool; such objects neither count as found nor as missed.
@@ -45,6 +53,19 @@ class Scene:
     boxes: Tensor
     labels: Tensor
     difficult: Tensor
+
+    def image(self) -> Image:
+        """The picture that the boxes are of, in full size, RGB: upright, see `datasets.images`.
+
+        Tools that annotate do not all look at the EXIF tag that turns an image. Where the annotated size is that of the
+        pixels as they are stored, and not that of the upright image, the boxes are of those, and it is not turned.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        image = open_image(self.path)
+        turned = image.size != self.size and image.size == self.size[::-1]
+        return open_image(self.path, upright=False) if turned else image
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +102,13 @@ class Scenes:
         """A line for people."""
         counts = self.objects()
         total, hard = sum(counts.values()), sum(self.objects(difficult=True).values()) - sum(counts.values())
-        shown = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:6])
+        first = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:6])
         more = f", and {len(counts) - 6} more classes" if len(counts) > 6 else ""
-        text = f"{self.name}: {len(self)} images, {total} objects ({shown}{more})"
+        text = f"{self.name}: {len(self)} images, {total} objects ({first}{more})"
         text += f", {hard} difficult ones" if hard else ""
-        return text + (f"; {len(self.left_out)} boxes without area left out" if self.left_out else "")
+        return shown(
+            text + (f"; {len(self.left_out)} boxes that end before they begin left out" if self.left_out else "")
+        )
 
 
 def load_voc(root: str | Path, split: str, classes: str | Sequence[str] = "voc") -> Scenes:
@@ -207,12 +230,18 @@ def class_names(home: Path) -> set[str]:
 
 
 def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scene, list[tuple[str, str]]]:
-    """One annotation; and (file, reason) of each box without area, which is left out.
+    """One annotation; and (file, reason) of each box that ends before it begins, which is left out.
+
+    A box with xmax = xmin is one pixel wide: VOC counts the last pixel, too.
 
     Args:
         path: xml file.
         image: its image.
         number: class -> label.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it can't be read, has another class, or a corner of a box that is no finite number.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist. The annotations of VOC 2012's test set are not public")
@@ -231,8 +260,8 @@ def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scen
         if corners is None:
             raise ValueError(f"{path}: an object ({name}) has no bndbox")
         x1, y1, x2, y2 = (_number(corners, side, path) for side in ("xmin", "ymin", "xmax", "ymax"))
-        if not (x2 > x1 and y2 > y1):
-            left_out.append((path.name, f"{name}: box {x1:g}, {y1:g}, {x2:g}, {y2:g} has no area"))
+        if not (x2 > x1 - 1 and y2 > y1 - 1):  # between its edges there is nothing
+            left_out.append((path.name, f"{name}: box {x1:g}, {y1:g}, {x2:g}, {y2:g} ends before it begins"))
             continue
         boxes.append((x1 - 1, y1 - 1, x2, y2))
         labels.append(number[name])
@@ -241,7 +270,7 @@ def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scen
         Scene(
             name=path.stem,
             path=image,
-            size=_size(root, image),
+            size=_size(root, path, image),
             boxes=torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4),
             labels=torch.tensor(labels, dtype=torch.int64),
             difficult=torch.tensor(difficult, dtype=torch.bool),
@@ -267,19 +296,22 @@ def _text(entry: ElementTree.Element, key: str, path: Path) -> str:
 def _number(entry: ElementTree.Element, key: str, path: Path) -> float:
     text = _text(entry, key, path)
     try:
-        return float(text)  # some files of 2012 have fractions of a pixel
+        number = float(text)  # some files of 2012 have fractions of a pixel
     except ValueError:
-        raise ValueError(f"{path}: {key} is no number: {text!r}") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{shown(path)}: {key} is no finite number: {text!r}")
+    return number
 
 
-def _size(root: ElementTree.Element, image: Path) -> tuple[int, int]:
+def _size(root: ElementTree.Element, path: Path, image: Path) -> tuple[int, int]:
     """As annotated; where it is missing or 0, that of the file."""
     entry = root.find("size")
-    width, height = (0, 0) if entry is None else (int(entry.findtext(key) or 0) for key in ("width", "height"))
+    try:
+        width, height = (0, 0) if entry is None else (int(entry.findtext(key) or 0) for key in ("width", "height"))
+    except ValueError as error:
+        raise ValueError(f"{shown(path)}: width and height of the image are no whole numbers: {error}") from None
     if width > 0 and height > 0:
         return width, height
-    from PIL import Image
-
-    with Image.open(image) as opened:
-        width, height = opened.size
+    height, width = image_size(image)
     return width, height

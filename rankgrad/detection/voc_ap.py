@@ -26,6 +26,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from ..files import shown
+from ..tables import aligned
 from .voc import Scene
 
 FloatArray = npt.NDArray[np.float64]
@@ -337,6 +339,10 @@ def area_under(hits: BoolArray, objects: int) -> float:
 def eleven_points(hits: BoolArray, objects: int) -> float:
     """Mean over the recalls 0, 0.1, ..., 1 of the best precision at this recall or a higher one; 0 where there is none.
 
+    A recall that is reached exactly counts: 3 of 10 objects are the recall 0.3. Code that compares with a grid of
+    floats (`np.arange(0, 1.1, 0.1)`) misses 0.3, 0.6 and 0.7, since 3 * 0.1 is a little more than 0.3 there, and so
+    scores lower: by up to 1/11 for each of them.
+
     >>> round(eleven_points(np.array([True, False, True, False]), objects=4), 4)   # (3 x 1 + 3 x 2/3) / 11
     0.4545
     """
@@ -383,19 +389,14 @@ def table(content: Mapping[str, Any]) -> str:
     per_class: Mapping[str, Mapping[str, Any]] = content["per_class"]
     names = list(next(iter(per_class.values())))
     heads = ["objects", "detections", *(f"{name}{end}" for name in names for end in ("", " 11pt")), "recall"]
-    width = max(len(name) for name in (*per_class, "mean"))
-
-    def line(name: str, cells: Sequence[str]) -> str:
-        return f"{name:{width}}{''.join(f'{cell:>12}' for cell in cells)}".rstrip()
-
-    lines = [line("", heads)]
+    rows = [["", *heads]]
     for name, found in per_class.items():
         first = found[names[0]]
         values = [found[ap][kind] for ap in names for kind in ("area", "eleven")]
         cells = [str(first["objects"]), str(first["detections"]), *map(_cell, values), _cell(first["max_recall"])]
-        lines.append(line(name, cells))
-    lines.append(line("mean", ["", "", *map(_cell, content["values"].values())]))
-    return "\n".join(lines)
+        rows.append([shown(name), *cells])
+    rows.append(["mean", "", "", *map(_cell, content["values"].values()), ""])
+    return aligned(rows)
 
 
 def _labels(scene: Scene) -> IntArray:
@@ -416,8 +417,8 @@ def _checked(found: Detections, name: str, classes: int) -> tuple[IntArray, Floa
         raise ValueError(
             f"{name}: labels are 0 .. {classes - 1}, without background; got {labels.min()} .. {labels.max()}"
         )
-    if np.isnan(scores).any() or np.isnan(boxes).any():
-        raise ValueError(f"{name}: a score or box is NaN; did training diverge?")
+    if np.isnan(scores).any() or not np.isfinite(boxes).all():
+        raise ValueError(f"{name}: a score is NaN, or a box is not finite; did training diverge?")
     return labels, scores, boxes
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..datasets.check import Finding, Inspection
+import torch
+
+from ..datasets.check import Inspection, Observation
+from ..datasets.images import image_size, some
 from .voc import CLASSES, FOLDERS, Scenes, class_names, folder, image_names, load_voc, set_names
 
 # Images, objects that count, and all objects: with the difficult ones. The published numbers of these sets.
@@ -31,9 +34,9 @@ def inspect_voc(root: str | Path, images: bool = False) -> Inspection:
         if plain is None:
             text = f"{root} has neither VOC2007 or VOC2012 nor {', '.join(FOLDERS)}"
             todo = "give VOCdevkit, or a folder built like VOC2007: --root DIR"
-            return Inspection(f"VOC layout: {root}", (Finding("wrong", text, todo),))
+            return Inspection(f"VOC layout: {root}", (Observation("wrong", text, todo),))
         return Inspection(f"VOC layout: {plain}", tuple(_plain(plain, images)))
-    findings: list[Finding] = []
+    findings: list[Observation] = []
     for year, home in homes.items():
         for name in ("trainval", "test"):
             if name in set_names(home) or f"{year}/{name}" == "2007/test":
@@ -48,85 +51,100 @@ def _home(root: Path, year: str | None) -> Path | None:
         return None
 
 
-def _official(root: Path, split: str, images: bool) -> list[Finding]:
+def _official(root: Path, split: str, images: bool) -> list[Observation]:
     try:
         found = load_voc(root, split)
     except (OSError, ValueError) as error:
         if split.startswith("2012/test"):
-            return [Finding("note", "2012/test has no public annotations: it can't be evaluated here")]
+            return [Observation("note", "2012/test has no public annotations: it can't be evaluated here")]
         todo = "unpack the official archive of this set into the same VOCdevkit"
-        return [Finding("wrong", f"{split}: {error}", todo)]
+        return [Observation("wrong", f"{split}: {error}", todo)]
     counts = (len(found), sum(found.objects().values()), sum(found.objects(difficult=True).values()))
     text = f"{split}: {counts[0]} images, {counts[1]} objects ({counts[2]} with the difficult ones)"
     published = COUNTS.get(split)
     if published is None or published == counts:
-        findings = [Finding("ok", text)]
+        findings = [Observation("ok", text)]
     else:
         wanted = f"published: {published[0]} images, {published[1]} objects ({published[2]})"
-        findings = [Finding("wrong", f"{text}; {wanted}", "unpack the archive again; numbers would not be comparable")]
+        findings = [
+            Observation("wrong", f"{text}; {wanted}", "unpack the archive again; numbers would not be comparable")
+        ]
     return findings + _boxes(split, found) + (_sizes(split, found) if images else [])
 
 
-def _plain(home: Path, images: bool) -> list[Finding]:
+def _plain(home: Path, images: bool) -> list[Observation]:
     names = set_names(home)
     if not names:
-        return [Finding("wrong", f"{home / 'ImageSets' / 'Main'} has no list", "write trainval.txt and test.txt there")]
+        return [
+            Observation("wrong", f"{home / 'ImageSets' / 'Main'} has no list", "write trainval.txt and test.txt there")
+        ]
     classes = sorted(class_names(home))
     strange = sorted(set(classes) - set(CLASSES))
-    findings = [Finding("ok", f"{len(classes)} classes: {', '.join(classes)}")]
+    findings = [Observation("ok", f"{len(classes)} classes: {', '.join(classes)}")]
     if strange:
-        findings.append(Finding("note", "not VOC's own classes: read it with data.classes=data"))
+        findings.append(Observation("note", "not VOC's own classes: read it with data.classes=data"))
     for name in names:
         try:
             found = load_voc(home, name, classes)
         except (OSError, ValueError) as error:
-            findings.append(Finding("wrong", f"{name}: {error}", "mend the list, or get the files"))
+            findings.append(Observation("wrong", f"{name}: {error}", "mend the list, or get the files"))
             continue
-        findings.append(Finding("ok", found.summary()))
+        findings.append(Observation("ok", found.summary()))
         findings += _boxes(name, found) + (_sizes(name, found) if images else [])
     return findings + _overlap(home, names)
 
 
-def _boxes(split: str, found: Scenes) -> list[Finding]:
+def _boxes(split: str, found: Scenes) -> list[Observation]:
     findings = []
     if found.left_out:
-        shown = "; ".join(f"{file}, {reason}" for file, reason in found.left_out[:SHOWN])
-        findings.append(Finding("note", f"{split}: {len(found.left_out)} boxes without area are left out: {shown}"))
-    outside = []
+        named = "; ".join(f"{file}, {reason}" for file, reason in found.left_out[:SHOWN])
+        text = f"{split}: {len(found.left_out)} boxes that end before they begin are left out: {named}"
+        findings.append(Observation("note", text))
+    outside, far = [], []
     for scene in found.scenes:
-        width, height = scene.size
-        right, bottom = scene.boxes[:, 2] > width, scene.boxes[:, 3] > height
-        if bool(((scene.boxes[:, :2] < 0).any(1) | right | bottom).any()):
+        sides = torch.tensor(scene.size, dtype=scene.boxes.dtype)
+        low, high = scene.boxes[:, :2], scene.boxes[:, 2:]
+        # nothing of it lies inside, or it reaches out by more than the image is long
+        if bool(((low >= sides) | (high <= 0) | (low < -sides) | (high > 2 * sides)).any()):
+            far.append(scene.name)
+        elif bool(((low < 0) | (high > sides)).any()):
             outside.append(scene.name)
+    if far:
+        text = f"{split}: {len(far)} images have boxes far outside, e.g. {some(far, SHOWN)}"
+        findings.append(Observation("wrong", text, "correct these boxes, or take them out: no detector can find them"))
     if outside:
-        text = f"{split}: {len(outside)} images have boxes that reach outside, e.g. {', '.join(outside[:SHOWN])}"
-        findings.append(Finding("note", f"{text}; training cuts them off, evaluation takes them as they are"))
+        text = f"{split}: {len(outside)} images have boxes that reach outside, e.g. {some(outside, SHOWN)}"
+        findings.append(Observation("note", f"{text}; training cuts them off, evaluation takes them as they are"))
     return findings
 
 
-def _sizes(split: str, found: Scenes) -> list[Finding]:
-    from PIL import Image
-
-    broken, other = [], []
+def _sizes(split: str, found: Scenes) -> list[Observation]:
+    broken, other, as_stored = [], [], []
     for scene in found.scenes:
         try:
-            with Image.open(scene.path) as image:
-                image.load()
-                if image.size != scene.size:
-                    other.append(f"{scene.name} ({image.size[0]} x {image.size[1]}, annotated {scene.size})")
+            image = scene.image()
+            upright = image_size(scene.path)
         except OSError:
             broken.append(scene.name)
+            continue
+        if image.size != scene.size:
+            other.append(f"{scene.name} ({image.width} x {image.height}, annotated {scene.size})")
+        elif image.size != upright[::-1]:
+            as_stored.append(scene.name)
     findings = []
     if broken:
-        text = f"{split}: {len(broken)} images can't be decoded, e.g. {', '.join(broken[:SHOWN])}"
-        findings.append(Finding("wrong", text, "get these files again"))
+        text = f"{split}: {len(broken)} images can't be decoded, e.g. {some(broken, SHOWN)}"
+        findings.append(Observation("wrong", text, "get these files again"))
     if other:
-        text = f"{split}: {len(other)} images have another size than annotated, e.g. {', '.join(other[:SHOWN])}"
-        findings.append(Finding("note", f"{text}; the size of the file counts"))
-    return findings or [Finding("ok", f"{split}: every image decodes and has the annotated size")]
+        text = f"{split}: {len(other)} images have another size than annotated, e.g. {some(other, SHOWN)}"
+        findings.append(Observation("note", f"{text}; the size of the file counts"))
+    if as_stored:
+        text = f"{split}: {len(as_stored)} images lie on their side by their EXIF tag, and were annotated so"
+        findings.append(Observation("note", f"{text}: they are not turned, e.g. {some(as_stored, SHOWN)}"))
+    return findings or [Observation("ok", f"{split}: every image decodes and has the annotated size")]
 
 
-def _overlap(home: Path, names: list[str]) -> list[Finding]:
+def _overlap(home: Path, names: list[str]) -> list[Observation]:
     """Images that are in the test list and in one for training."""
     if "test" not in names:
         return []
@@ -136,5 +154,5 @@ def _overlap(home: Path, names: list[str]) -> list[Finding]:
         common = test & set(image_names(home, name)) if name in ("train", "val", "trainval") else set()
         if common:
             text = f"{len(common)} images are in {name} and in test, e.g. {sorted(common)[0]}"
-            findings.append(Finding("wrong", text, "take them out of one list"))
+            findings.append(Observation("wrong", text, "take them out of one list"))
     return findings

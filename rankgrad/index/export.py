@@ -30,7 +30,7 @@ from ..config import make, named
 from ..datasets.base import ImageSet, Table
 from ..datasets.folder import find_images
 from ..datasets.transforms import InkEval, PhotoEval
-from ..files import replacing
+from ..files import atomic_write
 from ..models.weights import load_weights
 from ..targets import check
 from .embedder import Embedder, Inverted
@@ -92,7 +92,7 @@ def export(
     program = exported(model.eval(), pixels)
     about = describe(embedder, normalize=normalize)
     about["checked"] = {"images": len(pixels), "tolerance": tolerance}
-    with replacing(out, ".pt2") as temporary:
+    with atomic_write(out, ".pt2") as temporary:
         with _quiet():
             # the difference is not known yet; it goes to the caller, the file keeps what it was held to
             torch.export.save(program, temporary, extra_files={ABOUT: json.dumps(about, indent=1)})

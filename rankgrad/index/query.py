@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..datasets.base import check_image
 from ..datasets.folder import find_images
-from ..files import printable
+from ..datasets.images import SkippedWarning, check_image, skipped_lines
+from ..files import shown
 from .builder import Index
 from .embedder import Embedder
 
@@ -92,20 +93,25 @@ def query_files(given: Sequence[str | Path]) -> list[Path]:
     Raises:
         FileNotFoundError: no such file or folder.
         ValueError: a file that is no readable image, or a folder without one.
+
+    Warns:
+        SkippedWarning: files of a folder that can't be used.
     """
     files: list[Path] = []
     for entry in map(Path, given):
         if entry.is_dir():
             found, skipped = find_images(entry)
             if not found:
-                raise ValueError(f"no readable image below {entry}" + (f"; {len(skipped)} skipped" if skipped else ""))
+                raise ValueError("\n".join([f"no readable image below {shown(entry)}", *skipped_lines(skipped)]))
+            if skipped:
+                warnings.warn("\n".join(skipped_lines(skipped)), SkippedWarning, stacklevel=2)
             files += found
         elif not entry.exists():
-            raise FileNotFoundError(f"no image or folder at {entry}")
+            raise FileNotFoundError(f"no image or folder at {shown(entry)}")
         else:
             reason = check_image(entry)
             if reason is not None:
-                raise ValueError(f"{entry} can't be asked with: {reason}")
+                raise ValueError(f"{shown(entry)} can't be asked with: {reason}")
             files.append(entry)
     return files
 
@@ -120,11 +126,11 @@ def as_text(answers: Sequence[Answer]) -> str:
     """
     lines: list[str] = []
     for answer in answers:
-        names = [printable(hit.class_name) for hit in answer.hits]
+        names = [shown(hit.class_name) for hit in answer.hits]
         width = max([len("class"), *map(len, names)])
-        lines += [*([""] if lines else []), printable(str(answer.query)), f"  rank   score  {'class':{width}}  path"]
+        lines += [*([""] if lines else []), shown(answer.query), f"  rank   score  {'class':{width}}  path"]
         lines += [
-            f"  {hit.rank:4}  {hit.score:6.4f}  {name:{width}}  {printable(str(hit.path))}"
+            f"  {hit.rank:4}  {hit.score:6.4f}  {name:{width}}  {shown(hit.path)}"
             for hit, name in zip(answer.hits, names, strict=True)
         ]
         if not answer.hits:

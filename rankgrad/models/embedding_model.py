@@ -34,6 +34,7 @@ class EmbeddingModel(nn.Module):
         pixel_mean: per channel, what the images must be normalised with: (0, ...) unless the weights say otherwise.
         pixel_std: likewise, (1, ...).
 
+    >>> from rankgrad.models import convnet
     >>> model = convnet(widths=(8, 16), embedding_size=4)
     >>> model(torch.zeros(2, 1, 28, 28)).shape, model.features(torch.zeros(2, 1, 28, 28)).shape
     (torch.Size([2, 4]), torch.Size([2, 16]))
@@ -169,6 +170,7 @@ def parameter_groups(
     Returns:
         Dicts with "params", "lr", "weight_decay" and "name".
 
+    >>> from rankgrad.models import convnet
     >>> groups = parameter_groups(convnet(widths=(8, 8)), lr=1e-3, head_lr_factor=10)
     >>> [(g["name"], g["lr"]) for g in groups]
     [('backbone', 0.001), ('head', 0.01)]
@@ -208,6 +210,7 @@ def extract_features(
     Raises:
         ValueError: no batch at all, or labels or index out of step with the images.
 
+    >>> from rankgrad.models import convnet
     >>> batches = [(torch.zeros(2, 1, 28, 28), torch.tensor([0, 1]), torch.tensor([7, 9]))]
     >>> features, labels, index = extract_features(convnet(), batches)
     >>> features.shape, labels.tolist(), index.tolist()

@@ -23,6 +23,7 @@ class EmbeddingHead(nn.Module):
     Raises:
         ValueError: unknown head, or "none" with another size than the features have.
 
+    >>> import torch
     >>> EmbeddingHead(64, 16, head="layer_norm")(torch.randn(2, 64)).shape
     torch.Size([2, 16])
     """
@@ -61,6 +62,7 @@ def head_only(feature_size: int, embedding_size: int | None = 128, head: Head = 
 
     See `EmbeddingHead` for the arguments.
 
+    >>> import torch
     >>> head_only(64, 8)(torch.randn(5, 64)).shape
     torch.Size([5, 8])
     """

@@ -61,7 +61,7 @@ def _sample(keys: Iterable[str]) -> str:
     return ", ".join(keys[:4]) + (", ..." if len(keys) > 4 else "")
 
 
-def _misfits(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
+def misfits(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
     """Sentences on what differs between a model's state and a file's, empty if they fit."""
     shapes = [
         f"{key} is {list(found[key].shape)} in the file and {list(expected[key].shape)} in the model"

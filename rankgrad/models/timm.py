@@ -12,7 +12,7 @@ from ..checks import unknown
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
 from .pooling import _POOLINGS, Pooling, TokenPool, _ChannelsLastMap, _Tokens
-from .state_dicts import _misfits, _sample, why_unread
+from .state_dicts import _sample, misfits, why_unread
 
 
 def timm_model(
@@ -56,6 +56,7 @@ def timm_model(
             and `weights`, weights that do not fit.
         FileNotFoundError: no file at `weights`.
 
+    >>> import torch
     >>> model = timm_model("resnet18", in_channels=1, embedding_size=64, pooling="gem")
     >>> model(torch.zeros(2, 1, 32, 32)).shape, model.feature_size
     (torch.Size([2, 64]), 512)
@@ -159,7 +160,7 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
     classifier = cast(Any, backbone).pretrained_cfg.get("classifier") or ()
     heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
     found = {key: value for key, value in found.items() if not key.startswith(tuple(f"{head}." for head in heads))}
-    misfits = _misfits(backbone.state_dict(), found)
-    if misfits:
-        raise ValueError(f"{path} does not fit the backbone {name!r}: {'; '.join(misfits)}")
+    wrong = misfits(backbone.state_dict(), found)
+    if wrong:
+        raise ValueError(f"{path} does not fit the backbone {name!r}: {'; '.join(wrong)}")
     backbone.load_state_dict(found)

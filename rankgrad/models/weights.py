@@ -10,10 +10,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..files import replacing
+from ..files import atomic_write
 from .build import build_model
 from .embedding_model import EmbeddingModel
-from .state_dicts import _misfits, one_line, read_plain
+from .state_dicts import misfits, one_line, read_plain
 
 _FORMAT = "rankgrad-weights-1"
 
@@ -72,7 +72,7 @@ def save_weights(path: str | os.PathLike[str], model: EmbeddingModel, config: Ma
         "config": extra,
         "state_dict": model.state_dict(),
     }
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         torch.save(record, temporary)
     return path
 
@@ -120,12 +120,12 @@ def load_weights(
         stated = f"{path} does not fit the model that it describes"
     else:
         stated = f"{path} holds another model"
-    misfits = _misfits(model.state_dict(), state)
-    if misfits:
+    wrong = misfits(model.state_dict(), state)
+    if wrong:
         size = _embedding_size(state, record["model"])
         if size is not None and size != model.embedding_size:
-            misfits.insert(0, f"checkpoint holds {size}-d embeddings but the model has {model.embedding_size}-d")
-        raise ValueError(f"{stated}: {'; '.join(misfits)}")
+            wrong.insert(0, f"checkpoint holds {size}-d embeddings but the model has {model.embedding_size}-d")
+        raise ValueError(f"{stated}: {'; '.join(wrong)}")
     model.load_state_dict(state)
     model.pixel_mean, model.pixel_std = tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
     return (model.eval() if built else model), record["config"]

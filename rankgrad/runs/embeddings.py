@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..datasets.base import Table
 from ..datasets.protocols import trials
-from ..files import replacing
+from ..files import atomic_write
 
 
 def save_embeddings(path: Path, embeddings: Tensor, table: Table, more: Mapping[str, Any] | None = None) -> None:
@@ -44,5 +44,5 @@ def save_embeddings(path: Path, embeddings: Tensor, table: Table, more: Mapping[
     if table.super_label is not None:
         columns["super_labels"] = table.super_label[query].numpy()
         columns["super_names"] = np.array(table.super_names)
-    with replacing(path, ".npz") as temporary:
+    with atomic_write(path, ".npz") as temporary:
         np.savez(temporary, **columns)

@@ -1,16 +1,28 @@
-"""What a run has left behind: its files, what was logged, and its results by either rule of reporting."""
+"""The folder of a run: the names of its files, what kind of run it is, whether it is finished and as it was written.
+
+No other file knows these names. Writing is whole or not at all (`files`), and one process at a time uses a folder.
+"""
 
 from __future__ import annotations
 
-import csv
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from ..evaluation import Report
-from ..files import read_json
+from ..files import lock, read_json, remove_leftovers, sha256_of, write_text
+from ..targets import ConfigError
 
-STATE = "state.ckpt"
-TEST = "test/"  # what evaluations are logged under
+Kind = Literal["retrieval", "detection"]
+# The command that trains a kind of run, and the file that it writes last.
+COMMANDS: dict[Kind, str] = {"retrieval": "train", "detection": "detect train"}
+RESULTS: dict[Kind, str] = {"retrieval": "after.json", "detection": "metrics.json"}
 
 
 @dataclass(frozen=True)
@@ -25,13 +37,13 @@ class Run:
 
     @property
     def config(self) -> Path:
-        """Configuration."""
+        """Settings; with this file the folder holds a run."""
         return self.folder / "config.yaml"
 
     @property
     def state(self) -> Path:
-        """To resume."""
-        return self.folder / STATE
+        """What it takes to go on, see `training.state`."""
+        return self.folder / "state.ckpt"
 
     @property
     def weights(self) -> Path:
@@ -45,73 +57,173 @@ class Run:
 
     @property
     def after(self) -> Path:
-        """Report of the trained model; its presence means that the run is finished."""
-        return self.folder / "after.json"
+        """Result of the trained model, the last file of a run."""
+        return self.folder / RESULTS[self.kind]
+
+    @property
+    def facts(self) -> Path:
+        """Steps, time, versions and the data's fingerprint."""
+        return self.folder / "facts.json"
+
+    @property
+    def embeddings(self) -> Path:
+        """Embeddings of the evaluated images, see `runs.embeddings`."""
+        return self.folder / "embeddings.npz"
+
+    @property
+    def detections(self) -> Path:
+        """What a detector found in the evaluated images."""
+        return self.folder / "detections.npz"
+
+    @property
+    def features(self) -> Path:
+        """Features of the training images, where a head alone is trained."""
+        return self.folder / "features.pt"
 
     @property
     def health(self) -> Path:
-        """What was seen of the training itself, see `health`."""
+        """What was seen of the training itself, see `training.health`."""
         return self.folder / "health.json"
 
     @property
+    def page(self) -> Path:
+        """The page about the run, see `report`."""
+        return self.folder / "report.html"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of what was logged, see `runs.log`."""
+        return self.folder / "logs"
+
+    @property
+    def checksums(self) -> Path:
+        """SHA-256 of every file of a finished run, as the command sha256sum writes and checks them."""
+        return self.folder / "checksums.sha256"
+
+    @property
+    def kind(self) -> Kind:
+        """What was trained. A folder without settings counts as retrieval."""
+        if not self.config.exists():
+            return "retrieval"
+        text = self.config.read_text(encoding="utf-8", errors="replace")
+        # without parsing, which may be refused: a detector's settings have those of its ranking
+        return "detection" if "\nranking:" in f"\n{text}" else "retrieval"
+
+    @property
     def finished(self) -> bool:
-        """True once the last file is written: after.json, or of a detector metrics.json."""
-        return self.after.exists() or (self.folder / "metrics.json").exists()
+        """True once the last file is written."""
+        return self.after.exists()
+
+    def read_facts(self) -> dict[str, Any]:
+        """The facts of a finished run; {} before."""
+        found: dict[str, Any] = read_json(self.facts) if self.facts.exists() else {}
+        return found
+
+    def read_values(self) -> dict[str, float]:
+        """The metrics of a finished run: Recall@K and the like, or AP of a detector.
+
+        Raises:
+            FileNotFoundError: the run is not finished.
+        """
+        values: dict[str, float] = read_json(self.after, "values")["values"]
+        return values
+
+    def read_before(self) -> Report | None:
+        """The report of the untrained model, if there is one."""
+        return Report.from_json(self.before) if self.before.exists() else None
+
+    def finish(self, result: str) -> None:
+        """Write the checksums of all files, then the result: from here on the run is finished.
+
+        Args:
+            result: text of `after`.
+        """
+        listed = (self.config, self.state, self.weights, self.before, self.facts, self.embeddings, self.detections)
+        sums = [(sha256_of(path), path.name) for path in (*listed, self.health, self.page) if path.exists()]
+        sums.append((hashlib.sha256(result.encode()).hexdigest(), self.after.name))
+        write_text(self.checksums, "".join(f"{digest}  {name}\n" for digest, name in sums))
+        write_text(self.after, result)
 
 
-def _attempts(run: Run) -> list[Path]:
-    """The files that were logged, first attempt first."""
-    logs = run.folder / "logs"
-    resumed = sorted(
-        logs.glob("resumed-*/metrics.csv"), key=lambda path: int(path.parent.name.removeprefix("resumed-"))
-    )
-    return [path for path in (logs / "metrics.csv", *resumed) if path.exists()]
-
-
-def curves(run: Run) -> dict[str, list[tuple[float, float]]]:
-    """What was logged: name -> (step, value). Where a run was resumed, the later attempt counts."""
-    rows: list[dict[str, str]] = []
-    for path in _attempts(run):
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        if lines and not lines[-1].endswith("\n"):
-            del lines[-1]  # the process died while it wrote this one
-        new = list(csv.DictReader(lines))
-        if new:
-            start = min(float(row["step"]) for row in new)
-            rows = [row for row in rows if float(row["step"]) < start] + new
-    found: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        for name, value in row.items():
-            if value and name not in ("step", "epoch"):
-                found.setdefault(name, []).append((float(row["step"]), float(value)))
-    return found
-
-
-def evaluations(run: Run) -> dict[int, dict[str, float]]:
-    """Steps done -> test metrics, of every evaluation during training (`evaluation.every`) and of the one after it."""
-    found: dict[int, dict[str, float]] = {}
-    logged = curves(run)
-    for name, points in logged.items():
-        if name.startswith(TEST):
-            for step, value in points:
-                found.setdefault(int(step) + 1, {})[name.removeprefix(TEST)] = value
-    if run.finished:
-        facts = read_json(run.folder / "facts.json", "steps")
-        found[int(facts["steps"])] = dict(Report.from_json(run.after).values)
-    return dict(sorted(found.items()))
-
-
-def best(run: Run, metric: str = "R@1") -> tuple[int, dict[str, float]]:
-    """(steps done, metrics) of the evaluation that is best by one metric, the earliest of equals.
-
-    Papers on CUB, SOP and In-shop report this number: the best over regular evaluations on the test set. It selects
-    on the test set; the numbers after the last epoch do not.
+@contextmanager
+def opened(folder: Path, kind: Kind) -> Iterator[Run]:
+    """The run in a folder, held for this process alone, to go on with it. What a killed process left is removed.
 
     Raises:
-        ValueError: nothing was evaluated yet, or not by this metric.
+        ConfigError: the folder holds no run, or one of another kind.
+        LockedError: another process has it.
     """
-    known = {step: values for step, values in evaluations(run).items() if metric in values}
-    if not known:
-        raise ValueError(f"{run.folder} has no evaluation by {metric}; is the run finished?")
-    step = max(known, key=lambda s: (known[s][metric], -s))
-    return step, known[step]
+    run = Run(folder)
+    if not run.config.exists():
+        raise ConfigError(f"nothing to resume: {run.config} does not exist. resume= takes the folder of a run")
+    if run.kind != kind:
+        other = {"retrieval": "a retrieval run", "detection": "a detector's run"}
+        raise ConfigError(
+            f"{folder} is {other[run.kind]}: continue it with rankgrad {COMMANDS[run.kind]} resume={folder}"
+        )
+    with lock(folder, "this run"):
+        for place in (run.folder, run.logs):
+            remove_leftovers(place)
+        yield run
+
+
+@contextmanager
+def created(folder: Path | None, name: str) -> Iterator[Run]:
+    """A new run, held for this process alone. If no settings were written to it in the end, the folder goes again.
+
+    Args:
+        folder: where; None: a new one in runs/, called after `name` and the time, which nobody else has.
+        name: data and loss.
+
+    Raises:
+        ConfigError: the folder holds a run.
+        LockedError: another process is beginning one there.
+    """
+    wanted = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}" if folder is None else folder
+    missing = [path for path in (wanted, *wanted.parents) if not path.exists()]
+    if folder is None:
+        wanted = _new_folder(wanted)
+        missing = [wanted, *missing[1:]]
+    else:
+        wanted.mkdir(parents=True, exist_ok=True)
+    run, there = Run(wanted), set(os.listdir(wanted))
+    try:
+        with lock(wanted, "this folder"):
+            if run.config.exists():
+                raise ConfigError(f"{wanted} holds a run already: continue it with resume={wanted}, or choose out=")
+            for place in (run.folder, run.logs):
+                remove_leftovers(place)
+            yield run
+    finally:
+        if not run.config.exists():
+            _discard(run, there, missing)
+
+
+def _new_folder(wanted: Path) -> Path:
+    """A folder that this call has made: of two processes in the same second, one gets another name."""
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 10_000):
+        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise ConfigError(f"{wanted} and thousands of its like exist: choose out=")
+
+
+def _discard(run: Run, there: set[str], folders: list[Path]) -> None:
+    """Take back what was begun of a run before anything was trained. What was `there` before stays."""
+    for path in (run.before, run.features, run.health):
+        if path.name not in there:
+            path.unlink(missing_ok=True)
+    if run.logs.name not in there:
+        shutil.rmtree(run.logs, ignore_errors=True)
+    for folder in folders:  # made for it, the innermost first
+        try:
+            os.rmdir(folder)
+        except OSError:  # not empty
+            break
+
+
+__all__ = ["COMMANDS", "RESULTS", "Kind", "Run", "created", "opened"]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import lightning as L
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
-from ..datasets.samplers import (
-    ClassBatchSampler,
-    HierarchicalBatchSampler,
-    MPerClassBatchSampler,
-    ShuffledBatches,
-)
+from .. import signals
+from ..datasets.samplers import ClassBatchSampler, EpochBatches, class_batches
 from ..datasets.transforms import Collate
 
 
@@ -55,7 +51,7 @@ class EpochData(L.LightningDataModule):
     def __init__(
         self,
         dataset: Dataset[Any],
-        sampler: ClassBatchSampler | ShuffledBatches,
+        sampler: EpochBatches,
         collate: Callable[[Any], Any],
         workers: int = 0,
     ) -> None:
@@ -66,10 +62,11 @@ class EpochData(L.LightningDataModule):
         """One loader for all epochs; `SetEpoch` names the epoch before each."""
         return DataLoader(
             self.dataset,
-            batch_sampler=_Once(self.sampler),
+            batch_sampler=self.sampler,
             collate_fn=self.collate,
             generator=torch.Generator(),  # a loader draws a number per epoch; the model's dropout must not notice
             num_workers=self.workers,
+            worker_init_fn=signals.spare_worker,
             persistent_workers=self.workers > 0,
             pin_memory=torch.cuda.is_available(),
         )
@@ -91,14 +88,13 @@ class EpochData(L.LightningDataModule):
 
 
 class TrainingData(EpochData):
-    """Batches of exactly P classes x K images.
+    """Batches of P classes x K images.
 
     Args:
         dataset: gives (image, label, index).
         labels: [image] long, classes of the dataset.
         transform: see `transforms`.
-        sampler: classes_per_batch, samples_per_class, batches_per_epoch, and batches_per_pair: None, or how often
-            each pair of super-labels has a batch.
+        sampler: its settings, see `samplers.class_batches`.
         seed: of the batches.
         workers: of the DataLoader.
         super_labels: [image] long, for batches_per_pair.
@@ -116,33 +112,8 @@ class TrainingData(EpochData):
         workers: int = 0,
         super_labels: Tensor | None = None,
     ) -> None:
-        settings = dict(sampler)
-        per_pair = settings.pop("batches_per_pair", None)
-        batches: ClassBatchSampler
-        if per_pair is None:
-            batches = MPerClassBatchSampler(labels, seed=seed, **settings)
-        elif super_labels is None:
-            raise ValueError("sampler.batches_per_pair draws from pairs of super-labels, but this data has none")
-        else:
-            batches = HierarchicalBatchSampler(labels, super_labels, batches_per_pair=per_pair, seed=seed, **settings)
+        batches = class_batches(labels, super_labels, seed=seed, **sampler)
         super().__init__(dataset, batches, Collate(transform), workers)
-
-
-class _Once(Sampler[list[int]]):
-    """The batches of a sampler that is asked for them once per epoch, however often a DataLoader asks.
-
-    With workers a DataLoader makes two iterators at its start and reads the second; the first would take the sampler's
-    `start_batch` with it. A generator does nothing until it is read.
-    """
-
-    def __init__(self, sampler: ClassBatchSampler | ShuffledBatches) -> None:
-        self.batches = sampler
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        yield from self.batches
 
 
 class SetEpoch(L.Callback):

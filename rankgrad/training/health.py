@@ -18,19 +18,17 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import lightning as L
 import torch
 from torch import Tensor, nn
 
-from ..distributed import gather_rows, world
+from ..distributed import world
 from ..files import write_text
-from ..memory import CrossBatchMemory
 from ..normalize import unit_rows
 from ..ranks import Soft
 from ..relaxations import as_step
-from .module import RetrievalModule
 
 SAMPLES = 200  # steps that are looked at: enough for quarters of 50, few enough to cost nothing in a long run
 EVERY = 5  # at least so many steps apart
@@ -124,17 +122,17 @@ class Sample:
 
     step: int
     loss: float
-    no_positive: float
-    positive: float
-    negative: float
-    dimensions: float
-    wrong: float
-    saturated: float
-    zero: float
-    grad_norm: float
-    grad_rms: float
-    update: float
-    drift: float
+    no_positive: float = math.nan
+    positive: float = math.nan
+    negative: float = math.nan
+    dimensions: float = math.nan
+    wrong: float = math.nan
+    saturated: float = math.nan
+    zero: float = math.nan
+    grad_norm: float = math.nan
+    grad_rms: float = math.nan
+    update: float = math.nan
+    drift: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ class Facts:
 
     Attributes:
         steps: done.
-        dim: of the embeddings.
+        dim: of the embeddings; 0 where there are none.
         clip: value that gradients are clipped to; None: they are not.
         failed: the error that ended it; None: none did.
     """
@@ -537,9 +535,9 @@ def _shown(value: float, form: str) -> str:
 class Health(L.Callback):
     """Looks at some steps of a training, warns at once of a clear illness, and writes what it saw at the end.
 
-    Needs a `training.RetrievalModule`, whose `last_batch` it reads. Costs less than 1 % of a step of the smallest
-    network here, and nothing worth measuring of a large one: see docs/training.md. Draws no random number and changes
-    nothing. Under several processes all look at the whole batch, and the first one speaks.
+    Needs a `training.TrainedModule`, which it asks to `examine` its last batch. Costs less than 1 % of a step of the
+    smallest network here, and nothing worth measuring of a large one: see docs/training.md. Draws no random number and
+    changes nothing. Under several processes all look at the whole batch, and the first one speaks.
 
     Args:
         path: health.json to write; None: nowhere.
@@ -554,16 +552,19 @@ class Health(L.Callback):
         self._warned: set[str] = set()
         self._now: dict[str, float] | None = None
         self._before: list[tuple[Tensor, Tensor]] = []
+        self._dim = 0
 
     # Resumed runs go on with what was seen before.
     def state_dict(self) -> dict[str, Any]:
         """What was seen."""
-        return {"samples": [asdict(sample) for sample in self.samples], "warned": sorted(self._warned)}
+        samples = [asdict(sample) for sample in self.samples]
+        return {"samples": samples, "warned": sorted(self._warned), "dim": self._dim}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on."""
         self.samples = [Sample(**sample) for sample in state_dict["samples"]]
         self._warned = set(state_dict["warned"])
+        self._dim = state_dict.get("dim", 0)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Spread the samples over the run."""
@@ -597,29 +598,19 @@ class Health(L.Callback):
         update = (
             torch.stack([a for a, _ in moved]).norm() / torch.stack([b for _, b in moved]).norm() if moved else None
         )
-        module = cast(RetrievalModule, pl_module)
-        assert module.last_batch is not None
-        embeddings, labels = (gather_rows(rows) for rows in module.last_batch)
-        loss = module.loss.loss
-        seen = look(embeddings, labels, step_of(loss))
-        stats: Mapping[str, Tensor] = getattr(loss, "stats", {})
-        if isinstance(loss, CrossBatchMemory) and "memory_counted" in stats:
-            counted = float(stats["memory_counted"])
-            seen["no_positive"] = (
-                min(seen["no_positive"], 1 - counted) if math.isfinite(counted) else seen["no_positive"]
-            )
+        examine: Any = pl_module.examine
+        seen: dict[str, float] = examine()
+        self._dim = int(seen.pop("dim", 0))
         value = outputs["loss"] if isinstance(outputs, Mapping) else outputs
         self.samples.append(
             Sample(
                 step=trainer.global_step - 1,
                 loss=float(value) * trainer.accumulate_grad_batches,
                 update=math.nan if update is None else float(update),
-                drift=float(stats.get("memory_drift", math.nan)),
                 **measured,
                 **seen,
             )
         )
-        self._dim = embeddings.shape[1]
         self._warn(trainer)
 
     def _warn(self, trainer: L.Trainer) -> None:
@@ -645,10 +636,8 @@ class Health(L.Callback):
         why = None if failed is None else (str(failed).strip() or type(failed).__name__).splitlines()[0]
         return Facts(trainer.global_step, self._dim, None if clip is None else float(clip), why)
 
-    _dim = 0
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write and show."""
+    def finish(self, trainer: L.Trainer) -> None:
+        """Write and show, once training is over; also of a run that was killed just then."""
         self._finish(self._facts(trainer))
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:

@@ -1,7 +1,8 @@
-"""The Lightning module of a retrieval run: a model, a loss, an optimiser and its schedule."""
+"""Lightning modules: what every task shares, and that of a retrieval model with its loss."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,24 +11,121 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from ..distributed import GlobalBatch, gather_objects, world
+from ..distributed import GlobalBatch, gather_objects, gather_rows, world
 from ..large_batch import embed_in_parts
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models.embedding_model import EmbeddingModel, parameter_groups
+from .health import look, step_of
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
+RESTART = 0.3  # of optimizer.restart
 
 
-class RetrievalModule(L.LightningModule):
-    """A model and a loss, trained with a warm-up and a schedule of the rate.
+class TrainedModule(L.LightningModule):
+    """What the modules of all tasks share: the optimiser with its schedule, and what a state holds beside the weights.
 
-    The loss is that of the batches of all processes together (`distributed.GlobalBatch`).
+    Args:
+        model: that learns.
+        optimizer: name, lr, weight_decay, momentum, warmup, and optionally schedule, milestones (epochs) and factor;
+            see `Schedule`.
+
+    Attributes:
+        kept: what is to be found again in a saved state, by its name there.
+        noted: numbers of the last step, for the log.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.model, self.settings = model, dict(optimizer)
+        self.kept: dict[str, Any] = {}
+        self.noted: dict[str, Tensor] = {}
+        self._rng: dict[str, Any] | None = None
+        if self.settings["name"] not in OPTIMIZERS:
+            raise ValueError(f"unknown optimizer.name {self.settings['name']!r}; known: {', '.join(OPTIMIZERS)}")
+        if self.settings.get("schedule", "cosine") not in SCHEDULES:
+            known = ", ".join(SCHEDULES)
+            raise ValueError(f"unknown optimizer.schedule {self.settings['schedule']!r}; known: {known}")
+        if not 0 <= self.settings["warmup"] <= 1:
+            raise ValueError(f"optimizer.warmup is a share of all steps, 0 .. 1; got {self.settings['warmup']}")
+
+    def learned(self) -> list[dict[str, Any]]:
+        """Groups of parameters with their rates, as an optimiser takes them: here what of the model is not frozen."""
+        weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        return [{"params": weights, "lr": self.settings["lr"], "weight_decay": self.settings["weight_decay"]}]
+
+    def examine(self) -> dict[str, float]:
+        """What `health.Health` is to know of the last batch, beside loss, gradient and weights."""
+        return {}
+
+    def note(self, loss: Tensor, values: Mapping[str, Tensor], batch_size: int) -> None:
+        """Keep the numbers of a step for the log, and show the loss beside the progress bar."""
+        self.noted = {"loss": loss.detach(), **{name: value.detach() for name, value in values.items()}}
+        self.log("loss", loss, prog_bar=True, logger=False, batch_size=batch_size)
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note the length of the gradient: 0 or exploding is the first sign of trouble."""
+        every = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if every and (self.trainer.global_step + 1) % every == 0:  # the steps that are written down
+            grads = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
+            if grads:
+                self.noted["grad_norm"] = torch.stack(grads).norm()
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser by name, and the schedule per step."""
+        s = self.settings
+        groups = self.learned()
+        if s["name"] == "sgd":
+            optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, momentum=s["momentum"])
+        else:
+            optimizer = (torch.optim.Adam if s["name"] == "adam" else torch.optim.AdamW)(groups)
+        steps = int(self.trainer.estimated_stepping_batches)
+
+        def at(epochs: Sequence[int]) -> list[int]:
+            return [round(epoch * steps / max(self.trainer.max_epochs or 1, 1)) for epoch in epochs]
+
+        milestones, ends = at(s.get("milestones") or ()), at(s.get("extended") or ())
+        factor = Schedule(
+            steps,
+            s["warmup"],
+            s.get("schedule", "cosine"),
+            milestones,
+            s.get("factor", 0.1),
+            ends,
+            s.get("restart", RESTART),
+        )
+        # a function and not the object: torch would put the object's numbers into the state, and back
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor(step))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Lightning keeps all but the random state (dropout needs it)."""
+        mine = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            mine["cuda"] = torch.cuda.get_rng_state(self.device)
+        checkpoint["rng"] = gather_objects(mine)
+        checkpoint.update(self.kept)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the random state until training starts: loading draws numbers of its own."""
+        states, rank = checkpoint.get("rng", ()), world()[0]
+        # a run may go on with more processes than it had: the new ones start as they are
+        self._rng = states[rank] if rank < len(states) else None
+
+    def on_train_start(self) -> None:
+        """Restore the random state of the checkpoint."""
+        if self._rng is not None:
+            torch.set_rng_state(self._rng["cpu"])
+            if "cuda" in self._rng and self.device.type == "cuda":
+                torch.cuda.set_rng_state(self._rng["cuda"], self.device)
+
+
+class RetrievalModule(TrainedModule):
+    """A model and a loss. The loss is that of the batches of all processes together (`distributed.GlobalBatch`).
 
     Args:
         model: images -> embeddings.
-        loss: (embeddings, labels) -> scalar; a `CrossBatchMemory` is also given the numbers of the images.
-        optimizer: name, lr, weight_decay, momentum, head_lr_factor, loss_lr_factor, warmup, and optionally schedule,
-            milestones (epochs) and factor, see `Schedule`.
+        loss: (embeddings, labels) -> scalar; if it takes `ids`, it is also given the numbers of the images.
+        optimizer: as for `TrainedModule`, and head_lr_factor, loss_lr_factor.
         sub_batch: images embedded at once, see `large_batch`; None: all.
         even: all processes have equally many images in every batch.
     """
@@ -40,50 +138,34 @@ class RetrievalModule(L.LightningModule):
         sub_batch: int | None = None,
         even: bool = False,
     ) -> None:
-        super().__init__()
-        self.model, self.settings, self.sub_batch = model, dict(optimizer), sub_batch
+        super().__init__(model, optimizer)
+        self.sub_batch = sub_batch
         self.loss = GlobalBatch(loss, even=even)
-        self.kept: dict[str, Any] = {}  # settings to be found again in a saved state
+        self._takes_ids = "ids" in inspect.signature(loss.forward).parameters  # a repeated image never matches itself
         self.last_batch: tuple[Tensor, Tensor] | None = None  # embeddings and labels, for callbacks that look at them
-        self._rng: dict[str, Any] | None = None
         # memories are equal on all processes: sending them around before every step would only take time
         self._ddp_params_and_buffers_to_ignore = memory_buffers(self)
-        if self.settings["name"] not in OPTIMIZERS:
-            raise ValueError(f"unknown optimizer.name {self.settings['name']!r}; known: {', '.join(OPTIMIZERS)}")
         if sub_batch is not None and (not isinstance(sub_batch, int) or sub_batch < 1):
             raise ValueError(f"train.sub_batch is a number of images, an integer >= 1, or null; got {sub_batch!r}")
-        if self.settings.get("schedule", "cosine") not in SCHEDULES:
-            known = ", ".join(SCHEDULES)
-            raise ValueError(f"unknown optimizer.schedule {self.settings['schedule']!r}; known: {known}")
-        if not 0 <= self.settings["warmup"] <= 1:
-            raise ValueError(f"optimizer.warmup is a share of all steps, 0 .. 1; got {self.settings['warmup']}")
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
-        """Loss of a batch; logged with the share of queries that count."""
+        """Loss of a batch; noted with the share of queries that count."""
         images, labels, ids = batch
         size = self.sub_batch
         embeddings = self.model(images) if size is None else embed_in_parts(self.model, images, size)
         self.last_batch = embeddings.detach(), labels
-        remembers = isinstance(self.loss.loss, CrossBatchMemory)
-        loss: Tensor = self.loss(embeddings, labels, ids=ids if remembers else None)
-        self.log("loss", loss, prog_bar=True)
+        loss: Tensor = self.loss(embeddings, labels, ids=ids if self._takes_ids else None)
+        noted = {}
         for name, value in self.loss.stats.items():
             if name in ("supap", "calibration") or name.startswith("memory_"):
-                self.log(name, value)
+                noted[name] = value
             elif name == "counted":
-                self.log(name, value.float().mean())
+                noted[name] = value.float().mean()
+        self.note(loss, noted, len(labels))
         return loss
 
-    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Log the length of the gradient: 0 or exploding is the first sign of trouble."""
-        every = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if every and (self.trainer.global_step + 1) % every == 0:  # the steps that Lightning writes down
-            grads = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
-            if grads:
-                self.log("grad_norm", torch.stack(grads).norm())
-
-    def configure_optimizers(self) -> Any:
-        """The optimiser by name, its groups, and the schedule per step."""
+    def learned(self) -> list[dict[str, Any]]:
+        """Backbone, head and loss, each with its rate."""
         s = self.settings
         if isinstance(self.model, EmbeddingModel):
             groups = parameter_groups(self.model, s["lr"], s["head_lr_factor"], s["weight_decay"])
@@ -93,39 +175,21 @@ class RetrievalModule(L.LightningModule):
         if extra:
             rate = s["lr"] * s["loss_lr_factor"]
             groups.append({"params": extra, "lr": rate, "weight_decay": s["weight_decay"], "name": "loss"})
-        name = s["name"]
-        if name == "sgd":
-            optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, momentum=s["momentum"])
-        else:
-            optimizer = (torch.optim.Adam if name == "adam" else torch.optim.AdamW)(groups)
-        steps = int(self.trainer.estimated_stepping_batches)
-        milestones: list[int] = []
-        if s.get("milestones"):
-            per_epoch = steps / max(self.trainer.max_epochs or 1, 1)
-            milestones = [round(epoch * per_epoch) for epoch in s["milestones"]]
-        factor = Schedule(steps, s["warmup"], s.get("schedule", "cosine"), milestones, s.get("factor", 0.1))
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return groups
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Lightning keeps all but the random state (dropout needs it)."""
-        mine = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            mine["cuda"] = torch.cuda.get_rng_state(self.device)
-        checkpoint["rng"], checkpoint["kept"] = gather_objects(mine), self.kept
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the random state until training starts: loading draws numbers of its own."""
-        states, rank = checkpoint["rng"], world()[0]
-        # a run may go on with more processes than it had: the new ones start as they are
-        self._rng = states[rank] if rank < len(states) else None
-
-    def on_train_start(self) -> None:
-        """Restore the random state of the checkpoint."""
-        if self._rng is not None:
-            torch.set_rng_state(self._rng["cpu"])
-            if "cuda" in self._rng and self.device.type == "cuda":
-                torch.cuda.set_rng_state(self._rng["cuda"], self.device)
+    def examine(self) -> dict[str, float]:
+        """How the last batch lies, over all processes; and the drift of a memory."""
+        assert self.last_batch is not None
+        embeddings, labels = (gather_rows(rows) for rows in self.last_batch)
+        loss = self.loss.loss
+        seen = look(embeddings, labels, step_of(loss))
+        stats: Mapping[str, Tensor] = getattr(loss, "stats", {})
+        if isinstance(loss, CrossBatchMemory) and "memory_counted" in stats:
+            counted = float(stats["memory_counted"])
+            seen["no_positive"] = (
+                min(seen["no_positive"], 1 - counted) if math.isfinite(counted) else seen["no_positive"]
+            )
+        return {**seen, "drift": float(stats.get("memory_drift", math.nan)), "dim": embeddings.shape[1]}
 
 
 SCHEDULES = ("cosine", "constant", "steps")
@@ -140,6 +204,9 @@ class Schedule:
         name: "cosine": to 0 at the end; "constant"; "steps": times `factor` at each milestone.
         milestones: steps done at which the rate falls, for "steps".
         factor: of each fall.
+        ends: steps at which the training had ended before it was made longer, in order. The first part warms up;
+            "cosine" warms again in each further one, to `restart` of the rate, and the others just go on.
+        restart: share of the rate that a further part warms to.
 
     >>> rate = Schedule(steps=10, warmup=0.2)
     >>> [round(rate(step), 2) for step in (0, 1, 2, 6, 10)]
@@ -147,6 +214,9 @@ class Schedule:
     >>> rate = Schedule(steps=10, name="steps", milestones=(4, 8), factor=0.1)
     >>> [round(rate(step), 3) for step in (0, 3, 4, 8)]
     [1.0, 1.0, 0.1, 0.01]
+    >>> rate = Schedule(steps=20, warmup=0.2, ends=(10,), restart=0.5)
+    >>> [round(rate(step), 2) for step in (0, 1, 6, 9, 10, 11, 16, 20)]
+    [0.5, 1.0, 0.5, 0.04, 0.25, 0.5, 0.25, 0.0]
     """
 
     def __init__(
@@ -156,16 +226,23 @@ class Schedule:
         name: str = "cosine",
         milestones: Sequence[int] = (),
         factor: float = 0.1,
+        ends: Sequence[int] = (),
+        restart: float = RESTART,
     ) -> None:
-        self.steps, self.warmup = max(steps, 1), round(warmup * steps)
+        self.warmup, self.restart = warmup, restart
+        self.parts = [0, *ends, max(steps, 1)]
         self.name, self.milestones, self.factor = name, tuple(milestones), factor
 
     def __call__(self, step: int) -> float:
         """Factor in 0 .. 1."""
-        if step < self.warmup:
-            return (step + 1) / self.warmup
+        part = sum(step >= end for end in self.parts[1:-1]) if self.name == "cosine" else 0
+        start, end = self.parts[part : part + 2]
+        step, steps, top = step - start, end - start, self.restart if part else 1.0
+        warmup = round(self.warmup * steps)
+        if step < warmup:
+            return top * (step + 1) / warmup
         if self.name == "cosine":
-            share = (step - self.warmup) / max(self.steps - self.warmup, 1)
-            return 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+            share = (step - warmup) / max(steps - warmup, 1)
+            return top * 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
         fallen = sum(step >= milestone for milestone in self.milestones) if self.name == "steps" else 0
         return self.factor**fallen

@@ -1,18 +1,259 @@
-"""Evaluation of a retrieval model on a table, by its protocol."""
+"""Retrieval as a task: a model, a loss and batches of classes; evaluated by the protocol of its data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import lightning as L
 import torch
+from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from ..datasets.base import Table
+from .. import signals
+from .._version import __version__
+from ..config import ConfigError, make, named, packages, plain
+from ..datasets.base import ImageSet, Table
+from ..datasets.fingerprint import fingerprint
 from ..datasets.protocols import Trial, over_draws, trials
+from ..datasets.samplers import ClassBatchSampler, check_settings, class_batches
+from ..datasets.transforms import Collate
+from ..distributed import on_first
 from ..evaluation import Report, evaluate
+from ..files import atomic_write, write_text
+from ..losses import RetrievalLoss
+from ..memory import CrossBatchMemory, memory_buffers
+from ..models import EmbeddingModel, build_model, extract_features, head_only, load_weights, save_weights
+from ..models.state_dicts import read_plain
+from ..report import read_run, write_report
+from ..runs.embeddings import save_embeddings
+from ..runs.folder import Run
+from ..tables import aligned
+from . import runner
+from .data import FeatureSet, KeepFeatures, TrainingData
 from .inference import embed
+from .module import RetrievalModule
+from .tensorboard import Board
+
+# What before | after shows, as far as it was computed.
+HEADLINE = ("R@1", "R@4", "mAP@R", "AP", "NMI")
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A report, and the embeddings that it was read off."""
+
+    report: Report
+    embeddings: Tensor
+
+
+class RetrievalTask:
+    """See `runner.Task`.
+
+    Args:
+        config: of the run; `derived` is filled in.
+        quiet: no progress bars.
+    """
+
+    def __init__(self, config: DictConfig, quiet: bool) -> None:
+        self.config, self.quiet = config, quiet
+        check_settings(**config.sampler)  # before any file is read
+        self.table = load_table(config)
+        self.test = self.table.select(config.evaluation.split)
+        self.train_table = self.table.select("train")
+        # classes counted 0 .. C - 1 over the training set, as classifiers need them
+        self.labels = torch.unique(self.train_table.label, return_inverse=True)[1]
+        self.model, loss = build(config, self.table)
+        self.transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
+        self.data, self.learner = self._to_train()
+        optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
+        sub_batch = config.train.sub_batch
+        self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, self.data.sampler.even)
+        self.memories: Sequence[str] = memory_buffers(self.module)
+        self.board = Board(self.test, config.seed) if "tensorboard" in (config.loggers or ()) else None
+
+    def _to_train(self) -> tuple[TrainingData, nn.Module]:
+        """Batches, and what learns from them: the model, or with frozen=true a new head for its features."""
+        config, table = self.config, self.train_table
+        seed, super_labels = config.seed, table.super_label
+        if not config.frozen:
+            rows = ImageSet(_relabelled(table, self.labels))
+            transform = make(config.data.train_transform, slot="transform", trust=packages(config.get("trust")))
+            workers = config.data.workers
+            return TrainingData(rows, self.labels, transform, config.sampler, seed, workers, super_labels), self.model
+        if config.init is None:
+            raise ConfigError("frozen=true trains a head on features of a trained network: say which one with init=RUN")
+        if config.evaluation.every:
+            raise ConfigError("evaluation.every needs a whole model, but frozen=true trains a head alone")
+        head = head_only(self.model.feature_size, config.model.embedding_size, config.model.head)
+        # the images stand in for their features until those are computed
+        images, keep = ImageSet(table), KeepFeatures()
+        return TrainingData(images, self.labels, keep, config.sampler, seed, super_labels=super_labels), head
+
+    def summary(self) -> str:
+        """Images and classes by split."""
+        return self.table.summary()
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Of the whole table."""
+        table = self.table
+        labels = table.label if table.super_label is None else torch.stack([table.label, table.super_label])
+        names = [f"{split}/{name}" for split, name in zip(table.split, table.names, strict=True)]
+        return fingerprint(names, labels, table.paths, table.images)
+
+    def callbacks(self) -> list[Callback]:
+        """TensorBoard's pictures, if wanted."""
+        return [] if self.board is None else [self.board]
+
+    def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
+        """Evaluate the untrained model; with frozen=true compute the features."""
+        if fresh or not on_first(run.before.exists):
+            _, found = self._evaluated(trainer, self.model)
+            on_first(lambda: write_text(run.before, found.report.to_json()))
+            self._draw(trainer, found)
+        if self.config.frozen:
+            features = on_first(lambda: self._features(run.features, fresh))
+            self.data.dataset = FeatureSet(features, self.labels)
+
+    def _features(self, cache: Path, anew: bool) -> Tensor:
+        """Features of the training images, computed once and kept in the run."""
+        if cache.exists() and not anew:
+            features: Tensor = read_plain(cache)
+            return features
+        loader = DataLoader(
+            ImageSet(self.train_table),
+            batch_size=self.config.evaluation.batch_size,
+            collate_fn=Collate(self.transform),
+            num_workers=self.config.data.workers,
+            worker_init_fn=signals.spare_worker,
+        )
+        bar = bool(self.config.trainer.enable_progress_bar) and not self.quiet
+        features, _, _ = extract_features(self.model, loader, progress=bar)
+        with atomic_write(cache) as temporary:
+            torch.save(features, temporary)
+        return features
+
+    def _evaluated(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
+        config, device = self.config, trainer.strategy.root_device
+        report, embeddings = evaluate_model(
+            model,
+            self.test,
+            self.transform,
+            plain(config.evaluation),
+            workers=config.data.workers,
+            seed=config.seed,
+            device=device,
+        )
+        return report.values, Evaluated(report, embeddings)
+
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
+        """By the protocol of the data; TensorBoard shows what is retrieved."""
+        values, found = self._evaluated(trainer, model)
+        after = not trainer.training  # during training the values are logged anyway
+        self._draw(trainer, found, values=after)
+        if self.board is not None and after:
+            self.board.finished(trainer, self.module.kept["kept"], found.report)
+        return values, found
+
+    def _draw(self, trainer: L.Trainer, found: Evaluated, values: bool = True) -> None:
+        if self.board is not None:
+            self.board.evaluated(trainer, found.report, found.embeddings, values=values)
+
+    def trained(self) -> nn.Module:
+        """The model, with the head that was trained alone."""
+        return self.model.with_head(self.learner) if self.config.frozen else self.model  # type: ignore[arg-type]
+
+    def write(self, run: Run, result: Evaluated, facts: dict[str, Any]) -> str:
+        """Weights, embeddings, facts and page; the report comes last."""
+        model = self.trained()
+        assert isinstance(model, EmbeddingModel)
+        save_weights(run.weights, model, {"data": plain(runner.lasting(self.config).data), "version": __version__})
+        save_embeddings(run.embeddings, result.embeddings, self.test)
+        write_text(run.facts, json.dumps(facts, indent=1))
+        write_report(
+            run.page, [read_run(run, after=result.report, table=self.test, trust=packages(self.config.get("trust")))]
+        )
+        return result.report.to_json()
+
+
+def load_table(config: DictConfig) -> Table:
+    """The images of a configuration."""
+    table: Table = make(config.data.load, slot="data", trust=packages(config.get("trust")))
+    return table
+
+
+def _relabelled(table: Table, labels: Tensor) -> Table:
+    """The table with classes counted from 0, names kept."""
+    there = torch.unique(table.label).tolist()
+    return replace(table, label=labels, class_names=tuple(table.class_names[i] for i in there))
+
+
+def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
+    """Model and loss; `derived` is filled in for losses that need the number of classes."""
+    if config.init is not None:
+        source = Path(config.init)
+        model, _ = load_weights(Run(source).weights if source.is_dir() else source)
+        if model.in_channels != table.channels:
+            raise ConfigError(
+                f"{source} sees {model.in_channels}-channel images but {config.data.name} has {table.channels} channels"
+            )
+        model.train()
+    else:
+        options = dict(plain(config.model))
+        model = build_model(options.pop("kind"), in_channels=table.channels, **options)
+    _check_pixels(config, model)
+    classes = len(torch.unique(table.select("train").label))
+    config.derived.num_classes = classes
+    config.derived.embedding_size = model.embedding_size
+    rows = table.select("train")
+    batches = class_batches(rows.label, rows.super_label, seed=config.seed, **config.sampler)
+    return model, _build_loss(config, len(rows), batches)
+
+
+def _build_loss(config: DictConfig, images: int, batches: ClassBatchSampler) -> nn.Module:
+    """The loss, with a memory if one is wanted; without, it is promised what all batches have in common."""
+    trust = packages(config.get("trust"))
+    if config.get("memory"):
+        return _remembering(config, make(config.loss, slot="loss", trust=trust), images, batches.batch_size)
+    kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
+    if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
+        promise["positives"] = batches.positives
+    loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
+    return loss
+
+
+def _remembering(config: DictConfig, loss: nn.Module, images: int, batch_size: int) -> nn.Module:
+    """The loss with a memory, whose length is given in batches or images."""
+    options = dict(plain(config.memory))
+    options.pop("_target_")
+    batches, size = options.pop("batches"), options.pop("size")
+    if (batches is None) == (size is None):
+        raise ConfigError(f"give memory.batches or memory.size, not both; got batches={batches}, size={size}")
+    if batches is not None:
+        size = batches * batch_size
+    return CrossBatchMemory(loss, images if size == "auto" else size, **options)
+
+
+def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
+    """Raise if the weights were trained on pixels of another mean and deviation than the data will have."""
+    wanted = (tuple(model.pixel_mean), tuple(model.pixel_std))
+    if wanted == ((0.0,) * len(wanted[0]), (1.0,) * len(wanted[1])):
+        return  # nothing is asked for: no weights, or weights of our own
+    given = tuple(OmegaConf.select(config, f"data.eval_transform.{name}") for name in ("mean", "std"))
+    if None in given or all(
+        torch.allclose(torch.tensor(a), torch.tensor(list(b)), atol=1e-3) for a, b in zip(wanted, given, strict=True)
+    ):
+        return
+    mean, std = (str([round(v, 4) for v in values]).replace(" ", "") for values in wanted)
+    raise ConfigError(
+        f"these weights expect pixels of mean {mean} and deviation {std}; "
+        f'add "data.train_transform.mean={mean}" "data.train_transform.std={std}"'
+    )
 
 
 def evaluate_model(
@@ -86,3 +327,41 @@ def _mean_report(reports: Sequence[Report]) -> Report:
     values = {name: mean for name, (mean, _) in over.items()}
     settings = {**first.settings, "protocol": f"one-gallery, {len(reports)} draws"}
     return replace(first, values=values, intervals={}, settings=settings, notes=(*first.notes, note))
+
+
+def _name(config: DictConfig) -> str:
+    """Data and loss."""
+    loss = str(OmegaConf.select(config, "loss._target_")).rsplit(".", 1)[-1]
+    return f"{config.data.name}-{loss}"
+
+
+TASK: runner.TaskType[Evaluated] = runner.TaskType("retrieval", _name, RetrievalTask)
+
+
+def train(
+    config: DictConfig,
+    *,
+    changes: Sequence[str] = (),
+    quiet: bool = False,
+    started: Callable[[Path], object] | None = None,
+) -> Run:
+    """Train a retrieval model, evaluate it before and after, write the folder; see `runner.train`.
+
+    Args:
+        config: composed by `config.compose`.
+        changes: settings of a resumed run that are to be others.
+        quiet: no progress bars.
+        started: told the folder as soon as there is something to go on with.
+    """
+    return runner.train(TASK, config, changes=changes, quiet=quiet, started=started)
+
+
+def summary(run: Run) -> str:
+    """Before | after in per cent, and where to look."""
+    before, after = Report.from_json(run.before), Report.from_json(run.after)
+    rows = [["", "before", "after", "95 % interval"]]
+    for name in (n for n in HEADLINE if n in after.values):
+        around = after.intervals.get(name)
+        interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
+        rows.append([name, f"{100 * before.values[name]:.1f}", f"{100 * after.values[name]:.1f}", interval])
+    return "\n".join([aligned(rows), "", f"run:    {run.folder}", f"report: {run.page}"])

@@ -1,15 +1,121 @@
-"""Writing the state of a run, so that it can go on after its process died."""
+"""The state of a run: written so that it can go on after its process died, read without running anything in it."""
 
 from __future__ import annotations
 
-import os
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import lightning as L
+import torch
 
-from ..distributed import on_first, world
+from .. import signals
+from ..config import ConfigError, flat
+from ..distributed import largest
+from ..files import atomic_write, check_archive
+from ..models.state_dicts import misfits
+
+# What may be another when a run goes on: how and where it computes, not what. All other settings are as they were.
+MAY_CHANGE = (
+    *("out", "resume", "trust", "threads", "checkpoint_minutes", "check_data"),
+    *("data.root", "data.load.root", "data.workers", "data.cache", "data.load.cache"),
+    *("data.cache_dir", "data.load.cache_dir", "evaluation.batch_size"),
+    *("trainer.accelerator", "trainer.devices", "trainer.enable_progress_bar"),
+)
+EPOCHS = "trainer.max_epochs"  # may be more: the run is extended
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The content of a state: tensors and plain values.
+
+    Raises:
+        ConfigError: it is damaged, or holds something that would have to be run to be read.
+    """
+    again = "Delete it, and resume= trains this run from its start"
+    try:
+        check_archive(path)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        missing = {"state_dict", "global_step"} - set(state)
+    except UnpicklingError:
+        raise ConfigError(f"{path} is not read: it holds more than numbers and could run code. {again}") from None
+    except Exception as error:  # torch, pickle and zip each raise their own
+        raise ConfigError(f"{path} is damaged ({type(error).__name__}). {again}") from None
+    if missing:
+        raise ConfigError(f"{path} is no state of a run: it lacks {', '.join(sorted(missing))}. {again}")
+    return state
+
+
+def check_state(
+    state: Mapping[str, Any],
+    *,
+    settings: Mapping[str, Any],
+    data: Mapping[str, Any],
+    weights: Mapping[str, torch.Tensor],
+    memories: Sequence[str],
+    where: tuple[Path, Path],
+) -> None:
+    """Raise if a state belongs to other settings, other data or another model.
+
+    Args:
+        state: see `read_state`.
+        settings: of the run now, dotted.
+        data: fingerprint of its data now; {}: it is not to be looked at.
+        weights: of the model now.
+        memories: beginnings of the names of weights that take the size of what is saved.
+        where: of the settings and of the state, for the message.
+
+    Raises:
+        ConfigError: with what is different.
+    """
+    config, path = where
+    then = flat(state.get("kept", {}))
+    if then.get(EPOCHS) in settings.get("extended", ()):
+        then |= {name: settings[name] for name in (EPOCHS, "extended")}
+    changed = [
+        f"{key} (then {then.get(key)}, now {settings.get(key)})"
+        for key in compared(then, settings, whole=state.get("whole", False))
+        if then.get(key) != settings.get(key)
+    ]
+    if changed:
+        raise ConfigError(
+            f"{config} was changed since {path.name} was saved: {', '.join(changed)}. Change it back to resume, or "
+            "start a new run with out="
+        )
+    other = other_data(state.get("data", {}), data)
+    if other:
+        raise ConfigError(
+            f"the data is not what this run began with: {other}. Bring it back, or start a new run; if the images are "
+            "the same all the same, add check_data=false"
+        )
+    now_there, then_there = (
+        {key: value for key, value in each.items() if not key.startswith(tuple(memories))}
+        for each in (weights, state["state_dict"])
+    )
+    wrong = misfits(now_there, then_there)
+    if wrong:
+        raise ConfigError(f"{path} holds another model than {config} describes: {'; '.join(wrong)}")
+
+
+def compared(then: Mapping[str, Any], now: Mapping[str, Any], whole: bool) -> Iterable[str]:
+    """The settings that must be equal; a state of an earlier version kept only some of them."""
+    names = {**then, **now} if whole else then
+    return (name for name in names if name not in MAY_CHANGE)
+
+
+def other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """How two fingerprints differ, in words; "" if they do not, or one of them is not known.
+
+    >>> other_data({"images": 5, "names": "ab"}, {"images": 4, "names": "cd"})
+    'images (then 5, now 4), names'
+    """
+    words = []
+    for name in then if now else ():
+        if then[name] != now.get(name):
+            number = isinstance(then[name], int)
+            words.append(f"{name} (then {then[name]}, now {now.get(name)})" if number else name)
+    return ", ".join(words)
 
 
 class SaveState(L.Callback):
@@ -18,38 +124,52 @@ class SaveState(L.Callback):
     Args:
         path: file to write; replaced as a whole.
         minutes: longest time between two writes.
+        first: what must be on the disk before the state, such as the rows of the log.
     """
 
-    def __init__(self, path: Path, minutes: float) -> None:
-        self.path, self.seconds = path, 60 * minutes
+    def __init__(self, path: Path, minutes: float, first: Callable[[], object] = lambda: None) -> None:
+        self.path, self.seconds, self.first = path, 60 * minutes, first
         self.last = time.monotonic()
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Lightning has just put a handler of SIGTERM in place that speaks to the other processes at any moment."""
+        signals.take_back()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write if the last time is long ago; not between the parts of an accumulated gradient, which is not kept."""
+        """Write if the last time is long ago; not between the parts of an accumulated gradient, which is not kept.
+
+        Raises:
+            signals.Stopped: a signal asks the run to end; the state is written.
+        """
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         # the end of the epoch writes by itself, after whatever else belongs to it
-        if whole and not trainer.is_last_batch and self._due(batch_idx):
+        if not whole or trainer.is_last_batch:
+            return
+        # all processes write together, when one is late or asked to end
+        late, asked = largest([time.monotonic() - self.last >= self.seconds, signals.requested()])
+        if late or asked:
             self.write(trainer)
-
-    def _due(self, batch_idx: int) -> bool:
-        """Several processes write together, when the first says so; asking it takes time, so not after every batch."""
-        late = time.monotonic() - self.last >= self.seconds
-        if world()[1] == 1:
-            return late
-        return batch_idx % 20 == 19 and on_first(lambda: late)
+        if asked:
+            raise signals.Stopped(asked)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write."""
+        """Write; a run that is asked to end may end here, too."""
         self.write(trainer)
+        [asked] = largest([signals.requested()])
+        if asked:
+            raise signals.Stopped(asked)
 
     def write(self, trainer: L.Trainer) -> None:
-        """To a temporary file beside, flushed, then renamed."""
-        temporary = self.path.with_name(f".{self.path.name}.tmp")
-        trainer.save_checkpoint(temporary)  # called by all processes, written by the first
+        """Called by all processes, written by the first."""
+        self.first()
         if trainer.is_global_zero:
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
+            with atomic_write(self.path) as temporary:
+                trainer.save_checkpoint(temporary)
+        else:
+            trainer.save_checkpoint(self.path)
         self.last = time.monotonic()
+
+
+__all__ = ["MAY_CHANGE", "SaveState", "check_state", "compared", "other_data", "read_state"]

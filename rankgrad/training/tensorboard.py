@@ -16,7 +16,7 @@ from ..datasets.base import ImageSet, Table
 from ..distributed import world
 from ..evaluation import Report
 from ..normalize import unit_rows
-from ..runs.folder import TEST
+from ..runs.log import TEST
 from .module import RetrievalModule
 
 HISTOGRAMS = 100  # in a whole run: each takes some kilobytes
@@ -83,8 +83,6 @@ class Board(L.Callback):
         """
         if world()[0] != 0:
             return
-        for logger in trainer.loggers:
-            _ = cast(Any, logger).experiment  # opened in their order: csv, which wants its folder empty, comes first
         writer = _writer(trainer)
         if writer is None:
             return

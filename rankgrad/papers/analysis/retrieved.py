@@ -133,7 +133,7 @@ def compute(
         ValueError: no run, one that is not finished, runs of different test sets, no such query.
     """
     from ...config import load
-    from ...training.runner import load_table
+    from ...training.retrieval import load_table
 
     if choice not in CHOICES:
         raise ValueError(f"queries are chosen by one of {', '.join(CHOICES)}; got {choice!r}")

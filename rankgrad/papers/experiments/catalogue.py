@@ -9,6 +9,7 @@ from typing import Literal
 
 from ...checks import closest
 from ...config import ConfigError
+from ...tables import aligned
 from ..analysis import FIGURES
 from .grid import Grid, grids
 from .outcome import group
@@ -182,17 +183,15 @@ def find(name: str) -> Entry:
 def listing() -> str:
     """All entries as text, paper by paper."""
     shown = entries()
-    widths = [max(len(getattr(entry, name)) for entry in shown) for name in ("id", "how", "needs", "time")]
+    cells = [(f"  {entry.id}", entry.how, entry.needs, entry.time, entry.title) for entry in shown]
+    rows = aligned(cells, left=5).splitlines()
     lines = []
     for paper, title in PAPERS.items():
         lines += ["", title]
-        for entry in shown:
-            if entry.paper == paper:
-                cells = (entry.id, entry.how, entry.needs, entry.time)
-                lines.append(f"  {'  '.join(c.ljust(w) for c, w in zip(cells, widths, strict=True))}  {entry.title}")
-    ways = [f"  {name:{widths[1]}}  {text}" for name, text in WAYS.items()]
+        lines += [row for entry, row in zip(shown, rows, strict=True) if entry.paper == paper]
+    ways = aligned([(f"  {name}", text) for name, text in WAYS.items()], left=2)
     times = (
         "Times of stand-ins are for one core and the seeds of the table (at least three). Full-size runs: hours to "
         "days each on a GPU; not measured."
     )
-    return "\n".join([*lines[1:], "", *ways, "", times])
+    return "\n".join([*lines[1:], "", ways, "", times])

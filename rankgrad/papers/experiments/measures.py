@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from ...evaluation import Report, evaluate
-from ...files import read_json, read_npz
-from ...runs.folder import Run, best
+from ...files import read_json
+from ...runs.folder import Run
+from ...runs.history import best
 from ..analysis.decomposability import class_batches, gaps
 
 AP = ("AP50", "AP50_11", "AP75", "AP75_11")  # of a detector
@@ -34,7 +36,7 @@ def measure(run: Run, metric: str, rule: str, test: Sequence[str] = ()) -> float
     if metric == MINUTES:
         return minutes_per_epoch(run)
     if metric in AP:  # after the last epoch under either rule
-        value = read_json(run.folder / "metrics.json", "values")["values"].get(metric)
+        value = json.loads((run.folder / "metrics.json").read_text(encoding="utf-8"))["values"].get(metric)
         return None if value is None else 100 * float(value)
     if metric == GAP:
         return 100 * gap_of_run(run)
@@ -54,7 +56,7 @@ def minutes_per_epoch(run: Run) -> float | None:
     """Of training, with the evaluations inside it; None for a run that was resumed, whose time is not known."""
     from ...config import load
 
-    seconds = read_json(run.folder / "facts.json", "train_seconds")["train_seconds"]
+    seconds = json.loads((run.folder / "facts.json").read_text(encoding="utf-8"))["train_seconds"]
     return None if seconds is None else float(seconds) / int(load(run.config).trainer.max_epochs) / 60
 
 
@@ -96,8 +98,8 @@ def nmi_of_run(run: Run) -> float:
         return float(read_json(path, "NMI")["NMI"])
     from ...config import load
 
-    file = read_npz(run.folder / "embeddings.npz", "embeddings", "labels")
-    report = evaluate(file["embeddings"], file["labels"], ks=[1], bootstrap=0, seed=load(run.config).seed)
+    with np.load(run.folder / "embeddings.npz", allow_pickle=False) as file:
+        report = evaluate(file["embeddings"], file["labels"], ks=[1], bootstrap=0, seed=load(run.config).seed)
     value = report.values["NMI"]
     path.write_text(json.dumps({"NMI": value, "clusters": report.settings["clusters"]}), encoding="utf-8")
     return value
@@ -108,8 +110,8 @@ def gap_of_run(run: Run) -> float:
     path = run.folder / "decomposability.json"
     if path.exists():
         return float(read_json(path, "gap")["gap"])
-    file = read_npz(run.folder / "embeddings.npz", "embeddings", "labels")
-    embeddings, labels = torch.from_numpy(file["embeddings"]), torch.from_numpy(file["labels"])
+    with np.load(run.folder / "embeddings.npz", allow_pickle=False) as file:
+        embeddings, labels = torch.from_numpy(file["embeddings"]), torch.from_numpy(file["labels"])
     batch = class_batches(labels, GAP_BATCH, GAP_PER_CLASS)
     gap = float(gaps(embeddings.double(), labels, batch).nanmean())
     content = {"gap": gap, "batch": GAP_BATCH, "per_class": GAP_PER_CLASS}

@@ -174,6 +174,7 @@ class Learned(nn.Module):
     Args:
         sorter: (scores, valid) -> [query, item] ranks, from `load_sorter`.
 
+    >>> from rankgrad import blackbox_rank
     >>> exact = Learned(lambda scores, valid: blackbox_rank(scores, 1.0))  # anything that ranks
     >>> exact(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, True]])).rank
     tensor([2., 3.])

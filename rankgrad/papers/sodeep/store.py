@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from ...files import replacing
+from ...files import atomic_write
 from ...models.state_dicts import read_plain
 from .networks import ARCHITECTURES, Sorter
 from .training import Recipe, train_sorter
@@ -94,7 +94,7 @@ def _write(sorter: Sorter, path: Path) -> None:
     about = {"items": sorter.items, "architecture": sorter.architecture, "facts": sorter.facts}
     torch.save({**about, "weights": sorter.state_dict()}, memory)
     content = memory.getvalue()
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(sha256(content).digest() + content)
 
 

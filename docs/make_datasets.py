@@ -1,0 +1,58 @@
+"""Writes the tables of docs/datasets.md from the registry of data sets: python docs/make_datasets.py."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rankgrad.datasets import DATASETS, OFFICIAL, Official
+
+PAGE = Path(__file__).with_name("datasets.md")
+
+
+def tables() -> dict[str, list[list[str]]]:
+    """Name of a table -> its rows, the head first."""
+    names = [["`data=`", "what"], *([f"`{name}`", _first_line(load.__doc__)] for name, load in DATASETS.items())]
+    head = ["`data=`", "what", "train: images / classes", "test", "super-labels", "protocol", "R@K in papers"]
+    return {"names": names, "published": [head, *(_row(name, official) for name, official in OFFICIAL.items())]}
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").splitlines()[0]
+
+
+def _row(name: str, official: Official) -> list[str]:
+    counts = {part: f"{_number(images)} / {_number(classes)}" for part, (images, classes) in official.counts.items()}
+    train, test = counts.pop("train"), ", ".join(f"{part} {count}" for part, count in counts.items())
+    return [
+        f"`{name}`",
+        official.title,
+        train,
+        test.removeprefix("test ") if len(counts) == 1 else test,
+        "–" if official.super_labels is None else str(official.super_labels),
+        ", ".join(f"`{protocol}`" for protocol in official.protocols),
+        ", ".join(map(str, official.ks)),
+    ]
+
+
+def _number(count: int) -> str:
+    """Thousands set apart by a narrow gap, as the page has them."""
+    return f"{count:,}".replace(",", " ")
+
+
+def written(page: str) -> str:
+    """The page with its tables as they should be."""
+    for name, (head, *rows) in tables().items():
+        lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
+        begin, end = f"<!-- {name}: made by docs/make_datasets.py -->", f"<!-- end of {name} -->"
+        block = "\n".join([begin, *lines, end])
+        page, found = re.subn(
+            f"{re.escape(begin)}.*?{re.escape(end)}", lambda _, block=block: block, page, flags=re.DOTALL
+        )
+        if found != 1:
+            raise ValueError(f"{PAGE.name} needs the lines {begin!r} and {end!r} once each")
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,33 @@
+"""Is a run or an index complete and undamaged?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = """\
+Check every file of a run or an index: readable, complete, as it was written.
+
+  rankgrad check runs/glyphs-...
+  rankgrad check photos.index
+
+The checksums of a finished run lie beside its files: sha256sum -c checksums.sha256 compares them, too. The exit status
+is 0 if all is well.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("folders", type=Path, nargs="+", metavar="RUN|INDEX", help="folder of a run or of an index")
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Print what was found."""
+    from ..runs.check import check
+
+    found = [check(folder) for folder in arguments.folders]
+    for each in found:
+        print(each)
+    wrong = sum(len(each.wrong) for each in found)
+    if wrong:
+        raise ValueError(f"{wrong} file(s) are missing or damaged, see above")

@@ -1,0 +1,63 @@
+"""What the commands that train one run share: settings, processes, and how to go on after an interruption."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from .. import signals
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from ..runs.folder import Run
+
+
+class Train(Protocol):
+    """See `training.runner.train`."""
+
+    def __call__(self, config: DictConfig, *, changes: list[str], started: Callable[[Path], object]) -> Run:
+        """Train a run."""
+
+
+def train_one(
+    words: list[str], settings: list[str], tree: str, cfg: bool, train: Train, summary: Callable[[Run], str]
+) -> None:
+    """Do what `rankgrad train` and `rankgrad detect train` are asked for.
+
+    Args:
+        words: of the command.
+        settings: KEY=VALUE; with resume= those that are to be others.
+        tree: of its settings, see `config.TREES`.
+        cfg: print the settings and stop.
+        train: of the task.
+        summary: of a finished run.
+    """
+    from ..config import compose, load, packages
+    from ..runs.folder import Run
+    from ..training import launch
+    from ..training.runner import changed
+
+    resumed = [setting for setting in settings if setting.startswith(("resume=", "trust="))]
+    resumed = resumed if any(setting.startswith("resume=") for setting in resumed) else []
+    changes = [setting for setting in settings if resumed and setting not in resumed]
+    # what a run that goes on needs is in the run
+    config = compose([*resumed, "data.root=."] if resumed and tree == "detect" else resumed or settings, tree)
+    if cfg:
+        from omegaconf import OmegaConf
+
+        print(OmegaConf.to_yaml(config), end="")
+        return
+    if not launch.started():
+        there = resumed and Run(Path(config.resume)).config.exists()
+        settled = changed(load(Run(Path(config.resume)).config, packages(config.trust)), changes) if there else config
+        if "trainer" in settled and launch.wanted(settled) > 1:
+            sys.exit(launch.launch(settled, [*words, *settings]))
+    where: list[Path] = []
+    trusted = [setting for setting in settings if setting.startswith("trust=")]
+    with signals.continue_with(lambda: [*words, f"resume={where[0]}", *trusted] if where else []):
+        finished = train(config, changes=changes, started=where.append)
+    if signals.speaks():
+        print(summary(finished))

@@ -1,0 +1,134 @@
+"""Is the folder of a run, or an index, complete and as it was written? Every file is read, every checksum compared."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..config import parsed
+from ..files import LOCK, check_archive, sha256_of
+from .folder import Kind, Run
+from .log import TABLE
+
+# What a finished run holds, beside its state and its logs.
+FILES: dict[Kind, tuple[str, ...]] = {
+    "retrieval": ("config", "before", "weights", "embeddings", "facts", "page", "after"),
+    "detection": ("config", "weights", "detections", "facts", "page", "after"),
+}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found out about a folder.
+
+    Attributes:
+        folder: that was looked at.
+        what: "finished run (retrieval)", "unfinished run (detection)", "index".
+        files: file -> "ok", or what is wrong with it.
+        notes: what is no fault, and worth knowing.
+    """
+
+    folder: Path
+    what: str
+    files: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def wrong(self) -> dict[str, str]:
+        """The files that are not as they should be."""
+        return {name: said for name, said in self.files.items() if said != "ok"}
+
+    def __str__(self) -> str:
+        """A line per file."""
+        width = max((len(name) for name in self.files), default=0)
+        lines = [f"{self.folder}: {self.what}", *(f"  {name:{width}}  {said}" for name, said in self.files.items())]
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+
+def check(folder: Path) -> Checked:
+    """Look at every file of a run or an index.
+
+    Raises:
+        FileNotFoundError: it is neither.
+    """
+    if (folder / "index.json").is_file():
+        return _check_index(folder)
+    run = Run(folder)
+    if not run.config.is_file():
+        raise FileNotFoundError(f"{folder} is neither a run nor an index: it has no config.yaml and no index.json")
+    files = {run.config.name: _said(lambda: parsed(run.config))}
+    if files[run.config.name] != "ok":
+        return Checked(folder, "run", files)
+    kind, finished = run.kind, run.finished
+    sums = _sums(run)
+    for path in (getattr(run, name) for name in FILES[kind]):
+        if path.exists():
+            files[path.name] = _read(path, sums.get(path.name))
+        elif finished:
+            files[path.name] = "missing"
+    for path in (run.state, run.features, run.health, run.logs / TABLE):
+        if path.exists():
+            files[path.relative_to(folder).as_posix()] = _read(path, sums.get(path.name))
+    notes = []
+    if finished and not sums:
+        notes.append(f"no {run.checksums.name}: the run is of an earlier version; only what files tell was checked")
+    if not finished:
+        goes_on = "it goes on with resume=" if run.state.exists() else "nothing is saved yet; resume= begins it again"
+        notes.append(f"not finished: {goes_on}{folder if run.state.exists() else ''}")
+    if (folder / LOCK).exists():
+        notes.append("another process is using it, or one that used it was killed")
+    return Checked(folder, f"{'finished' if finished else 'unfinished'} run ({kind})", files, tuple(notes))
+
+
+def _sums(run: Run) -> dict[str, str]:
+    if not run.checksums.exists():
+        return {}
+    lines = run.checksums.read_text(encoding="utf-8", errors="replace").splitlines()
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def _read(path: Path, digest: str | None) -> str:
+    if digest is not None and sha256_of(path) != digest:
+        return "damaged or changed: it is not what its checksum says"
+    readers: dict[str, Callable[[], object]] = {
+        ".json": lambda: json.loads(path.read_text(encoding="utf-8")),
+        ".yaml": lambda: parsed(path),
+        ".csv": lambda: [*csv.DictReader(path.read_text(encoding="utf-8").splitlines())],
+        ".html": lambda: _whole_page(path),
+    }
+    return _said(readers.get(path.suffix, lambda: check_archive(path)))
+
+
+def _whole_page(path: Path) -> None:
+    if not path.read_text(encoding="utf-8").rstrip().endswith("</html>"):
+        raise ValueError("it ends in the middle")
+
+
+def _said(read: Callable[[], object]) -> str:
+    try:
+        read()
+    except (ValueError, OSError) as error:
+        return f"damaged: {str(error).splitlines()[0]}"
+    return "ok"
+
+
+def _check_index(folder: Path) -> Checked:
+    head = _said(lambda: json.loads((folder / "index.json").read_text(encoding="utf-8")))
+    files = {"index.json": head}
+    if head == "ok":
+        content = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        vectors = content.get("vectors") if isinstance(content, dict) else None
+        if not isinstance(vectors, dict) or not {"file", "sha256"} <= set(vectors):
+            files["index.json"] = "damaged: it does not say which vectors are its own"
+        else:
+            path = folder / Path(str(vectors["file"])).name
+            there = path.is_file()
+            same = there and sha256_of(path) == vectors["sha256"]
+            files[path.name] = "ok" if same else "damaged or changed" if there else "missing"
+    return Checked(folder, "index", files)
+
+
+__all__ = ["Checked", "check"]

@@ -1,0 +1,39 @@
+"""The course of a run: its curves, its evaluations, and its result by either rule of reporting."""
+
+from __future__ import annotations
+
+from .folder import Run
+from .log import TEST, read_curves
+
+
+def curves(run: Run) -> dict[str, list[tuple[float, float]]]:
+    """What was logged: name -> (step, value)."""
+    return read_curves(run.logs)
+
+
+def evaluations(run: Run) -> dict[int, dict[str, float]]:
+    """Steps done -> test metrics, of every evaluation during training (`evaluation.every`) and of the one after it."""
+    found: dict[int, dict[str, float]] = {}
+    for name, points in curves(run).items():
+        if name.startswith(TEST):
+            for step, value in points:
+                found.setdefault(int(step) + 1, {})[name.removeprefix(TEST)] = value
+    if run.finished:
+        found[int(run.read_facts()["steps"])] = dict(run.read_values())
+    return dict(sorted(found.items()))
+
+
+def best(run: Run, metric: str = "R@1") -> tuple[int, dict[str, float]]:
+    """(steps done, metrics) of the evaluation that is best by one metric, the earliest of equals.
+
+    Papers on CUB, SOP and In-shop report this number: the best over regular evaluations on the test set. It selects
+    on the test set; the numbers after the last epoch do not.
+
+    Raises:
+        ValueError: nothing was evaluated yet, or not by this metric.
+    """
+    known = {step: values for step, values in evaluations(run).items() if metric in values}
+    if not known:
+        raise ValueError(f"{run.folder} has no evaluation by {metric}; is the run finished?")
+    step = max(known, key=lambda s: (known[s][metric], -s))
+    return step, known[step]

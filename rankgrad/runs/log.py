@@ -1,0 +1,98 @@
+"""What a training logs, as a CSV table: a run that was killed and resumed leaves the table of one that was not.
+
+Rows are appended and reach the disk before the state that follows them (`flush`). A run that goes on drops the rows
+after its state, and writes them again.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..files import write_text
+
+TABLE = "metrics.csv"
+TEST = "test/"  # what evaluations are logged under
+
+Row = dict[str, str]
+
+
+class LogTable:
+    """The table of one run, open for writing.
+
+    Args:
+        folder: of the logs; made with the first row.
+        done: steps of the state that the run goes on from; later rows are dropped. 0: a new table.
+    """
+
+    def __init__(self, folder: Path, done: int = 0) -> None:
+        self.path = folder / TABLE
+        rows = [row for row in read_rows(folder) if float(row["step"]) < done]
+        self.columns = list(dict.fromkeys(name for row in rows for name in row))
+        self._rows = rows
+        if self.path.exists():
+            self._rewrite()
+        for old in sorted(folder.glob(f"resumed-*/{TABLE}")):  # of versions that had a file for each attempt
+            old.unlink()
+            old.parent.rmdir()
+
+    def add(self, values: Mapping[str, float], step: int) -> None:
+        """Append a row. It reaches the disk with the next `flush`, and those who watch the file at once."""
+        row = {"step": str(step), **{name: _cell(value) for name, value in values.items()}}
+        self._rows.append(row)
+        new = [name for name in row if name not in self.columns]
+        if new or not self.path.exists():
+            self.columns += new
+            self._rewrite()
+        else:
+            with self.path.open("a", encoding="utf-8", newline="") as file:  # and not held open: its disk may be needed
+                file.write(_line(row, self.columns))
+
+    def flush(self) -> None:
+        """Bring all rows to the disk."""
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                os.fsync(file.fileno())
+
+    def _rewrite(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        head = ",".join(self.columns) + "\n" if self.columns else ""
+        write_text(self.path, head + "".join(_line(row, self.columns) for row in self._rows))
+
+
+def _cell(value: float) -> str:
+    return repr(int(value)) if float(value).is_integer() and abs(value) < 2**53 else repr(float(value))
+
+
+def _line(row: Mapping[str, str], columns: Sequence[str]) -> str:
+    return ",".join(row.get(name, "") for name in columns) + "\n"
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """The rows of a table, step by step; of versions that had a file for each attempt, the later attempt counts."""
+    earlier = sorted(folder.glob(f"resumed-*/{TABLE}"), key=lambda path: int(path.parent.name.removeprefix("resumed-")))
+    rows: list[Row] = []
+    for path in (folder / TABLE, *earlier):
+        if not path.exists():
+            continue
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            del lines[-1]  # the process died while it wrote this one
+        new = [{name: value for name, value in row.items() if value} for row in csv.DictReader(lines)]
+        new = [row for row in new if "step" in row]
+        if new:
+            start = min(float(row["step"]) for row in new)
+            rows = [row for row in rows if float(row["step"]) < start] + new
+    return rows
+
+
+def read_curves(folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """What was logged: name -> (step, value)."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in read_rows(folder):
+        for name, value in row.items():
+            if name not in ("step", "epoch"):
+                found.setdefault(name, []).append((float(row["step"]), float(value)))
+    return found

@@ -1,0 +1,235 @@
+"""A run that is killed at any moment, and resumed, ends as one that was not: weights, reports, logs and health.
+
+Runs are children by fork of this process, which has imported everything: a kill costs a second. A few of the kills are
+in the default tests, all of them in `make test-all`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_runs import make_photos, small, train
+from test_detect import settings as detector_settings
+from voc_trees import shapes
+
+from rankgrad.config import compose
+from rankgrad.detection import run as detection
+from rankgrad.files import HOLDER, LOCK
+from rankgrad.runs.folder import Run
+from rankgrad.training import retrieval
+
+if not hasattr(os, "fork"):
+    pytest.skip("needs fork", allow_module_level=True)
+
+COMPARED = ("before.json", "after.json", "metrics.json", "health.json", "logs/metrics.csv")
+EVERY_STEP = "checkpoint_minutes=0"
+KINDS: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "memory": ("memory=joint", "memory.batches=2", "evaluation.every=1"),
+    "frozen": ("frozen=true",),
+    "disk cache": ("data.cache=disk",),
+    "tensorboard": ("loggers=[csv,tensorboard]",),
+    "detection": ("loss=ap", "ranking.warmup=1", "evaluation.every=1"),
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    root = tmp_path_factory.mktemp("places")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+        photos = make_photos(root / "photos")
+        begun = train(*small(photos, "trainer.max_epochs=1"), f"out={root / 'begun'}")
+        yield {"root": root, "photos": photos, "begun": begun.folder, "voc": shapes(root / "voc")}
+
+
+def run_settings(places: dict[str, Path], kind: str) -> list[str]:
+    if kind == "detection":
+        return [*detector_settings(places["voc"], *KINDS[kind]), EVERY_STEP]
+    more = [f"init={places['begun']}"] if kind == "frozen" else []
+    return [*small(places["photos"], *KINDS[kind]), *more, EVERY_STEP]
+
+
+def go(kind: str, settings: list[str]) -> Run:
+    if kind == "detection":
+        return detection.train(compose(settings, "detect"), quiet=True)
+    return retrieval.train(compose(settings), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(places) -> Callable[[str], Run]:
+    found: dict[str, Run] = {}
+
+    def make(kind: str) -> Run:
+        if kind not in found:
+            found[kind] = go(kind, [*run_settings(places, kind), f"out={places['root'] / kind}"])
+        return found[kind]
+
+    return make
+
+
+def child(kind: str, settings: list[str], before: Callable[[], object] = lambda: None) -> int:
+    """A process that trains; its number."""
+    number = os.fork()
+    if number == 0:
+        try:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+            before()
+            go(kind, settings)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return number
+
+
+def next_settings(places: dict[str, Path], kind: str, out: Path) -> list[str]:
+    if not (out / "config.yaml").exists():
+        return [*run_settings(places, kind), f"out={out}"]
+    return [f"resume={out}", *(["data.root=."] if kind == "detection" else [])]
+
+
+def wait(number: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+
+
+def same(one: Run, other: Run) -> None:
+    """Raise unless two runs have ended alike and left nothing beside."""
+    for name in COMPARED:
+        ours, theirs = one.folder / name, other.folder / name
+        assert ours.exists() == theirs.exists(), name
+        assert not ours.exists() or ours.read_bytes() == theirs.read_bytes(), name
+    states = [torch.load(run.weights, weights_only=True) for run in (one, other)]
+    keys = [key for key in states[0] if isinstance(states[0][key], dict) and key in ("state", "weights", "state_dict")]
+    assert keys
+    for key in keys:
+        assert all(torch.equal(value, states[1][key][name]) for name, value in states[0][key].items())
+    for name in ("embeddings.npz", "detections.npz"):
+        if (one.folder / name).exists():
+            with np.load(one.folder / name) as ours, np.load(other.folder / name) as theirs:
+                assert all(np.array_equal(ours[column], theirs[column]) for column in ours.files)
+    assert not [path for path in one.folder.rglob(".*") if path.is_file()]
+    files = [{path.relative_to(run.folder) for path in run.folder.rglob("*")} for run in (one, other)]
+    left, right = ({path for path in each if "tensorboard" not in path.parts} for each in files)
+    assert left == right
+
+
+def kill_at_random(places: dict[str, Path], kind: str, out: Path, kills: int, seed: int) -> int:
+    """Kill a run again and again at random moments, each after the last one's was resumed; how many hit a live one."""
+    dice, hit = random.Random(seed), 0
+    for _ in range(kills):
+        number = child(kind, next_settings(places, kind, out))
+        time.sleep(dice.uniform(0.05, 1.2))
+        os.kill(number, signal.SIGKILL)
+        hit += wait(number) == -signal.SIGKILL
+        if Run(out).config.exists() and Run(out).finished:
+            break
+    while not (Run(out).config.exists() and Run(out).finished):
+        assert wait(child(kind, next_settings(places, kind, out))) == 0
+    return hit
+
+
+def kill_at_call(name: str, number: int, after: bool) -> Callable[[], None]:
+    """Patch os.NAME: this process is killed at its call of that number, before or after the call."""
+
+    def patch() -> None:
+        real, calls = getattr(os, name), [0]
+
+        def killing(*arguments: object) -> object:
+            calls[0] += 1
+            if calls[0] == number and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            found = real(*arguments)
+            if calls[0] == number and after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+
+        setattr(os, name, killing)
+
+    return patch
+
+
+def test_a_run_killed_at_random_moments_ends_like_a_whole_one(places, undisturbed, tmp_path):
+    kill_at_random(places, "memory", tmp_path / "run", kills=4, seed=0)
+    same(Run(tmp_path / "run"), undisturbed("memory"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_run_survives_many_kills(places, undisturbed, tmp_path, kind):
+    hit, seed = 0, 0
+    while hit < 18:
+        hit += kill_at_random(places, kind, tmp_path / str(seed), kills=6, seed=seed)
+        same(Run(tmp_path / str(seed)), undisturbed(kind))
+        seed += 1
+    print(f"{kind}: {hit} kills in {seed} runs, all ended alike")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["memory", "detection"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("name", ["replace", "fsync"])
+def test_a_run_killed_at_every_rename_and_flush_ends_like_a_whole_one(places, undisturbed, tmp_path, name, after, kind):
+    number = 0
+    while True:
+        number += 1
+        out = tmp_path / str(number)
+        first = wait(child(kind, next_settings(places, kind, out), kill_at_call(name, number, after)))
+        if first == 0:
+            break  # the run has fewer calls than that
+        assert first == -signal.SIGKILL
+        while not (Run(out).config.exists() and Run(out).finished):
+            assert wait(child(kind, next_settings(places, kind, out))) == 0
+        for left in (LOCK, HOLDER):  # a process that was killed after its last file leaves its lock, which nobody holds
+            (out / left).unlink(missing_ok=True)
+        same(Run(out), undisturbed(kind))
+    assert number > 10
+    print(f"{kind}: killed {'after' if after else 'before'} each of {number - 1} calls of os.{name}, all ended alike")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["devices=2", "compare -j 2"])
+def test_runs_of_several_processes_survive_kills(places, tmp_path, what):
+    settings = small(places["photos"], "trainer.accelerator=cpu", "memory=joint", "memory.batches=2")
+    out = {name: tmp_path / name for name in ("whole", "cut")}
+
+    def words(folder: Path) -> list[str]:
+        if what == "devices=2":
+            there = (folder / "config.yaml").exists()
+            more = [f"resume={folder}"] if there else [*settings, "trainer.devices=2", EVERY_STEP, f"out={folder}"]
+            return [sys.executable, "-m", "rankgrad", "train", *more]
+        mine = [s for s in settings if not s.startswith("threads=")]
+        return [
+            *(sys.executable, "-m", "rankgrad", "compare", "loss=roadmap,pnp", "seeds=0", "-j", "2"),
+            *(*mine, "threads=1", EVERY_STEP, "-o", str(folder)),
+        ]
+
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    assert subprocess.run(words(out["whole"]), **quiet, check=False).returncode == 0
+    dice = random.Random(0)
+    for _ in range(6):
+        begun = subprocess.Popen(words(out["cut"]), **quiet, start_new_session=True)
+        time.sleep(dice.uniform(2, 12))
+        os.killpg(begun.pid, signal.SIGKILL)
+        begun.wait()
+        time.sleep(1)  # children that watch their parent end
+    assert subprocess.run(words(out["cut"]), **quiet, check=False).returncode == 0
+    pairs = [(out["cut"], out["whole"])]
+    if what != "devices=2":
+        pairs = [(one, out["whole"] / one.name) for one in out["cut"].iterdir() if (one / "config.yaml").exists()]
+        assert len(pairs) == 2
+    for one, other in pairs:
+        for name in COMPARED:
+            if (other / name).exists():
+                assert (one / name).read_bytes() == (other / name).read_bytes(), name

@@ -1,0 +1,392 @@
+"""The folder of a run: one user at a time, names that never collide, what may not change, logs, old runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from small_runs import cut_off, make_photos, same_results, small, train
+
+from rankgrad import files
+from rankgrad.cli import main
+from rankgrad.config import ConfigError
+from rankgrad.evaluation import Report
+from rankgrad.files import LockedError, lock
+from rankgrad.runs.folder import Run
+from rankgrad.runs.history import curves, evaluations
+from rankgrad.runs.log import LogTable, read_rows
+from rankgrad.training.state import read_state
+
+OLD = Path(__file__).parent / "old_runs"
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("data") / "photos")
+
+
+# ------------------------------------------------------------------------------------------------------------ locks
+
+
+def test_a_second_user_of_a_folder_is_told_who_has_it(tmp_path):
+    hold = "import sys, time; from pathlib import Path; from rankgrad.files import lock\n"
+    hold += "with lock(Path(sys.argv[1]), 'this run'): print('held', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None and child.stdout.readline() == "held\n"
+        with pytest.raises(
+            LockedError, match=rf"this run is in use: .* is held by process {child.pid} on \S+ since 20"
+        ):
+            with lock(tmp_path, "this run"):
+                pass
+        child.kill()
+    with lock(tmp_path, "this run"):  # the system let go of it
+        pass
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_run_in_use_is_not_resumed(photos, tmp_path, capsys):
+    cut_off([*small(photos), f"out={tmp_path / 'run'}"], 1)
+    with lock(tmp_path / "run", "this run"):
+        # the lock of a process is its own: another process asks
+        code = "import sys; from rankgrad.cli import main; sys.exit(main(sys.argv[1:]))"
+        words = [sys.executable, "-c", code, "train", f"resume={tmp_path / 'run'}"]
+        told = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (
+        told.returncode != 0 and f"is held by process {os.getpid()}" in told.stderr and "Traceback" not in told.stderr
+    )
+
+
+def test_trainings_that_start_in_the_same_second_have_folders_of_their_own(photos, tmp_path):
+    code = "import sys; from rankgrad.cli import main; sys.exit(main(sys.argv[1:]))"
+
+    def start(seed: int) -> int:
+        words = [sys.executable, "-c", code, "train", *small(photos, f"seed={seed}", "trainer.max_epochs=1")]
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode
+
+    with ThreadPoolExecutor(3) as pool:
+        assert [*pool.map(start, range(3))] == [0, 0, 0]
+    runs = [Run(folder) for folder in (tmp_path / "runs").iterdir()]
+    assert len(runs) == 3 and all(run.finished for run in runs)
+    for run in runs:  # settings and weights are of the same training
+        kept = read_state(run.state)["kept"]
+        assert kept["seed"] == OmegaConf.load(run.config).seed
+    assert {OmegaConf.load(run.config).seed for run in runs} == {0, 1, 2}
+
+
+def test_names_made_in_the_same_second_differ(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
+    names = [train(*small(photos, "trainer.max_epochs=0")).folder.name for _ in range(3)]
+    assert names == [f"folder-ROADMAPLoss-20260101-000000{end}" for end in ("", "-2", "-3")]
+
+
+def test_bad_settings_leave_nothing_not_even_a_folder_of_runs(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for wrong in ("optimizer.name=lion", "evaluation.clusters=some"):
+        with pytest.raises(ValueError, match="lion|clusters"):
+            train(*small(photos, wrong))
+        assert [*tmp_path.iterdir()] == []
+
+
+def test_bad_settings_leave_what_was_in_the_folder(photos, tmp_path):
+    (tmp_path / "before.json").write_text("mine")
+    with pytest.raises(ValueError, match="lion"):
+        train(*small(photos, "optimizer.name=lion"), f"out={tmp_path}")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"before.json": "mine"}
+
+
+# ---------------------------------------------------------------------------------------------------- atomic writes
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    files.write_text(path, "old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_text(path, "new")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a.json", "old")]
+
+
+def test_a_file_and_its_name_reach_the_disk_in_this_order(tmp_path, monkeypatch):
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (done.append("fsync"), fsync(handle))[1])
+    monkeypatch.setattr(os, "replace", lambda a, b: (done.append("rename"), replace(a, b))[1])
+    files.write_text(tmp_path / "a.txt", "x")
+    assert done == ["fsync", "rename", "fsync"]
+
+
+def test_what_a_killed_process_left_is_removed_when_the_run_goes_on(photos, tmp_path):
+    cut_off([*small(photos), f"out={tmp_path}"], 1)
+    (tmp_path / ".state.ckpt.4711.tmp").write_bytes(b"half")
+    (tmp_path / ".embeddings.npz.4711.tmp.npz").write_bytes(b"half")
+    (tmp_path / ".mine").write_text("stays")
+    train(f"resume={tmp_path}")
+    assert [path.name for path in tmp_path.glob(".*")] == [".mine"]
+
+
+# ----------------------------------------------------------------------------------------- what may be another thing
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("trainer.gradient_clip_val", 1.0),
+        ("trainer.accumulate_grad_batches", 2),
+        ("trainer.log_every_n_steps", 2),
+        ("data.load.test_fraction", 0.4),
+        ("data.load.channels", 1),
+        ("evaluation.split", "train"),
+        ("evaluation.ks", [1]),
+        ("seed", 1),
+        ("loss.tau", 0.02),
+    ],
+)
+def test_every_other_setting_is_as_it_was_or_the_run_is_not_resumed(photos, tmp_path, key, value):
+    cut_off([*small(photos), f"out={tmp_path}"], 1)
+    config = OmegaConf.load(tmp_path / "config.yaml")
+    OmegaConf.update(config, key, value, force_add=True)
+    OmegaConf.save(config, tmp_path / "config.yaml")
+    with pytest.raises((ConfigError, ValueError), match=r"was changed since state.ckpt was saved|given for 3 channels"):
+        train(f"resume={tmp_path}")
+
+
+def test_how_it_computes_may_be_another(photos, tmp_path):
+    from rankgrad.config import compose
+    from rankgrad.training import retrieval
+
+    whole = train(*small(photos), f"out={tmp_path / 'whole'}")
+    cut_off([*small(photos), f"out={tmp_path / 'run'}"], 2)
+    moved = shutil.copytree(photos, tmp_path / "moved")  # sizes and times are those of the originals
+    changes = ["threads=1", "checkpoint_minutes=5", "data.workers=0", f"data.root={moved}"]
+    run = retrieval.train(compose([f"resume={tmp_path / 'run'}"]), changes=changes, quiet=True)
+    assert same_results(run.folder, whole.folder)
+
+
+def test_other_data_is_refused_with_what_is_other(photos, tmp_path, capsys):
+    mine = make_photos(tmp_path / "mine")
+    cut_off([*small(mine), f"out={tmp_path / 'run'}"], 1)
+    image = mine / "class 0" / "0.png"
+    os.utime(image, (1, 1))
+    with pytest.raises(ConfigError, match=r"the data is not what this run began with: times\. .*check_data=false"):
+        train(f"resume={tmp_path / 'run'}")
+    image.unlink()
+    with pytest.raises(ConfigError, match=r"images \(then 50, now 49\), names, labels, sizes, times"):
+        train(f"resume={tmp_path / 'run'}")
+    (mine / "class 0" / "0.png").write_bytes((mine / "class 0" / "1.png").read_bytes())
+    assert main(["train", f"resume={tmp_path / 'run'}", "check_data=false", "trainer.enable_progress_bar=false"]) == 0
+    facts = Run(tmp_path / "run").read_facts()
+    assert facts["data"]["images"] == 50
+
+
+def test_a_state_that_would_run_code_is_not_read(photos, tmp_path):
+    cut_off([*small(photos), f"out={tmp_path / 'run'}"], 1)
+    canary = tmp_path / "canary"
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.system, (f"touch {canary}",)
+
+    torch.save({"state_dict": {}, "global_step": 1, "kept": Evil()}, tmp_path / "run" / "state.ckpt")
+    with pytest.raises(ConfigError, match="is not read: it holds more than numbers and could run code. Delete it"):
+        train(f"resume={tmp_path / 'run'}")
+    assert not canary.exists()
+
+
+def test_one_flipped_bit_in_a_state_is_seen(photos, tmp_path):
+    cut_off([*small(photos), f"out={tmp_path}"], 1)
+    state = read_state(tmp_path / "state.ckpt")
+    weight = max(state["state_dict"].values(), key=torch.numel).numpy().tobytes()
+    content = bytearray((tmp_path / "state.ckpt").read_bytes())
+    content[content.index(weight) + len(weight) // 2] ^= 4  # between the parts of the archive there is padding
+    (tmp_path / "state.ckpt").write_bytes(content)
+    with pytest.raises(ConfigError, match="is damaged"):
+        train(f"resume={tmp_path}")
+
+
+def test_the_checksums_are_those_of_sha256sum(photos, tmp_path):
+    run = train(*small(photos), f"out={tmp_path}")
+    told = subprocess.run(["sha256sum", "-c", run.checksums.name], cwd=tmp_path, capture_output=True, text=True)
+    assert told.returncode == 0 and "after.json: OK" in told.stdout and "model.pt: OK" in told.stdout
+
+
+# ------------------------------------------------------------------------------------------------------------- logs
+
+
+def test_the_log_of_a_resumed_run_is_that_of_a_whole_one(photos, tmp_path):
+    settings = [*small(photos, "evaluation.every=1", "memory=joint", "memory.batches=2")]
+    whole = train(*settings, f"out={tmp_path / 'whole'}", "checkpoint_minutes=0")
+    for writes in range(1, 6):
+        cut = tmp_path / str(writes)
+        cut_off([*settings, f"out={cut}"], writes)
+        run = train(f"resume={cut}")
+        assert (cut / "logs" / "metrics.csv").read_bytes() == (whole.logs / "metrics.csv").read_bytes()
+        assert run.health.read_bytes() == whole.health.read_bytes()
+        assert json.loads(run.health.read_text())["dim"] == 8
+
+
+def test_rows_after_the_state_are_dropped_and_half_a_row_is_no_row(tmp_path):
+    table = LogTable(tmp_path)
+    table.add({"loss": 0.5}, 0)
+    table.add({"loss": 0.25, "grad": 1.0}, 1)
+    table.add({"loss": 0.125}, 2)
+    table.flush()
+    with (tmp_path / "metrics.csv").open("a") as file:
+        file.write("3,0.0")
+    again = LogTable(tmp_path, done=2)
+    again.add({"loss": 9.0}, 2)
+    again.flush()
+    assert (tmp_path / "metrics.csv").read_text() == "step,loss,grad\n0,0.5,\n1,0.25,1\n2,9,\n"
+    assert read_rows(tmp_path)[2] == {"step": "2", "loss": "9"}
+
+
+# --------------------------------------------------------------------------------------- runs of an earlier version
+
+
+@pytest.fixture
+def old(tmp_path, photos, request) -> Path:
+    """Runs that the first version wrote, on photographs that are where they were."""
+    folder = tmp_path / "old"
+    shutil.copytree(OLD, folder)
+    for config in folder.glob("*/config.yaml"):
+        text = config.read_text().replace("/photos", str(photos)).replace("/tmp/old/", f"{folder}/")
+        config.write_text(text)
+    return folder
+
+
+def test_a_finished_run_of_an_earlier_version_is_read_reported_and_embedded(old, photos, capsys):
+    for name in ("retrieval", "multi", "frozen"):
+        run = Run(old / name)
+        assert (
+            run.finished and run.kind == "retrieval" and run.read_values() == dict(Report.from_json(run.after).values)
+        )
+        assert len(curves(run)["loss"]) == 6
+    assert sorted(evaluations(Run(old / "retrieval"))) == [3, 6]
+    assert main(["train", f"resume={old / 'retrieval'}"]) == 0
+    assert "mAP@R" in capsys.readouterr().out
+    assert main(["report", str(old / "retrieval"), str(old / "multi"), "-o", str(old / "page.html")]) == 0
+    assert main(["embed", str(old / "retrieval"), str(photos), "-o", str(old / "out.npz")]) == 0
+
+
+def test_an_interrupted_run_of_an_earlier_version_goes_on(old, photos, tmp_path):
+    whole = train(*small(photos, "memory=joint", "memory.batches=2"), f"out={tmp_path / 'whole'}")
+    run = train(f"resume={old / 'interrupted'}")
+    assert same_results(run.folder, whole.folder)
+
+
+def test_a_detector_of_an_earlier_version_is_a_finished_run_of_its_kind(old):
+    run = Run(old / "detector")
+    assert run.kind == "detection" and run.finished and run.after.name == "metrics.json"
+    assert not Run(old / "detector-interrupted").finished
+
+
+def test_a_run_that_was_killed_while_waiting_lets_go(photos, tmp_path):
+    """SIGKILL leaves a lock file that nobody holds: the next one takes it."""
+    code = "import sys; from rankgrad.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = [sys.executable, "-c", code, "train", *small(photos, "trainer.max_epochs=500"), f"out={tmp_path / 'run'}"]
+    child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run" / "state.ckpt").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert (tmp_path / "run" / files.LOCK).exists()
+    cut = OmegaConf.load(tmp_path / "run" / "config.yaml")
+    assert cut.trainer.max_epochs == 500
+    with lock(tmp_path / "run", "this run"):
+        pass
+
+
+# ------------------------------------------------------------------------------------------------------------ check
+
+
+def test_a_whole_run_is_found_whole_and_every_damage_is_seen(photos, tmp_path, capsys):
+    run = train(*small(photos), f"out={tmp_path / 'run'}")
+    assert main(["check", str(run.folder)]) == 0
+    shown = capsys.readouterr().out
+    files = [path for path in run.folder.rglob("*") if path.is_file() and path != run.checksums]
+    assert "finished run (retrieval)" in shown and shown.count(" ok\n") == len(files)
+    for path in files:
+        content = path.read_bytes()
+        damaged = bytearray(content)
+        damaged[len(content) // 2] ^= 1
+        path.write_bytes(damaged)
+        listed = path.name in run.checksums.read_text() or path.suffix == ".ckpt"  # a log has no checksum
+        assert (main(["check", str(run.folder)]) != 0) == listed, path
+        path.write_bytes(content)
+        if listed and path not in (run.state, run.health, run.config, run.after):
+            path.unlink()
+            assert main(["check", str(run.folder)]) != 0
+            assert re.search(rf"{path.name} +missing\n", capsys.readouterr().out)
+            path.write_bytes(content)
+    assert main(["check", str(run.folder)]) == 0
+
+
+def test_check_says_what_an_unfinished_run_and_an_old_one_lack(old, capsys):
+    assert main(["check", str(old / "interrupted"), str(old / "detector"), str(old / "photos.index")]) == 1
+    shown = capsys.readouterr().out
+    assert "unfinished run (retrieval)" in shown and f"it goes on with resume={old / 'interrupted'}" in shown
+    assert re.search(r"report.html +missing\n", shown) and "no checksums.sha256: the run is of an earlier" in shown
+    assert "photos.index: index" in shown
+    vectors = next((old / "photos.index").glob("*.faiss"))
+    vectors.write_bytes(vectors.read_bytes()[:-1] + b"\0")
+    assert main(["check", str(old / "photos.index")]) == 1
+    assert "damaged or changed" in capsys.readouterr().out
+    assert main(["check", str(old)]) == 1
+    assert "neither a run nor an index" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------------------------- extended
+
+
+def test_a_finished_run_is_extended_and_keeps_both_parts(photos, tmp_path, capsys):
+    run = train(*small(photos), f"out={tmp_path / 'run'}")
+    first, result = curves(run)["loss"], run.read_values()
+    assert main(["train", f"resume={run.folder}", "trainer.max_epochs=4"]) == 0
+    assert run.read_facts()["steps"] == 12 and OmegaConf.load(run.config).extended == [2]
+    assert curves(run)["loss"][:6] == first and len(curves(run)["loss"]) == 12
+    assert evaluations(run)[6] == result and evaluations(run)[12] == run.read_values()
+    assert main(["check", str(run.folder)]) == 0
+    before = run.after.read_bytes()
+    assert main(["train", f"resume={run.folder}", "trainer.max_epochs=4"]) == 0  # has them
+    assert run.after.read_bytes() == before
+    capsys.readouterr()
+    assert main(["train", f"resume={run.folder}", "trainer.max_epochs=3"]) != 0
+    assert "a number of epochs > 4, what it had; got '3'" in capsys.readouterr().err
+    again = shutil.copytree(tmp_path / "run", tmp_path / "again")
+    assert main(["train", f"resume={again}", "trainer.max_epochs=5"]) == 0
+    assert OmegaConf.load(Run(again).config).extended == [2, 4]
+
+
+def test_an_extended_run_that_is_cut_off_goes_on_the_same_way(photos, tmp_path):
+    from small_runs import Killed, die_after_writes
+
+    from rankgrad.config import compose
+    from rankgrad.training import retrieval
+
+    run = train(*small(photos, "checkpoint_minutes=0"), f"out={tmp_path / 'run'}")
+    other = Run(shutil.copytree(run.folder, tmp_path / "other"))
+    longer = ["trainer.max_epochs=4"]
+    retrieval.train(compose([f"resume={run.folder}"]), changes=longer, quiet=True)
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, 2)
+        with pytest.raises(Killed):
+            retrieval.train(compose([f"resume={other.folder}"]), changes=longer, quiet=True)
+    train(f"resume={other.folder}")
+    assert same_results(run.folder, other.folder) and other.page.exists()
+    assert (run.logs / "metrics.csv").read_bytes() == (other.logs / "metrics.csv").read_bytes()
