@@ -213,14 +213,14 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
 
     Raises:
         ConfigError: no settings, or not all that a run has; a value of another kind than it must be; a class that may
-            not stand where it does; a resolver, such as ${oc.env:HOME}.
+            not stand where it does; something to be looked up, such as ${oc.env:HOME}.
         OSError: the file can't be read.
     """
     try:
         config = parsed(path)
         config.pop("trust", None)  # only who types a command can trust, never a file
         _rename(config)
-        values: Any = OmegaConf.to_container(config, resolve=True)
+        values: Any = OmegaConf.to_container(config)
         name = "detect" if "ranking" in values else "train"
         _check_complete(_dotted(values), name)
         _check_names(values, name, trust)
@@ -239,7 +239,7 @@ def _rename(config: DictConfig) -> None:
 
 
 def parsed(path: Path) -> DictConfig:
-    """The file as it stands: no aliases (which can make gigabytes of a few lines), no tags, no resolvers."""
+    """The file as it stands: no tags, no resolvers, no aliases (a few lines of them make gigabytes)."""
     size = path.stat().st_size
     if size > LARGEST:
         raise ConfigError(f"this is no file of settings: it has {size} bytes, and those of a run have some thousand")
@@ -254,11 +254,10 @@ def parsed(path: Path) -> DictConfig:
         raise ConfigError(f"it is damaged, or no YAML of plain values: {_first_line(error)}") from None
     if not isinstance(config, DictConfig) or not config:
         raise ConfigError("it holds no settings")
-    for key, value in _texts(OmegaConf.to_container(config, resolve=False)):
-        if value.count("${") != len(re.findall(r"\$\{[\w.\[\]]+\}", value)):
+    for key, value in _texts(OmegaConf.to_container(config)):
+        if "${" in value:
             raise ConfigError(
-                f"{key} is {value!r}: settings of a run are plain values, and nothing is looked up for them but other "
-                "settings"
+                f"{key} is {value!r}: settings of a run are plain values, and nothing is looked up for them"
             )
     return config
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from torch import Tensor
 from ..config import make
 from ..datasets.base import ImageSet, Table
 from ..datasets.transforms import InkEval, Transform
-from ..files import read_npz
+from ..files import inside, read_npz, sha256_of
 from ..models.embedding_model import EmbeddingModel
 from ..models.weights import load_weights
 from ..runs.folder import Run
@@ -130,11 +129,13 @@ def check_inside(path: Path, names: Sequence[str]) -> None:
     """Raise if a file names an image that is not below its folder: whoever wrote it would choose what is shown.
 
     Raises:
-        ValueError: a name that is absolute, or that climbs with "..".
+        ValueError: a name that is absolute, or that goes up with "..".
     """
     for name in names:
-        if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
-            raise ValueError(f"{path} names {name!r}, which is not below the folder of its images")
+        try:
+            inside(Path("its folder of images"), name)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
 
 def _classes(columns: Mapping[str, npt.NDArray[Any]], images: int) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
@@ -303,15 +304,6 @@ def weights_of(source: str | Path) -> Path:
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: give the folder of a finished run, or its model.pt")
     return path
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()
 
 
 __all__ = ["Embedded", "Embedder", "GroundWarning", "Inverted", "Origin", "sha256_of", "weights_of"]

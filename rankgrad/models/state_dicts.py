@@ -7,10 +7,12 @@ import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
-from zipfile import BadZipFile, ZipFile, is_zipfile
+from zipfile import is_zipfile
 
 import torch
 from torch import Tensor
+
+from ..files import check_archive
 
 
 def read_plain(path: Path, file: IO[bytes] | None = None) -> Any:
@@ -26,15 +28,10 @@ def read_plain(path: Path, file: IO[bytes] | None = None) -> Any:
     """
     if file is None and not path.is_file():
         raise FileNotFoundError(f"no weights file at {path}")
+    if file is None and is_zipfile(path):
+        check_archive(path)  # torch itself looks at no checksum
     source: Any = path if file is None else file
     try:
-        if is_zipfile(source):  # torch itself looks at no checksum
-            with ZipFile(source) as archive:
-                damaged = archive.testzip()
-            if damaged is not None:
-                raise BadZipFile(f"the checksum of {damaged} is another one")
-        if file is not None:
-            file.seek(0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about formats that are refused all the same
             return torch.load(source, map_location="cpu", weights_only=True)
@@ -47,7 +44,7 @@ def why_unread(error: Exception) -> str:
     asked = re.search(r"GLOBAL ([\w.]+)", str(error))
     if asked is not None:
         return f"is no weights file that can be read safely: it asks for {asked[1]} to be run. Nothing was run"
-    reason = one_line(error) if isinstance(error, (OSError, BadZipFile)) else type(error).__name__
+    reason = one_line(error) if isinstance(error, OSError) else type(error).__name__
     return f"is no weights file that can be read safely, or it is damaged ({reason}). Get it again where it is whole"
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import parsed
-from ..files import LOCK, check_archive, sha256_of
+from ..files import LOCK, check_archive, load_json, sha256_of
 from .folder import Kind, Run
 from .log import TABLE
 
@@ -94,7 +93,7 @@ def _read(path: Path, digest: str | None) -> str:
     if digest is not None and sha256_of(path) != digest:
         return "damaged or changed: it is not what its checksum says"
     readers: dict[str, Callable[[], object]] = {
-        ".json": lambda: json.loads(path.read_text(encoding="utf-8")),
+        ".json": lambda: load_json(path),
         ".yaml": lambda: parsed(path),
         ".csv": lambda: [*csv.DictReader(path.read_text(encoding="utf-8").splitlines())],
         ".html": lambda: _whole_page(path),
@@ -116,10 +115,10 @@ def _said(read: Callable[[], object]) -> str:
 
 
 def _check_index(folder: Path) -> Checked:
-    head = _said(lambda: json.loads((folder / "index.json").read_text(encoding="utf-8")))
+    head = _said(lambda: load_json(folder / "index.json"))
     files = {"index.json": head}
     if head == "ok":
-        content = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        content = load_json(folder / "index.json")
         vectors = content.get("vectors") if isinstance(content, dict) else None
         if not isinstance(vectors, dict) or not {"file", "sha256"} <= set(vectors):
             files["index.json"] = "damaged: it does not say which vectors are its own"

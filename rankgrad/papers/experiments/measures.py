@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from ...evaluation import Report, evaluate
-from ...files import read_json
+from ...files import read_json, read_npz
 from ...runs.folder import Run
 from ...runs.history import best
 from ..analysis.decomposability import class_batches, gaps
@@ -36,7 +35,7 @@ def measure(run: Run, metric: str, rule: str, test: Sequence[str] = ()) -> float
     if metric == MINUTES:
         return minutes_per_epoch(run)
     if metric in AP:  # after the last epoch under either rule
-        value = json.loads((run.folder / "metrics.json").read_text(encoding="utf-8"))["values"].get(metric)
+        value = read_json(run.after, "values")["values"].get(metric)
         return None if value is None else 100 * float(value)
     if metric == GAP:
         return 100 * gap_of_run(run)
@@ -56,7 +55,7 @@ def minutes_per_epoch(run: Run) -> float | None:
     """Of training, with the evaluations inside it; None for a run that was resumed, whose time is not known."""
     from ...config import load
 
-    seconds = json.loads((run.folder / "facts.json").read_text(encoding="utf-8"))["train_seconds"]
+    seconds = read_json(run.facts, "train_seconds")["train_seconds"]
     return None if seconds is None else float(seconds) / int(load(run.config).trainer.max_epochs) / 60
 
 
@@ -98,8 +97,8 @@ def nmi_of_run(run: Run) -> float:
         return float(read_json(path, "NMI")["NMI"])
     from ...config import load
 
-    with np.load(run.folder / "embeddings.npz", allow_pickle=False) as file:
-        report = evaluate(file["embeddings"], file["labels"], ks=[1], bootstrap=0, seed=load(run.config).seed)
+    file = read_npz(run.embeddings, "embeddings", "labels")
+    report = evaluate(file["embeddings"], file["labels"], ks=[1], bootstrap=0, seed=load(run.config).seed)
     value = report.values["NMI"]
     path.write_text(json.dumps({"NMI": value, "clusters": report.settings["clusters"]}), encoding="utf-8")
     return value
@@ -110,8 +109,8 @@ def gap_of_run(run: Run) -> float:
     path = run.folder / "decomposability.json"
     if path.exists():
         return float(read_json(path, "gap")["gap"])
-    with np.load(run.folder / "embeddings.npz", allow_pickle=False) as file:
-        embeddings, labels = torch.from_numpy(file["embeddings"]), torch.from_numpy(file["labels"])
+    file = read_npz(run.embeddings, "embeddings", "labels")
+    embeddings, labels = torch.from_numpy(file["embeddings"]), torch.from_numpy(file["labels"])
     batch = class_batches(labels, GAP_BATCH, GAP_PER_CLASS)
     gap = float(gaps(embeddings.double(), labels, batch).nanmean())
     content = {"gap": gap, "batch": GAP_BATCH, "per_class": GAP_PER_CLASS}
