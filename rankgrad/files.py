@@ -48,6 +48,9 @@ def atomic_write(path: Path, ending: str = "") -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
         sync_folder(path.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # of a full disk the system does not say which file it was
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import pty
 import signal
 import subprocess
@@ -48,6 +49,7 @@ def test_a_signal_raises_stopped_with_its_number_and_exit_status(number):
         signal.raise_signal(number)
     assert stopped.value.number == number and signals.exit_code(stopped.value) == 128 + number
     assert str(stopped.value) == number.name and isinstance(stopped.value, KeyboardInterrupt)
+    assert pickle.loads(pickle.dumps(stopped.value)).number == number
 
 
 def test_a_signal_that_is_ignored_stays_ignored():

@@ -20,7 +20,7 @@ from ..config import ConfigError, load, make, packages, plain
 from ..datasets.fingerprint import fingerprint
 from ..distributed import GlobalBatch
 from ..files import atomic_write, read_json, write_text
-from ..models.state_dicts import misfits, one_line, read_plain
+from ..models.state_dicts import misfits, one_line, read_plain, write_plain
 from ..runs.folder import Run
 from ..training import runner
 from .adapter import LossInUse, use_ap_loss
@@ -239,8 +239,7 @@ def _save_model(path: Path, model: nn.Module, config: DictConfig, names: Sequenc
         "class_names": list(names),
         "version": __version__,
     }
-    with atomic_write(path) as temporary:
-        torch.save(content, temporary)
+    write_plain(path, content)
 
 
 def save_detections(path: Path, found: Sequence[Detections], test: Scenes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 from zipfile import is_zipfile
@@ -12,7 +13,19 @@ from zipfile import is_zipfile
 import torch
 from torch import Tensor
 
-from ..files import check_archive
+from ..files import atomic_write, check_archive
+
+
+def write_plain(path: Path, content: Any) -> None:
+    """Write tensors and plain values with `torch.save`, as a whole or not at all.
+
+    Raises:
+        OSError: the disk is full, or the like; torch itself would make a RuntimeError of it that does not say so.
+    """
+    memory = BytesIO()
+    torch.save(content, memory)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(memory.getbuffer())
 
 
 def read_plain(path: Path, file: IO[bytes] | None = None) -> Any:

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 
-from ..files import atomic_write
 from .build import build_model
 from .embedding_model import EmbeddingModel
-from .state_dicts import misfits, one_line, read_plain
+from .state_dicts import misfits, one_line, read_plain, write_plain
 
 _FORMAT = "rankgrad-weights-1"
 
@@ -72,8 +70,7 @@ def save_weights(path: str | os.PathLike[str], model: EmbeddingModel, config: Ma
         "config": extra,
         "state_dict": model.state_dict(),
     }
-    with atomic_write(path) as temporary:
-        torch.save(record, temporary)
+    write_plain(path, record)
     return path
 
 

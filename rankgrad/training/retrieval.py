@@ -25,11 +25,11 @@ from ..datasets.samplers import ClassBatchSampler, check_settings, class_batches
 from ..datasets.transforms import Collate
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
-from ..files import atomic_write, write_text
+from ..files import write_text
 from ..losses import RetrievalLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models import EmbeddingModel, build_model, extract_features, head_only, load_weights, save_weights
-from ..models.state_dicts import read_plain
+from ..models.state_dicts import read_plain, write_plain
 from ..report import read_run, write_report
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
@@ -134,8 +134,7 @@ class RetrievalTask:
         )
         bar = bool(self.config.trainer.enable_progress_bar) and not self.quiet
         features, _, _ = extract_features(self.model, loader, progress=bar)
-        with atomic_write(cache) as temporary:
-            torch.save(features, temporary)
+        write_plain(cache, features)
         return features
 
     def _evaluated(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
