@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Train several losses on the same data, seeds and budget; table of mean and spread.
+Train several losses on the same data, seeds and budget; table of mean and spread, and one page over all runs.
 
   rankgrad compare loss=roadmap,pnp,smooth_ap,rambo_recall seeds=0,1,2
   rankgrad compare loss=pnp:alpha=1,pnp:variant=Ds data=omniglot data.root=DIR recipe=small -j 2 -o runs/pnp

@@ -13,6 +13,7 @@ Write one HTML file about a run, or about several side by side on the same queri
   rankgrad report runs/glyphs-...                         its own report.html, written anew
   rankgrad report runs/roadmap runs/pnp -o compared.html  metrics, curves, pictures, classes and maps beside one another
   rankgrad report RUN --map tsne                          neighbours stay neighbours; takes some seconds
+  rankgrad report runs/bccd-ap runs/bccd-cross_entropy    detectors, on the same images; no map, no queries
 
 The file needs no network and nothing beside it. A run that is not finished is shown as far as it is; one whose images
 were moved is shown without pictures.
@@ -25,7 +26,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", type=Path, help="file to write; default: report.html in the run, or here for several runs"
     )
-    parser.add_argument("--title", help="heading of the page; default: data and losses")
+    parser.add_argument("--title", help="heading of the page; default: data and runs")
     parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="how the map is made (default: pca)")
     parser.add_argument("--queries", type=int, default=4000, help="asked at most, drawn from more (default: 4000)")
     parser.add_argument("--points", type=int, default=2000, help="of the map, at most (default: 2000)")

@@ -11,7 +11,7 @@ HELP = """\
 Find the images of a gallery that are most like a picture.
 
   rankgrad search query.png --index photos.index
-  rankgrad search a.png b.png --index photos.index -k 20 --html sheet.html
+  rankgrad search a.png b.png --index photos.index -k 20 --html page.html
   rankgrad search FOLDER --index photos.index --json
 
 A query is embedded by the model that made the index; another one is refused.

@@ -78,7 +78,7 @@ class Space:
 
     @classmethod
     def load(cls, path: Path) -> Space:
-        """Read what `training.save_embeddings` has written.
+        """Read what `runs.embeddings.save_embeddings` has written.
 
         Raises:
             ValueError: the file lacks a column, or its columns are out of step.

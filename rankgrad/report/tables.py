@@ -12,6 +12,7 @@ from markupsafe import Markup
 from ..evaluation import DISTANCES, Row
 from ..html.page import render
 from ..html.text import DASH, clean, percent
+from ..runs.statistics import PairedDifference, paired_t_test
 from .content import Evaluated, RunContent, Section
 from .glossary import definition, short, shown
 
@@ -41,7 +42,7 @@ def results(runs: Sequence[RunContent], extra: Markup | None = None) -> Section:
         runs=runs,
         both=len(runs) == 1 and runs[0].before is not None,
         sure=_sure(runs),
-        counts=list(dict.fromkeys(counted(run.after) for run in runs if run.after is not None)),
+        counts=list(dict.fromkeys(_counted(run.after) for run in runs if run.after is not None)),
         tiles=_tiles(runs),
         tables=[[_metric_row(name, runs) for name in group] for group in groups],
         terms=[(name, short(name), long) for name in names if (long := definition(name))],
@@ -69,7 +70,7 @@ def _tiles(runs: Sequence[RunContent]) -> list[dict[str, Any]]:
         if best is None:
             continue
         entries = [
-            {"name": run.name, "value": value, "small": _interval(run, name), "best": value == best}
+            {"name": run.name, "value": value, "small": _interval(name, run.after), "best": value == best}
             for run, value in zip(runs, values, strict=True)
         ]
         lines = [entries[0]["small"]]
@@ -83,8 +84,8 @@ def _tiles(runs: Sequence[RunContent]) -> list[dict[str, Any]]:
     return found
 
 
-def _interval(run: RunContent, name: str) -> str:
-    around = run.after.intervals.get(name) if run.after is not None else None
+def _interval(name: str, evaluated: Evaluated | None) -> str:
+    around = evaluated.intervals.get(name) if evaluated is not None else None
     return "" if around is None else f"{shown(name, around[0])} to {shown(name, around[1])}"
 
 
@@ -98,8 +99,7 @@ def _metric_row(name: str, runs: Sequence[RunContent]) -> dict[str, Any]:
     cells, marks = [], []
     for colour, evaluated, values in sides:
         around = evaluated.intervals.get(name) if evaluated is not None else None
-        small = f"{shown(name, around[0])} to {shown(name, around[1])}" if around is not None else ""
-        cells.append((shown(name, values.get(name)), small))
+        cells.append((shown(name, values.get(name)), _interval(name, evaluated)))
         marks.append((colour, values.get(name, math.nan), around))
     if before is not None:
         gain = runs[0].values.get(name, math.nan) - before.values.get(name, math.nan)
@@ -108,13 +108,13 @@ def _metric_row(name: str, runs: Sequence[RunContent]) -> dict[str, Any]:
     return {"name": name, "short": short(name), "cells": cells, "marks": [] if name in DISTANCES else marks}
 
 
-def counted(report: Evaluated) -> str:
+def _counted(report: Evaluated) -> str:
     """Queries, items, classes, ... in one line."""
     return " · ".join(f"{name.replace('_', ' ')}: {value:,}" for name, value in report.counts.items())
 
 
 def seeds(runs: Sequence[RunContent]) -> Section:
-    """Mean and standard deviation of runs and their siblings, with the value of every one."""
+    """Mean and standard deviation of runs and their siblings, with the value of every one, and paired differences."""
     names = [name for name in dict.fromkeys(name for run in runs for name in run.main) if name in _names(runs)]
     rows = []
     for run in runs:
@@ -126,9 +126,27 @@ def seeds(runs: Sequence[RunContent]) -> Section:
             spread = f" ± {shown(name, statistics.stdev(values))}" if len(values) > 1 else ""
             cells.append((mean + spread, " ".join(shown(name, value) for value in values)))
         rows.append({"name": run.name, "runs": len(together), "cells": cells})
+    tests = [
+        (run.name, name, found)
+        for run in runs[1:]
+        for name in run.headline
+        if (found := _over_seeds(run, runs[0], name)) is not None
+    ]
     heads = [(name, short(name)) for name in names]
-    body = render("report/seeds.html", heads=heads, rows=rows)
+    body = render("report/seeds.html", heads=heads, rows=rows, first=runs[0].name, tests=tests)
     return Section("seeds", "All runs", body if names else Markup())
+
+
+def _over_seeds(run: RunContent, first: RunContent, name: str) -> PairedDifference | None:
+    """One variant minus another, over the seeds that both have; None for fewer than three."""
+    both = [
+        {each.config.get("seed"): each.values[name] for each in (of, *of.siblings) if name in each.values}
+        for of in (run, first)
+    ]
+    common = [seed for seed in both[0] if seed in both[1]]
+    if len(common) < 3:
+        return None
+    return paired_t_test([both[0][seed] for seed in common], [both[1][seed] for seed in common])
 
 
 # ------------------------------------------------------------------------------------------------------------- classes
