@@ -80,7 +80,7 @@ def gallery(run_folder: Path, path: Path, queries: int = 6, k: int = 8, seed: in
     table = run.load_table(settings)
     model, _ = run.build(settings, table)
     test = table.select(settings.evaluation.split)
-    before = training.embed(model, test, config.make(settings.data.eval_transform))
+    before = training.embed(model, test, config.make(settings.data.eval_transform, slot="transform"))
     recorded = evaluation.Report.from_json(finished.before).values["R@1"]
     found = evaluation.evaluate(before, test.label, ks=[1], bootstrap=0, clusters="none").values["R@1"]
     if abs(found - recorded) > 2e-3:  # one query of 2136 is 5e-4: near ties may fall differently with other threads

@@ -1,8 +1,8 @@
-"""Configurations by Hydra, with errors that say what was misspelt and what would fit."""
+"""Configurations by Hydra, with errors that say what was misspelt and what would fit; and those that a run has kept."""
 
 from __future__ import annotations
 
-import difflib
+import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from .checks import closest, unknown
+from .targets import TARGET, ConfigError, check, make, named, packages
 
 GROUPS = ("data", "model", "loss", "memory", "recipe", "experiment")
 DETECT_GROUPS = ("data", "model", "loss", "experiment")
@@ -18,10 +23,34 @@ DETECT_GROUPS = ("data", "model", "loss", "experiment")
 TREES = {"train": ("rankgrad.configs", GROUPS), "detect": ("rankgrad.configs.detect", DETECT_GROUPS)}
 # Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
 PATHS = ("out", "resume", "init", "data.root", "data.cache_dir", "model.weights")
-
-
-class ConfigError(ValueError):
-    """A setting that does not exist or does not fit; the message is for the user, not a programming error."""
+# Where something is made of the settings: place -> slot of `targets.SLOTS`. Nowhere else a class may be named.
+PLACES = {
+    "train": {
+        **{"loss": "loss", "memory": "memory", "data.load": "data"},
+        **{"data.train_transform": "transform", "data.eval_transform": "transform"},
+    },
+    "detect": {"loss": "loss"},
+}
+# What a run has kept beside the settings of its root file (train.yaml, detect.yaml), whatever groups it was made with.
+KEPT = {
+    "train": (
+        *("data.name", f"data.load.{TARGET}", f"data.train_transform.{TARGET}", f"data.eval_transform.{TARGET}"),
+        *("data.workers", "model.kind", f"loss.{TARGET}"),
+    ),
+    "detect": (
+        *("data.name", "data.root", "data.train", "data.test", "data.classes", "data.sides", "data.cache"),
+        *("data.workers", "model.kind", "loss.name"),
+    ),
+}
+# Settings that came later: a run of before there was such a setting has none, and needs none.
+LATER = (
+    *("health", "trust", "extended", "check_data", "optimizer.restart"),
+    *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
+)
+RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today
+# Settings that take a number, a word or a list.
+FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
+LARGEST = 2**20  # bytes of a config.yaml; ours have some thousand
 
 
 def options(group: str, name: str = "train") -> list[str]:
@@ -33,6 +62,10 @@ def options(group: str, name: str = "train") -> list[str]:
     ['joint', 'none', 'sum']
     """
     root = resources.files(TREES[name][0]) / group
+    if (group, name) == ("loss", "train"):
+        from .losses import LOSSES as ours
+    else:
+        ours = {}
 
     def walk(folder: Any, prefix: str) -> Iterator[str]:
         for entry in folder.iterdir():
@@ -41,7 +74,19 @@ def options(group: str, name: str = "train") -> list[str]:
             elif entry.is_dir() and not entry.name.startswith("_"):
                 yield from walk(entry, f"{prefix}{entry.name}/")
 
-    return sorted(walk(root, ""))
+    return sorted({*walk(root, ""), *ours})
+
+
+def _offer_losses(name: str) -> None:
+    """Tell Hydra the settings of our losses, which are their signatures; a detector has losses of its own."""
+    from hydra.core.config_store import ConfigStore
+
+    from .losses import LOSSES, settings
+
+    store = ConfigStore.instance()
+    store.repo.pop("loss", None)
+    for loss in LOSSES if name == "train" else ():
+        store.store(name=loss, node=settings(loss), group="loss", provider="rankgrad")
 
 
 def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
@@ -75,6 +120,11 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     if missing:
         raise ConfigError(f"{', '.join(missing)} must be given: add {missing[0]}=... to the command")
     _check_kinds(config, overrides, name)
+    try:
+        values = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(_first_line(error)) from None
+    _check_names(values, name, packages(config.trust))
     return config
 
 
@@ -82,6 +132,7 @@ def _composed(overrides: Sequence[str], name: str) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
 
+    _offer_losses(name)
     with initialize_config_module(TREES[name][0], version_base="1.3"):
         return hydra_compose(name, overrides=list(overrides))
 
@@ -93,16 +144,24 @@ def _groups(overrides: Sequence[str], name: str) -> list[str]:
 def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None:
     """Raise where a word stands for a number, or one value for a list. Losses and Lightning check their own."""
     given = [override.split("=", 1)[0] for override in overrides]
-    words = ("trainer.devices", "sampler.samples_per_class")  # take a number or a word
-    own = {*TREES[name][1], *PATHS, *words, *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
+    own = {*TREES[name][1], *PATHS, *FREE, *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
     given = [key for key in given if key not in own and not key.startswith(("loss.", "+", "~"))]
     default = _composed(_groups(overrides, name), name) if given else config
     for key in given:
-        before, now = OmegaConf.select(default, key, throw_on_missing=False), OmegaConf.select(config, key)
-        if isinstance(before, (bool, int, float)) and not isinstance(now, (bool, int, float, type(None))):
-            raise ConfigError(f"{key} is {'true or false' if isinstance(before, bool) else 'a number'}; got {now!r}")
-        if isinstance(before, ListConfig) and not isinstance(now, (ListConfig, type(None))):
-            raise ConfigError(f"{key} is a list such as {key}={str(before).replace(' ', '')}; got {now!r}")
+        wanted, now = OmegaConf.select(default, key, throw_on_missing=False), OmegaConf.select(config, key)
+        _check_kind(key, plain(wanted), plain(now))
+
+
+def _check_kind(key: str, wanted: Any, given: Any) -> None:
+    """Raise unless a value is of the kind of the one it stands for; null stands for all but sections."""
+    if isinstance(wanted, dict) and not isinstance(given, dict):
+        raise ConfigError(f"{key} is a section of settings; got {given!r}")
+    if given is None:
+        return
+    if isinstance(wanted, (bool, int, float)) and not isinstance(given, (bool, int, float)):
+        raise ConfigError(f"{key} is {'true or false' if isinstance(wanted, bool) else 'a number'}; got {given!r}")
+    if isinstance(wanted, list) and not isinstance(given, list):
+        raise ConfigError(f"{key} is a list such as {key}={str(wanted).replace(' ', '')}; got {given!r}")
 
 
 def _quoted(override: str) -> str:
@@ -122,32 +181,6 @@ def _is_missing(config: DictConfig, key: str) -> bool:
     return isinstance(node, DictConfig) and OmegaConf.is_missing(node, name)
 
 
-def make(node: DictConfig, **more: Any) -> Any:
-    """The object that a configuration node with `_target_` describes; its own error, not Hydra's wrapping of it.
-
-    Args:
-        node: `_target_` and arguments.
-        more: further arguments.
-    """
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
-
-    try:
-        return instantiate(node, _convert_="all", **more)
-    except InstantiationException as error:
-        cause = error.__cause__
-        if isinstance(cause, (ValueError, TypeError, OSError, ImportError)):
-            raise cause from None
-        raise ConfigError(str(error)) from None
-
-
-def unknown(kind: str, given: str, known: Sequence[str]) -> str:
-    """One line: what was not known, what is close, what there is."""
-    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
-    return f"unknown {kind} {given!r}{hint} Known: {', '.join(known)}"
-
-
 def keys(config: DictConfig, prefix: str = "") -> list[str]:
     """All settings of a configuration, dotted."""
     found = []
@@ -164,23 +197,129 @@ def _explain(message: str, overrides: Sequence[str], name: str) -> str:
     if match:
         known = keys(_composed(_groups(overrides, name), name))
         given = match.group(1)
-        close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
         parent = given.rpartition(".")[0]
         beside = [key for key in known if key.rpartition(".")[0] == parent]
-        return f"unknown setting {given!r}{hint} Known{' there' if parent else ''}: {', '.join(beside)}"
+        there = " there" if parent else ""
+        return f"unknown setting {given!r}{closest(given, known)} Known{there}: {', '.join(beside)}"
     return message.splitlines()[0]
 
 
-def load(path: Path) -> DictConfig:
-    """The configuration that a run was made with."""
+def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
+    """The configuration that a run was made with, which may be somebody else's: values, and nothing that runs.
+
+    Args:
+        path: config.yaml of a run.
+        trust: packages whose classes it may name beside those of `targets.SLOTS`; see `targets.packages`.
+
+    Raises:
+        ConfigError: no settings, or not all that a run has; a value of another kind than it must be; a class that may
+            not stand where it does; a resolver, such as ${oc.env:HOME}.
+        OSError: the file can't be read.
+    """
     try:
-        config = OmegaConf.load(path)
-    except Exception as error:  # YAML's own, of several kinds
-        raise ConfigError(f"{path} can't be read: {error}") from None
-    if not isinstance(config, DictConfig):
-        raise ConfigError(f"{path} holds no settings")
+        config = parsed(path)
+        config.pop("trust", None)  # only who types a command can trust, never a file
+        _rename(config)
+        values: Any = OmegaConf.to_container(config, resolve=True)
+        name = "detect" if "ranking" in values else "train"
+        _check_complete(_dotted(values), name)
+        _check_names(values, name, trust)
+    except (ConfigError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path}: {_first_line(error)}") from None
     return config
+
+
+def _rename(config: DictConfig) -> None:
+    """Give settings that had another name in an earlier version the one of today, in place."""
+    for old, new in RENAMED.items():
+        section, _, key = old.rpartition(".")
+        node = OmegaConf.select(config, section)
+        if isinstance(node, DictConfig) and key in node:
+            node[new.rpartition(".")[2]] = node.pop(key)
+
+
+def parsed(path: Path) -> DictConfig:
+    """The file as it stands: no aliases (which can make gigabytes of a few lines), no tags, no resolvers."""
+    size = path.stat().st_size
+    if size > LARGEST:
+        raise ConfigError(f"this is no file of settings: it has {size} bytes, and those of a run have some thousand")
+    try:
+        text = path.read_bytes().decode()
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+            raise ConfigError("it holds a YAML alias (*name), which no run writes")
+        config = OmegaConf.load(io.StringIO(text))
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, ValueError, RecursionError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"it is damaged, or no YAML of plain values: {_first_line(error)}") from None
+    if not isinstance(config, DictConfig) or not config:
+        raise ConfigError("it holds no settings")
+    for key, value in _texts(OmegaConf.to_container(config, resolve=False)):
+        if value.count("${") != len(re.findall(r"\$\{[\w.\[\]]+\}", value)):
+            raise ConfigError(
+                f"{key} is {value!r}: settings of a run are plain values, and nothing is looked up for them but other "
+                "settings"
+            )
+    return config
+
+
+def _texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
+    """Every text among plain values, with its place."""
+    if isinstance(value, str):
+        yield where, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(inner, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, list):
+        for row, inner in enumerate(value):
+            yield from _texts(inner, f"{where}[{row}]")
+
+
+def _check_complete(given: dict[str, Any], name: str) -> None:
+    """Raise unless all settings of the root file are there, each of its kind."""
+    text = (resources.files(TREES[name][0]) / f"{name}.yaml").read_text(encoding="utf-8")
+    known = _dotted(OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False))
+    needed = [key for key in (*known, *KEPT[name]) if not key.startswith(("defaults", *LATER))]
+    for key in needed:
+        if key in given and key not in FREE:
+            _check_kind(key, known.get(key), given[key])
+    missing = [key for key in needed if key not in given]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise ConfigError(
+            f"it lacks {', '.join(missing[:3])}{more}, which every run has kept: the file is damaged, or not of a run"
+        )
+
+
+def _dotted(values: Any, prefix: str = "") -> dict[str, Any]:
+    """All settings of plain values, sections too, by their dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found[f"{prefix}{key}"] = value
+        if isinstance(value, dict):
+            found |= _dotted(value, f"{prefix}{key}.")
+    return found
+
+
+def _check_names(values: Any, name: str, trust: Sequence[str]) -> None:
+    """Raise unless each class that the settings name may stand where it does."""
+
+    def walk(value: Any, where: str) -> None:
+        slot = PLACES[name].get(where)
+        if slot is None and isinstance(value, dict) and TARGET not in value:
+            for key, inner in value.items():
+                walk(inner, f"{where}.{key}" if where else str(key))
+        else:
+            check(value, slot, trust=trust, where=where)
+
+    walk(values, "")
+
+
+def _first_line(error: Exception) -> str:
+    """What went wrong, of libraries that say it in several lines."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"{error.problem} in line {error.problem_mark.line + 1}"
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def plain(config: DictConfig | Any) -> Any:
@@ -189,15 +328,34 @@ def plain(config: DictConfig | Any) -> Any:
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted names.
+    """Nested settings as dotted names, in their order; an empty group is a value.
 
     >>> flat({"loss": {"tau": 0.1}, "seed": 0})
     {'loss.tau': 0.1, 'seed': 0}
     """
     found: dict[str, Any] = {}
     for key, value in content.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             found |= flat(value, f"{prefix}{key}.")
         else:
             found[f"{prefix}{key}"] = value
     return found
+
+
+__all__ = [
+    "DETECT_GROUPS",
+    "GROUPS",
+    "PATHS",
+    "TREES",
+    "ConfigError",
+    "compose",
+    "flat",
+    "keys",
+    "load",
+    "make",
+    "named",
+    "options",
+    "packages",
+    "parsed",
+    "plain",
+]

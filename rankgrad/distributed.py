@@ -12,15 +12,19 @@ This holds for every loss, whatever it does with the batch. Its price is that al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import pickle
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from .ranks import computed
+from .ranks.second_order import refuse_graph
 
 T = TypeVar("T")
 
@@ -41,41 +45,92 @@ def gather_rows(rows: Tensor, *, even: bool = False) -> Tensor:
 
     The gradient that reaches a process is the sum of what all processes ask of its rows (see the top of this file).
 
+    What each process brings is compared on the host first: a collective operation on tensors that do not fit would hang
+    or mix them up. No GPU is waited for.
+
     Args:
         rows: [row, ...] of any dtype, with as many rows as this process has: none, if need be. All else must agree
             between the processes.
-        even: promise that all have equally many rows; spares the exchange of the numbers, and so a synchronisation
-            with a GPU. A broken promise is undefined behaviour of the communication library.
+        even: promise that all have equally many rows.
 
     Returns:
         [rows of all, ...]; without a process group, the rows themselves.
 
     Raises:
-        ValueError: on every process, if shape or dtype differ (not checked with `even`).
+        ValueError: on every process, if shape or dtype differ, or the promise is broken.
 
     >>> gather_rows(torch.tensor([1.0, 2.0]))
     tensor([1., 2.])
     """
     if world()[1] == 1:
         return rows
-    sizes = [len(rows)] * world()[1] if even else _sizes(rows)
-    gathered: Tensor = _GatherRows.apply(rows, sizes)
+    gathered: Tensor = _GatherRows.apply(rows, _agreed({"rows": rows}, even))
     return gathered
 
 
-def _sizes(rows: Tensor) -> list[int]:
-    """Rows of each process; raises on all of them if the rest differs."""
-    dtypes = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool]
-    kind = dtypes.index(rows.dtype) if rows.dtype in dtypes else -1
-    rest = [*rows.shape[1:], 0, 0][:2] if rows.dim() <= 3 else [-1, -1]
-    mine = torch.tensor([len(rows), rows.dim(), *rest, kind], device=_device(rows))
+SIZES = 6  # dimensions of a tensor that are compared
+DTYPES = {zlib.crc32(str(d).encode()): str(d) for d in vars(torch).values() if isinstance(d, torch.dtype)}
+
+
+def _agreed(batch: Mapping[str, object], even: bool) -> list[int]:
+    """Rows of each process; raises on all of them if what they bring does not fit together.
+
+    Args:
+        batch: name -> [row, ...], or None for what is not given. All of one process must have equally many rows.
+        even: the number of rows must be the same everywhere.
+    """
+    mine = torch.tensor([_described(value) for value in batch.values()])
     found = [torch.empty_like(mine) for _ in range(world()[1])]
-    dist.all_gather(found, mine)
-    table = torch.stack(found).tolist()
-    if any(row[1:] != table[0][1:] for row in table):
-        shapes = ", ".join(f"process {r}: [{n}, ...] {d}-d, {a} x {b}" for r, (n, d, a, b, _) in enumerate(table))
-        raise ValueError(f"rows to gather must agree in width and dtype on all processes; got {shapes}")
-    return [row[0] for row in table]
+    dist.all_gather(found, mine, group=_host_group())
+    everyone: list[list[list[int]]] = torch.stack(found).tolist()
+    processes = range(len(everyone))
+    for at, name in enumerate(batch):
+        here = [process[at] for process in everyone]
+        told = ", ".join(f"process {r}: {_told(here[r])}" for r in processes)
+        if any(entry[0] == 2 for entry in here):
+            raise TypeError(f"{name} must be a tensor [row, ...] on all processes; got {told}")
+        if any(entry[0] != here[0][0] for entry in here):
+            raise ValueError(f"{name} must be given on all processes or on none; got {told}")
+        if any(entry[1:3] + entry[4:] != here[0][1:3] + here[0][4:] for entry in here):
+            raise ValueError(f"{name} must agree in width and dtype on all processes; got {told}")
+    given = [name for at, name in enumerate(batch) if everyone[0][at][0]]
+    counts = [[entry[3] for entry in process if entry[0]] for process in everyone]
+    for r in processes:
+        if len(set(counts[r])) > 1:
+            raise ValueError(f"{', '.join(given)} must have one row per sample; process {r} has {counts[r]}")
+    rows = [count[0] for count in counts]
+    if even and len(set(rows)) > 1:
+        raise ValueError(f"even=True promises equally many rows on all processes; they have {rows}. Leave it out.")
+    return rows
+
+
+def _described(value: object) -> list[int]:
+    """What is compared of a tensor, in numbers: given or not (2: no tensor), dtype, dimensions, sizes."""
+    if value is None:
+        return [0] * (3 + SIZES)
+    if not isinstance(value, Tensor) or not 1 <= value.dim() <= SIZES:
+        return [2] + [0] * (2 + SIZES)
+    return [1, zlib.crc32(str(value.dtype).encode()), value.dim(), *value.shape, *[0] * (SIZES - value.dim())]
+
+
+def _told(entry: list[int]) -> str:
+    if entry[0] != 1:
+        return ("none", "", "something else")[entry[0]]
+    return f"{DTYPES[entry[1]]} {entry[3 : 3 + entry[2]]}"
+
+
+_HOST: dict[object, Any] = {}  # process group -> a group of the same processes that moves what is on the host
+
+
+def _host_group() -> Any:
+    """A group that moves tensors on the CPU, without the GPU: the running one if it can."""
+    group = dist.group.WORLD
+    if any(part in dist.get_backend() for part in ("gloo", "mpi", "cpu")):
+        return group
+    if group not in _HOST:
+        _HOST.clear()  # of groups that are gone
+        _HOST[group] = dist.new_group(backend="gloo")
+    return _HOST[group]
 
 
 def _device(tensor: Tensor) -> torch.device:
@@ -108,8 +163,8 @@ class _GatherRows(torch.autograd.Function):
         return _all_rows(rows, sizes)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        refuse_graph("embeddings were gathered across processes; take gradient penalties on one process")
         total = upstream.to(_device(upstream)).contiguous().clone()
         dist.all_reduce(total)
         start = sum(ctx.sizes[: world()[0]])
@@ -126,7 +181,7 @@ class GlobalBatch(nn.Module):
 
     Args:
         loss: called as loss(embeddings, labels), with ids=... if ids are given.
-        even: all processes have equally many images in every batch, see `gather_rows`.
+        even: all processes have equally many images in every batch; if not, it is an error.
 
     >>> from rankgrad.losses import SmoothAPLoss
     >>> loss = GlobalBatch(SmoothAPLoss())
@@ -150,13 +205,18 @@ class GlobalBatch(nn.Module):
         Args:
             embeddings: [row, dim] of this process; may have no rows.
             labels: of these, any kind that the loss takes; the classes may differ between the processes.
-            ids: [row] sample numbers.
+            ids: [row] sample numbers, on all processes or on none.
+
+        Raises:
+            ValueError: on every process, if what they bring does not fit together.
         """
         if world()[1] > 1:
             # half precision would round the sum of the gradients
-            embeddings = gather_rows(computed(embeddings), even=self.even)
-            labels = gather_rows(labels, even=self.even)
-            ids = None if ids is None else gather_rows(ids, even=self.even)
+            embeddings = computed(embeddings) if isinstance(embeddings, Tensor) else embeddings
+            sizes = _agreed({"embeddings": embeddings, "labels": labels, "ids": ids}, self.even)
+            embeddings = _GatherRows.apply(embeddings, sizes)
+            labels = _all_rows(labels, sizes)
+            ids = None if ids is None else _all_rows(ids, sizes)
         value: Tensor = self.loss(embeddings, labels) if ids is None else self.loss(embeddings, labels, ids=ids)
         return value
 
@@ -178,12 +238,92 @@ def on_first(work: Callable[[], T]) -> T:
         try:
             result[0] = work()
         except Exception as error:
-            result[1] = error
+            result[1] = _sendable(error)
     dist.broadcast_object_list(result, src=0)
     if result[1] is not None:
         raise result[1]
     value: T = result[0]
     return value
+
+
+def on_all(work: Callable[[], T]) -> T:
+    """Do something on every process, each getting its own result; what fails on one is raised on all.
+
+    Without that the others would wait for the one that failed, for ever. `work` itself must not communicate.
+
+    >>> on_all(lambda: 1 + 1)
+    2
+    """
+    if world()[1] == 1:
+        return work()
+    result: list[T] = []
+    failure: Exception | None = None
+    try:
+        result.append(work())
+    except Exception as error:
+        failure = _sendable(error)
+    first = next((error for error in gather_objects(failure) if error is not None), None)
+    if first is not None:
+        raise first
+    return result[0]
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or its message where it cannot be sent to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def require_same(**values: object) -> None:
+    """Raise on every process unless all have called with the same values, to the bit.
+
+    Args:
+        values: name -> tensor or array (compared wherever it is), or anything with a repr that tells all.
+
+    Raises:
+        ValueError: naming those that differ.
+
+    >>> require_same(labels=torch.tensor([1, 2]))
+    """
+    if world()[1] == 1:
+        return
+    everyone = gather_objects({name: _fingerprint(value) for name, value in values.items()})
+    differ = [name for name in values if any(process[name] != everyone[0][name] for process in everyone)]
+    if differ:
+        raise ValueError(
+            f"all processes must call with the same input; they differ in {', '.join(differ)}. Gather what each of "
+            "them has (distributed.gather_rows), or leave out shared=True."
+        )
+
+
+def _fingerprint(value: object) -> str:
+    kind = ""
+    if isinstance(value, Tensor):
+        kind = f"{value.dtype} {tuple(value.shape)} "
+        flat = value.detach().cpu().reshape(-1)  # numpy knows no bfloat16, but its bytes
+        value = flat.view(torch.uint8).numpy() if len(flat) else np.zeros(0)
+    if not isinstance(value, np.ndarray):
+        return repr(value)
+    if value.dtype.kind == "O":
+        return repr(value.tolist())
+    return f"{kind}{value.dtype} {value.shape} " + hashlib.blake2b(np.ascontiguousarray(value).tobytes()).hexdigest()
+
+
+def largest(mine: Sequence[int]) -> list[int]:
+    """The largest of each number among all processes, on all of them.
+
+    >>> largest([0, 15])
+    [0, 15]
+    """
+    if world()[1] == 1:
+        return list(mine)
+    numbers = torch.tensor(mine)
+    numbers = numbers.to(_device(numbers))
+    dist.all_reduce(numbers, dist.ReduceOp.MAX)
+    return [int(number) for number in numbers]
 
 
 def gather_objects(mine: T) -> list[T]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,37 +20,44 @@ import torch
 from torch import Tensor
 
 from . import metrics
-from .distributed import gather_objects, on_first, share, world
+from .checks import Numbers, integer, number, query_weights
+from .checks import tensor as as_tensor
+from .distributed import gather_objects, on_all, on_first, require_same, share, world
+from .measures import FNMR, WHOLE, Read, false_match_rate, reading
 from .normalize import unit_rows
-from .search import Ids, RankBlock, check_embeddings, duplicate_rows, rank_blocks
+from .relevance import Ids, Labels, as_labels, words_of
+from .search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
+from .tables import aligned
 
 Array = npt.NDArray[Any]
-Matrix = Tensor | Array
-Names = Sequence[str] | Mapping[int, str] | None
+Names = Sequence[str] | Mapping[int, str] | Mapping[str, str] | None
 Row = dict[str, Any]
 
 # n x k x dim of k-means: above it (about a second per iteration on one core) mini-batches are used
 KMEANS_LIMIT = 3e10
 NAMED = 10  # how many odd rows a message names
+SAME = 1e-5  # of a row's largest entry: embeddings of one image differ by less, from batch to batch
 DISTANCES = ("dists_intra", "dists_inter")  # in [0, 2], everything else is a share
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What an evaluation found. All metrics are shares in [0, 1] (higher is better) but `dists_*`, distances in [0, 2].
+    """What an evaluation found. All metrics are shares (higher is better) but `dists_*`, distances in [0, 2].
 
     R@k: hit rate among the k best.  AP: average precision over the whole list (its mean is known as mAP).
     mAP@R: Musgrave's, cut at R relevant items.  R-precision, P@1: precision (P@1 is R@1).  MRR: reciprocal rank of the
-    first hit.  AUC_hardest: is a query's worst relevant item closer than any query's best irrelevant one.  NMI and
-    dists_*: of the query set's labels and embeddings, not of the ranking.
+    first hit.  AUC_hardest: is a query's worst relevant item closer than any query's best irrelevant one.  NMI, AMI
+    (which may be below 0) and dists_*: of the query set's labels and embeddings, not of the ranking.  fall-out@k and
+    FNMR count errors: lower is better.  `measures.meaning` says each in a few words.
 
     Attributes:
-        values: metric -> mean over the counted queries.
+        values: metric -> mean over the counted queries, weighted if weights were given.
         intervals: metric -> (low, high) of the bootstrap; only metrics that are means over queries have one.
         per_query: metric -> [query] float64, in the order of the input; 0 at `uncounted` queries.
         uncounted: [n] rows of the queries without any relevant item.
-        per_class: one row per class of the queries: class, name, queries, counted, and the mean of each metric over its
-            counted queries (None if it has none). With multi-hot labels a query is in every class it carries.
+        per_class: one row per class of the queries: class (an integer or a string), name, queries, counted, and the
+            mean of each metric over its counted queries (None if it has none). With multi-hot labels a query is in
+            every class it carries.
         per_super_label: the same by super-label.
         levels: of hierarchical labels, values at each coarser level, coarsest first; `values` are at the finest.
         counts: queries, counted, gallery, classes, zero_vectors, duplicates (gallery rows equal to an earlier one).
@@ -94,11 +101,29 @@ class Report:
         """
         inline = isinstance(source, str) and source.lstrip().startswith("{")
         text = str(source) if inline else Path(source).read_text(encoding="utf-8")
-        found = json.loads(text)
+        try:
+            return cls._read(json.loads(text))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            where = "the text" if inline else source
+            raise ValueError(f"{where} is not an evaluation report, or it is damaged: {error}") from None
+
+    @classmethod
+    def _read(cls, found: Any) -> Report:
         wanted = set(cls.__dataclass_fields__)
         if not isinstance(found, dict) or set(found) != wanted:
             keys = sorted(found) if isinstance(found, dict) else type(found).__name__
-            raise ValueError(f"not an evaluation report: needed the keys {sorted(wanted)}, got {keys}")
+            raise ValueError(f"needed the keys {sorted(wanted)}, got {keys}")
+        rows = [*found["per_class"], *found["per_super_label"]]
+        whole = {
+            "values": _numbers(found["values"]),
+            "counts": _numbers(found["counts"], "queries", "counted", "gallery", "classes"),
+            "settings": isinstance(found["settings"], dict) and {"protocol", "similarity"} <= set(found["settings"]),
+            "levels": all(_numbers(level) for level in found["levels"]),
+            "notes": all(isinstance(note, str) for note in found["notes"]),
+            "rows": all(isinstance(row, dict) and {"name", "queries", "counted"} <= set(row) for row in rows),
+        }
+        if not all(whole.values()):
+            raise ValueError(f"{', '.join(name for name, fits in whole.items() if not fits)} not as they were written")
         found["intervals"] = {name: (low, high) for name, (low, high) in found["intervals"].items()}
         found["per_query"] = {name: np.asarray(v, dtype=np.float64) for name, v in found["per_query"].items()}
         found["uncounted"] = np.asarray(found["uncounted"], dtype=np.int64)
@@ -125,23 +150,27 @@ class Report:
             rows.append((name, shown, f"{100 * low_high[0]:.1f} - {100 * low_high[1]:.1f}" if low_high else ""))
         for level, values in enumerate(self.levels):
             rows += [(f"{name} (level {level})", f"{100 * value:.1f} %", "") for name, value in values.items()]
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        table = [f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}".rstrip() for a, b, c in rows]
-        return "\n".join([head, *table, *self.notes])
+        return "\n".join([head, aligned(rows), *self.notes])
 
 
 def evaluate(
-    embeddings: Matrix,
-    labels: Matrix,
+    embeddings: Numbers,
+    labels: Labels,
     *,
-    ref_embeddings: Matrix | None = None,
-    ref_labels: Matrix | None = None,
+    ref_embeddings: Numbers | None = None,
+    ref_labels: Labels | None = None,
     ids: Ids | None = None,
     ref_ids: Ids | None = None,
-    super_labels: Matrix | None = None,
+    groups: Labels | None = None,
+    ref_groups: Labels | None = None,
+    ignore: Sequence[Ids] | None = None,
+    weights: Numbers | None = None,
+    super_labels: Labels | None = None,
     class_names: Names = None,
     super_names: Names = None,
     ks: Sequence[int] = (1, 2, 4, 8),
+    extra: Sequence[str] = (),
+    similarity: Literal["cosine", "inner product", "euclidean"] = "cosine",
     normalize: bool = True,
     bootstrap: int = 1000,
     confidence: float = 0.95,
@@ -160,28 +189,42 @@ def evaluate(
     R-precision count an item tied with a relevant one as above it; R@k, P@1 and MRR put the lower index first.
 
     Args:
-        embeddings: [query, dim] float tensor or array. float64 stays, everything else is computed in float32.
-        labels: [query] integers; or [query, label] bool (multi-hot: relevant = shares a label); or [query, level]
-            integers (hierarchy, coarse to fine: relevant = same on all levels, `Report.levels` has the coarser ones).
+        embeddings: [query, dim] floats. float64 stays, everything else is computed in float32.
+        labels: [query] integers or strings; or [query, label] bool (multi-hot: relevant = shares a label); or
+            [query, level] integers or strings (hierarchy, coarse to fine: relevant = same on all levels,
+            `Report.levels` has the coarser ones).
         ref_embeddings: [item, dim] gallery; with ref_labels.
         ref_labels: labels of the gallery, of the same kind.
         ids: [query] names of the samples (integers or strings), distinct. With ref_ids the gallery item of the same
             name is not retrieved for a query.
         ref_ids: [item] names of the gallery's samples, distinct.
-        super_labels: [query] integers, for `Report.per_super_label`. None: the coarsest level of hierarchical labels.
-        class_names: name of each (finest) label, a list or a mapping; for the tables only.
+        groups: [query] integers or strings, such as the camera or the sequence of an image: a relevant item of the
+            query's own group is not retrieved for it (the protocol of re-identification). Irrelevant ones are.
+        ref_groups: [item] the same of the gallery.
+        ignore: for each query a list of names (of ref_ids; without a gallery of ids) that are not retrieved for it;
+            names that the gallery does not have count for nothing.
+        weights: [query] >= 0, of each query in all means and in their intervals. AUC_hardest, FNMR, NMI, AMI and
+            dists_* have none.
+        super_labels: [query] integers or strings, for `Report.per_super_label`. None: the coarsest level of
+            hierarchical labels.
+        class_names: name of each (finest) label, a list or a mapping; for the tables only. None: the label itself.
         super_names: name of each super-label.
         ks: list lengths of R@k; a k beyond the gallery means the whole gallery.
-        normalize: compare by cosine (a zero vector has cosine 0 with everything: counted, and named in the notes).
-            False: by inner product.
+        extra: more metrics, by name: P@k, found@k, refined@k, AP@k, MRR@k, NDCG@k, fall-out@k with any k (`AP@10`),
+            and FNMR@FMR=f with a share f of false matches (`FNMR@FMR=0.001`: all pairs of the counted queries by one
+            threshold; it keeps f x queries x items scores). Their definitions: docs/metrics.md.
+        similarity: what the gallery is ranked by. "cosine" (a zero vector has cosine 0 with everything: counted, and
+            named in the notes), "inner product", or "euclidean": the distance, the embeddings as they are.
+        normalize: False is the earlier way to ask for similarity="inner product".
         bootstrap: number of resamples for the intervals; 0: none.
         confidence: coverage of the intervals.
         resample: what is drawn. Queries of one class are not independent (they retrieve each other), so "class" draws
             whole classes and is the honest, wider one; "query" draws queries, as if they were independent. Multi-hot
             labels have no single class: queries are drawn.
         seed: of the bootstrap and of k-means.
-        clusters: "auto": NMI by scikit-learn's KMeans with as many clusters as classes (2 starts; MiniBatchKMeans for
-            large problems: the settings say which), left out with a note where scikit-learn is missing; "none": no NMI.
+        clusters: "auto": NMI and AMI by scikit-learn's KMeans with as many clusters as classes (2 starts;
+            MiniBatchKMeans for large problems: the settings say which), left out with a note where scikit-learn is
+            missing; "none": neither.
         query_without_relevant: "skip" leaves such queries out of all means, "miss" counts them with value 0. Both
             list them in `Report.uncounted`.
         block: queries ranked at once; None chooses by a memory budget.
@@ -195,7 +238,7 @@ def evaluate(
 
     Raises:
         ValueError: NaN or infinity (naming the first row), empty input, shapes out of step, one class only, no query
-            with a relevant item, repeated ids, names missing.
+            with a relevant item, repeated ids, names missing; with `shared`, input that differs between processes.
         TypeError: embeddings or labels of the wrong kind.
 
     >>> report = evaluate([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]], [0, 0, 1, 1], ks=[1], clusters="none")
@@ -207,14 +250,42 @@ def evaluate(
     R@1          50.0 %    50.0 - 50.0
     ...
     """
-    _check_settings(ks, bootstrap, confidence, resample, clusters, query_without_relevant)
-    problem = _problem(embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids, normalize, device)
+    if shared:
+        given = dict(locals())
+        require_same(**{name: value for name, value in given.items() if name not in ("device", "progress", "shared")})
+    ks, table, rates = _asked(ks, extra)
+    bootstrap = integer(bootstrap, "bootstrap is a number of resamples", low=0)
+    seed = integer(seed, "seed begins the random numbers of bootstrap and k-means", low=0)
+    _check_settings(confidence, resample, clusters, query_without_relevant, similarity)
+    if not normalize and similarity == "cosine":
+        similarity = "inner product"
+    if ref_embeddings is None and ref_ids is not None:
+        raise ValueError("ref_ids name the samples of ref_embeddings, which were not given")
+    problem = _problem(embeddings, labels, ref_embeddings, ref_labels, similarity, device)
     classes = problem.levels[-1]
+    weight = np.ones(len(classes))
+    if weights is not None:
+        weight = _array(query_weights(weights, torch.ones(len(classes), dtype=torch.bool)))
     coarse = _super_labels(super_labels, problem)
     notes = list(problem.notes)
     skip = query_without_relevant == "skip"
 
-    found = _ranked(problem, -1, ks, block, progress, shared)
+    how = _How(
+        table=table,
+        rates=rates,
+        protocol={
+            "ids": ids,
+            "ref_ids": ref_ids,
+            "groups": groups,
+            "ref_groups": ref_groups,
+            "ignore": ignore,
+            "similarity": "euclidean" if similarity == "euclidean" else "inner product",  # cosines: of unit rows
+            "block": block,
+        },
+        progress=progress,
+        shared=shared,
+    )
+    found = _ranked(problem, -1, how)
     if not found.counted.any():
         raise ValueError(
             f"none of the {len(classes)} queries has a relevant item in the gallery: nothing can be evaluated. "
@@ -224,50 +295,50 @@ def evaluate(
     if len(uncounted):
         fate = "are left out of all means" if skip else "count as misses"
         notes.append(f"{len(uncounted)} queries have no relevant item and {fate}: rows {_some(uncounted)}.")
+    if len(found.copies):
+        notes.append(
+            f"{len(found.copies)} queries have a relevant item with the same embedding in the gallery: rows "
+            f"{_some(found.copies)}. If they are the same samples, name both sides by ids and ref_ids, or each of them "
+            "finds itself."
+        )
     inside = found.counted if skip else np.ones_like(found.counted)
-    values = _means(found.per_query, inside)
+    if weights is not None:
+        query_weights(weights, torch.from_numpy(inside))
+    values = _means(found.per_query, inside, weight)
     if found.auc_hardest is not None:
         values["AUC_hardest"] = found.auc_hardest
+    values |= found.fnmr
     coarser = []
     for level in range(len(problem.levels) - 1):
-        above = _ranked(problem, level, ks, block, progress, shared)
-        coarser.append(_means(above.per_query, above.counted if skip else inside))
+        above = _ranked(problem, level, replace(how, rates=[]))
+        coarser.append(_means(above.per_query, above.counted if skip else inside, weight))
 
     intervals: dict[str, tuple[float, float]] = {}
     drawn = "query" if classes.ndim == 2 else resample
     if bootstrap:
-        group = _array(classes)[inside] if drawn == "class" else np.arange(inside.sum())
-        table = np.stack([value[inside] for value in found.per_query.values()], axis=1)
-        bounds = _bootstrap(table, group, bootstrap, confidence, seed)
+        weighed = inside & (weight > 0)
+        group = _array(classes)[weighed] if drawn == "class" else np.arange(weighed.sum())
+        columns = np.stack([value[weighed] for value in found.per_query.values()], axis=1)
+        bounds = _bootstrap(columns, group, weight[weighed], bootstrap, confidence, seed)
         intervals = {name: (float(low), float(high)) for name, (low, high) in zip(found.per_query, bounds, strict=True)}
         drawable = len(np.unique(group))
         if drawable < 10:
             notes.append(f"The intervals rest on {drawable} {'classes' if drawn == 'class' else 'queries'} only.")
 
-    method = "none"
-    if classes.ndim == 1:
-        if clusters == "auto":
-            clustering = partial(_clusters, problem.queries, len(torch.unique(classes)), seed)
-            assigned, method = on_first(clustering) if shared else clustering()
-            if assigned is None:
-                notes.append("No NMI: k-means needs scikit-learn, which is not installed.")
-            else:
-                values["NMI"] = metrics.nmi(classes.cpu(), assigned)
-        sizes = torch.bincount(classes)
-        if (sizes > 1).any():
-            values["dists_intra"] = metrics.dists_intra(problem.queries, classes)
-        if (sizes > 0).sum() > 1:
-            values["dists_inter"] = metrics.dists_inter(problem.queries, classes)
+    of_the_set, method = _of_the_set(problem.queries, classes, clusters == "auto", seed, shared)
+    values |= of_the_set
+    if clusters == "auto" and classes.ndim == 1 and method == "none":
+        notes.append("No NMI and AMI: k-means needs scikit-learn, which is not installed.")
 
     return Report(
         values=values,
         intervals=intervals,
         per_query=found.per_query,
         uncounted=uncounted,
-        per_class=_table("class", _array(classes), problem.shown, class_names, found.per_query, inside),
+        per_class=_table("class", _array(classes), problem.shown, class_names, found.per_query, inside, weight),
         per_super_label=()
         if coarse is None
-        else _table("super_label", *_numbered(coarse), super_names, found.per_query, inside),
+        else _table("super_label", *_numbered(coarse), super_names, found.per_query, inside, weight),
         levels=tuple(coarser),
         counts={
             "queries": len(classes),
@@ -279,8 +350,12 @@ def evaluate(
         },
         settings={
             "protocol": "leave-one-out" if problem.leave_one_out else "query-gallery",
-            "similarity": "cosine" if normalize else "inner product",
-            "ks": [int(k) for k in ks],
+            "similarity": similarity,
+            "ks": ks,
+            "extra": list(extra),
+            "groups": groups is not None,
+            "ignore": ignore is not None,
+            "weights": weights is not None,
             "bootstrap": bootstrap,
             "confidence": confidence,
             "resample": drawn,
@@ -305,7 +380,7 @@ class _Problem:
         levels: labels of the queries, [query] long numbered from 0 at each level of a hierarchy, or one multi-hot
             [query, label] bool; ref_levels the same of the gallery. The last one is what is evaluated.
         shown: [class] labels as they were given, for the tables.
-        hierarchy: [query, level] long as given, or None.
+        hierarchy: [query, level] integers or strings as given, or None.
     """
 
     queries: Tensor
@@ -314,8 +389,6 @@ class _Problem:
     ref_levels: list[Tensor]
     shown: Array
     hierarchy: Array | None
-    ids: Ids | None
-    ref_ids: Ids | None
     zero_vectors: int
     notes: tuple[str, ...]
 
@@ -325,25 +398,22 @@ class _Problem:
 
 
 def _problem(
-    embeddings: Matrix,
-    labels: Matrix,
-    ref_embeddings: Matrix | None,
-    ref_labels: Matrix | None,
-    ids: Ids | None,
-    ref_ids: Ids | None,
-    normalize: bool,
+    embeddings: Numbers,
+    labels: Labels,
+    ref_embeddings: Numbers | None,
+    ref_labels: Labels | None,
+    similarity: str,
     device: torch.device | str | None,
 ) -> _Problem:
     queries = _embeddings("embeddings", embeddings, device)
-    truth = _labels("labels", labels, len(queries), queries.device)
     if (ref_embeddings is None) != (ref_labels is None):
         raise ValueError("ref_embeddings and ref_labels belong together; got only one of them")
-    if ref_embeddings is None and ref_ids is not None:
-        raise ValueError("ref_ids name the samples of ref_embeddings, which were not given")
-    gallery, ref_truth = queries, truth
-    if ref_embeddings is not None and ref_labels is not None:
+    gallery = queries
+    if ref_embeddings is not None:
         gallery = _embeddings("ref_embeddings", ref_embeddings, queries.device)
-        ref_truth = _labels("ref_labels", ref_labels, len(gallery), queries.device)
+    sides_of_labels = zip(("labels", "ref_labels"), as_labels(labels, ref_labels), (queries, gallery), strict=False)
+    both = [_checked_labels(name, side, len(rows), queries.device) for name, side, rows in sides_of_labels]
+    truth, ref_truth = both[0], both[-1]
     if gallery.shape[1] != queries.shape[1]:
         raise ValueError(
             f"embeddings and ref_embeddings must be of one width; got {queries.shape[1]} and {gallery.shape[1]}"
@@ -361,11 +431,12 @@ def _problem(
     for name, side in sides.items():
         zero = (~side.any(dim=1)).nonzero().squeeze(1)
         zeros += len(zero)
-        if len(zero):
+        if len(zero) and similarity != "euclidean":
             notes.append(f"{len(zero)} zero vectors in {name} score 0 with everything: rows {_some(_array(zero))}.")
-        if normalize:
+        if similarity == "cosine":
             sides[name] = unit_rows(side)
     levels, ref_levels, shown = _levels(truth, ref_truth)
+    words = words_of(labels) if ref_labels is None else words_of(labels, ref_labels)
     if truth.dtype != torch.bool and len(torch.unique(torch.cat([levels[-1], ref_levels[-1]]))) < 2:
         raise ValueError(
             "labels name one class only: every item is relevant to every query and every metric is 1. "
@@ -376,52 +447,29 @@ def _problem(
         gallery=sides.get("ref_embeddings", sides["embeddings"]),
         levels=levels,
         ref_levels=ref_levels,
-        shown=shown,
-        hierarchy=_array(truth) if len(levels) > 1 else None,
-        ids=ids,
-        ref_ids=ref_ids,
+        shown=shown if words is None else words[shown],
+        hierarchy=None if len(levels) == 1 else _array(truth) if words is None else words[_array(truth)],
         zero_vectors=zeros,
         notes=tuple(notes),
     )
 
 
-def _embeddings(name: str, value: Matrix, device: torch.device | str | None) -> Tensor:
-    if isinstance(value, Tensor):
-        tensor = value.detach()
-    else:
-        array = np.require(value, requirements=["C", "W"])  # a read-only (memory-mapped) array is copied
-        if array.dtype.kind != "f" or array.dtype.itemsize > 8:
-            raise TypeError(f"{name} must be a floating-point matrix [row, dim]; got {array.dtype}")
-        tensor = torch.from_numpy(array)
-    check_embeddings(name, tensor)
-    wide = tensor.dtype == torch.float64
-    return tensor.to(
-        device=device if device is not None else tensor.device, dtype=tensor.dtype if wide else torch.float32
-    )
+def _embeddings(name: str, value: Numbers, device: torch.device | str | None) -> Tensor:
+    given = as_tensor(value, name).detach()
+    check_embeddings(name, given)
+    wide = given.dtype == torch.float64
+    return given.to(device=device if device is not None else given.device, dtype=given.dtype if wide else torch.float32)
 
 
-def _labels(name: str, value: Matrix, length: int, device: torch.device) -> Tensor:
-    array = value if isinstance(value, Tensor) else np.ascontiguousarray(value)
-    if not isinstance(array, Tensor) and array.dtype.kind not in "biu":
-        raise TypeError(
-            f"{name} must be integers or multi-hot bool; got {array.dtype}. Number the classes, e.g. by "
-            "numpy.unique(labels, return_inverse=True), and pass their names as class_names."
-        )
-    tensor = (
-        array
-        if isinstance(array, Tensor)
-        else torch.from_numpy(array.astype(bool if array.dtype.kind == "b" else "int64"))
-    )
-    if tensor.is_floating_point() or tensor.is_complex():
-        raise TypeError(f"{name} must be integers or multi-hot bool; got {tensor.dtype}")
-    if tensor.ndim not in (1, 2) or (tensor.dtype == torch.bool and tensor.ndim == 1) or 0 in tensor.shape[1:]:
+def _checked_labels(name: str, labels: Tensor, length: int, device: torch.device) -> Tensor:
+    if labels.ndim not in (1, 2) or (labels.dtype == torch.bool and labels.ndim == 1) or 0 in labels.shape[1:]:
         raise ValueError(
-            f"{name} must be integers [row], multi-hot bool [row, label] or hierarchical integers [row, level]; got "
-            f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+            f"{name} must be integers or strings [row], multi-hot bool [row, label] or hierarchical integers or "
+            f"strings [row, level]; got {labels.dtype} of shape {tuple(labels.shape)}"
         )
-    if len(tensor) != length:
-        raise ValueError(f"{name} must have one row per embedding, {length}; got {len(tensor)}")
-    return tensor.to(device=device, dtype=torch.bool if tensor.dtype == torch.bool else torch.long)
+    if len(labels) != length:
+        raise ValueError(f"{name} must have one row per embedding, {length}; got {len(labels)}")
+    return labels.to(device)
 
 
 def _levels(truth: Tensor, ref_truth: Tensor) -> tuple[list[Tensor], list[Tensor], Array]:
@@ -439,34 +487,64 @@ def _levels(truth: Tensor, ref_truth: Tensor) -> tuple[list[Tensor], list[Tensor
     return levels, ref_levels, _array(named[:, -1])
 
 
-def _super_labels(super_labels: Matrix | None, problem: _Problem) -> Array | None:
+def _super_labels(super_labels: Labels | None, problem: _Problem) -> Array | None:
     if super_labels is None:
         return None if problem.hierarchy is None else problem.hierarchy[:, 0]
-    tensor = _labels("super_labels", super_labels, len(problem.queries), torch.device("cpu"))
-    if tensor.ndim != 1:
-        raise ValueError(f"super_labels must be integers, one per query; got shape {tuple(tensor.shape)}")
-    return _array(tensor)
+    (given,) = as_labels(super_labels, names=("super_labels",))
+    given = _checked_labels("super_labels", given, len(problem.queries), torch.device("cpu"))
+    if given.ndim != 1:
+        raise ValueError(f"super_labels must be integers or strings, one per query; got shape {tuple(given.shape)}")
+    words = words_of(super_labels)
+    return _array(given) if words is None else words[_array(given)]
+
+
+def _asked(ks: object, extra: Sequence[str]) -> tuple[list[int], dict[str, Read], list[float]]:
+    """List lengths, metric -> how it is read off ranks, and the false match rates that are asked for."""
+    if not isinstance(ks, (Sequence, np.ndarray, Tensor)) or isinstance(ks, str) or not len(ks):
+        raise ValueError(f"ks are list lengths and must be integers >= 1, at least one, in a list; got {ks!r}")
+    lengths = [integer(k, "ks are list lengths", low=1) for k in ks]
+    if isinstance(extra, str):
+        raise ValueError(f"extra is a list of names, such as ['AP@10']; got {extra!r}")
+    rates = {name: rate for name in extra if (rate := false_match_rate(name)) is not None}
+    names = (*(f"R@{k}" for k in lengths), *WHOLE, *(name for name in extra if name not in rates))
+    return lengths, {name: reading(name) for name in names}, list(rates.values())
 
 
 def _check_settings(
-    ks: Sequence[int], bootstrap: int, confidence: float, resample: str, clusters: str, query_without_relevant: str
+    confidence: float, resample: str, clusters: str, query_without_relevant: str, similarity: str
 ) -> None:
-    if not ks or any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1 for k in ks):
-        raise ValueError(f"ks are list lengths and must be integers >= 1, at least one; got {ks!r}")
-    if isinstance(bootstrap, bool) or not isinstance(bootstrap, int) or bootstrap < 0:
-        raise ValueError(f"bootstrap is a number of resamples and must be an integer >= 0; got {bootstrap!r}")
-    if not 0 < confidence < 1:
+    if not 0 < number(confidence, "confidence is a coverage") < 1:
         raise ValueError(f"confidence is a coverage and must lie between 0 and 1; got {confidence}")
     for name, value, known in (
         ("resample", resample, ("class", "query")),
         ("clusters", clusters, ("auto", "none")),
         ("query_without_relevant", query_without_relevant, ("skip", "miss")),
+        ("similarity", similarity, ("cosine", "inner product", "euclidean")),
     ):
         if value not in known:
-            raise ValueError(f"{name} must be {known[0]!r} or {known[1]!r}; got {value!r}")
+            raise ValueError(f"{name} must be {', '.join(map(repr, known[:-1]))} or {known[-1]!r}; got {value!r}")
 
 
 # -------------------------------------------------------------------------------------------------------- the numbers
+
+
+@dataclass(frozen=True)
+class _How:
+    """What is read off which ranks.
+
+    Attributes:
+        table: metric -> how it is read off.
+        rates: false match rates.
+        protocol: arguments of `rank_blocks`.
+        progress: tell how far the work is.
+        shared: between the processes.
+    """
+
+    table: dict[str, Read]
+    rates: list[float]
+    protocol: dict[str, Any]
+    progress: bool
+    shared: bool
 
 
 @dataclass(frozen=True)
@@ -474,77 +552,132 @@ class _Found:
     per_query: dict[str, Array]
     counted: Array
     auc_hardest: float | None
+    copies: Array
+    fnmr: dict[str, float]
 
 
-def _read_off(ks: Sequence[int]) -> dict[str, Callable[[RankBlock], Tensor]]:
-    """Report name -> metric of a block of ranks; each metric takes its own reading of ties."""
-    hits: dict[str, Callable[[RankBlock], Tensor]] = {
-        f"R@{k}": lambda part, k=int(k): metrics.recall_at_k(part.ranks, k)  # type: ignore[misc]
-        for k in ks
-    }
-    return hits | {
-        "mAP@R": lambda part: metrics.map_at_r(part.ranks),
-        "AP": lambda part: metrics.average_precision(part.ranks),
-        "R-precision": lambda part: metrics.r_precision(part.ranks),
-        "P@1": lambda part: metrics.precision_at_k(part.ranks, 1),
-        "MRR": lambda part: metrics.reciprocal_rank(part.ranks),
-        "NDCG": lambda part: metrics.ndcg(part.ranks),
-        "ROC AUC": lambda part: metrics.roc_auc(part.ranks, irrelevant=part.irrelevant),
-    }
-
-
-def _ranked(
-    problem: _Problem, level: int, ks: Sequence[int], block: int | None, progress: bool, shared: bool
-) -> _Found:
+def _ranked(problem: _Problem, level: int, how: _How) -> _Found:
     """Every metric of every query, at one level of the labels."""
     queries = len(problem.queries)
-    table = _read_off(ks)
-    ranked: list[Array] = [np.zeros(0, dtype=np.int64)]
-    hardest: list[Array] = [np.zeros((0, 2))]
-    values: dict[str, list[Array]] = {name: [np.zeros(0)] for name in table}
-    same = problem.leave_one_out
-    for part in rank_blocks(
-        problem.queries,
-        problem.levels[level],
-        None if same else problem.gallery,
-        None if same else problem.ref_levels[level],
-        ids=problem.ids,
-        ref_ids=problem.ref_ids,
-        block=block,
-        progress=progress and (not shared or world()[0] == 0),
-        rows=torch.arange(queries)[share(queries)] if shared and world()[1] > 1 else None,
-    ):
-        ranked.append(_array(part.rows))
-        hardest.append(_array(torch.stack([part.lowest_positive, part.highest_negative], dim=1)))
-        for name, metric in table.items():
-            values[name].append(_array(metric(part)).astype(np.float64))
-    mine = [np.concatenate(parts) for parts in [ranked, hardest, *values.values()]]
+    ranking = partial(_ranked_here, problem, level, how)
+    everyone = gather_objects(on_all(ranking)) if how.shared else [ranking()]
     # the order of the blocks must not decide about the last bit of a sum
-    everyone: list[list[Array]] = gather_objects(mine) if shared else [mine]
-    rows, pairs, *columns = [np.concatenate(parts) for parts in zip(*everyone, strict=True)]
+    rows, pairs, copies, *columns = map(np.concatenate, zip(*(parts for parts, _ in everyone), strict=True))
     order = np.argsort(rows)
     counted = np.zeros(queries, dtype=bool)
     counted[rows] = True
-    per_query = {name: np.zeros(queries) for name in table}
-    for name, column in zip(table, columns, strict=True):
+    per_query = {name: np.zeros(queries) for name in how.table}
+    for name, column in zip(how.table, columns, strict=True):
         per_query[name][rows] = column
     pairs = pairs[order]
     pairs = pairs[pairs[:, 1] > -np.inf]
     relevant = torch.tensor([True, False]).expand(len(pairs), 2)
     hard = float(metrics.auc_hardest(torch.from_numpy(pairs), relevant)) if len(pairs) else None
-    return _Found(per_query, counted, hard)
+    fnmr = {}
+    for at, rate in enumerate(how.rates):
+        value = _PairScores.joined([matches[at] for _, matches in everyone]).fnmr()
+        if value is not None:
+            fnmr[f"{FNMR}{rate:g}"] = value
+    return _Found(per_query, counted, hard, rows[order][copies[order]], fnmr)
 
 
-def _means(per_query: dict[str, Array], inside: Array) -> dict[str, float]:
-    return {name: float(value[inside].mean()) for name, value in per_query.items()} if inside.any() else {}
+def _ranked_here(problem: _Problem, level: int, how: _How) -> tuple[list[Array], list[_PairScores]]:
+    """This process's share: rows, hardest pairs, copies and the metrics of its queries; scores of pairs."""
+    queries, same = len(problem.queries), problem.leave_one_out
+    nothing = [np.zeros(0, dtype=np.int64), np.zeros((0, 2)), np.zeros(0, dtype=bool)]
+    parts: list[list[Array]] = [[*nothing, *(np.zeros(0) for _ in how.table)]]
+    matches = [_PairScores(rate, len(problem.gallery) * queries) for rate in how.rates]
+    for part in rank_blocks(
+        problem.queries,
+        problem.levels[level],
+        None if same else problem.gallery,
+        None if same else problem.ref_levels[level],
+        **how.protocol,
+        progress=how.progress and (not how.shared or world()[0] == 0),
+        rows=torch.arange(queries)[share(queries)] if how.shared and world()[1] > 1 else None,
+    ):
+        hardest = torch.stack([part.lowest_positive, part.highest_negative], dim=1).double()
+        copies = torch.zeros_like(part.rows, dtype=torch.bool) if same else _copies(problem, part)
+        read = [metric(part).double() for metric in how.table.values()]
+        parts.append([_array(column) for column in (part.rows, hardest, copies, *read)])
+        for match in matches:
+            match.add(part)
+    return [np.concatenate(column) for column in zip(*parts, strict=True)], matches
 
 
-def _bootstrap(table: Array, group: Array, resamples: int, confidence: float, seed: int) -> Array:
+def _copies(problem: _Problem, part: RankBlock) -> Tensor:
+    """[block] bool, whether the nearest relevant item of the gallery is the query once more."""
+    mine, theirs = problem.queries[part.rows], problem.gallery[part.nearest_positive]
+    return (mine - theirs).abs().amax(1) <= SAME * mine.abs().amax(1)
+
+
+class _PairScores:
+    """Scores of all relevant pairs, and of so many of the highest irrelevant ones as may decide about the threshold.
+
+    Args:
+        rate: allowed share of false matches.
+        pairs: at most so many irrelevant pairs there are.
+    """
+
+    def __init__(self, rate: float, pairs: int) -> None:
+        self.rate, self.most = rate, metrics.false_matches(rate, pairs) + 1
+        self.relevant: list[Array] = []
+        self.irrelevant: list[Array] = []
+        self.count = 0
+        self._held, self._bound = 0, -np.inf
+
+    def add(self, part: RankBlock) -> None:
+        """Take in the scores of a block."""
+        self.count += int(part.irrelevant.sum())
+        self.relevant.append(_array(part.relevant_scores()))
+        scores = part.irrelevant_scores()
+        self.irrelevant.append(_array(scores[scores > self._bound]))
+        self._held += len(self.irrelevant[-1])
+        if self._held > 2 * self.most:
+            self._reduce()
+
+    def _reduce(self) -> None:
+        held = np.concatenate(self.irrelevant)
+        if len(held) > self.most:
+            held = np.partition(held, len(held) - self.most)[-self.most :]
+            # one that is level with the lowest need not be held again
+            self._bound = held.min()
+        self.irrelevant, self._held = [held], len(held)
+
+    @classmethod
+    def joined(cls, parts: Sequence[_PairScores]) -> _PairScores:
+        """What several processes found."""
+        whole = cls(parts[0].rate, 0)
+        whole.most, whole.count = parts[0].most, sum(part.count for part in parts)
+        whole.relevant = [scores for part in parts for scores in part.relevant]
+        whole.irrelevant = [scores for part in parts for scores in part.irrelevant]
+        return whole
+
+    def fnmr(self) -> float | None:
+        """Share of the relevant pairs that the threshold misses; None without irrelevant pairs."""
+        if not self.count:
+            return None
+        allowed = metrics.false_matches(self.rate, self.count)
+        if allowed == self.count:
+            return 0.0
+        held = np.concatenate(self.irrelevant)
+        threshold = np.partition(held, len(held) - 1 - allowed)[len(held) - 1 - allowed]
+        return float((np.concatenate(self.relevant) <= threshold).mean())
+
+
+def _means(per_query: dict[str, Array], inside: Array, weights: Array) -> dict[str, float]:
+    used = weights[inside]
+    if not used.any():
+        return {}
+    return {name: float((value[inside] * used).sum() / used.sum()) for name, value in per_query.items()}
+
+
+def _bootstrap(table: Array, group: Array, weights: Array, resamples: int, confidence: float, seed: int) -> Array:
     """[metric, 2] percentile interval of each column's mean when groups of rows are drawn with replacement."""
     number = np.unique(group, return_inverse=True)[1]
     groups = int(number.max()) + 1
-    size = np.bincount(number).astype(np.float64)
-    sums = np.stack([np.bincount(number, weights=column) for column in table.T], axis=1)
+    size = np.bincount(number, weights=weights)
+    sums = np.stack([np.bincount(number, weights=weights * column) for column in table.T], axis=1)
     generator = np.random.default_rng(seed)
     means = np.empty((resamples, table.shape[1]))
     step = max(1, 2**22 // groups)  # resamples drawn at once
@@ -556,6 +689,28 @@ def _bootstrap(table: Array, group: Array, resamples: int, confidence: float, se
     tail = (1 - confidence) / 2
     bounds: Array = np.quantile(means, [tail, 1 - tail], axis=0).T
     return bounds
+
+
+def _of_the_set(
+    embeddings: Tensor, classes: Tensor, cluster: bool, seed: int, shared: bool
+) -> tuple[dict[str, float], str]:
+    """Numbers of the queries' embeddings and single labels, not of a ranking; and what made the clusters."""
+    values: dict[str, float] = {}
+    if classes.ndim == 2:
+        return values, "none"
+    method = "none"
+    if cluster:
+        clustering = partial(_clusters, embeddings, len(torch.unique(classes)), seed)
+        assigned, method = on_first(clustering) if shared else clustering()
+        if assigned is not None:
+            values["NMI"] = metrics.nmi(classes.cpu(), assigned)
+            values["AMI"] = metrics.ami(classes.cpu(), assigned)
+    sizes = torch.bincount(classes)
+    if (sizes > 1).any():
+        values["dists_intra"] = metrics.dists_intra(embeddings, classes)
+    if (sizes > 0).sum() > 1:
+        values["dists_inter"] = metrics.dists_inter(embeddings, classes)
+    return values, method
 
 
 def _clusters(embeddings: Tensor, classes: int, seed: int) -> tuple[Tensor | None, str]:
@@ -580,7 +735,13 @@ def _numbered(labels: Array) -> tuple[Array, Array]:
 
 
 def _table(
-    kind: str, group: Array, shown: Array, names: Names, per_query: dict[str, Array], inside: Array
+    kind: str,
+    group: Array,
+    shown: Array,
+    names: Names,
+    per_query: dict[str, Array],
+    inside: Array,
+    weights: Array,
 ) -> tuple[Row, ...]:
     """A row per group that has a query: label, name, sizes, and the mean of each metric over its counted queries."""
     if group.ndim == 2:
@@ -590,27 +751,34 @@ def _table(
     kept = inside[query]
     queries = np.bincount(group, minlength=len(shown))
     counted = np.bincount(group[kept], minlength=len(shown))
+    used = weights[query[kept]]
+    size = np.bincount(group[kept], weights=used, minlength=len(shown))
     sums = {
-        name: np.bincount(group[kept], weights=value[query[kept]], minlength=len(shown))
+        name: np.bincount(group[kept], weights=used * value[query[kept]], minlength=len(shown))
         for name, value in per_query.items()
     }
     rows = []
     for g in np.flatnonzero(queries).tolist():
-        label, n = int(shown[g]), int(counted[g])
-        row: Row = {kind: label, "name": _name(label, names, kind), "queries": int(queries[g]), "counted": n}
-        rows.append(row | {metric: float(total[g] / n) if n else None for metric, total in sums.items()})
+        label, sizes = shown[g].item(), {"queries": int(queries[g]), "counted": int(counted[g])}
+        row: Row = {kind: label, "name": _name(label, names, kind)} | sizes
+        rows.append(row | {metric: float(total[g] / size[g]) if size[g] else None for metric, total in sums.items()})
     return tuple(rows)
 
 
-def _name(label: int, names: Names, kind: str) -> str:
+def _name(label: int | str, names: Names, kind: str) -> str:
     if names is None:
         return str(label)
-    known = label in names if isinstance(names, Mapping) else 0 <= label < len(names)
-    if not known:
+    if isinstance(names, Mapping):
+        known: dict[Any, str] = dict(names)
+    elif isinstance(label, str):
+        raise ValueError(f"names of {kind} {label!r} and the other strings must be a mapping from label to name")
+    else:
+        known = dict(enumerate(names))
+    if label not in known:
         raise ValueError(
             f"no name for {kind} {label}: {len(names)} names were given. Give every label of the queries one."
         )
-    return str(names[label])
+    return str(known[label])
 
 
 def _some(rows: Array) -> str:
@@ -621,6 +789,12 @@ def _some(rows: Array) -> str:
 def _array(tensor: Tensor) -> Array:
     array: Array = tensor.detach().cpu().numpy()
     return array
+
+
+def _numbers(values: Any, *needed: str) -> bool:
+    """Is it a dict of numbers, the needed ones among them?"""
+    known = isinstance(values, dict) and set(needed) <= set(values)
+    return known and all(isinstance(value, (int, float)) for value in values.values())
 
 
 def _plain(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Files written as a whole, folders with one user at a time, archives that are what they were, names to show."""
+"""Files: written as a whole or not at all, read with a word on what is wrong; folders with one user at a time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from zipfile import is_zipfile
+
+import numpy as np
+import numpy.typing as npt
 
 LOCK, HOLDER = ".lock", ".lock-holder.json"
 _TEMPORARY = re.compile(r"^\..+\.\d+\.tmp(\.\w+)?$")
@@ -72,6 +77,8 @@ def remove_leftovers(folder: Path, name: str | None = None) -> list[Path]:
         folder: hold its lock: see `lock`.
         name: only of the file of this name; then its own lock is enough.
     """
+    if not folder.is_dir():
+        return []
     mine = "." if name is None else f".{name}."
     there = [path for path in folder.iterdir() if path.name.startswith(mine)]
     found = [path for path in there if _TEMPORARY.match(path.name) and path.is_file()]
@@ -147,6 +154,73 @@ def check_archive(path: Path) -> None:
         raise OSError(f"{path} cannot be read ({error})") from None
     if wrong is not None:
         raise ValueError(f"{path} is damaged: the checksum of its part {wrong} is wrong")
+
+
+def load_json(path: Path) -> Any:
+    """What a json file holds.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: no json; the message names the file.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # also of text that is not UTF-8
+        raise ValueError(f"{path} is damaged: it is no json ({error})") from None
+
+
+def read_json(path: Path, *needed: str) -> dict[str, Any]:
+    """The object that a json file holds.
+
+    Args:
+        path: the file.
+        needed: names that must be in it.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: no json, no object, or one that lacks a name.
+    """
+    found = load_json(path)
+    missing = [name for name in needed if name not in found] if isinstance(found, dict) else ["an object"]
+    if missing:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}")
+    return dict(found)
+
+
+def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
+    """All columns of an npz, its checksums held.
+
+    Args:
+        path: the file.
+        needed: columns that must be there.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no npz, a damaged one, one of Python objects (which would be unpickled), or one that lacks a column.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist")
+    if not is_zipfile(path):
+        wanted = ", ".join(f"{name}=..." for name in needed or ("NAME",))
+        raise ValueError(f"{path} is no npz file: write one with numpy.savez(FILE, {wanted})")
+    try:
+        check_archive(path)
+        with np.load(path, allow_pickle=False) as file:
+            columns = {name: file[name] for name in file.files}
+    except Exception as error:  # numpy, zip and zlib each raise their own
+        if "allow_pickle" in str(error):
+            raise ValueError(
+                f"{path} holds Python objects, which are not unpickled: write columns of numbers or texts"
+            ) from None
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"{path} is damaged ({reason}): copy it again, or write it again") from None
+    columns = {name: column for name, column in columns.items() if isinstance(column, np.ndarray)}
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        there = ", ".join(sorted(columns)) or "nothing"
+        wanted = " and ".join([", ".join(map(repr, needed[:-1])), repr(needed[-1])]) if needed[1:] else repr(needed[0])
+        raise ValueError(f"{path} must hold {wanted}; it has {there}")
+    return columns
 
 
 # What no terminal should get from the name of a file: control characters, ends of line, marks that turn the direction

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
+from .checks import integer
+
 
 def embed_in_parts(model: nn.Module, inputs: Tensor, size: int, *, device: torch.device | str | None = None) -> Tensor:
     """`model(inputs)` with the memory of `size` inputs at a time; use it like model(inputs), backward() included.
@@ -48,8 +50,7 @@ def embed_in_parts(model: nn.Module, inputs: Tensor, size: int, *, device: torch
     >>> torch.allclose(embeddings, model(images)), model.weight.grad.shape
     (True, torch.Size([2, 3]))
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(f"size is the number of rows embedded at once, an integer >= 1; got {size!r}")
+    size = integer(size, "size is the number of rows embedded at once", low=1)
     if len(inputs) == 0:
         raise ValueError("inputs has no rows; there is nothing to embed")
     parts = [_embed(model, part, device) for part in torch.split(inputs, size)]

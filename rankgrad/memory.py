@@ -19,7 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .relevance import check_labels
+from .checks import Numbers, flag, integer, number, tensor
+from .losses.base import labels_on, tensor_on
+from .relevance import Labels, check_labels, words_of
 
 Combine = Literal["sum", "joint"]
 NO_ID = -1
@@ -46,7 +48,8 @@ class CrossBatchMemory(nn.Module):
         combine: see the table.
         weight: of the memory's term, >= 0; "sum" only.
         warmup: batches before the memory is filled and used: embeddings drift fast at the start.
-        dtype: what entries are stored in. bfloat16 halves the memory and rounds cosines to about 0.004.
+        dtype: what entries are stored in. bfloat16 halves the memory and rounds cosines to about 0.004. half(),
+            double() and to(dtype), also of a module around it, convert what is stored, and what comes.
         need_ids: False: work without sample ids. A query then meets older embeddings of itself, as relevant items.
 
     Attributes:
@@ -86,27 +89,32 @@ class CrossBatchMemory(nn.Module):
         need_ids: bool = True,
     ) -> None:
         super().__init__()
-        for name, value, low in (("size", size, 1), ("warmup", warmup, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise ValueError(f"{name} must be an integer >= {low}; got {value!r}")
+        size = integer(size, "size counts the entries", low=1)
+        warmup = integer(warmup, "warmup counts the batches before the memory is filled", low=0)
         if combine not in ("sum", "joint"):
             raise ValueError(f"combine must be 'sum' or 'joint'; got {combine!r}")
-        if not weight >= 0:
-            raise ValueError(f"weight of the memory's term must be >= 0; got {weight}")
+        number(weight, "weight is that of the memory's term", low=0)
+        flag(need_ids, "need_ids")
         if combine == "joint" and weight != 1:
             raise ValueError("with combine='joint' there is one list and one term: weight has no meaning")
-        if not dtype.is_floating_point:
-            raise ValueError(f"dtype must be a float; got {dtype}")
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise ValueError(f"dtype must be a float type of torch; got {dtype!r}")
         takes = inspect.signature(loss.forward).parameters
         missing = [name for name in ("ref_emb", "ref_labels", "ids", "ref_ids") if name not in takes]
         if missing:
             raise TypeError(f"{type(loss).__name__} can't have a memory: its forward takes no {', '.join(missing)}")
         self.loss, self.size, self.combine, self.weight, self.warmup = loss, size, combine, weight, warmup
-        self.dtype, self.need_ids = dtype, need_ids
+        self.need_ids = need_ids
         self.stats = {}
+        self.register_buffer("embeddings", torch.empty(0, 0, dtype=dtype))
         self.reset()
 
     # ------------------------------------------------------------------ what it holds
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What entries are stored in."""
+        return self.embeddings.dtype
 
     @property
     def filled(self) -> int:
@@ -153,14 +161,26 @@ class CrossBatchMemory(nn.Module):
 
     # ------------------------------------------------------------------ the loss
 
-    def forward(self, embeddings: Tensor, labels: Tensor, *, ids: Tensor | None = None) -> Tensor:
+    def forward(self, embeddings: Numbers, labels: Labels, *, ids: Numbers | None = None) -> Tensor:
         """Loss of a batch; in training mode the batch is then written to the memory.
 
         Args:
-            embeddings: [row, dim] float.
+            embeddings: [row, dim] float; like the others a tensor, an array of numpy or a list.
             labels: long [row], bool [row, class] or long [row, level], always of one kind.
             ids: [row] integers >= 0 naming the samples, the same number whenever a sample comes again.
         """
+        if words_of(labels) is not None:
+            raise TypeError(
+                "a memory compares labels of different batches: strings must be numbered for all of them at once, e.g. "
+                "by numpy.unique(all_labels, return_inverse=True)[1]"
+            )
+        embeddings = tensor(embeddings, "embeddings")
+        ids = None if ids is None else tensor_on(embeddings.device, ids, "ids")
+        mine, _ = labels_on(embeddings.device, labels, None)
+        assert mine is not None
+        return self._loss(embeddings, mine, ids)
+
+    def _loss(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
         check_labels(labels)
         if ids is None and self.need_ids:
             raise ValueError(

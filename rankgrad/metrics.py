@@ -1,10 +1,10 @@
 r"""Ranking metrics: `Ranks` -> a value per query. Training and evaluation read the same functions.
 
-Every metric here is higher-is-better. A metric of ranks takes a `Ranks` record (exact, relaxed or blackbox), or
-`TiedRanks` (the same exact ranking under each reading of a tie), or `scores, relevant, valid=None`. In the last two
-cases the metric's own rule for ties applies: AP, mAP@R and R-precision count a level item as above (equal to
-scikit-learn's AP); top-k lists (R@K, P@K, MRR) put the lower index first; NDCG averages over the level items; ROC AUC
-counts them 1/2.
+Every metric here is higher-is-better, but fall-out and FNMR, which count errors. A metric of ranks takes a `Ranks`
+record (exact, relaxed or blackbox), or `TiedRanks` (the same exact ranking under each reading of a tie), or
+`scores, relevant, valid=None`: tensors, arrays of numpy or lists. In the last two cases the metric's own rule for ties
+applies: AP, mAP@R and R-precision count a level item as above (equal to scikit-learn's AP); top-k lists (R@K, P@K,
+AP@K, MRR) put the lower index first; DCG and NDCG average over the level items; ROC AUC counts them 1/2.
 
 Results are [query]; a query without relevant items has value 0 and is marked False in `ranks.counted`: leave it out of
 means, as `mean_average_precision` and `evaluation.evaluate` do.
@@ -13,7 +13,7 @@ means, as `mean_average_precision` and `evaluation.evaluate` do.
 from __future__ import annotations
 
 import itertools
-import operator
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Literal
@@ -21,42 +21,47 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from .checks import Numbers, integer, number, query_weights, tensor
 from .ranks import Ties, check_lists, exact_ranks
+from .relevance import Labels, as_labels
 from .types import Mask, PerPair, PerQuery, Ranks, TiedRanks
 
 Gain = Literal["linear", "exp2"]
-Source = Ranks | TiedRanks | Tensor
+Source = Ranks | TiedRanks | Numbers
 
 
-def _ranks(first: Source, relevant: Tensor | None, valid: Mask | None, ties: Ties) -> Ranks:
+def _ranks(first: Source, relevant: Numbers | None, valid: Numbers | None, ties: Ties) -> Ranks:
     if isinstance(first, (Ranks, TiedRanks)):
         if relevant is not None or valid is not None:
             raise TypeError("ranks already know what is relevant: pass either ranks alone, or scores and relevant")
         return first if isinstance(first, Ranks) else _reading(first, ties)
     if relevant is None:
         raise TypeError("scores need relevant: bool [query, item], or float gains")
-    scores, relevant = torch.as_tensor(first), _as_relevance(relevant)
-    _check(scores, relevant, valid)
-    if valid is not None:  # what does not exist may be anything, NaN too
-        scores = scores.masked_fill(~valid, 0)
-    return exact_ranks(scores, relevant, valid, ties=ties)
+    scores, gains, exists = _lists(first, relevant, valid)
+    if exists is not None:  # what does not exist may be anything, NaN too
+        scores = scores.masked_fill(~exists, 0)
+    return exact_ranks(scores, gains, exists, ties=ties)
 
 
-def _check(scores: Tensor, relevant: Tensor, valid: Mask | None) -> None:
+def _lists(scores: Numbers, relevant: Numbers, valid: Numbers | None) -> tuple[Tensor, Tensor, Mask | None]:
+    """Checked scores, relevance and validity."""
+    scores, relevant = tensor(scores, "scores"), _as_relevance(relevant)
+    valid = None if valid is None else tensor(valid, "valid")
     check_lists(scores, relevant, valid)
     bad = ~scores.isfinite() if valid is None else ~scores.isfinite() & valid
     if bool(bad.any()):
         row = int(bad.any(1).nonzero()[0])
         raise ValueError(f"scores hold NaN or infinity, first in row {row}; leave such items out with valid")
+    return scores, relevant, valid
 
 
 def _reading(tied: TiedRanks, ties: Ties) -> Ranks:
     return {"pessimistic": tied.pessimistic, "optimistic": tied.optimistic, "index": tied.index}[ties]
 
 
-def _as_relevance(relevant: Tensor) -> Tensor:
+def _as_relevance(relevant: Numbers) -> Tensor:
     """Integer relevance (0/1 or grades) as float gains: unlike a loss, a metric is fed from label files."""
-    relevant = torch.as_tensor(relevant)
+    relevant = tensor(relevant, "relevant")
     if relevant.dtype == torch.bool:
         return relevant
     gains = relevant if relevant.is_floating_point() else relevant.double()
@@ -66,17 +71,17 @@ def _as_relevance(relevant: Tensor) -> Tensor:
     return gains
 
 
-def _whole(k: object, what: str) -> int:
-    """An integer >= 1; numpy's count, floats and booleans do not."""
-    if isinstance(k, bool) or not hasattr(k, "__index__") or operator.index(k) < 1:
-        raise ValueError(f"k counts {what} and must be an integer >= 1; got {k!r}")
-    return operator.index(k)
+def _whole(k: object, what: str = "items") -> int:
+    return integer(k, f"k counts {what}", low=1)
 
 
-def _mean(values: PerQuery, counted: Tensor, name: str) -> Tensor:
+def _mean(values: PerQuery, counted: Tensor, weights: Numbers | None, name: str) -> Tensor:
     if not bool(counted.any()):
         raise ValueError(f"{name} is undefined: none of the {len(values)} queries has a relevant item")
-    return values[counted].mean()
+    if weights is None:
+        return values[counted].mean()
+    used = query_weights(weights, counted) * counted
+    return (used * values).sum() / used.sum()
 
 
 # --------------------------------------------------------------------------------------------- read off the ranks
@@ -89,8 +94,8 @@ def precision_at_relevant(ranks: Ranks) -> PerPair:
 
 def average_precision(
     ranks: Source,
-    relevant: Tensor | None = None,
-    valid: Mask | None = None,
+    relevant: Numbers | None = None,
+    valid: Numbers | None = None,
     *,
     ties: Literal["pessimistic", "average", "optimistic"] = "pessimistic",
 ) -> PerQuery:
@@ -130,17 +135,58 @@ def average_precision(
     return read.mean_per_query(precision_at_relevant(read))
 
 
-def mean_average_precision(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> Tensor:
+def mean_average_precision(
+    ranks: Source,
+    relevant: Numbers | None = None,
+    valid: Numbers | None = None,
+    *,
+    weights: Numbers | None = None,
+) -> Tensor:
     """Mean of `average_precision` over the queries that have a relevant item; scalar, ValueError if none has.
+
+    With weights [query] >= 0 it is the weighted mean, sum_q w_q AP_q / sum_q w_q over the same queries.
 
     >>> mean_average_precision(torch.tensor([[0.9, 0.5], [0.9, 0.5]]), torch.tensor([[False, True], [False, False]]))
     tensor(0.5000, dtype=torch.float64)
     """
     read = _ranks(ranks, relevant, valid, "pessimistic")
-    return _mean(average_precision(read), read.counted, "mean average precision")
+    return _mean(average_precision(read), read.counted, weights, "mean average precision")
 
 
-def map_at_r(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
+def average_precision_at_k(
+    ranks: Source,
+    relevant: Numbers | int | None = None,
+    k: int | None = None,
+    valid: Numbers | None = None,
+    *,
+    over: Literal["relevant", "found"] = "relevant",
+) -> PerQuery:
+    r"""AP@K_q = 1 / min(K, p) sum_{i in P_q, rank(i) <= K} rank^+(i) / rank(i), p = |P_q|: AP of the K best items.
+
+    1 if the list begins with min(K, p) relevant items, 0 if none of the K best is relevant. With K = p it is mAP@R,
+    with K the whole list AP, but that ties go by index.
+
+    Args:
+        ranks: a record, or [query, item] scores.
+        relevant: [query, item] bool or gains.
+        k: length of the list, >= 1; None: 1.
+        valid: [query, item] bool.
+        over: what the sum is divided by. "relevant": the most that can be found, min(K, p). "found": the relevant items
+            among the K best, as papers on hashing and torchmetrics do (their "mAP@K"); it forgives what is missing.
+
+    >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]])
+    >>> average_precision_at_k(scores, relevant, k=2), average_precision_at_k(scores, relevant, k=2, over="found")
+    (tensor([0.2500], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
+    """
+    if over not in ("relevant", "found"):
+        raise ValueError(f"over must be 'relevant' or 'found'; got {over!r}")
+    read, k = _top(ranks, relevant, valid, k, "index")
+    inside = _counts(read, k)
+    most = read.num_relevant.clamp(max=k) if over == "relevant" else read.sum_per_query(inside)
+    return read.sum_per_query(precision_at_relevant(read) * inside) / most.clamp(min=1)
+
+
+def map_at_r(ranks: Source, relevant: Numbers | None = None, valid: Numbers | None = None) -> PerQuery:
     r"""mAP@R_q = 1/R sum_{i in P_q, rank(i) <= R} rank^+(i) / rank(i), R = |P_q|; never above AP.
 
     Musgrave et al., ECCV 2020; ROADMAP eq. 11.
@@ -153,11 +199,13 @@ def map_at_r(ranks: Source, relevant: Tensor | None = None, valid: Mask | None =
     return read.mean_per_query(precision_at_relevant(read) * inside)
 
 
-def recall_at_k(ranks: Source, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None) -> PerQuery:
+def recall_at_k(
+    ranks: Source, relevant: Numbers | int | None = None, k: int | None = None, valid: Numbers | None = None
+) -> PerQuery:
     """R@K of the retrieval papers: 1 if any of the K best items is relevant, else 0 (a hit rate).
 
-    k beyond the list is the whole list. For found / relevant see `found_at_k`, for RaMBO's refined recall
-    `refined_recall_at_k`. With ranks: `recall_at_k(ranks, 4)`.
+    k beyond the list is the whole list; without k it is 1. For found / relevant see `found_at_k`, for RaMBO's refined
+    recall `refined_recall_at_k`. With ranks: `recall_at_k(ranks, k=4)`.
 
     >>> recall_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
     tensor([1.], dtype=torch.float64)
@@ -166,7 +214,9 @@ def recall_at_k(ranks: Source, relevant: Tensor | int | None = None, k: int = 1,
     return (read.sum_per_query(_counts(read, k)) > 0).to(read.above_pos.dtype)
 
 
-def found_at_k(ranks: Source, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None) -> PerQuery:
+def found_at_k(
+    ranks: Source, relevant: Numbers | int | None = None, k: int | None = None, valid: Numbers | None = None
+) -> PerQuery:
     """Recall at K of information retrieval: share of the relevant items among the K best.
 
     >>> found_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
@@ -177,7 +227,7 @@ def found_at_k(ranks: Source, relevant: Tensor | int | None = None, k: int = 1, 
 
 
 def precision_at_k(
-    ranks: Source, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
+    ranks: Source, relevant: Numbers | int | None = None, k: int | None = None, valid: Numbers | None = None
 ) -> PerQuery:
     """Share of relevant items among the K best; the denominator is K even when the list is shorter.
 
@@ -188,13 +238,17 @@ def precision_at_k(
     return read.sum_per_query(_counts(read, k)) / k
 
 
-def _top(ranks: Source, relevant: Tensor | int | None, valid: Mask | None, k: int, ties: Ties) -> tuple[Ranks, int]:
-    given: Tensor | None
-    if isinstance(relevant, int):  # metric(ranks, 4)
-        given, k = None, relevant
-    else:
-        given = relevant
-    return _ranks(ranks, given, valid, ties), _whole(k, "items")
+def _top(
+    ranks: Source, relevant: Numbers | int | None, valid: Numbers | None, k: int | None, ties: Ties
+) -> tuple[Ranks, int]:
+    """Ranks and the length of the list, which may stand where scores have their relevance: metric(ranks, 4)."""
+    if isinstance(ranks, (Ranks, TiedRanks)) and relevant is not None and getattr(relevant, "ndim", 0) == 0:
+        if k is not None:
+            raise TypeError(f"k is there twice, {relevant!r} and {k!r}; with ranks call metric(ranks, k={k!r})")
+        k, relevant = _whole(relevant), None
+    if isinstance(relevant, int):
+        raise TypeError(f"scores need relevant: bool [query, item], or float gains; got {relevant!r}")
+    return _ranks(ranks, relevant, valid, ties), 1 if k is None else _whole(k)
 
 
 def _counts(ranks: Ranks, k: int) -> PerPair:
@@ -202,7 +256,7 @@ def _counts(ranks: Ranks, k: int) -> PerPair:
 
 
 def refined_recall_at_k(
-    ranks: Source, relevant: Tensor | int | None = None, k: int = 1, valid: Mask | None = None
+    ranks: Source, relevant: Numbers | int | None = None, k: int | None = None, valid: Numbers | None = None
 ) -> PerQuery:
     r"""RaMBO eq. 16: |{i in P_q : r_i < K}| / |P_q|, r_i = number of irrelevant items above i.
 
@@ -215,7 +269,7 @@ def refined_recall_at_k(
     return read.mean_per_query((read.above_neg < k).to(read.above_neg.dtype))
 
 
-def r_precision(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
+def r_precision(ranks: Source, relevant: Numbers | None = None, valid: Numbers | None = None) -> PerQuery:
     """Precision at R = |P_q|.
 
     >>> r_precision(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]]))
@@ -225,39 +279,101 @@ def r_precision(ranks: Source, relevant: Tensor | None = None, valid: Mask | Non
     return read.mean_per_query((read.rank <= read.num_relevant[read.query]).to(read.above_pos.dtype))
 
 
-def reciprocal_rank(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
-    """1 / rank of the best relevant item.
+def reciprocal_rank(
+    ranks: Source, relevant: Numbers | None = None, valid: Numbers | None = None, *, k: int | None = None
+) -> PerQuery:
+    """1 / rank of the best relevant item; with k 0 where that is not among the k best (MRR@k).
 
     >>> reciprocal_rank(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]))
     tensor([0.5000], dtype=torch.float64)
     """
     read = _ranks(ranks, relevant, valid, "index")
-    best = read.rank.new_zeros(read.num_queries)
-    return best.scatter_reduce(0, read.query, 1 / read.rank, "amax")
+    value = 1 / read.rank
+    if k is not None:
+        value = value * _counts(read, _whole(k))
+    return value.new_zeros(read.num_queries).scatter_reduce(0, read.query, value, "amax")
 
 
-def mean_reciprocal_rank(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> Tensor:
+def mean_reciprocal_rank(
+    ranks: Source,
+    relevant: Numbers | None = None,
+    valid: Numbers | None = None,
+    *,
+    k: int | None = None,
+    weights: Numbers | None = None,
+) -> Tensor:
     """Mean of `reciprocal_rank` over the queries that have a relevant item; scalar, ValueError if none has.
+
+    With weights [query] >= 0 it is the weighted mean over the same queries.
 
     >>> mean_reciprocal_rank(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]))
     tensor(0.5000, dtype=torch.float64)
     """
     read = _ranks(ranks, relevant, valid, "index")
-    return _mean(reciprocal_rank(read), read.counted, "mean reciprocal rank")
+    return _mean(reciprocal_rank(read, k=k), read.counted, weights, "mean reciprocal rank")
 
 
-def soft_recall_at_k(ranks: Ranks, k: int, tau: float = 1.0) -> PerQuery:
+def fall_out_at_k(
+    ranks: Source,
+    relevant: Numbers | int | None = None,
+    k: int | None = None,
+    valid: Numbers | None = None,
+    *,
+    irrelevant: Numbers | None = None,
+) -> PerQuery:
+    """Share of the irrelevant items that stand among the K best: lower is better.
+
+    0 for a query without irrelevant items. A query without relevant items has a value too, min(K / N, 1) of N
+    irrelevant ones; it is not counted in means, as everywhere.
+
+    Args:
+        ranks: a record, or [query, item] scores.
+        relevant: with scores: [query, item] bool or gains.
+        k: length of the list, >= 1; None: 1.
+        valid: with scores: [query, item] bool.
+        irrelevant: with ranks: [query] number of irrelevant items.
+
+    >>> fall_out_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, False]]), k=2)
+    tensor([0.5000], dtype=torch.float64)
+    """
+    read, k = _top(ranks, relevant, valid, k, "index")
+    count = _irrelevant(ranks, relevant, valid, irrelevant, "fall-out")
+    listed = (read.num_relevant + count).clamp(max=k) - read.sum_per_query(_counts(read, k))
+    return listed / count.clamp(min=1)
+
+
+def _irrelevant(
+    ranks: Source, relevant: Numbers | int | None, valid: Numbers | None, irrelevant: Numbers | None, name: str
+) -> Tensor:
+    """[query] number of irrelevant items: counted in the lists, or as given with ranks."""
+    if not isinstance(ranks, (Ranks, TiedRanks)):
+        assert relevant is not None and not isinstance(relevant, int)
+        _, gains, exists = _lists(ranks, relevant, valid)
+        return (gains == 0 if exists is None else exists & (gains == 0)).sum(1)
+    if irrelevant is None:
+        raise TypeError(f"{name} of ranks needs irrelevant: the number of irrelevant items of each query")
+    count = tensor(irrelevant, "irrelevant")
+    queries = (ranks if isinstance(ranks, Ranks) else ranks.index).num_queries
+    if count.shape != (queries,):
+        raise ValueError(f"irrelevant must be [query], {queries} numbers; got shape {tuple(count.shape)}")
+    return count
+
+
+def soft_recall_at_k(ranks: Ranks, k: int, tau: float = 1.0, *, clip: bool = True) -> PerQuery:
     r"""min(k, sum_{i in P_q} sigmoid((k - rank_i) / tau)) / min(k, |P_q|): the Recall@k surrogate's count.
 
-    Patel et al., CVPR 2022. Where the sum exceeds k it is clipped and has no gradient.
+    Patel et al., CVPR 2022. Where the sum exceeds k it is clipped and has no gradient. Without the clip (SupRank, Ramzi
+    et al. 2023) it goes on, and a query with more than k relevant items may have a value above 1.
 
     Args:
         ranks: usually relaxed with one sigmoid (`RecallAtKLoss`).
         k: length of the list, >= 1.
         tau: temperature in ranks, > 0.
+        clip: False: the sum as it is.
     """
-    inside = torch.sigmoid((k - ranks.rank) / tau)
-    return ranks.sum_per_query(inside).clamp(max=k) / ranks.num_relevant.clamp(min=1, max=k)
+    k = _whole(k)
+    found = ranks.sum_per_query(torch.sigmoid((k - ranks.rank) / tau))
+    return (found.clamp(max=k) if clip else found) / ranks.num_relevant.clamp(min=1, max=k)
 
 
 def _gains(gain: Tensor, kind: Gain) -> Tensor:
@@ -266,15 +382,39 @@ def _gains(gain: Tensor, kind: Gain) -> Tensor:
     return gain if kind == "linear" else torch.exp2(gain) - 1
 
 
-def ndcg(
+def dcg(
     ranks: Source,
-    relevant: Tensor | None = None,
-    valid: Mask | None = None,
+    relevant: Numbers | None = None,
+    valid: Numbers | None = None,
     *,
     k: int | None = None,
     gain: Gain = "linear",
 ) -> PerQuery:
-    r"""NDCG_q = sum_i g_i / log2(1 + rank_i) / (the same of the ideal order); Järvelin & Kekäläinen 2002.
+    r"""DCG_q = sum_i g_i / log2(1 + rank_i); Järvelin & Kekäläinen 2002. It grows with the number of relevant items.
+
+    Args:
+        ranks: a record, or [query, item] scores; level items share the mean discount of their places.
+        relevant: [query, item] gains >= 0 (or bool).
+        valid: [query, item] bool.
+        k: only the k best places count; None: all.
+        gain: "linear" g, or "exp2" 2^g - 1.
+
+    >>> dcg(torch.tensor([[0.2, 0.1]]), torch.tensor([[1.0, 3.0]]), k=1)
+    tensor([1.], dtype=torch.float64)
+    """
+    read, discounts = _discounts(ranks, relevant, valid, k)
+    return read.sum_per_query(_gains(read.gain.to(discounts.dtype), gain) * discounts)
+
+
+def ndcg(
+    ranks: Source,
+    relevant: Numbers | None = None,
+    valid: Numbers | None = None,
+    *,
+    k: int | None = None,
+    gain: Gain = "linear",
+) -> PerQuery:
+    r"""NDCG_q = DCG_q / (DCG of the ideal order), in [0, 1]; Järvelin & Kekäläinen 2002.
 
     Level items share the mean discount of their places (as scikit-learn does) when scores are given.
 
@@ -288,33 +428,36 @@ def ndcg(
     >>> ndcg(torch.tensor([[0.1, 0.2]]), torch.tensor([[1.0, 3.0]]))
     tensor([1.], dtype=torch.float64)
     """
-    k = None if k is None else _whole(k, "places")
-
-    def discount(rank: Tensor) -> Tensor:
-        value = 1 / torch.log2(1 + rank)
-        return value if k is None else value * (rank <= k)
-
-    if isinstance(ranks, Ranks):
-        read = _ranks(ranks, relevant, valid, "index")
-        here = discount(read.rank)
-    else:
-        read, low = (_ranks(ranks, relevant, valid, t) for t in ("pessimistic", "optimistic"))
-        # a level group fills the places low.rank .. read.rank: its mean discount, by cumulated discounts
-        longest = int(read.rank.max()) if len(read.rank) else 0
-        cumulated = torch.zeros(longest + 1, dtype=torch.float64, device=read.rank.device)
-        cumulated[1:] = discount(torch.arange(1, longest + 1, dtype=torch.float64, device=read.rank.device)).cumsum(0)
-        first, last = low.rank.long(), read.rank.long()
-        here = (cumulated[last] - cumulated[first - 1]) / (last - first + 1)
-    weight = _gains(read.gain.to(here.dtype), gain)
+    read, discounts = _discounts(ranks, relevant, valid, k)
+    weight = _gains(read.gain.to(discounts.dtype), gain)
     best_first = torch.argsort(weight, descending=True, stable=True)
     best_first = best_first[torch.argsort(read.query[best_first], stable=True)]
     place = torch.arange(len(weight), device=weight.device)
     ideal_rank = 1 + place - (read.num_relevant.cumsum(0) - read.num_relevant)[read.query]
-    ideal = read.sum_per_query(weight[best_first] * discount(ideal_rank.to(weight.dtype)))
-    return read.sum_per_query(weight * here) / torch.where(ideal > 0, ideal, 1)
+    ideal = read.sum_per_query(weight[best_first] * _discount(ideal_rank.to(weight.dtype), k))
+    return read.sum_per_query(weight * discounts) / torch.where(ideal > 0, ideal, 1)
 
 
-def hierarchical_ap(ranks: Source, relevant: Tensor | None = None, valid: Mask | None = None) -> PerQuery:
+def _discount(rank: Tensor, k: int | None) -> Tensor:
+    value = 1 / torch.log2(1 + rank)
+    return value if k is None else value * (rank <= _whole(k, "places"))
+
+
+def _discounts(ranks: Source, relevant: Numbers | None, valid: Numbers | None, k: int | None) -> tuple[Ranks, PerPair]:
+    """Ranks, and [pair] the discount of each relevant item: of level ones the mean over their places."""
+    if isinstance(ranks, Ranks):
+        read = _ranks(ranks, relevant, valid, "index")
+        return read, _discount(read.rank, k)
+    read, low = (_ranks(ranks, relevant, valid, t) for t in ("pessimistic", "optimistic"))
+    # a level group fills the places low.rank .. read.rank: its mean discount, by cumulated discounts
+    longest = int(read.rank.max()) if len(read.rank) else 0
+    places = torch.arange(1, longest + 1, dtype=torch.float64, device=read.rank.device)
+    cumulated = torch.nn.functional.pad(_discount(places, k).cumsum(0), (1, 0))
+    first, last = low.rank.long(), read.rank.long()
+    return read, (cumulated[last] - cumulated[first - 1]) / (last - first + 1)
+
+
+def hierarchical_ap(ranks: Source, relevant: Numbers | None = None, valid: Numbers | None = None) -> PerQuery:
     r"""H-AP_q = sum_i hrank_i / rank_i / sum_i g_i, hrank_i = g_i + sum_{j above i} min(g_i, g_j).
 
     HAPPIER (Ramzi et al., ECCV 2022). Equals AP when relevance is binary.
@@ -332,11 +475,11 @@ def hierarchical_ap(ranks: Source, relevant: Tensor | None = None, valid: Mask |
 
 
 def roc_auc(
-    ranks: TiedRanks | Tensor,
-    relevant: Tensor | None = None,
-    valid: Mask | None = None,
+    ranks: TiedRanks | Numbers,
+    relevant: Numbers | None = None,
+    valid: Numbers | None = None,
     *,
-    irrelevant: Tensor | None = None,
+    irrelevant: Numbers | None = None,
 ) -> PerQuery:
     r"""Share of (relevant, irrelevant) pairs in the right order, level pairs 1/2 (Mann-Whitney); per query.
 
@@ -352,16 +495,12 @@ def roc_auc(
     tensor([0.5000], dtype=torch.float64)
     """
     low, high = (_ranks(ranks, relevant, valid, t) for t in ("optimistic", "pessimistic"))
-    if relevant is not None:
-        is_relevant = _as_relevance(relevant) > 0
-        irrelevant = (~is_relevant if valid is None else valid & ~is_relevant).sum(1)
-    if irrelevant is None:
-        raise TypeError("ROC AUC of ranks needs irrelevant: the number of irrelevant items of each query")
-    wrong = low.mean_per_query((low.above_neg + high.above_neg) / 2) / irrelevant.clamp(min=1)
-    return torch.where(low.counted & (irrelevant > 0), 1 - wrong, 0)
+    count = _irrelevant(ranks, relevant, valid, irrelevant, "ROC AUC")
+    wrong = low.mean_per_query((low.above_neg + high.above_neg) / 2) / count.clamp(min=1)
+    return torch.where(low.counted & (count > 0), 1 - wrong, 0)
 
 
-def auc_hardest(scores: Tensor, relevant: Tensor, valid: Mask | None = None) -> Tensor:
+def auc_hardest(scores: Numbers, relevant: Numbers, valid: Numbers | None = None) -> Tensor:
     r"""AUC of the hardest pairs: mean over queries i, l of [p_i > n_l] + [p_i = n_l] / 2; scalar.
 
     p_i is the lowest score of a relevant, n_i the highest of an irrelevant item of query i; queries lacking either are
@@ -371,33 +510,80 @@ def auc_hardest(scores: Tensor, relevant: Tensor, valid: Mask | None = None) -> 
     >>> auc_hardest(torch.tensor([[0.9, 0.5], [0.8, 0.95]]), torch.tensor([[True, False], [True, False]]))
     tensor(0.5000, dtype=torch.float64)
     """
-    relevant = _as_relevance(relevant)
-    _check(scores, relevant, valid)
-    relevant = relevant > 0
-    rest = ~relevant if valid is None else valid & ~relevant
-    relevant = relevant if valid is None else valid & relevant
-    kept = relevant.any(1) & rest.any(1)
+    scores, gains, exists = _lists(scores, relevant, valid)
+    pos, neg = _both_kinds(gains, exists)
+    kept = pos.any(1) & neg.any(1)
     if not bool(kept.any()):
         raise ValueError("AUC of hardest pairs is undefined: no query has both a relevant and an irrelevant item")
-    hard_pos = scores.masked_fill(~relevant, torch.inf).amin(1)[kept]
-    hard_neg = scores.masked_fill(~rest, -torch.inf).amax(1)[kept].sort().values
+    hard_pos = scores.masked_fill(~pos, torch.inf).amin(1)[kept]
+    hard_neg = scores.masked_fill(~neg, -torch.inf).amax(1)[kept].sort().values
     below = torch.searchsorted(hard_neg, hard_pos) + torch.searchsorted(hard_neg, hard_pos, right=True)
     return below.double().mean() / (2 * len(hard_neg))
 
 
-def average_ranks(values: Tensor) -> Tensor:
+def _both_kinds(gains: Tensor, exists: Mask | None) -> tuple[Mask, Mask]:
+    """The relevant and the irrelevant items that exist."""
+    pos = gains > 0
+    return (pos, ~pos) if exists is None else (pos & exists, ~pos & exists)
+
+
+def fnmr_at_fmr(scores: Numbers, relevant: Numbers, valid: Numbers | None = None, *, fmr: float = 0.001) -> Tensor:
+    r"""False non-match rate at a false match rate: verification of pairs by one threshold; scalar, lower is better.
+
+    All pairs of all queries are one list. A pair matches if its score is above the threshold, the lowest for which at
+    most the share `fmr` of the irrelevant pairs match; FNMR is the share of relevant pairs that do not match
+    (ISO/IEC 19795-1). So it is 1 - the highest true positive rate of the ROC curve up to that false positive rate.
+    Of pairs that are level with the threshold none matches.
+
+    Args:
+        scores: [query, item].
+        relevant: [query, item] bool or gains.
+        valid: [query, item] bool.
+        fmr: allowed share of false matches, in [0, 1]. With less than 1 / fmr irrelevant pairs none may match.
+
+    Raises:
+        ValueError: fmr is no share, or there is no relevant or no irrelevant pair.
+
+    >>> scores, relevant = torch.tensor([[0.9, 0.8, 0.7, 0.1]]), torch.tensor([[True, False, True, False]])
+    >>> fnmr_at_fmr(scores, relevant, fmr=0), fnmr_at_fmr(scores, relevant, fmr=0.5)
+    (tensor(0.5000, dtype=torch.float64), tensor(0., dtype=torch.float64))
+    """
+    share = number(fmr, "fmr is an allowed share of false matches", low=0, high=1)
+    scores, gains, exists = _lists(scores, relevant, valid)
+    pos, neg = (scores[kind] for kind in _both_kinds(gains, exists))
+    if not len(pos) or not len(neg):
+        raise ValueError("FNMR is undefined: there must be a relevant and an irrelevant pair")
+    allowed = false_matches(share, len(neg))
+    if allowed == len(neg):
+        return torch.zeros((), dtype=torch.float64, device=scores.device)
+    threshold = torch.kthvalue(neg, len(neg) - allowed).values  # the highest that must not match
+    return (pos <= threshold).double().mean()
+
+
+def false_matches(fmr: float, irrelevant: int) -> int:
+    """How many irrelevant pairs may match: the most whose share is at most `fmr`.
+
+    >>> false_matches(0.29, 100), false_matches(0.001, 999)
+    (29, 0)
+    """
+    count = math.floor(fmr * irrelevant)
+    return count + 1 if count < irrelevant and (count + 1) / irrelevant <= fmr else count
+
+
+def average_ranks(values: Numbers) -> Tensor:
     """[..., n] ranks 1 .. n of the values, 1 = largest, level values sharing the mean of their places; float64.
 
     >>> average_ranks(torch.tensor([0.5, 0.9, 0.5]))
     tensor([2.5000, 1.0000, 2.5000], dtype=torch.float64)
     """
+    values = tensor(values, "values")
     values = -(values if values.is_floating_point() else values.double())
     ordered, values = values.sort(dim=-1).values.contiguous(), values.contiguous()
     below, upto = torch.searchsorted(ordered, values), torch.searchsorted(ordered, values, right=True)
     return (below + upto + 1).double() / 2
 
 
-def spearman(first: Tensor, second: Tensor) -> Tensor:
+def spearman(first: Numbers, second: Numbers) -> Tensor:
     """Spearman's rank correlation along the last dimension: Pearson of average ranks.
 
     NaN for a constant vector and for one that holds NaN.
@@ -405,6 +591,7 @@ def spearman(first: Tensor, second: Tensor) -> Tensor:
     >>> spearman(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 30.0, 20.0]))
     tensor(0.5000, dtype=torch.float64)
     """
+    first, second = tensor(first, "first"), tensor(second, "second")
     if first.shape != second.shape:
         raise ValueError(f"both must have one shape; got {tuple(first.shape)} and {tuple(second.shape)}")
     a, b = (r - r.mean(-1, keepdim=True) for r in (average_ranks(first), average_ranks(second)))
@@ -412,48 +599,102 @@ def spearman(first: Tensor, second: Tensor) -> Tensor:
     return torch.where(first.isnan().any(-1) | second.isnan().any(-1), torch.nan, value)
 
 
-def nmi(labels: Tensor, clusters: Tensor) -> float:
+def nmi(labels: Labels, clusters: Labels) -> float:
     r"""Normalised mutual information 2 I(labels; clusters) / (H(labels) + H(clusters)), in [0, 1].
 
     Arithmetic normalisation, as in the retrieval papers; 1 if both partitions are trivial.
 
     Args:
-        labels: [image] long.
-        clusters: [image] long, e.g. of k-means with as many clusters as classes.
+        labels: [image] integers or strings.
+        clusters: [image] the same, e.g. of k-means with as many clusters as classes.
 
     >>> nmi(torch.tensor([0, 0, 1, 1]), torch.tensor([5, 5, 7, 7]))
     1.0
     """
-    labels, clusters = torch.as_tensor(labels), torch.as_tensor(clusters)
-    if labels.shape != clusters.shape or labels.dim() != 1 or len(labels) == 0:
+    information, entropy, _, _ = _information(labels, clusters)
+    return 1.0 if entropy == 0 else min(max(information / entropy, 0.0), 1.0)
+
+
+def ami(labels: Labels, clusters: Labels) -> float:
+    r"""Adjusted mutual information (I - E[I]) / ((H(labels) + H(clusters)) / 2 - E[I]), at most 1.
+
+    E[I] is the mean over all pairs of partitions of the same sizes. So clusters by chance have 0 on average (one may
+    have less), where NMI grows with the number of clusters. Vinh, Epps & Bailey, JMLR 2010, eq. 24a; arithmetic
+    normalisation. 1 for equal partitions, trivial ones too.
+
+    Args:
+        labels: [image] integers or strings.
+        clusters: [image] the same.
+
+    >>> ami(torch.tensor([0, 0, 1, 1]), torch.tensor([5, 5, 7, 7])), round(ami(["a", "a", "b", "b"], [0, 1, 0, 1]), 6)
+    (1.0, -0.5)
+    """
+    information, entropy, rows, columns = _information(labels, clusters)
+    if information >= entropy * (1 - 1e-14):  # I reaches the mean of the entropies only if both are equal to it
+        return 1.0
+    expected = _expected_information(rows, columns)
+    return (information - expected) / (entropy - expected)
+
+
+def _information(labels: Labels, clusters: Labels) -> tuple[float, float, Tensor, Tensor]:
+    """Mutual information, mean entropy, and the sizes of the sets of two partitions."""
+    (first,), (second,) = as_labels(labels), as_labels(clusters, names=("clusters",))
+    if first.shape != second.shape or first.dim() != 1 or len(first) == 0:
         raise ValueError(
-            f"labels and clusters must be two equally long vectors; got {tuple(labels.shape)}, {tuple(clusters.shape)}"
+            f"labels and clusters must be two equally long vectors; got {tuple(first.shape)}, {tuple(second.shape)}"
         )
-    a, b = (torch.unique(t, return_inverse=True)[1] for t in (labels, clusters))
-    joint = torch.bincount(a * (int(b.max()) + 1) + b).double() / len(a)
-
-    def entropy(p: Tensor) -> float:
-        p = p[p > 0]
-        return float(-(p * p.log()).sum())
-
-    h_a, h_b, h_ab = entropy(a.bincount().double() / len(a)), entropy(b.bincount().double() / len(b)), entropy(joint)
-    return 1.0 if h_a + h_b == 0 else min(max(2 * (h_a + h_b - h_ab) / (h_a + h_b), 0.0), 1.0)
+    a, b = (torch.unique(t, return_inverse=True)[1] for t in (first, second.to(first.device)))
+    sizes = [a.bincount(), b.bincount(), torch.bincount(a * (int(b.max()) + 1) + b)]
+    h_a, h_b, h_ab = map(_entropy, sizes)
+    return h_a + h_b - h_ab, (h_a + h_b) / 2, sizes[0], sizes[1]
 
 
-def _class_sums(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _entropy(sizes: Tensor) -> float:
+    p = sizes[sizes > 0].double() / sizes.sum()
+    return float(-(p * p.log()).sum())
+
+
+def _expected_information(rows: Tensor, columns: Tensor) -> float:
+    """E[I] over random partitions with sets of these sizes; those of one size have equal terms, taken once."""
+    total = int(rows.sum())
+    sizes, times = torch.unique(rows, return_counts=True)
+    others, other_times = torch.unique(columns, return_counts=True)
+    log_factorial = torch.lgamma(torch.arange(1, total + 2, dtype=torch.float64, device=rows.device))
+    b = others.unsqueeze(1)
+    expected = 0.0
+    for a, count in zip(sizes.tolist(), times.tolist(), strict=True):
+        n = torch.arange(1, min(a, int(others.max())) + 1, device=rows.device)  # items that two sets, a and b, share
+        possible = (n <= b) & (n >= a + b - total)
+        chance = (
+            log_factorial[a]
+            + log_factorial[b]
+            + log_factorial[total - a]
+            + log_factorial[total - b]
+            - log_factorial[total]
+            - log_factorial[n]
+            - log_factorial[a - n]
+            - log_factorial[(b - n).clamp(min=0)]
+            - log_factorial[(total - a - b + n).clamp(min=0)]
+        ).exp()
+        worth = chance * n / total * (n.double() * total / (a * b)).log()
+        expected += count * float((worth.where(possible, 0.0).sum(1) * other_times).sum())
+    return expected
+
+
+def _class_sums(embeddings: Numbers, labels: Labels) -> tuple[Tensor, Tensor, Tensor]:
     """[class, dim] sums of the L2-normalised rows in float64, [class] rows that are not 0, [class] counts."""
-    embeddings, labels = torch.as_tensor(embeddings), torch.as_tensor(labels)
-    if embeddings.dim() != 2 or labels.shape != embeddings.shape[:1] or len(labels) == 0:
+    embeddings, (truth,) = tensor(embeddings, "embeddings"), as_labels(labels)
+    if embeddings.dim() != 2 or truth.shape != embeddings.shape[:1] or len(truth) == 0:
         raise ValueError(
-            f"need embeddings [image, dim] and labels [image]; got {tuple(embeddings.shape)}, {tuple(labels.shape)}"
+            f"need embeddings [image, dim] and labels [image]; got {tuple(embeddings.shape)}, {tuple(truth.shape)}"
         )
     unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
-    _, index, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+    _, index, counts = torch.unique(truth.to(unit.device), return_inverse=True, return_counts=True)
     sums = unit.new_zeros(len(counts), unit.shape[1]).index_add(0, index, unit)
     return sums, unit.new_zeros(len(counts)).index_add(0, index, unit.square().sum(1)), counts
 
 
-def dists_intra(embeddings: Tensor, labels: Tensor) -> float:
+def dists_intra(embeddings: Numbers, labels: Labels) -> float:
     """Mean cosine distance 1 - cos over ordered pairs of one class, then over the classes with >= 2 members.
 
     Roth et al., ICML 2020, as reported by PNP (Li et al., AAAI 2022). In [0, 2]; rows are normalised inside.
@@ -468,7 +709,7 @@ def dists_intra(embeddings: Tensor, labels: Tensor) -> float:
     return float((1 - (sums.square().sum(1) - squares) / (n * (n - 1))).mean())
 
 
-def dists_inter(embeddings: Tensor, labels: Tensor) -> float:
+def dists_inter(embeddings: Numbers, labels: Labels) -> float:
     """Mean cosine distance 1 - cos over ordered pairs of the normalised class means; in [0, 2].
 
     >>> dists_inter(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1]))
@@ -485,7 +726,7 @@ def dists_inter(embeddings: Tensor, labels: Tensor) -> float:
 # --------------------------------------------------------------------------------------------------- decomposability
 
 
-def decomposability_gap(scores: Tensor, relevant: Tensor, batch: Tensor, valid: Mask | None = None) -> PerQuery:
+def decomposability_gap(scores: Numbers, relevant: Numbers, batch: Labels, valid: Numbers | None = None) -> PerQuery:
     r"""DG_q = 1/K sum_b AP_q^b - AP_q: how much the mean AP inside batches overrates the AP of all (ROADMAP eq. 6).
 
     Only the K batches with a relevant item of the query count. Not always >= 0.
@@ -500,17 +741,18 @@ def decomposability_gap(scores: Tensor, relevant: Tensor, batch: Tensor, valid: 
     >>> decomposability_gap(scores, relevant, torch.tensor([0, 0, 1, 1]))  # 1 in both batches, 5/6 over all
     tensor([0.1667], dtype=torch.float64)
     """
-    check_lists(scores, relevant, valid)
-    if batch.shape != scores.shape[1:]:
-        raise ValueError(f"batch must name the batch of each of {scores.shape[1]} items; got {tuple(batch.shape)}")
+    scores, relevant, exists = _lists(scores, relevant, valid)
+    (batches,) = as_labels(batch, names=("batch",))
+    if batches.shape != scores.shape[1:]:
+        raise ValueError(f"batch must name the batch of each of {scores.shape[1]} items; got {tuple(batches.shape)}")
     total = scores.new_zeros(len(scores), dtype=torch.float64)
-    batches = torch.zeros_like(total)
-    for b in torch.unique(batch).tolist():
-        columns = batch == b
-        inside = exact_ranks(scores[:, columns], relevant[:, columns], None if valid is None else valid[:, columns])
+    counted = torch.zeros_like(total)
+    for b in torch.unique(batches).tolist():
+        columns = (batches == b).to(scores.device)
+        inside = exact_ranks(scores[:, columns], relevant[:, columns], None if exists is None else exists[:, columns])
         total += average_precision(inside)
-        batches += inside.counted
-    return total / batches.clamp(min=1) - average_precision(scores, relevant, valid)
+        counted += inside.counted
+    return total / counted.clamp(min=1) - average_precision(scores, relevant, exists)
 
 
 def decomposability_bound(

@@ -7,12 +7,13 @@ steps for relaxed ones. `RankLoss(ranks, penalty=f)` averages it over the releva
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from .checks import number
 
 Penalty = Callable[[Tensor], Tensor]
 
@@ -64,8 +65,7 @@ class Rational:
     b: float = 2.0
 
     def __post_init__(self) -> None:
-        if not self.b > 0:
-            raise ValueError(f"b bounds PNP-Ib's slope by 1 / b and must be > 0; got {self.b}")
+        number(self.b, "b bounds PNP-Ib's slope by 1 / b", above=0)
 
     def __call__(self, above: Tensor) -> Tensor:
         """(b R - log(1 + b R)) / b^2."""
@@ -84,8 +84,7 @@ class Power:
     alpha: float = 4.0
 
     def __post_init__(self) -> None:
-        if not self.alpha > 0:
-            raise ValueError(f"alpha is PNP-Dq's exponent and must be > 0 (the paper asks >= 1); got {self.alpha}")
+        number(self.alpha, "alpha is PNP-Dq's exponent (the paper asks >= 1)", above=0)
 
     def __call__(self, above: Tensor) -> Tensor:
         """1 - (1 + R)^-alpha."""
@@ -108,8 +107,10 @@ class Weights:
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not self.weights or any(not (w >= 0 and math.isfinite(w)) for w in self.weights):
-            raise ValueError(f"weights w_1 .. w_K must be finite, >= 0 and at least one; got {self.weights}")
+        if not self.weights:
+            raise ValueError("weights w_1 .. w_K must be at least one; got none")
+        for k, weight in enumerate(self.weights, start=1):
+            number(weight, f"w_{k} of the weights is that of recall @{k}", low=0)
 
     def __call__(self, above: Tensor) -> Tensor:
         """Piecewise linear through the cumulated weights."""
@@ -123,13 +124,13 @@ class Weights:
 def as_penalty(weight: str | Penalty | Sequence[float]) -> Penalty:
     """RaMBO's `weight` argument: "log", "loglog", a sequence w_1 .. w_K, or a callable W(R) with W(0) = 0."""
     named: dict[str, Penalty] = {"log": Log(), "loglog": LogLog()}
-    if isinstance(weight, str):
-        if weight not in named:
-            raise ValueError(f"weight must be 'loglog', 'log', a callable W(r) or weights w_1 .. w_K; got {weight!r}")
+    if isinstance(weight, str) and weight in named:
         return named[weight]
     if callable(weight):
         zero = float(weight(torch.zeros(1, dtype=torch.float64)))
         if abs(zero) > 1e-9:
             raise ValueError(f"W(0) must be 0: an item with nothing irrelevant above costs nothing; got W(0) = {zero}")
         return weight
-    return Weights(tuple(float(w) for w in weight))
+    if isinstance(weight, str) or not isinstance(weight, Iterable):
+        raise ValueError(f"weight must be 'loglog', 'log', a callable W(r) or weights w_1 .. w_K; got {weight!r}")
+    return Weights(tuple(number(w, "weight is a list of w_1 .. w_K", low=0) for w in weight))

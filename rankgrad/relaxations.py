@@ -5,7 +5,8 @@ below. It knows no labels and no shapes: which step goes to which pairs is decid
 be plotted and tested alone. Every step is a frozen dataclass of numbers: it pickles, prints and compares.
 
 Two rules let `ranks.soft_ranks` evaluate a step in chunks and again in the backward pass without storing pairs:
-`step(-inf)` is 0 with slope 0 (that is how an item is left out), and `step.slope(diff)` is the derivative.
+`step(-inf)` is 0 with slope 0 (that is how an item is left out), and `step.slope(diff)` is the derivative. Second
+derivatives are taken by autograd through `slope`, so it is written with torch's own operations.
 Any other callable works too; its derivative is then taken by autograd (`AutogradStep`).
 """
 
@@ -20,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .checks import number
+
 
 @runtime_checkable
 class Step(Protocol):
@@ -30,19 +33,34 @@ class Step(Protocol):
         ...
 
     def slope(self, diff: Tensor) -> Tensor | None:
-        """Derivative at `diff`, elementwise; None if the step has no gradient."""
+        """Derivative at `diff`, elementwise and itself differentiable; None if the step has no gradient."""
         ...
 
 
-def _need_positive(name: str, value: float, unit: str) -> None:
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} is {unit} and must be finite and > 0; got {value}")
+def _check_temperature(tau: object) -> None:
+    # a smaller one would leave the range of float32, where tau divides
+    number(tau, "tau is a temperature in score units", low=1e-30)
 
 
 def _compared(relation: Callable[..., Tensor], diff: Tensor, bound: float) -> Tensor:
     """1 where the relation holds, else 0, in the type of `diff`: on a CPU several times faster than by way of bool."""
     result: Tensor = relation(diff.detach(), bound, out=torch.empty_like(diff))
     return result
+
+
+def _divided(value: Tensor, by: float) -> Tensor:
+    """The value divided, in its place unless a graph still needs it."""
+    return value / by if value.requires_grad else value.div_(by)
+
+
+def _bell(diff: Tensor, tau: float) -> Tensor:
+    """Slope of sigmoid(diff / tau), in units of 1 / tau.
+
+    It is s (1 - s) with s the smaller one of sigmoid(d) and sigmoid(-d): then 1 - s loses no digits. With the larger
+    one, nothing is left of a float32 slope from 17 tau on.
+    """
+    value = diff.abs().div_(-tau).sigmoid_()
+    return torch.addcmul(value, value, value, value=-1)
 
 
 @dataclass(frozen=True)
@@ -79,16 +97,15 @@ class Sigmoid:
     tau: float = 0.01
 
     def __post_init__(self) -> None:
-        _need_positive("tau", self.tau, "a temperature in score units")
+        _check_temperature(self.tau)
 
     def __call__(self, diff: Tensor) -> Tensor:
         """sigmoid(diff / tau)."""
         return (diff / self.tau).sigmoid_()
 
     def slope(self, diff: Tensor) -> Tensor:
-        """Slope s (1 - s) / tau with s the value."""
-        value = self(diff)
-        return torch.addcmul(value, value, value, value=-1).div_(self.tau)
+        """Slope sigmoid(d) sigmoid(-d) / tau with d = diff / tau: as exact above a tie as below."""
+        return _bell(diff, self.tau).div_(self.tau)
 
 
 @dataclass(frozen=True)
@@ -126,10 +143,13 @@ class SupStep:
     tie: Literal["upper", "official"] = "upper"
 
     def __post_init__(self) -> None:
-        _need_positive("tau", self.tau, "a temperature in score units")
-        _need_positive("rho", self.rho, "a slope per score unit")
-        if self.delta != "auto" and not (isinstance(self.delta, (int, float)) and self.delta >= 0):
-            raise ValueError(f"delta is in score units and must be >= 0 or 'auto'; got {self.delta!r}")
+        _check_temperature(self.tau)
+        number(self.rho, "rho is a slope per score unit", above=0)
+        if self.delta != "auto":
+            number(self.delta, "delta is in score units", low=0, otherwise=", or 'auto'")
+        if self.offset is not None:
+            number(self.offset, "offset is where the linear part begins", otherwise=", or None")
+        number(self.start, "start is added to the sigmoid from 0 on")
         if self.tie not in ("upper", "official"):
             raise ValueError(f"tie must be 'upper' (H(0) = 0.5 + start) or 'official' (H(0) = 0.5); got {self.tie!r}")
 
@@ -142,6 +162,11 @@ class SupStep:
     def at_joint(self) -> float:
         """The sigmoid there."""
         return 1 / (1 + math.exp(-self.joint / self.tau))
+
+    @property
+    def bell_at_joint(self) -> float:
+        """And tau times its slope there."""
+        return math.exp(-self.joint / self.tau) * self.at_joint**2
 
     def __call__(self, diff: Tensor) -> Tensor:
         """The three branches of eq. 4."""
@@ -157,12 +182,10 @@ class SupStep:
         return torch.add(value, (diff - self.joint).relu_(), alpha=self.rho)
 
     def slope(self, diff: Tensor) -> Tensor:
-        """Slope s (1 - s) / tau up to the joint, rho behind it."""
+        """Slope of the sigmoid up to the joint, rho behind it."""
         # constant behind the joint, where the difference to rho is added
-        value = (diff.clamp(max=self.joint) / self.tau).sigmoid_()
-        bell = torch.addcmul(value, value, value, value=-1).div_(self.tau)
-        at_joint = self.at_joint * (1 - self.at_joint) / self.tau
-        return bell.add_(_compared(torch.gt, diff, self.joint), alpha=self.rho - at_joint)
+        bell = _bell(diff.clamp(max=self.joint), self.tau).div_(self.tau)
+        return bell.add_(_compared(torch.gt, diff, self.joint), alpha=self.rho - self.bell_at_joint / self.tau)
 
 
 @dataclass(frozen=True)
@@ -184,9 +207,8 @@ class Exponential:
     cap: float = 60.0
 
     def __post_init__(self) -> None:
-        _need_positive("tau", self.tau, "a temperature in score units")
-        if not 0 < self.cap <= 80:
-            raise ValueError(f"cap is an exponent and must lie in (0, 80] (float32 overflows at 88); got {self.cap}")
+        _check_temperature(self.tau)
+        number(self.cap, "cap is an exponent (float32 overflows at 88)", above=0, high=80)
 
     def __call__(self, diff: Tensor) -> Tensor:
         """exp(diff / tau), continued by its tangent behind `cap`."""
@@ -195,7 +217,7 @@ class Exponential:
 
     def slope(self, diff: Tensor) -> Tensor:
         """exp(min(diff / tau, cap)) / tau."""
-        return (diff / self.tau).clamp_(max=self.cap).exp_().div_(self.tau)
+        return _divided((diff / self.tau).clamp_(max=self.cap).exp_(), self.tau)
 
 
 @dataclass(frozen=True)
@@ -212,7 +234,7 @@ class Softplus:
     tau: float = 0.02
 
     def __post_init__(self) -> None:
-        _need_positive("tau", self.tau, "a temperature in score units")
+        _check_temperature(self.tau)
 
     def __call__(self, diff: Tensor) -> Tensor:
         """softplus(diff / tau) / ln 2."""
@@ -220,7 +242,7 @@ class Softplus:
 
     def slope(self, diff: Tensor) -> Tensor:
         """sigmoid(diff / tau) / (tau ln 2)."""
-        return torch.sigmoid(diff / self.tau).div_(self.tau * math.log(2))
+        return _divided(torch.sigmoid(diff / self.tau), self.tau * math.log(2))
 
 
 @dataclass(frozen=True)
@@ -243,13 +265,17 @@ class AutogradStep:
 
     def slope(self, diff: Tensor) -> Tensor:
         """Derivative by autograd, 0 at -inf."""
-        present = diff > -torch.inf
+        present, again = diff > -torch.inf, torch.is_grad_enabled() and diff.requires_grad
         with torch.enable_grad():
-            point = torch.where(present, diff, 0).detach().requires_grad_()
+            point = torch.where(present, diff, 0)
+            if not again:
+                point = point.detach().requires_grad_()
             value = self.function(point)
             if not value.requires_grad:
-                return torch.zeros_like(diff)
-            (slope,) = torch.autograd.grad(value.sum(), point)
+                return 0 * diff.masked_fill(~present, 0)
+            (slope,) = torch.autograd.grad(value.sum(), point, create_graph=again)
+            # autograd gives the derivative of a linear function without a graph; it has one, and it is 0
+            slope = slope + 0 * point if again else slope
         return torch.where(present, slope, 0)
 
 

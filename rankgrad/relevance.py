@@ -1,20 +1,123 @@
 r"""Labels and sample ids -> which items are relevant to which query, and which exist for it.
 
-The only place that knows what "self" is: a sample is never its own match, wherever it stands.
+The only place that knows what "self" is: a sample is never its own match, wherever it stands. For a batch relevance is
+a matrix (`from_labels`); for a gallery of any size it is looked up a few queries at a time (`relevance_of`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from .types import Mask
 
+Array = npt.NDArray[Any]
+Labels = Tensor | Array | Sequence[Any]
+Ids = Tensor | Array | Sequence[Any]
+
+# Levels of a hierarchy at most, where their number must be known without looking. Dividing by a power of two is exact.
+MOST_LEVELS = 64
+PART = 2**25  # (query, item) pairs looked at together where relevant items are only counted
+
+
+def as_labels(
+    labels: Labels, ref_labels: Labels | None = None, names: Sequence[str] = ("labels", "ref_labels")
+) -> list[Tensor]:
+    """Labels of any kind as tensors: the one conversion, for tensors, arrays of numpy and (nested) lists.
+
+    Integers of any width and sign become long, booleans stay (multi-hot, [row, label]), and strings are replaced by
+    their places among all strings of both sides, in order. A tensor stays on its device.
+
+    Args:
+        labels: [row], [row, label] bool or [row, level].
+        ref_labels: the same of the references, of the same kind.
+        names: what messages call the two.
+
+    Returns:
+        One tensor per side that was given.
+
+    Raises:
+        TypeError: floats, other objects, strings on one side only.
+        ValueError: uint8 with columns, which may be meant as multi-hot or as a hierarchy; integers beyond 64 bits.
+
+    >>> as_labels(["cat", "dog"], ["dog", "ant"])
+    [tensor([1, 2]), tensor([2, 0])]
+    >>> as_labels(torch.tensor([7, -3], dtype=torch.int16))
+    [tensor([ 7, -3])]
+    """
+    given = [labels] if ref_labels is None else [labels, ref_labels]
+    sides = [_plain_labels(side, name) for side, name in zip(given, names, strict=False)]
+    words = words_of(*sides)
+    if words is not None:
+        return [torch.from_numpy(np.searchsorted(words, side)) for side in sides]
+    return [
+        torch.as_tensor(side).to(torch.bool if side.dtype in (torch.bool, np.bool_) else torch.long) for side in sides
+    ]
+
+
+def words_of(*sides: Labels) -> Array | None:
+    """The distinct strings of some labels, in order: number i of `as_labels` is string i. None if they are no strings.
+
+    Raises:
+        TypeError: if some sides are strings and others are not.
+    """
+    plain = [side if isinstance(side, Tensor) else np.asarray(side) for side in sides]
+    texts = [side.dtype.kind in "US" for side in plain if not isinstance(side, Tensor)]
+    if not any(texts):
+        return None
+    if len(texts) < len(plain) or not all(texts):
+        raise TypeError("labels and ref_labels must be of one kind; got strings on one side and numbers on the other")
+    return np.unique(np.concatenate([side.ravel() for side in plain]))
+
+
+def _plain_labels(value: Labels, name: str) -> Tensor | Array:
+    """As an int64, bool or long tensor, or an array of int64, bool or strings."""
+    found: Tensor | Array
+    if isinstance(value, Tensor):
+        found, kind = value, "f" if value.is_floating_point() or value.is_complex() else "i"
+        if value.dtype == torch.uint64:  # it has next to no operations
+            found = value.cpu().numpy()
+    else:
+        try:
+            found = np.asarray(value)
+        except ValueError:
+            raise ValueError(f"{name} must have rows of one length; these differ") from None
+        if found.dtype.kind == "O" or (found.dtype.kind == "U" and isinstance(value, (list, tuple))):
+            # numpy would write a number among strings as a string
+            texts = found.size and all(isinstance(word, str) for word in np.asarray(value, dtype=object).flat)
+            found = found.astype(str) if texts else found.astype(object)
+        kind = found.dtype.kind
+    if kind not in "biuUS":
+        raise TypeError(
+            f"{name} must be integers, strings or multi-hot bool; got {found.dtype}. Number the classes, e.g. by "
+            "numpy.unique(labels, return_inverse=True)[1]."
+        )
+    _refuse_bytes(found, name)
+    if isinstance(found, np.ndarray) and found.dtype.kind == "u":
+        if found.size and int(found.max()) >= 2**63:
+            raise ValueError(f"{name} must fit into 64 bits with a sign; got {found.max()}. Give them as strings.")
+        found = found.astype(np.int64)
+    return found
+
+
+def _refuse_bytes(labels: Tensor | Array, name: str) -> None:
+    if labels.ndim > 1 and labels.dtype in (torch.uint8, np.uint8):
+        raise ValueError(
+            f"{name} [row, column] of uint8 may be multi-hot or a hierarchy: give bool for one class per column "
+            f"(a row may have several), or int64 for one level per column; got shape {tuple(labels.shape)}"
+        )
+
 
 def check_labels(labels: Tensor, name: str = "labels") -> None:
     """Raise unless labels are long [image], bool [image, class] or long [image, level]."""
     if not isinstance(labels, Tensor):
-        raise TypeError(f"{name} must be a tensor; got {type(labels).__name__}. Use torch.as_tensor({name})")
+        raise TypeError(f"{name} must be a tensor; got {type(labels).__name__}. Use relevance.as_labels({name})")
+    _refuse_bytes(labels, name)
     if labels.dim() == 1 and not labels.is_floating_point() and labels.dtype != torch.bool:
         return
     if labels.dim() == 2 and not labels.is_floating_point():
@@ -74,7 +177,7 @@ def from_labels(
     ids: Tensor | None = None,
     ref_ids: Tensor | None = None,
     include_self: bool = False,
-    graded: bool = True,
+    hierarchy: Literal["gains", "levels", "finest"] = "gains",
 ) -> tuple[Tensor, Mask | None]:
     r"""(relevant, valid) of queries against references, or of one set against itself.
 
@@ -88,10 +191,12 @@ def from_labels(
         ids: [query] sample ids; an item with the query's id is not valid for it.
         ref_ids: [item] sample ids, with ref_labels.
         include_self: keep the diagonal as relevant (without references).
-        graded: False: hierarchical labels give bool relevance, agreement on all levels.
+        hierarchy: what hierarchical labels give: "gains"; "levels", long, the number l of shared levels; or "finest",
+            bool, agreement on all levels.
 
     Returns:
-        relevant: [query, item] bool, or float gains. valid: [query, item] bool, or None where everything is valid.
+        relevant: [query, item] bool, float gains or long levels.
+        valid: [query, item] bool, or None where everything is valid.
 
     >>> relevant, valid = from_labels(torch.tensor([3, 3, 5]))
     >>> relevant & valid
@@ -119,7 +224,9 @@ def from_labels(
         return (labels.float() @ other.float().T) > 0, valid
     shared = shared_levels(labels, other)
     levels = labels.shape[1]
-    return (hierarchical_gains(shared, levels, valid) if graded else shared == levels), valid
+    if hierarchy == "levels":
+        return shared, valid
+    return (hierarchical_gains(shared, levels, valid) if hierarchy == "gains" else shared == levels), valid
 
 
 def shared_levels(labels: Tensor, ref_labels: Tensor) -> Tensor:
@@ -179,3 +286,303 @@ def from_indices_tuple(indices_tuple: tuple[Tensor, ...], num_queries: int, num_
     relevant[pairs[0], pairs[1]] = True
     valid[pairs[2], pairs[3]] = True
     return relevant, valid | relevant
+
+
+# ------------------------------------------------------------------------------- a gallery of any size, block by block
+
+
+def own_columns(
+    ids: Ids | None,
+    ref_ids: Ids | None,
+    queries: int,
+    items: int,
+    device: torch.device | str | None = None,
+    *,
+    same: bool = False,
+) -> Tensor:
+    """[query] long: the column of the reference that is the query itself, -1 where there is none.
+
+    Args:
+        ids: [query] integers or strings, distinct. None, like ref_ids: no reference is any query's own.
+        ref_ids: [item] the same of the references.
+        queries: length that ids must have.
+        items: length that ref_ids must have.
+        device: where the result goes.
+        same: queries and references are one and the same set; ids must be distinct, no more.
+
+    Raises:
+        ValueError: if one is missing, of another length, or names a sample twice.
+
+    >>> own_columns(["a", "b"], ["c", "a"], 2, 2)
+    tensor([ 1, -1])
+    """
+    if same:
+        if ids is not None:
+            distinct("ids", ids, queries)
+        return torch.arange(queries, device=device)
+    if ids is None and ref_ids is None:
+        return torch.full((queries,), -1, device=device)
+    if ids is None or ref_ids is None:
+        raise ValueError("ids and ref_ids belong together: give the names of the queries and of the references")
+    mine, theirs = distinct("ids", ids, queries), distinct("ref_ids", ref_ids, items)
+    _of_one_kind("ids", mine, "ref_ids", theirs)
+    return torch.from_numpy(_places(mine, theirs)).to(device)
+
+
+def distinct(name: str, ids: Ids, length: int) -> Array:
+    """Names of samples as an array.
+
+    Raises:
+        ValueError: they are neither integers nor strings, not as many as there are rows, or one is there twice.
+    """
+    array = _names(name, ids)
+    if len(array) != length:
+        raise ValueError(f"{name} must name {length} samples, one per row of the embeddings; got {len(array)}")
+    _, first, times = np.unique(array, return_index=True, return_counts=True)
+    if (times > 1).any():
+        twice = array[first[times > 1].min()]
+        raise ValueError(
+            f"{name} must be distinct; {twice!r} stands in rows {np.flatnonzero(array == twice)[:3].tolist()}. "
+            "Remove the repeated samples: each would be a perfect match of the other."
+        )
+    return array
+
+
+def _names(name: str, ids: Ids) -> Array:
+    array = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
+    if array.ndim == 1 and array.dtype.kind == "O" and all(isinstance(word, str) for word in array):
+        array = array.astype(str)
+    if array.ndim != 1 or array.dtype.kind not in "iuUS":
+        raise ValueError(f"{name} must be a list of integers or strings; got {array.dtype} of shape {array.shape}")
+    return array
+
+
+def _of_one_kind(name: str, mine: Array, other: str, theirs: Array) -> None:
+    if (mine.dtype.kind in "iu") != (theirs.dtype.kind in "iu"):
+        raise ValueError(
+            f"{name} and {other} must be of one kind, or nothing is equal; got {mine.dtype} and {theirs.dtype}"
+        )
+
+
+def _places(mine: Array, theirs: Array) -> Array:
+    """Where each of mine stands among theirs (distinct), -1 for those that do not."""
+    if not len(theirs):
+        return np.full(len(mine), -1)
+    order = np.argsort(theirs, kind="stable")
+    place = np.searchsorted(theirs[order], mine).clip(max=len(theirs) - 1)
+    found = order[place]
+    return np.where(theirs[found] == mine, found, -1)
+
+
+def listed_items(
+    name: str, lists: Sequence[Ids], ref_ids: Ids, queries: int, device: torch.device | str | None = None
+) -> Tensor:
+    """[pair, 2] long, (query, item) of items that are named for each query, in order; other names count for nothing.
+
+    Args:
+        name: what messages call the lists.
+        lists: one list of names per query, which may be empty.
+        ref_ids: [item] names of the references, distinct.
+        queries: how many lists there must be.
+        device: where the result goes.
+
+    >>> listed_items("ignore", [["b"], [], ["x", "a"]], ["a", "b"], 3)
+    tensor([[0, 1],
+            [2, 0]])
+    """
+    if len(lists) != queries:
+        raise ValueError(f"{name} must have one list per query, {queries}; got {len(lists)}")
+    sizes = [len(part) for part in lists]
+    theirs = _names("ref_ids", ref_ids)
+    parts = []
+    for q, part in enumerate(lists):
+        if len(part):
+            parts.append(_names(f"{name}[{q}]", part))
+            _of_one_kind(f"{name}[{q}]", parts[-1], "the gallery's ids", theirs)
+    item = _places(np.concatenate(parts), theirs) if parts else np.zeros(0, dtype=np.int64)
+    pairs = np.stack([np.repeat(np.arange(queries), sizes), item], axis=1)[item >= 0]
+    return torch.from_numpy(np.unique(pairs, axis=0)).to(device)
+
+
+class Pairs(Protocol):
+    """Some (query, item) pairs, looked up for a few queries at a time."""
+
+    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(position in rows, item), by position, then by item."""
+        ...
+
+
+class Relevance:
+    """Which items are relevant to which query, and which do not exist for it.
+
+    Args:
+        related: pairs that are relevant if they exist.
+        own: [query] column of the query itself, which does not exist for it; -1 where there is none.
+        items: number of items.
+        groups: [query] and [item] long. A related item of the query's group does not exist for it.
+        ignored: [pair, 2] long, distinct (query, item) that do not exist, by query.
+
+    Attributes:
+        count: [query] long, relevant items of each query that exist.
+    """
+
+    def __init__(
+        self,
+        related: Pairs,
+        own: Tensor,
+        items: int,
+        groups: tuple[Tensor, Tensor] | None = None,
+        ignored: Tensor | None = None,
+    ) -> None:
+        self._related, self._own, self._items, self._groups = related, own, items, groups
+        self._ignored = None if ignored is None else _Listed(ignored, len(own))
+        self.count = self._counted()
+
+    def _counted(self) -> Tensor:
+        if isinstance(self._related, SameLabel) and self._groups is None and self._ignored is None:
+            return self._related.count - self._related.has(self._own).long()
+        every = torch.arange(len(self._own), device=self._own.device)
+        parts = torch.split(every, max(1, PART // max(1, self._items)))
+        return torch.cat([torch.bincount(self.pairs(rows)[0], minlength=len(rows)) for rows in parts])
+
+    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(position in rows, item) of the relevant pairs that exist, by position, then by item."""
+        row, item = self._related.pairs(rows)
+        keep = item != self._own[rows][row]
+        if self._groups is not None:
+            keep &= self._groups[0][rows][row] != self._groups[1][item]
+        if self._ignored is not None:
+            gone, at = self._ignored.pairs(rows)
+            keep &= ~_among(row * self._items + item, gone * self._items + at)
+        return row[keep], item[keep]
+
+    def absent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(position in rows, item) of the items that do not exist, each pair once."""
+        own = self._own[rows]
+        position = (own >= 0).nonzero().squeeze(1)
+        key = [position * self._items + own[position]]
+        if self._groups is not None:
+            row, item = self._related.pairs(rows)
+            same = self._groups[0][rows][row] == self._groups[1][item]
+            key.append(row[same] * self._items + item[same])
+        if self._ignored is not None:
+            row, item = self._ignored.pairs(rows)
+            key.append(row * self._items + item)
+        if len(key) == 1:
+            return position, own[position]
+        at = torch.unique(torch.cat(key))
+        return at // self._items, at % self._items
+
+
+def relevance_of(
+    labels: Tensor,
+    ref_labels: Tensor,
+    queries: int,
+    items: int,
+    own: Tensor,
+    *,
+    groups: tuple[Tensor, Tensor] | None = None,
+    ignored: Tensor | None = None,
+) -> Relevance:
+    """Relevance by equal labels or, for multi-hot labels, by a shared one.
+
+    Args:
+        labels: [query] long, or [query, label] bool; see `as_labels`.
+        ref_labels: [item] or [item, label], of the same kind.
+        queries: rows that labels must have.
+        items: rows that ref_labels must have.
+        own: [query] column of the query itself (never relevant to itself), -1 where there is none.
+        groups: see `Relevance`.
+        ignored: see `Relevance`.
+
+    Raises:
+        ValueError: on shapes out of step.
+
+    >>> five = torch.tensor([5, 5, 6])
+    >>> relevance_of(five, five, 3, 3, torch.arange(3)).count
+    tensor([1, 1, 0])
+    """
+    for name, value, length, whose in (("labels", labels, queries, "query"), ("ref_labels", ref_labels, items, "item")):
+        if value.ndim != (2 if value.dtype == torch.bool else 1):
+            raise ValueError(
+                f"{name} must be integers [{whose}] or multi-hot bool [{whose}, label]; got {value.dtype} of shape "
+                f"{tuple(value.shape)}. Of hierarchical labels give one level (a column) at a time."
+            )
+        if len(value) != length:
+            raise ValueError(f"{name} must have one row per embedding, {length}; got {len(value)}")
+    if labels.ndim != ref_labels.ndim or labels.shape[1:] != ref_labels.shape[1:]:
+        raise ValueError(
+            f"labels and ref_labels must be of one kind and width; got {tuple(labels.shape)}, {tuple(ref_labels.shape)}"
+        )
+    labels, ref_labels = labels.to(own.device), ref_labels.to(own.device)
+    related: Pairs = SameLabel(labels, ref_labels) if labels.ndim == 1 else SharedLabel(labels, ref_labels)
+    return Relevance(related, own, items, groups, ignored)
+
+
+class SameLabel:
+    """Pairs of equal labels. Looked up in the sorted labels of the items: nothing of size query x item.
+
+    Attributes:
+        count: [query] long, items of the query's label.
+    """
+
+    def __init__(self, labels: Tensor, ref_labels: Tensor) -> None:
+        self._labels, self._ref_labels = labels, ref_labels
+        ordered, self._order = torch.sort(ref_labels, stable=True)
+        self._start = torch.searchsorted(ordered, labels)
+        self.count = torch.searchsorted(ordered, labels, right=True) - self._start
+
+    def has(self, column: Tensor) -> Tensor:
+        """[query] bool, whether the item of this column (-1: none) has the query's label."""
+        return (column >= 0) & (self._ref_labels[column.clamp(min=0)] == self._labels)
+
+    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Pairs`."""
+        row, slot = ragged(self.count[rows])
+        return row, self._order[self._start[rows][row] + slot]
+
+
+class SharedLabel:
+    """Pairs that share at least one label (multi-hot), counted by a matrix product."""
+
+    def __init__(self, labels: Tensor, ref_labels: Tensor) -> None:
+        self._labels, self._ref_labels = labels.float(), ref_labels.float()
+
+    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Pairs`."""
+        shared = (self._labels[rows] @ self._ref_labels.T) > 0.5  # sums of ones: whole numbers
+        row, item = shared.nonzero(as_tuple=True)
+        return row, item
+
+
+class _Listed:
+    """Pairs of a list [pair, 2], ordered by query."""
+
+    def __init__(self, pairs: Tensor, queries: int) -> None:
+        self._item = pairs[:, 1].contiguous()
+        self._count = torch.bincount(pairs[:, 0], minlength=queries)
+        self._start = self._count.cumsum(0) - self._count
+
+    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Pairs`."""
+        row, slot = ragged(self._count[rows])
+        return row, self._item[self._start[rows][row] + slot]
+
+
+def _among(values: Tensor, ordered: Tensor) -> Tensor:
+    """Bool, which of the values stand among ascending ones."""
+    if not len(ordered):
+        return torch.zeros_like(values, dtype=torch.bool)
+    place = torch.searchsorted(ordered, values).clamp(max=len(ordered) - 1)
+    return ordered[place] == values
+
+
+def ragged(length: Tensor) -> tuple[Tensor, Tensor]:
+    """(row, slot) of a ragged table with `length` entries in each row.
+
+    >>> ragged(torch.tensor([2, 0, 1]))
+    (tensor([0, 0, 2]), tensor([0, 1, 0]))
+    """
+    row = torch.repeat_interleave(length)
+    start = length.cumsum(0) - length
+    return row, torch.arange(len(row), device=length.device) - start[row]

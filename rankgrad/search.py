@@ -4,11 +4,9 @@ Scores are inner products (cosine, if the rows have length 1). The query x galle
 made and used up in blocks of queries, one matrix product each, sized by a memory budget (`MEMORY`). Nothing is
 approximate: `topk` is what sorting every row would give, `rank_relevant` what `ranks.exact_ranks` would give.
 
-Two properties of floating-point matrix products decide how this file is written. The same pair of rows gets scores
-that differ in the last bit from one product to the next; therefore the scores that relevant items are compared *by*
-are read from the very product they are compared *with*, else an item can stand above itself. And identical gallery
-rows get different scores within one product, by which kernel their column falls to; therefore duplicates share the
-score of the first of them, else a tie is broken by chance.
+The same pair of rows gets scores that differ in the last bit from one matrix product to the next. Therefore the scores
+that relevant items are compared *by* are read from the very product they are compared *with*, else an item can stand
+above itself. What is done for ties: `scores.py`.
 """
 
 from __future__ import annotations
@@ -18,18 +16,18 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from .checks import integer
 from .kernels.counting import Counter, Ties
 from .ranks.exact import Order
+from .relevance import Ids, Labels, Relevance, as_labels, listed_items, own_columns, ragged, relevance_of
+from .scores import Scorer, Similarity
+from .scores import check_embeddings as check_embeddings
+from .scores import duplicate_rows as duplicate_rows
 from .types import Ranks, TiedRanks
-
-Ids = Tensor | npt.NDArray[Any] | Sequence[Any]
 
 MEMORY = 256 * 2**20  # bytes that a block of scores and its pairs may take
 MAX_BLOCK = 256  # queries; larger blocks make the matrix product no faster
@@ -47,6 +45,9 @@ class RankBlock:
         lowest_positive: [block] score of the lowest-scored relevant item.
         highest_negative: [block] score of the highest-scored irrelevant item, -inf where every item is relevant.
         irrelevant: [block] long, number of irrelevant items.
+        nearest_positive: [block] long, the highest-scored relevant item, of level ones the first.
+        relevant_scores: gives [pair] scores of the relevant items.
+        irrelevant_scores: gives [block, item] scores of the irrelevant items, -inf at all others; until the next block.
     """
 
     rows: Tensor
@@ -54,6 +55,9 @@ class RankBlock:
     lowest_positive: Tensor
     highest_negative: Tensor
     irrelevant: Tensor
+    nearest_positive: Tensor
+    relevant_scores: Callable[[], Tensor]
+    irrelevant_scores: Callable[[], Tensor]
 
 
 def topk(
@@ -77,7 +81,7 @@ def topk(
             out of its list. Give ids and ref_ids or neither.
         ref_ids: [item] names of the references, distinct.
         block: queries per matrix product; None chooses it from a memory budget. The result does not depend on it,
-            except that scores within a rounding error of one another may change places.
+            except that scores within a rounding error of one another may change places; equal ones: `scores.py`.
         progress: tell on stderr how much is done, at which rate, and the time left.
         rows: [n] long, the queries to search for, so that processes can share them. None: all.
 
@@ -86,7 +90,8 @@ def topk(
         rows: [n, k], in their order.
 
     Raises:
-        ValueError: on k or rows out of range, empty or non-finite input, shapes out of step, repeated ids.
+        ValueError: k is no integer, or k or rows are out of range; empty or non-finite input, shapes out of step,
+            repeated ids.
         TypeError: on input that is not a floating-point tensor.
 
     >>> gallery = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
@@ -95,11 +100,10 @@ def topk(
     >>> topk(gallery, gallery, 1, ids=[7, 8, 9], ref_ids=[7, 8, 9])[1]
     tensor([[2], [0], [0]])
     """
-    scorer = _Scorer(queries, references)
+    scorer = Scorer(queries, references)
     own = own_columns(ids, ref_ids, len(queries), len(references), scorer.device)
     most = len(references) - int((own >= 0).any())
-    if isinstance(k, bool) or not isinstance(k, int):
-        raise TypeError(f"k must be an integer; got {k!r}")
+    k = integer(k, "k is the length of a list")
     if not 1 <= k <= most:
         copies = " (its own copy is left out of a query's list)" if most < len(references) else ""
         raise ValueError(f"k must lie in 1 .. {most} for a gallery of {len(references)} items{copies}; got {k}")
@@ -110,21 +114,27 @@ def topk(
     with _progress(len(todo), "search", progress) as advance:
         for start in range(0, len(todo), size):
             part = slice(start, start + size)
-            scores = scorer(todo[part])
-            _hide_own(scores, own[todo[part]])
-            values[part], index[part] = _topk_by_index(scores, k)
-            advance(len(scores))
+            keys, here = scorer(todo[part]), own[todo[part]]
+            position = (here >= 0).nonzero().squeeze(1)
+            keys[position, here[position]] = -torch.inf
+            best, index[part] = _topk_by_index(keys, k)
+            values[part] = scorer.scores(best, todo[part])
+            advance(len(keys))
     return values, index
 
 
 def rank_relevant(
     queries: Tensor,
-    labels: Tensor,
+    labels: Labels,
     references: Tensor | None = None,
-    ref_labels: Tensor | None = None,
+    ref_labels: Labels | None = None,
     *,
     ids: Ids | None = None,
     ref_ids: Ids | None = None,
+    groups: Labels | None = None,
+    ref_groups: Labels | None = None,
+    ignore: Sequence[Ids] | None = None,
+    similarity: Similarity = "inner product",
     block: int | None = None,
     progress: bool = False,
 ) -> TiedRanks:
@@ -135,11 +145,18 @@ def rank_relevant(
 
     Args:
         queries: [query, dim] float, finite; half precision is computed in float32.
-        labels: [query] integers (relevant = equal), or [query, label] bool (relevant = shares a label).
+        labels: [query] integers or strings (relevant = equal), or [query, label] bool (relevant = shares a label);
+            tensor, array or list.
         references: [item, dim] float, same device. None: leave-one-out, every query against all others.
         ref_labels: labels of the references, same kind; needed with references.
         ids: [query] names of the samples, see `topk`; without references they must still be distinct.
         ref_ids: [item] names of the references.
+        groups: [query] integers or strings, such as cameras: a relevant item of the query's own group does not exist
+            for it, as in re-identification. An irrelevant one stays.
+        ref_groups: [item] the same of the references; with references and groups.
+        ignore: for each query the names (in ref_ids, without references in ids) of items that do not exist for it. A
+            name that no item has counts for nothing.
+        similarity: "inner product", or "euclidean": the closer, the higher.
         block: queries per matrix product; None chooses it from a memory budget.
         progress: tell on stderr how much is done, at which rate, and the time left.
 
@@ -148,14 +165,27 @@ def rank_relevant(
 
     Raises:
         ValueError: on empty or non-finite input, shapes out of step, repeated ids.
-        TypeError: on embeddings that are not floating-point or labels of another kind.
+        TypeError: on embeddings that are not floating-point or labels of another kind, see `relevance.as_labels`.
 
     >>> ranks = rank_relevant(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([5, 6, 5])).pessimistic
     >>> ranks.query, ranks.item, ranks.rank  # 0 scores 0 with everything, so a tie pushes its match to rank 2
     (tensor([0, 2]), tensor([2, 0]), tensor([2., 2.], dtype=torch.float64))
     """
     parts = list(
-        rank_blocks(queries, labels, references, ref_labels, ids=ids, ref_ids=ref_ids, block=block, progress=progress)
+        rank_blocks(
+            queries,
+            labels,
+            references,
+            ref_labels,
+            ids=ids,
+            ref_ids=ref_ids,
+            groups=groups,
+            ref_groups=ref_groups,
+            ignore=ignore,
+            similarity=similarity,
+            block=block,
+            progress=progress,
+        )
     )
     if not parts:
         nothing = _no_ranks(len(queries), queries.device)
@@ -176,12 +206,16 @@ def rank_relevant(
 
 def rank_blocks(
     queries: Tensor,
-    labels: Tensor,
+    labels: Labels,
     references: Tensor | None = None,
-    ref_labels: Tensor | None = None,
+    ref_labels: Labels | None = None,
     *,
     ids: Ids | None = None,
     ref_ids: Ids | None = None,
+    groups: Labels | None = None,
+    ref_groups: Labels | None = None,
+    ignore: Sequence[Ids] | None = None,
+    similarity: Similarity = "inner product",
     block: int | None = None,
     progress: bool = False,
     rows: Tensor | None = None,
@@ -200,21 +234,27 @@ def rank_blocks(
     """
     if (references is None) != (ref_labels is None):
         raise ValueError("references and ref_labels belong together; got only one of them")
-    scorer = _Scorer(queries, queries if references is None else references)
-    items = len(scorer.references)
-    if references is None:
-        own_columns(ids, ids, len(queries), items, scorer.device)  # refuses repeated ids
-        own = torch.arange(items, device=scorer.device)
-    else:
-        own = own_columns(ids, ref_ids, len(queries), items, scorer.device)
-    relevance = relevance_of(labels, labels if ref_labels is None else ref_labels, len(queries), items, own)
+    same = references is None
+    scorer = Scorer(queries, queries if references is None else references, similarity)
+    sides = len(queries), scorer.items
+    own = own_columns(ids, ref_ids, *sides, scorer.device, same=same)
+    truth = as_labels(labels, ref_labels)
+    listed = None
+    if ignore is not None:
+        names = ids if same else ref_ids
+        if names is None:
+            raise ValueError(f"ignore names items: it needs {'ids' if same else 'ids and ref_ids'}")
+        listed = listed_items("ignore", ignore, names, len(queries), scorer.device)
+    relevance = relevance_of(
+        truth[0], truth[-1], *sides, own, groups=_groups(groups, ref_groups, sides, own, same), ignored=listed
+    )
     todo = torch.argsort(relevance.count, stable=True)
     wanted = relevance.count > 0
     if rows is not None:
         wanted &= torch.zeros_like(wanted).index_fill_(0, _chosen(rows, len(queries), wanted.device), True)
     todo = todo[wanted[todo]]
     count = relevance.count[todo].cpu()
-    buffer_bytes = items * scorer.dtype.itemsize
+    buffer_bytes = scorer.items * scorer.dtype.itemsize
     with _progress(len(todo), "rank", progress) as advance:
         start = 0
         while start < len(todo):
@@ -222,257 +262,85 @@ def rank_blocks(
             # counts ascend: the last query of the block is the dearest, so ask again with its need
             size = min(size, _block_size(block, buffer_bytes + int(count[start + size - 1]) * PAIR_BYTES))
             part = todo[start : start + size]
-            yield _rank_block(scorer(part), part, own[part], relevance)
+            yield _rank_block(scorer, part, relevance)
             start += size
             advance(size)
 
 
-def own_columns(ids: Ids | None, ref_ids: Ids | None, queries: int, items: int, device: torch.device) -> Tensor:
-    """[query] long: the column of the reference that is the query itself, -1 where there is none.
+def _groups(
+    groups: Labels | None, ref_groups: Labels | None, sides: tuple[int, int], own: Tensor, same: bool
+) -> tuple[Tensor, Tensor] | None:
+    """Groups of both sides, checked."""
+    if groups is None and ref_groups is None:
+        return None
+    if groups is None or same != (ref_groups is None):
+        raise ValueError("groups and ref_groups belong together, ref_groups to references; got only one of them")
+    found = as_labels(groups, ref_groups, ("groups", "ref_groups"))
+    for name, side, length in zip(("groups", "ref_groups"), found, sides, strict=False):
+        if side.dtype == torch.bool or side.shape != (length,):
+            raise ValueError(f"{name} must be integers or strings [{length}]; got {side.dtype} {tuple(side.shape)}")
+    return found[0].to(own.device), found[-1].to(own.device)
+
+
+def rank_lists(
+    lists: Tensor,
+    labels: Labels,
+    ref_labels: Labels | None = None,
+    *,
+    ids: Ids | None = None,
+    ref_ids: Ids | None = None,
+) -> Ranks:
+    """Ranks read off lists that something else has retrieved, such as an approximate index.
+
+    A relevant item that is not in its query's list was not retrieved: it has rank infinity. So it adds nothing to AP,
+    NDCG and the like, and still counts among the relevant ones. ROC AUC cannot be told of lists.
 
     Args:
-        ids: [query] integers or strings, distinct. None, like ref_ids: no reference is any query's own.
-        ref_ids: [item] the same of the references.
-        queries: length that ids must have.
-        items: length that ref_ids must have.
-        device: where the result goes.
+        lists: [query, place] long, items best first; -1 where a list has ended. The query's own copy is skipped.
+        labels: [query] integers or strings, or [query, label] bool.
+        ref_labels: labels of the items. None: queries and items are one set, and a query is not its own item.
+        ids: [query] names of the samples, with ref_ids: the item of a query's own name is skipped.
+        ref_ids: [item] names of the items.
 
     Raises:
-        ValueError: if one is missing, of another length, or names a sample twice.
+        ValueError: an item twice in a list or out of range, shapes out of step.
 
-    >>> own_columns(["a", "b"], ["c", "a"], 2, 2, torch.device("cpu"))
-    tensor([ 1, -1])
+    >>> ranks = rank_lists(torch.tensor([[2, 0]]), ["a"], ["a", "a", "b"])
+    >>> ranks.item, ranks.rank
+    (tensor([0, 1]), tensor([2., inf], dtype=torch.float64))
     """
-    if ids is None and ref_ids is None:
-        return torch.full((queries,), -1, device=device)
-    if ids is None or ref_ids is None:
-        raise ValueError("ids and ref_ids belong together: give the names of the queries and of the references")
-    mine, theirs = _distinct("ids", ids, queries), _distinct("ref_ids", ref_ids, items)
-    order = np.argsort(theirs, kind="stable")
-    place = np.searchsorted(theirs[order], mine).clip(max=items - 1)
-    found = order[place]
-    return torch.from_numpy(np.where(theirs[found] == mine, found, -1)).to(device)
+    truth = as_labels(labels, ref_labels)
+    queries, items = len(truth[0]), len(truth[-1])
+    lists = torch.as_tensor(lists)
+    if lists.dim() != 2 or len(lists) != queries or lists.dtype not in (torch.long, torch.int32):
+        raise ValueError(f"lists must be long [{queries}, place]; got {lists.dtype} of shape {tuple(lists.shape)}")
+    lists = lists.long()
+    if lists.numel() and not -1 <= int(lists.min()) <= int(lists.max()) < items:
+        raise ValueError(f"lists must hold items 0 .. {items - 1}, or -1; got {int(lists.min())} .. {int(lists.max())}")
+    ordered = lists.sort(1).values
+    if bool(((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any()):
+        raise ValueError("an item stands in a list twice; each must have one place")
+    own = own_columns(ids, ref_ids, queries, items, lists.device, same=ref_labels is None)
+    relevance = relevance_of(truth[0], truth[-1], queries, items, own)
+    query, item = relevance.pairs(torch.arange(queries, device=lists.device))
+    pair, listed = query * items + item, torch.arange(queries, device=lists.device).unsqueeze(1) * items + lists
+    here = (lists >= 0) & (lists != own.unsqueeze(1))
+    hit = torch.isin(listed, pair) & here
+    place = hit.long().cumsum(1) - 1, (here & ~hit).long().cumsum(1)
+    pos, neg = (torch.full((len(pair),), fill, dtype=torch.float64, device=lists.device) for fill in (0.0, torch.inf))
+    at = torch.searchsorted(pair, listed[hit])
+    pos[at], neg[at] = (counts[hit].double() for counts in place)
+    return Ranks(query, item, torch.ones_like(pos), pos, neg, queries)
 
 
-def _distinct(name: str, ids: Ids, length: int) -> npt.NDArray[Any]:
-    array = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
-    if array.ndim != 1 or array.dtype.kind not in "iuUS":
-        raise ValueError(f"{name} must be a list of integers or strings; got {array.dtype} of shape {array.shape}")
-    if len(array) != length:
-        raise ValueError(f"{name} must name {length} samples, one per row of the embeddings; got {len(array)}")
-    _, first, times = np.unique(array, return_index=True, return_counts=True)
-    if (times > 1).any():
-        twice = array[first[times > 1].min()]
-        raise ValueError(
-            f"{name} must be distinct; {twice!r} stands in rows {np.flatnonzero(array == twice)[:3].tolist()}. "
-            "Remove the repeated samples: each would be a perfect match of the other."
-        )
-    return array
-
-
-class Relevance(Protocol):
-    """Which items are relevant to which query, looked up a block of queries at a time."""
-
-    count: Tensor  # [query] long, relevant items of each query, its own copy not counted
-
-    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(position in rows, item) of the relevant pairs of these queries, by position, then by item."""
-        ...
-
-
-def relevance_of(labels: Tensor, ref_labels: Tensor, queries: int, items: int, own: Tensor) -> Relevance:
-    """Relevance by equal labels or, for multi-hot labels, by a shared one.
-
-    Args:
-        labels: [query] integers, or [query, label] bool.
-        ref_labels: [item] or [item, label], of the same kind.
-        queries: rows that labels must have.
-        items: rows that ref_labels must have.
-        own: [query] column of the query itself (never relevant to itself), -1 where there is none.
-
-    Raises:
-        ValueError: on shapes out of step.
-        TypeError: on labels that are neither integers nor multi-hot bool.
-
-    >>> five = torch.tensor([5, 5, 6])
-    >>> relevance_of(five, five, 3, 3, torch.arange(3)).count
-    tensor([1, 1, 0])
-    """
-    for name, value, length, whose in (("labels", labels, queries, "query"), ("ref_labels", ref_labels, items, "item")):
-        if not isinstance(value, Tensor) or value.dtype.is_floating_point or value.dtype.is_complex:
-            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            raise TypeError(f"{name} must be a tensor of integers [{whose}] or bool [{whose}, label]; got {kind}")
-        if value.ndim != (2 if value.dtype == torch.bool else 1):
-            raise ValueError(
-                f"{name} must be integers [{whose}] or multi-hot bool [{whose}, label]; got {value.dtype} of shape "
-                f"{tuple(value.shape)}. Of hierarchical labels give one level (a column) at a time."
-            )
-        if len(value) != length:
-            raise ValueError(f"{name} must have one row per embedding, {length}; got {len(value)}")
-    if labels.ndim != ref_labels.ndim or labels.shape[1:] != ref_labels.shape[1:]:
-        raise ValueError(
-            f"labels and ref_labels must be of one kind and width; got {tuple(labels.shape)}, {tuple(ref_labels.shape)}"
-        )
-    labels, ref_labels = labels.to(own.device), ref_labels.to(own.device)
-    return SameLabel(labels, ref_labels, own) if labels.ndim == 1 else SharedLabel(labels, ref_labels, own)
-
-
-class SameLabel:
-    """Relevant = equal label. Looked up in the sorted labels of the items: nothing of size query x item."""
-
-    def __init__(self, labels: Tensor, ref_labels: Tensor, own: Tensor) -> None:
-        ordered, self._order = torch.sort(ref_labels, stable=True)
-        self._start = torch.searchsorted(ordered, labels)
-        self._length = torch.searchsorted(ordered, labels, right=True) - self._start
-        self._own = own
-        itself = (own >= 0) & (ref_labels[own.clamp(min=0)] == labels)
-        self.count = self._length - itself.long()
-
-    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Relevance`."""
-        length = self._length[rows]
-        row, slot = _ragged(length)
-        item = self._order[self._start[rows][row] + slot]
-        keep = item != self._own[rows][row]
-        return row[keep], item[keep]
-
-
-class SharedLabel:
-    """Relevant = shares at least one label (multi-hot), counted by a matrix product."""
-
-    def __init__(self, labels: Tensor, ref_labels: Tensor, own: Tensor) -> None:
-        self._labels, self._ref_labels, self._own = labels.float(), ref_labels.float(), own
-        size = _block_size(None, len(ref_labels) * 5)
-        rows = _parts(torch.arange(len(labels), device=own.device), size)
-        self.count = torch.cat([self._relevant(part).sum(1) for part in rows])
-
-    def _relevant(self, rows: Tensor) -> Tensor:
-        relevant = (self._labels[rows] @ self._ref_labels.T) > 0.5  # sums of ones: whole numbers
-        position = (self._own[rows] >= 0).nonzero().squeeze(1)
-        relevant[position, self._own[rows][position]] = False
-        return relevant
-
-    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Relevance`."""
-        row, item = self._relevant(rows).nonzero(as_tuple=True)
-        return row, item
-
-
-class _Scorer:
-    """Inner products of some queries with all references, in a buffer that is reused by the next call."""
-
-    def __init__(self, queries: Tensor, references: Tensor) -> None:
-        check_embeddings("queries", queries)
-        if references is not queries:
-            check_embeddings("references", references)
-        if queries.shape[1] != references.shape[1] or queries.device != references.device:
-            raise ValueError(
-                f"queries and references must have one width and device; got {queries.shape[1]} on {queries.device} "
-                f"and {references.shape[1]} on {references.device}"
-            )
-        self.dtype = torch.promote_types(torch.promote_types(queries.dtype, references.dtype), torch.float32)
-        self.device = queries.device
-        self._queries = queries.detach().to(self.dtype)
-        self.references = self._queries if references is queries else references.detach().to(self.dtype)
-        largest = [max(-float(low), float(high)) for low, high in map(torch.aminmax, (self._queries, self.references))]
-        if largest[0] * largest[1] * queries.shape[1] > torch.finfo(self.dtype).max:
-            raise ValueError(
-                f"inner products may overflow {self.dtype}: entries reach {largest[0]:.3g} and {largest[1]:.3g}. "
-                "Normalise the embeddings or pass float64."
-            )
-        self._copies, self._originals = duplicate_rows(self.references)
-        self._buffer = torch.empty(0, dtype=self.dtype, device=self.device)
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """[len(rows), item] scores; valid until the next call, and may be overwritten."""
-        if len(self._buffer) < len(rows):
-            self._buffer = torch.empty(len(rows), len(self.references), dtype=self.dtype, device=self.device)
-        with torch.no_grad():
-            scores = torch.mm(self._queries[rows], self.references.T, out=self._buffer[: len(rows)])
-            if len(self._copies):
-                scores[:, self._copies] = scores[:, self._originals]
-        return scores
-
-
-def check_embeddings(name: str, embeddings: Tensor) -> None:
-    """Refuse what cannot be searched: not [row, dim], not floating-point, empty, or not finite.
-
-    Raises:
-        TypeError: if not a floating-point tensor.
-        ValueError: on shape, emptiness, NaN or infinity, naming the first row at fault.
-
-    >>> check_embeddings("queries", torch.tensor([[1.0], [float("nan")]]))
-    Traceback (most recent call last):
-        ...
-    ValueError: queries must be finite; row 1 (first of 1) holds nan. Look at the model's output for that sample.
-    """
-    if not isinstance(embeddings, Tensor) or not embeddings.dtype.is_floating_point:
-        kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
-        raise TypeError(f"{name} must be a floating-point tensor [row, dim]; got {kind}")
-    if embeddings.ndim != 2 or 0 in embeddings.shape:
-        raise ValueError(f"{name} must be a non-empty matrix [row, dim]; got shape {tuple(embeddings.shape)}")
-    if not all(extreme.isfinite() for extreme in torch.aminmax(embeddings)):
-        finite = embeddings.isfinite().all(1)
-        bad = (~finite).nonzero().squeeze(1)
-        row = int(bad[0])
-        value = float(embeddings[row][~embeddings[row].isfinite()][0])
-        raise ValueError(
-            f"{name} must be finite; row {row} (first of {len(bad)}) holds {value}. "
-            "Look at the model's output for that sample."
-        )
-
-
-def duplicate_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows that repeat an earlier row, and the first row that each of them repeats.
-
-    Args:
-        matrix: [row, dim] float, finite; 0.0 and -0.0 are equal.
-
-    Returns:
-        (copies [n] long, originals [n] long).
-
-    >>> duplicate_rows(torch.tensor([[1.0], [2.0], [1.0], [1.0]]))
-    (tensor([2, 3]), tensor([0, 0]))
-    """
-    dim = matrix.shape[1]
-    suspects = torch.arange(len(matrix), device=matrix.device)
-    # A few columns clear nearly every row; only rows that agree there are looked at in full.
-    for columns in (torch.linspace(0, dim - 1, min(8, dim)).long(), torch.arange(dim)):
-        key = _row_hash(matrix, suspects, columns.to(matrix.device))
-        _, group, size = torch.unique(key, return_inverse=True, return_counts=True)
-        suspects, group = suspects[size[group] > 1], group[size[group] > 1]
-        if not len(suspects):
-            return suspects, suspects
-    first = suspects.new_full((len(size),), len(matrix)).scatter_reduce_(0, group, suspects, "amin")[group]
-    later = suspects != first
-    copies, originals = suspects[later], first[later]
-    same = [
-        (matrix[a] == matrix[b]).all(1)
-        for a, b in zip(_parts(copies, 4096), _parts(originals, 4096), strict=True)  # a hash is not a proof
-    ]
-    equal = torch.cat(same) if same else later[:0]
-    return copies[equal], originals[equal]
-
-
-def _row_hash(matrix: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """[row] long, equal for equal rows: a sum of their bits with random odd weights, modulo 2**64."""
-    bits = torch.int32 if matrix.dtype == torch.float32 else torch.int64
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.randint(2**62, (len(columns),), generator=generator).mul_(2).add_(1).to(matrix.device)
-    parts = []
-    for part in _parts(rows, 4096):
-        values = matrix[part.unsqueeze(1), columns] + 0.0  # -0.0 + 0.0 is 0.0
-        parts.append((values.view(bits).long() * weights).sum(1))
-    return torch.cat(parts)
-
-
-def _rank_block(scores: Tensor, rows: Tensor, own: Tensor, relevance: Relevance) -> RankBlock:
-    """Ranks from one block of scores, which is overwritten."""
+def _rank_block(scorer: Scorer, rows: Tensor, relevance: Relevance) -> RankBlock:
+    """Ranks of the queries of one block."""
+    keys = scorer(rows)
     row, item = relevance.pairs(rows)
     length = torch.bincount(row, minlength=len(rows))
-    slot = _ragged(length)[1]
-    value = scores[row, item]
-    # [row, slot] negated scores of the relevant items, in order of their index; unused slots stand below everything
+    slot = ragged(length)[1]
+    value = keys[row, item]
+    # [row, slot] negated keys of the relevant items, in order of their index; unused slots stand below everything
     width = int(length.max())
     full = len(value) == len(rows) * width  # blocks of like queries mostly are
 
@@ -482,9 +350,10 @@ def _rank_block(scores: Tensor, rows: Tensor, own: Tensor, relevance: Relevance)
         return values.new_full((len(rows), width), fill).index_put_((row, slot), values)
 
     order = Order(by_slot(-value, torch.inf), by_slot(item, 0))
-    _hide_own(scores, own)
-    scores[row, item] = -torch.inf  # what is left are the irrelevant items
-    rivals = order.rivals(Counter(scores, may_wait=True))[0]
+    gone = relevance.absent(rows)
+    keys[gone] = -torch.inf
+    keys[row, item] = -torch.inf  # what is left are the irrelevant items
+    rivals = order.rivals(Counter(keys, may_wait=True))[0]
     gain = torch.ones_like(value, dtype=torch.float64)
 
     def ranks(ties: Ties) -> Ranks:
@@ -497,9 +366,19 @@ def _rank_block(scores: Tensor, rows: Tensor, own: Tensor, relevance: Relevance)
         tied = TiedRanks(index, index, index)
     else:
         tied = TiedRanks(ranks("pessimistic"), ranks("optimistic"), index)
-    lowest = torch.full_like(scores[:, 0], torch.inf).scatter_reduce_(0, row, value, "amin")
-    irrelevant = scores.shape[1] - (own >= 0).long() - length
-    return RankBlock(rows, tied, lowest, scores.amax(1), irrelevant)
+    lowest = torch.full_like(keys[:, 0], torch.inf).scatter_reduce_(0, row, value, "amin")
+    nearest = order.column.gather(1, order.by_place[:, :1]).squeeze(1)
+    irrelevant = scorer.items - torch.bincount(gone[0], minlength=len(rows)) - length
+    return RankBlock(
+        rows=rows,
+        ranks=tied,
+        lowest_positive=scorer.scores(lowest, rows),
+        highest_negative=scorer.scores(keys.amax(1), rows),
+        irrelevant=irrelevant,
+        nearest_positive=nearest,
+        relevant_scores=lambda: scorer.scores(value, rows[row]),
+        irrelevant_scores=lambda: scorer.scores(keys, rows),
+    )
 
 
 def _topk_by_index(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -520,18 +399,6 @@ def _topk_by_index(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, index.gather(1, order)
 
 
-def _hide_own(scores: Tensor, own: Tensor) -> None:
-    position = (own >= 0).nonzero().squeeze(1)
-    scores[position, own[position]] = -torch.inf
-
-
-def _ragged(length: Tensor) -> tuple[Tensor, Tensor]:
-    """(row, slot) of a ragged table with `length` entries in each row."""
-    row = torch.repeat_interleave(length)
-    start = length.cumsum(0) - length
-    return row, torch.arange(len(row), device=length.device) - start[row]
-
-
 def _parts(tensor: Tensor, size: int) -> tuple[Tensor, ...]:
     return torch.split(tensor, max(1, size))
 
@@ -539,9 +406,7 @@ def _parts(tensor: Tensor, size: int) -> tuple[Tensor, ...]:
 def _block_size(block: int | None, bytes_per_row: int) -> int:
     if block is None:
         return max(1, min(MAX_BLOCK, MEMORY // max(1, bytes_per_row)))
-    if isinstance(block, bool) or not isinstance(block, int) or block < 1:
-        raise ValueError(f"block is a number of queries and must be an integer >= 1; got {block!r}")
-    return block
+    return integer(block, "block is a number of queries", low=1)
 
 
 def _no_ranks(queries: int, device: torch.device) -> Ranks:

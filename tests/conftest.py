@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
@@ -13,6 +13,16 @@ from torch import Tensor
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell that starts the tests in the background has switched Ctrl-C off, for every process that they start too
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP is heeded, though the tests may run under nohup, which every process that they start would inherit."""
+    earlier = signal.getsignal(signal.SIGHUP)
+    if earlier is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, earlier)
 
 
 class Problem(NamedTuple):

@@ -6,6 +6,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, on_first
+from rankgrad import distributed
+from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, largest, on_all, on_first
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.large_batch import embed_in_parts
 from rankgrad.losses import LOSSES
@@ -137,7 +139,9 @@ def _work(rank: int, processes: int, folder: str) -> None:
     # of torch's own DDP, on torch 2.15: told to people who write its C++
     warnings.filterwarnings("default", category=FutureWarning, module="torch")
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=processes)
+    # what hangs is an error after the timeout, instead of a test that never ends
+    limit = timedelta(seconds=60)
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=processes, timeout=limit)
     found: dict[str, Any] = {}
     for sizes in SPLITS[processes]:
         for name in cases():
@@ -147,23 +151,73 @@ def _work(rank: int, processes: int, folder: str) -> None:
     found["flags"] = gather_rows(torch.tensor([rank % 2 == 0])).tolist()
     found["even"] = gather_rows(torch.tensor([float(rank)]), even=True).tolist()
     found["evaluation"] = evaluated(shared=True)
+    found["codes"] = evaluated_codes(shared=True)
     found["objects"] = gather_objects({"rank": rank})
     found["first"] = on_first(lambda: f"from {rank}")
+    found["largest"] = largest([rank, -rank])
     for what, work in {
         "first fails": lambda: on_first(_fail),
         "widths differ": lambda: gather_rows(torch.zeros(1, 2 + rank)),
         "nan on one": lambda: GlobalBatch(LOSSES["supap"]())(
             torch.full((2, 2), torch.nan if rank == 1 else 1.0), torch.tensor([0, 0])
         ),
+        **mistakes(rank),
     }.items():
         try:
             work()
             found[what] = "nothing"
-        except ValueError as error:
-            found[what] = str(error)
+        except (ValueError, TypeError, RuntimeError, OSError) as error:
+            found[what] = f"{type(error).__name__}: {error}"
+    found["after all mistakes"] = gather_rows(torch.tensor([rank])).tolist()
+    found["without a host of its own"] = by_another_group(rank)
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
+
+
+def mistakes(rank: int) -> dict[str, Callable[[], object]]:
+    """What process 1 does differently; an error on all, and nobody waits."""
+    odd = rank == 1
+    loss, rows, labels = GlobalBatch(LOSSES["supap"]()), torch.eye(4), torch.arange(4) // 2
+    promised = GlobalBatch(LOSSES["supap"](), even=True)
+    kept, ids = 4 - odd, torch.arange(4)
+    some = {"bootstrap": 0, "clusters": "none", "shared": True}
+    return {
+        "even is a lie": lambda: gather_rows(rows[:kept], even=True),
+        "even is a lie of a batch": lambda: promised(rows[:kept], labels[:kept]),
+        "ids on one": lambda: loss(rows, labels, ids=ids if odd else None),
+        "labels of another kind": lambda: loss(rows, labels.float() if odd else labels),
+        "labels that are a list": lambda: loss(rows, labels.tolist() if odd else labels),
+        "labels too few": lambda: loss(rows, labels[:kept]),
+        "four dimensions": lambda: gather_rows(torch.zeros(1, 2, 3, 4 + odd)),
+        "evaluation of other rows": lambda: evaluate(rows + odd, labels, **some),  # type: ignore[arg-type]
+        "evaluation of other ids": lambda: evaluate(rows, labels, ids=ids if odd else None, **some),  # type: ignore[arg-type]
+        "evaluation by other ks": lambda: evaluate(rows, labels, ks=(1, 2 + odd), **some),  # type: ignore[arg-type]
+        "evaluation of nan": lambda: evaluate(rows / 0, labels, **some),  # type: ignore[arg-type]
+        "fails on one": lambda: on_all(lambda: _full_disk() if odd else None),
+        "fails on the first in its own way": lambda: on_first(_local_error),
+    }
+
+
+def by_another_group(rank: int) -> list[int]:
+    """As with NCCL, which moves nothing on the CPU: the sizes go by a group of their own."""
+    known = dist.get_backend
+    dist.get_backend = lambda group=None: "nccl"
+    try:
+        return distributed._agreed({"rows": torch.zeros(1 + rank, 2)}, even=False)
+    finally:
+        dist.get_backend = known
+
+
+def _full_disk() -> None:
+    raise OSError(28, "No space left on device")
+
+
+def _local_error() -> None:
+    class Local(Exception):
+        """Not to be found by another process."""
+
+    raise Local("only here")
 
 
 def evaluated(shared: bool) -> Report:
@@ -173,6 +227,13 @@ def evaluated(shared: bool) -> Report:
     fine[0] = 9
     embeddings = torch.randn(41, 6, generator=g, dtype=torch.float64)
     return evaluate(embeddings, torch.stack([fine // 3, fine], 1), bootstrap=50, clusters="none", shared=shared)
+
+
+def evaluated_codes(shared: bool) -> Report:
+    """Codes of +-1, whose cosines are often equal; FNMR needs the scores of all."""
+    codes = torch.randint(0, 2, (50, 14), generator=torch.Generator().manual_seed(4)).float() * 2 - 1
+    labels = [f"class {i % 6}" for i in range(50)]
+    return evaluate(codes, labels, extra=["FNMR@FMR=0.1", "AP@5"], bootstrap=0, clusters="none", shared=shared)
 
 
 def _fail() -> None:

@@ -121,8 +121,13 @@ def pnp(variant: str, alpha: float = 4.0, b: float = 2.0) -> Callable[[float], f
 
 
 def recall_loss(
-    ks: Sequence[int], tau1: float, tau2: float | Sequence[float]
+    ks: Sequence[int],
+    tau1: float,
+    tau2: float | Sequence[float],
+    steps: tuple[Step, Step] | None = None,
+    clip: bool = True,
 ) -> Callable[[list[float], list[float]], float]:
+    pos, neg = steps or (sigmoid(tau1), sigmoid(tau1))
     temperatures = [tau2] * len(ks) if isinstance(tau2, float) else list(tau2)
 
     def cost(s: list[float], g: list[float]) -> float:
@@ -130,9 +135,9 @@ def recall_loss(
         for k, tau in zip(ks, temperatures, strict=True):
             found = 0.0
             for i in relevant_of(g):
-                above_pos, above_neg, _ = counts(s, g, i, sigmoid(tau1), sigmoid(tau1))
+                above_pos, above_neg, _ = counts(s, g, i, pos, neg)
                 found += sigmoid(tau)(k - (1 + above_pos + above_neg))
-            recalls.append(min(k, found) / min(k, len(relevant_of(g))))
+            recalls.append((min(k, found) if clip else found) / min(k, len(relevant_of(g))))
         return 1 - fmean(recalls)
 
     return cost
@@ -159,6 +164,25 @@ def hap_loss(neg: Step) -> Callable[[list[float], list[float]], float]:
         for i in relevant_of(g):
             above_pos, above_neg, shared = counts(s, g, i, heaviside, neg)
             total += (g[i] + shared) / (1 + above_pos + above_neg)
+        return 1 - total / sum(g)
+
+    return cost
+
+
+def hap_loss_by_level(neg: Step) -> Callable[[list[float], list[int]], float]:
+    """With HAPPIER's gains of these levels, and levels to say who is of less relevance (both published codes)."""
+
+    def cost(s: list[float], levels: list[int]) -> float:
+        g = [level / levels.count(level) for level in levels]
+        total = 0.0
+        for i in relevant_of(g):
+            rank, hrank = 1.0, g[i]
+            for j in range(len(s)):
+                if j != i:
+                    step = neg if levels[j] < levels[i] else heaviside
+                    rank += step(s[j] - s[i])
+                    hrank += heaviside(s[j] - s[i]) * min(g[i], g[j])
+            total += hrank / rank
         return 1 - total / sum(g)
 
     return cost
@@ -391,8 +415,34 @@ def refined_recall(s: list[float], g: list[float], k: int) -> float:
     return good / len(relevant_of(g))
 
 
-def reciprocal_rank(s: list[float], g: list[float]) -> float:
-    return 1 / (1 + next(place for place, j in enumerate(ranking(s)) if g[j] > 0))
+def precision_at_k(s: list[float], g: list[float], k: int) -> float:
+    return sum(g[j] > 0 for j in ranking(s)[:k]) / k
+
+
+def ap_at_k(s: list[float], g: list[float], k: int, over: str) -> float:
+    """Precision at each relevant item among the first k; over the most there can be, or over those that are there."""
+    found, total = 0, 0.0
+    for place, j in enumerate(ranking(s)[:k]):
+        if g[j] > 0:
+            found += 1
+            total += found / (place + 1)
+    return total / (min(k, len(relevant_of(g))) if over == "relevant" else max(found, 1))
+
+
+def fall_out(s: list[float], g: list[float], k: int) -> float:
+    irrelevant = [j for j in range(len(s)) if g[j] == 0]
+    return sum(j in irrelevant for j in ranking(s)[:k]) / max(len(irrelevant), 1)
+
+
+def fnmr(pos: list[float], neg: list[float], fmr: float) -> float:
+    """Least share of relevant pairs below a threshold that at most the share fmr of the irrelevant ones reach."""
+    above_all = max(pos + neg) + 1
+    allowed = [t for t in (*pos, *neg, above_all) if sum(x >= t for x in neg) <= fmr * len(neg) + 1e-9]
+    return min(sum(x < t for x in pos) / len(pos) for t in allowed)
+
+
+def reciprocal_rank(s: list[float], g: list[float], k: int | None = None) -> float:
+    return next((1 / (1 + place) for place, j in enumerate(ranking(s)[:k]) if g[j] > 0), 0.0)
 
 
 def map_at_r(s: list[float], g: list[float]) -> float:
@@ -425,6 +475,11 @@ def roc_auc(s: list[float], g: list[float]) -> float:
 
 
 def ndcg(s: list[float], g: list[float], k: int | None = None, gain: str = "linear") -> float:
+    """DCG over that of the best order."""
+    return dcg(s, g, k, gain) / dcg([float(-place) for place in range(len(g))], sorted(g, reverse=True), k, gain)
+
+
+def dcg(s: list[float], g: list[float], k: int | None = None, gain: str = "linear") -> float:
     """Level items share the mean discount of their places."""
 
     def value(x: float) -> float:
@@ -435,8 +490,7 @@ def ndcg(s: list[float], g: list[float], k: int | None = None, gain: str = "line
     for i in range(len(s)):
         above, level = sum(x > s[i] for x in s), sum(x == s[i] for x in s)
         got += value(g[i]) * fmean(discount[above : above + level])
-    ideal = sorted(g, reverse=True)
-    return got / sum(value(x) * discount[place] for place, x in enumerate(ideal))
+    return got
 
 
 def happier_gains(labels: Tensor, ref_labels: Tensor, valid: Tensor | None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankgrad import losses, metrics
+from rankgrad import losses, metrics, penalties
 from rankgrad.losses import LOSSES, RankLoss
-from rankgrad.ranks import Soft, exact_ranks, soft_ranks
-from rankgrad.relaxations import Sigmoid
+from rankgrad.memory import CrossBatchMemory
+from rankgrad.ranks import Blackbox, Soft, exact_ranks, soft_ranks
+from rankgrad.relaxations import Exponential, Heaviside, Sigmoid, SupStep
 
 CALIBRATED = ["roadmap", "calibration"]
 GRADED = [name for name, cls in LOSSES.items() if cls.graded]
@@ -45,7 +47,7 @@ def test_nan_or_infinity_is_an_error_that_names_the_tensor_and_the_row(name, bad
         loss(rows, LABELS, ref_emb=other, ref_labels=LABELS[:5])
     scores, relevant = lists()
     scores[2, 0] = bad
-    with pytest.raises(ValueError, match=r"scores: it holds NaN or infinity, first in row 2"):
+    with pytest.raises(ValueError, match=r"scores: it holds NaN, infinity or numbers beyond 1e\+30, first in row 2"):
         loss.from_scores(scores, relevant)
 
 
@@ -60,14 +62,89 @@ def test_nan_is_not_hidden_where_the_check_is_turned_off(name):
     assert LOSSES[name](check_finite=False)(rows, LABELS).isnan()
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_largest_finite_scores_give_no_nan(name):
+GROWING = {
+    **LOSSES,
+    "pnp Iu": lambda **options: losses.PNPLoss("Iu", **options),
+    "pnp O": lambda **options: losses.PNPLoss("O", **options),
+    "calibration avg_non_zero": lambda **options: losses.CalibrationLoss(aggregation="avg_non_zero", **options),
+    "ndcg of a steep step": lambda **options: RankLoss(
+        Soft(Heaviside(), SupStep(0.002, 500.0, 0.01)), metric=metrics.ndcg, **options
+    ),
+}
+LIMITS = {torch.float16: 6e4, torch.bfloat16: 9e29, torch.float32: 1e30, torch.float64: 1e300}
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+@pytest.mark.parametrize("name", GROWING)
+def test_scores_up_to_the_promised_limit_give_a_finite_loss_and_gradient(name, dtype):
     g = torch.Generator().manual_seed(0)
-    for size in (1e4, 1e18, 1e30):
-        scores = ((torch.rand(4, 6, generator=g) * 2 - 1) * size).requires_grad_()
-        value = LOSSES[name]().from_scores(scores, lists()[1])
+    relevant = torch.rand(4, 300, generator=g) < 0.3
+    for share in (1e-26, 1e-12, 1.0):
+        spread = torch.rand(4, 300, generator=g, dtype=torch.float64) * 2 - 1
+        scores = (spread * share * LIMITS[dtype]).to(dtype).requires_grad_()
+        value = GROWING[name]().from_scores(scores, relevant)
         value.backward()
-        assert not value.isnan() and scores.grad.isfinite().all()
+        assert value.isfinite() and (scores.grad.isfinite().all() or dtype == torch.float16)  # float16 ends at 65504
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, "1e\\+30"), (torch.float64, "1e\\+300")], ids=str)
+@pytest.mark.parametrize("name", GROWING)
+def test_scores_beyond_the_limit_are_an_error(name, dtype, limit):
+    scores, relevant = lists()
+    scores = scores.to(dtype)
+    scores[1, 2] = torch.finfo(dtype).max
+    with pytest.raises(ValueError, match=f"scores: it holds NaN, infinity or numbers beyond {limit}, first in row 1"):
+        GROWING[name]().from_scores(scores, relevant)
+
+
+@pytest.mark.parametrize("length", [1e13, 1e16, 1e20, 1e30])
+@pytest.mark.parametrize("name", GROWING)
+def test_products_that_overflow_are_an_error_and_no_nan(name, length):
+    rows = (length * embeddings()).requires_grad_()
+    loss = GROWING[name](normalize=False)
+    if length > 1e15:
+        with pytest.raises(ValueError, match="products of embeddings that are not normalised: it holds NaN, infinity"):
+            loss(rows, LABELS)
+        return
+    value = loss(rows, LABELS)
+    value.backward()
+    assert value.isfinite() and rows.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("length", [1e-30, 1e38])
+def test_embeddings_that_are_normalised_may_have_any_length(name, length):
+    rows = (length * embeddings().clamp(-3, 3)).requires_grad_()
+    value = LOSSES[name]()(rows, LABELS)
+    value.backward()
+    assert value.isfinite() and rows.grad.isfinite().all()
+
+
+def test_step_that_overflows_where_scores_do_not_is_an_error():
+    scores, relevant = torch.tensor([[0.1, 0.2], [0.0, 1e25]]), torch.tensor([[True, False]] * 2)
+    loss = RankLoss(Soft(Heaviside(), Exponential()), penalty=penalties.Log())
+    assert loss.from_scores(scores[:1], relevant[:1]).isfinite()
+    with pytest.raises(ValueError, match="the loss overflows: scores or gains are too far apart .* first in query 1"):
+        loss.from_scores(scores, relevant)
+    loss = RankLoss(Soft(Heaviside(), Exponential()), penalty=penalties.Log(), check_finite=False)
+    assert loss.from_scores(scores, relevant).isinf()
+
+
+@pytest.mark.parametrize("gain", [1e-30, 1e30])
+@pytest.mark.parametrize("name", [name for name in GRADED if name != "supndcg"])  # whose gains are 2^g
+def test_gains_of_any_size_give_a_finite_loss_and_gradient(name, gain):
+    scores, relevant = lists()
+    value = LOSSES[name]().from_scores(scores.requires_grad_(), gain * relevant)
+    value.backward()
+    assert value.isfinite() and scores.grad.isfinite().all()
+
+
+def test_gains_whose_power_overflows_are_an_error():
+    scores, relevant = lists()
+    for loss in (losses.NDCGLoss(gain="exp2"), losses.SupNDCGLoss()):
+        assert loss.from_scores(scores, 64.0 * relevant).isfinite()
+        with pytest.raises(ValueError, match="the loss overflows"):
+            loss.from_scores(scores, 200.0 * relevant)
 
 
 NAN_METRICS = {
@@ -108,7 +185,7 @@ def test_gain_that_is_negative_or_not_finite_is_an_error_that_names_the_row(name
     scores, relevant = lists()
     gains = relevant.float()
     gains[2, 3] = bad
-    with pytest.raises(ValueError, match=r"relevant: gains must be finite and >= 0, first in row 2"):
+    with pytest.raises(ValueError, match=r"relevant: gains must be finite, >= 0 and at most 1e\+30, first in row 2"):
         LOSSES[name]().from_scores(scores, gains)
 
 
@@ -160,7 +237,7 @@ def test_float32_embeddings_against_float64_references_are_computed_in_float64()
         (torch.zeros(6), torch.zeros(6, dtype=torch.bool), None, r"scores must be a float tensor \[query, item\]"),
         (torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, 3, dtype=torch.bool), None, "scores must be a float"),
         (torch.zeros(2, 3), torch.zeros(2, 2, dtype=torch.bool), None, "relevant must have the shape of scores"),
-        (torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.long), None, r"relevant\.bool\(\)"),
+        (torch.zeros(2, 3), torch.full((2, 3), 65), None, r"relevant\.bool\(\)|levels must lie in 0 \.\. 64"),
         (torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.bool), torch.ones(2, 3), "valid must be bool"),
         (
             torch.zeros(2, 3),
@@ -206,16 +283,115 @@ def test_labels_out_of_step_are_an_error_that_counts_both(name):
         loss(rows, LABELS, ref_emb=refs, ref_labels=LABELS)
 
 
-@pytest.mark.parametrize("labels", [LABELS.float(), LABELS.bool(), LABELS.view(6, 1, 1)], ids=lambda t: str(t.dtype))
+@pytest.mark.parametrize("labels", [LABELS.bool(), LABELS.view(6, 1, 1)], ids=lambda t: str(t.dtype))
 def test_labels_of_no_kind_are_an_error(labels):
     with pytest.raises(ValueError, match="labels must be long"):
         losses.SmoothAPLoss()(embeddings(), labels)
 
 
-@pytest.mark.parametrize("labels", [LABELS.tolist(), LABELS.numpy()], ids=["list", "numpy"])
-def test_labels_that_are_no_tensor_are_an_error_that_says_so(labels):
-    with pytest.raises((TypeError, ValueError), match="labels"):
+@pytest.mark.parametrize(
+    "labels",
+    [LABELS.float(), LABELS.numpy() / 2, [0.0] * 6, [None] * 6, [object()] * 6, [[0]] * 5 + ["a"]],
+    ids=["float", "numpy", "floats", "none", "objects", "ragged"],
+)
+def test_labels_that_number_no_classes_are_an_error(labels):
+    with pytest.raises((TypeError, ValueError), match="labels must"):
         losses.SmoothAPLoss()(embeddings(), labels)
+
+
+@pytest.mark.parametrize("name", ["smooth_ap", "h_ap"])
+def test_labels_of_bytes_with_columns_are_not_taken_for_a_hierarchy(name):
+    tags = torch.nn.functional.one_hot(LABELS).to(torch.uint8)
+    for given in (tags, tags.numpy()):
+        with pytest.raises(ValueError, match="uint8 may be multi-hot or a hierarchy: give bool .* or int64"):
+            LOSSES[name]()(embeddings(), given)
+    LOSSES[name]()(embeddings(), tags.bool())
+    assert torch.equal(
+        LOSSES[name]()(embeddings(), LABELS.to(torch.uint8)), LOSSES[name]()(embeddings(), LABELS)
+    )  # a column of bytes can only be classes
+
+
+LABELLINGS = {
+    "list": lambda t: t.tolist(),
+    "tuple": lambda t: tuple(t.tolist()),
+    "array": lambda t: t.numpy(),
+    "small array": lambda t: t.numpy().astype(np.int8),
+    "unsigned array": lambda t: t.numpy().astype(np.uint64),
+    "small tensor": lambda t: t.int(),
+    "unsigned tensor": lambda t: t.to(torch.uint16),
+    "sparse": lambda t: 10**12 * t - 7,
+    "strings": lambda t: [f"class {i}" for i in t.tolist()],
+    "array of strings": lambda t: np.array([f"class {i}" for i in t.tolist()]),
+}
+
+
+@pytest.mark.parametrize("kind", LABELLINGS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_labels_of_any_kind_are_the_classes_they_name(name, kind):
+    loss, rows, refs = LOSSES[name](), embeddings(), embeddings(5, seed=1)
+    given, ref_given = LABELLINGS[kind](LABELS), LABELLINGS[kind](LABELS[1:])
+    assert torch.equal(loss(rows, given), loss(rows, LABELS))
+    expected = loss(rows, LABELS, ref_emb=refs, ref_labels=LABELS[1:])
+    assert torch.equal(loss(rows, given, ref_emb=refs, ref_labels=ref_given), expected)
+
+
+@pytest.mark.parametrize("convert", [lambda t: t.tolist(), lambda t: t.numpy()], ids=["lists", "numpy"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_arrays_and_lists_serve_wherever_a_tensor_does(name, convert):
+    loss, rows, refs = LOSSES[name](), embeddings().double(), embeddings(5, seed=1).double()
+    scores, relevant = lists()
+    scores, valid = scores.double(), torch.rand(4, 6) < 0.9
+    calls = [
+        (rows, {"labels": LABELS}),
+        (rows, {"labels": LABELS, "ids": torch.arange(6), "valid": torch.ones(6, 6, dtype=torch.bool)}),
+        (
+            rows,
+            {
+                "labels": LABELS,
+                "ref_emb": refs,
+                "ref_labels": LABELS[:5],
+                "ids": torch.arange(6),
+                "ref_ids": torch.arange(3, 8),
+            },
+        ),
+        (rows, {"relevant": LABELS.unsqueeze(1) == LABELS}),
+        (rows, {"labels": torch.nn.functional.one_hot(LABELS).bool()}),
+    ]
+    for first, given in calls:
+        converted = {key: convert(value) for key, value in given.items()}
+        assert torch.equal(loss(convert(first), **converted), loss(first, **given))
+    pairs = tuple(torch.tensor(index) for index in ([0, 1], [1, 0], [0, 1], [2, 3]))
+    assert torch.equal(
+        loss(convert(rows), indices_tuple=[convert(index) for index in pairs]), loss(rows, indices_tuple=pairs)
+    )
+    got = loss.from_scores(convert(scores), convert(relevant), convert(valid))
+    assert torch.equal(got, loss.from_scores(scores, relevant, valid))
+    memory = CrossBatchMemory(LOSSES[name](), 20)
+    twice = CrossBatchMemory(LOSSES[name](), 20)
+    for step in range(2):
+        ids = torch.arange(6) + 6 * step
+        assert torch.equal(memory(convert(rows), convert(LABELS), ids=convert(ids)), twice(rows, LABELS, ids=ids))
+
+
+def test_what_holds_no_numbers_is_an_error_that_names_it():
+    loss, rows = losses.SmoothAPLoss(), embeddings()
+    for given, name in (
+        ({"embeddings": [["a"]] * 6}, "embeddings"),
+        ({"embeddings": [[0.1], [0.1, 0.2]]}, "embeddings"),
+        ({"ids": list("abcdef")}, "ids"),
+        ({"ref_emb": [object()], "ref_labels": [0]}, "ref_emb"),
+        ({"valid": "all"}, "valid"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"^{name} must"):
+            loss(**{"embeddings": rows, "labels": LABELS} | given)
+    with pytest.raises(TypeError, match="^scores must be numbers"):
+        loss.from_scores([["a", "b"]], [[True, False]])
+
+
+def test_strings_of_different_batches_are_refused_by_a_memory():
+    memory = CrossBatchMemory(losses.SmoothAPLoss(), 20, need_ids=False)
+    with pytest.raises(TypeError, match="strings must be numbered for all of them at once"):
+        memory(embeddings(), list("aabbcc"))
 
 
 def test_missing_labels_are_an_error_that_names_the_ways_out():
@@ -383,14 +559,6 @@ def test_query_ranked_option_says_nothing_about_references():
     torch.testing.assert_close(*both)
 
 
-def test_second_derivatives_are_refused_and_not_wrong():
-    scores, relevant = lists()
-    scores.requires_grad_()
-    (grad,) = torch.autograd.grad(losses.SupAPLoss().from_scores(scores, relevant), scores, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad.sum().backward()
-
-
 # --------------------------------------------------------------------------------------------------------- options
 
 
@@ -411,17 +579,17 @@ def test_second_derivatives_are_refused_and_not_wrong():
         (lambda: losses.RaMBORecallLoss(lambda_=0.0), "lambda_"),
         (lambda: losses.RaMBOAPLoss(margin=-0.1), "margin"),
         (lambda: losses.RaMBORecallLoss(weight="lin"), "weight"),
-        (lambda: losses.RaMBORecallLoss(weight=(1.0, -1.0)), "weights"),
+        (lambda: losses.RaMBORecallLoss(weight=(1.0, -1.0)), "weight is a list of w_1 .. w_K"),
         (lambda: losses.RaMBORecallLoss(weight=()), "weights"),
         (lambda: losses.RaMBORecallLoss(weight=lambda r: r + 1), r"W\(0\)"),
         (lambda: losses.RaMBORecallLoss(aggregation="mean"), "aggregation"),
         (lambda: losses.RaMBOAPLoss(aggregation="mean"), "aggregation"),
         (lambda: losses.FastAPLoss(bins=0), "bins"),
         (lambda: losses.SoftBinAPLoss(bins=1), "bins"),
-        (lambda: losses.SoftBinAPLoss(low=1.0, high=0.0), "low"),
+        (lambda: losses.SoftBinAPLoss(low=1.0, high=0.0), "high"),
         (lambda: losses.AUCLoss(step=0.3), "divide"),
         (lambda: losses.AUCLoss(step=0.0), "step"),
-        (lambda: losses.AUCLoss(t_min=1.0, t_max=-1.0), "t_min"),
+        (lambda: losses.AUCLoss(t_min=1.0, t_max=-1.0), "t_max"),
         (lambda: losses.AUCLoss(slope=-1.0), "slope"),
         (lambda: losses.AUCLoss(pad_steps=-1), "pad_steps"),
         (lambda: losses.RecallAtKLoss(k=()), "k names"),
@@ -437,6 +605,121 @@ def test_second_derivatives_are_refused_and_not_wrong():
 def test_impossible_option_is_an_error_that_names_it(make, word):
     with pytest.raises(ValueError, match=word):
         make()
+
+
+# What a number may not be, and for whom it may: None and "auto" have a meaning, a sequence is one value for each k.
+NO_NUMBERS = ["abc", "0.1", math.nan, math.inf, True, [0.1], None, 1j, Tensor]
+ALLOWED = {
+    "delta": ["auto"],
+    "offset": [None],
+    "slope": [None],
+    "positives": [None],
+    "tau2": [[0.1]],
+}
+NUMBERS = {
+    f"{name}.{option}": (cls, option)
+    for name, cls in LOSSES.items()
+    for option, default in ((p.name, p.default) for p in inspect.signature(cls).parameters.values())
+    if option in ALLOWED or (isinstance(default, (int, float)) and not isinstance(default, bool))
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [(option, wrong) for option in NUMBERS for wrong in NO_NUMBERS if wrong not in ALLOWED.get(NUMBERS[option][1], [])],
+    ids=str,
+)
+def test_option_that_is_no_number_is_an_error_of_one_line_that_names_it(option, wrong):
+    cls, name = NUMBERS[option]
+    with pytest.raises(ValueError, match=rf"^{name}\b.* must be a(n integer| number).*; got ") as error:
+        cls(**{name: wrong})
+    assert repr(wrong) in str(error.value) or wrong == [0.1]
+    assert "\n" not in str(error.value)
+
+
+FLAGS = {
+    f"{name}.{option}": (cls, option)
+    for name, cls in LOSSES.items()
+    for option in ("include_self", "normalize", "check_finite", "normalized_ranks", "rank_query")
+    if option in cls._options()
+}
+
+
+@pytest.mark.parametrize("wrong", ["no", 0, 1.0, []], ids=str)
+@pytest.mark.parametrize("option", FLAGS)
+def test_yes_or_no_that_is_neither_is_an_error(option, wrong):
+    cls, name = FLAGS[option]
+    with pytest.raises(ValueError, match=f"^{name} must be True or False; got "):
+        cls(**{name: wrong})
+
+
+@pytest.mark.parametrize("wrong", ["abc", None, 3, []], ids=str)
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        (losses.SupAPLoss, "reduction"),
+        (losses.SupAPLoss, "tie"),
+        (losses.CalibrationLoss, "aggregation"),
+        (losses.RaMBOAPLoss, "aggregation"),
+        (losses.RaMBORecallLoss, "weight"),
+        (losses.NDCGLoss, "gain"),
+        (losses.PNPLoss, "variant"),
+        (losses.SpearmanLoss, "ranks"),
+        (losses.RecallAtKLoss, "k"),
+    ],
+    ids=str,
+)
+def test_word_that_is_not_known_is_an_error(cls, name, wrong):
+    with pytest.raises(ValueError, match=name):
+        cls(**{name: wrong})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: losses.ROADMAPLoss(taus=1), r"ROADMAPLoss has no option 'taus'; did you mean 'tau'\? It has tau, rho"),
+        (lambda: losses.SmoothAPLoss(normalise=False), r"SmoothAPLoss has no option 'normalise'; did you mean 'norma"),
+        (lambda: losses.RecallAtKLoss(xyz=1), r"RecallAtKLoss has no option 'xyz'\. It has k, tau1, tau2"),
+        (
+            lambda: RankLoss(exact_ranks, metric=metrics.ndcg, tau=1),
+            r"RankLoss has no option 'tau'\. It has ranks, met",
+        ),
+    ],
+)
+def test_option_that_does_not_exist_is_answered_with_the_closest_and_all(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_numbers_of_numpy_are_numbers():
+    loss = losses.SupAPLoss(tau=np.float32(0.5), delta=np.int64(1))
+    assert loss.tau == 0.5 and losses.RecallAtKLoss(k=np.arange(1, 3)).k == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda bad: Soft(bad, Sigmoid()), "pos"),
+        (lambda bad: Soft(Sigmoid(), bad), "neg"),
+        (lambda bad: Soft(Sigmoid(), Sigmoid(), method=bad), "method"),
+        (lambda bad: Soft(Sigmoid(), Sigmoid(), chunk=bad), "chunk"),
+        (lambda bad: Soft(Sigmoid(), Sigmoid(), pull=bad), "pull"),
+        (lambda bad: RankLoss(bad, metric=metrics.ndcg), "ranks"),
+        (lambda bad: RankLoss(exact_ranks, metric=bad), "metric"),
+        (lambda bad: RankLoss(exact_ranks, penalty=bad), "penalty"),
+        (lambda bad: Exponential(cap=bad), "cap"),
+        (lambda bad: SupStep(start=bad), "start"),
+        (lambda bad: Blackbox(prefilter=bad), "prefilter"),
+        (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), bad), "size"),
+        (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, weight=bad), "weight"),
+        (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, warmup=bad), "warmup"),
+        (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, dtype=bad), "dtype"),
+        (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, combine=bad), "combine"),
+    ],
+)
+def test_parts_of_a_loss_refuse_what_they_are_not(make, name):
+    with pytest.raises(ValueError, match=rf"^{name}\b.* must be .*; got 'abc'|^{name} must be a function; got 'abc'"):
+        make("abc")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def settings_of(name: str) -> DictConfig:
 
 
 def baseline(name: str) -> nn.Module:
-    loss: nn.Module = make(settings_of(name).loss)
+    loss: nn.Module = make(settings_of(name).loss, slot="loss")
     return loss
 
 

@@ -1,9 +1,10 @@
-"""The report in a real browser: nothing in the console, what sorts and filters does, and a keyboard is enough."""
+"""Pages in a real browser: nothing in the console, what sorts and filters does, and a keyboard is enough."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,13 @@ from typing import Any
 import pytest
 from chromium import Browser, found
 from report_contents import SMOOTH_AP, content, large
+from small_runs import make_photos
+from test_detector_page import copied
+from voc_trees import shapes
 
-from rankgrad.report import Content, write_report
+from rankgrad.index.page import write_answers
+from rankgrad.index.query import Answer, Hit
+from rankgrad.report import Content, read_runs, write_report
 
 pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 
@@ -46,15 +52,25 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     names = tuple(f"<img src=x onerror=alert(1)>{row}" for row in range(40))
     runs: dict[str, list[Content]] = {
         "single": [content()],
-        "several": [content(), content("two", spread=1.2, config=config), content("three", spread=0.4)],
+        "several": [content(), content("two", spread=1.2, config=config), content("three", spread=0.9)],
         "large": [large()],
         "empty": [Content("empty")],
         "evil": [replace(evil, name="<b>evil</b>", space=replace(evil.space, names=names), pictures=None)],
+        "long": [content("a-run-with-a-name-" * 5), content("other-name-" * 6)],
     }
-    return {
+    made = {
         name: write_report(folder / f"{name}.html", of, queries=120 if name == "large" else 4000)
         for name, of in runs.items()
     }
+    voc = shapes(folder / "voc")
+    detectors = read_runs([copied(folder / name, voc) for name in ("ap", "cross_entropy")])
+    made["detector"] = write_report(folder / "detector.html", detectors[:1])
+    made["detectors"] = write_report(folder / "detectors.html", detectors)
+    files = sorted(make_photos(folder / "photos", classes=2).rglob("*.png"))
+    hits = tuple(Hit(n, 1 - n / 9, file.parent.name, file.name, file) for n, file in enumerate(files, 1))
+    answers = [Answer(file, hits) for file in (*files[:2], folder / "lost.png")]
+    made["search"] = write_answers(folder / "search.html", answers, facts={"index": "photos.index"})
+    return made
 
 
 def table_of(browser: Browser, kind: str) -> list[list[str]]:
@@ -77,14 +93,16 @@ def shot(browser: Browser, name: str, selector: str | None = None) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["single", "several", "large", "empty", "evil"])
+@pytest.mark.parametrize("name", ["single", "several", "large", "empty", "evil", "long", "detector", "detectors"])
 def test_page_opens_without_a_word_in_the_console_and_asks_for_nothing(browser, pages, name, dark):
     seconds = browser.open(pages[name], dark=dark)
     print(f"{name}: {pages[name].stat().st_size / 1e6:.1f} MB, loaded and painted in {seconds:.2f} s")
     assert browser.messages == []
     assert [url for url in browser.requests if not url.startswith("data:")] == [pages[name].as_uri()]
     assert browser.run("document.documentElement.classList.contains('live')")
-    assert browser.run("document.querySelectorAll('img, b > b').length") == 0
+    pictures = 0 if not name.startswith("detector") else 2 if name == "detector" else 4
+    assert browser.run("document.querySelectorAll('img, b > b').length") == pictures
+    assert browser.run("[...document.images].every(image => image.naturalWidth === 640)")
     background = browser.run("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(18, 20, 23)") == dark
     shot(browser, f"{name}-{'dark' if dark else 'light'}")
@@ -104,11 +122,61 @@ def test_pictures_are_decoded_where_they_are_seen(browser, pages):
 
 
 def test_page_is_as_wide_as_a_telephone(browser, pages):
-    for name in ("single", "several"):
-        browser.open(pages[name], width=390, height=800)
-        assert browser.run("document.documentElement.scrollWidth") <= 390
+    for name in ("single", "several", "long", "detector", "detectors", "search"):
+        browser.open(pages[name], width=390, height=800, script=name != "search")
+        assert browser.run("document.documentElement.scrollWidth") <= 390, name
         shot(browser, f"{name}-narrow")
-        shot(browser, f"{name}-narrow-gallery", "#gallery")
+        for part in ("gallery", "pictures"):
+            if browser.run(f"document.getElementById('{part}') !== null"):
+                shot(browser, f"{name}-narrow-{part}", f"#{part}")
+
+
+@pytest.mark.parametrize("name", ["single", "several", "large", "detectors"])
+def test_links_land_on_their_sections_and_stay_there(browser, pages, name):
+    browser.open(pages[name])
+    for part in browser.run("[...document.querySelectorAll('section')].map(section => section.id)"):
+        browser.open(pages[name])
+        browser.call("Emulation.setEmulatedMedia", features=[])  # as most readers have it: motion is welcome
+        browser.click(f"nav a[href='#{part}']")
+        assert lands(browser, part), part
+    browser.open(pages[name], part="#configuration")
+    assert lands(browser, "configuration")
+
+
+def lands(browser: Browser, part: str) -> bool:
+    """Is a section at the top, or at the end of the page, once the page has come to rest?"""
+    seen, place = None, f"document.getElementById('{part}').getBoundingClientRect().top"
+    for _ in range(40):
+        before, seen = seen, browser.run(f"[scrollY, {place}]")
+        if before == seen:
+            break
+        time.sleep(0.15)
+    end = browser.run("scrollY + innerHeight >= document.documentElement.scrollHeight - 2")
+    return bool(abs(browser.run(place) - 16) <= 2 or (end and 0 <= browser.run(place) < 900))
+
+
+def test_long_names_end_in_an_ellipsis_and_leave_the_page_as_wide_as_it_is(browser, pages):
+    browser.open(pages["long"])
+    cut = (
+        "[...document.querySelectorAll('.facts .cut, thead .cut, .ranking .cut')].map(name => [name.title.length, "
+        "name.scrollWidth > name.clientWidth || name.scrollHeight > name.clientHeight, "
+        "getComputedStyle(name).overflow])"
+    )
+    found = browser.run(cut)
+    assert len(found) >= 10 and all(length > 32 and hidden and how == "hidden" for length, hidden, how in found)
+    assert browser.run("document.documentElement.scrollWidth") <= 1280
+
+
+def test_answers_of_a_search_are_seen_without_a_script(browser, pages):
+    browser.open(pages["search"], dark=True)
+    assert browser.messages == [] and browser.run("document.scripts.length") == 0
+    shown = "[...document.querySelectorAll('.pic')].map(pic => getComputedStyle(pic).backgroundImage.slice(0, 15))"
+    assert browser.run(shown) == [*['url("data:image'] * 22, "none", *['url("data:image'] * 10]
+    assert browser.run("document.querySelectorAll('li svg.bar').length") == 30
+    bars = browser.run("[...document.querySelectorAll('svg.bar rect')].slice(0, 3).map(bar => bar.width.baseVal.value)")
+    assert bars == pytest.approx([100 * (1 - n / 9) for n in (1, 2, 3)], abs=0.06)
+    shot(browser, "search-dark")
+    assert browser.pdf().startswith(b"%PDF")
 
 
 def test_without_script_everything_but_the_controls_is_there(browser, pages):
@@ -182,7 +250,7 @@ def test_rows_are_reached_with_arrow_keys(browser, pages):
 def choose(browser: Browser, selector: str, value: str) -> None:
     browser.run(
         f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.value = {json.dumps(value)};"
-        " e.dispatchEvent(new Event('change')); })()"
+        " for (const kind of ['input', 'change']) e.dispatchEvent(new Event(kind)); })()"
     )
 
 
@@ -204,6 +272,39 @@ def test_queries_are_filtered_by_reason_first_item_and_class(browser, pages):
     assert set(browser.run(f"{VISIBLE}.map(card => card.dataset.class)")) == {"class3"}
     browser.click("#show-all")
     assert browser.run(f"{VISIBLE}.length") == total and browser.messages == []
+
+
+def test_class_filter_offers_every_class_and_says_what_it_finds(browser, pages):
+    browser.open(pages["large"])
+    said, options = (
+        "document.getElementById('shown').textContent",
+        "document.getElementById('show-classes').options.length",
+    )
+    assert browser.run(options) == 0
+    browser.click("#show-class")
+    assert browser.run(options) == 11_000
+    shown = browser.run(f"{VISIBLE}.map(card => card.dataset.class)")
+    browser.type(shown[0].upper())
+    assert set(browser.run(f"{VISIBLE}.map(card => card.dataset.class)")) == {shown[0]}
+    other = next(f"object {label}" for label in range(11_000) if f"object {label}" not in shown)
+    choose(browser, "#show-class", other)
+    assert browser.run(f"{VISIBLE}.length") == 0
+    assert browser.run(said) == f"0 queries: none of this class is among the {len(shown)} shown of 60,000"
+    choose(browser, "#show-class", "no such class")
+    assert browser.run(said) == "0 queries: no class has this name"
+    browser.click("#show-all")
+    assert browser.run(said) == f"{len(shown)} queries" and browser.messages == []
+
+
+def test_classes_of_detectors_are_sorted(browser, pages):
+    browser.open(pages["detector"])
+    rows = table_of(browser, "class")
+    assert [row[0] for row in sorted(rows, key=lambda row: float(row[-1]))] == [row[0] for row in rows]
+    assert all(row[1] == "3" and 0 < float(row[2]) < 100 for row in rows)  # objects and detections are counts
+    browser.click("[data-table=class] thead th:nth-child(3) button")
+    browser.click("[data-table=class] thead th:nth-child(3) button")
+    counts = [float(row[2]) for row in table_of(browser, "class")]
+    assert counts == sorted(counts, reverse=True) and browser.messages == []
 
 
 def test_pictures_are_walked_through_and_enlarged_by_keyboard(browser, pages):

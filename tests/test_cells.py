@@ -13,7 +13,7 @@ from rankgrad import losses, metrics
 from rankgrad.kernels import cells, counting
 from rankgrad.kernels.cells import Cells, Line
 from rankgrad.losses import RankLoss
-from rankgrad.ranks import Soft, soft, soft_ranks
+from rankgrad.ranks import Soft, blocks, soft_ranks
 from rankgrad.relaxations import Exponential, Heaviside, Sigmoid, SupStep
 from rankgrad.types import Ranks
 
@@ -137,6 +137,36 @@ def test_sum_of_many_tiny_steps_keeps_its_relative_accuracy(distance):
         wanted = ranks_and_gradient(scores, relevant, None, Heaviside(), step, "pairs")
         assert wanted[0].above_neg.max() < 1e-2
         check(ranks_and_gradient(scores.float(), relevant, None, Heaviside(), step, "cells"), wanted)
+
+
+SATURATED = {
+    # in units of tau and of the distance; the first so many are relevant
+    "one above": (1, [1, 0]),
+    "one below": (1, [-1, 0]),
+    "two, one on each side": (2, [1, -1, 0, 3, -3]),
+    "level ones": (3, [1, 1, 1, 0]),
+    "far from one another": (3, [1, 2, -1, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("distance", [5, 8, 10, 17, 30])
+@pytest.mark.parametrize("kind", SATURATED)
+def test_gradient_of_saturated_lists_keeps_its_relative_accuracy_in_cells_and_in_pairs(kind, distance):
+    tau = 1 / 128  # so that no difference is rounded
+    size, places = SATURATED[kind]
+    scores = tau * distance * torch.tensor([places], dtype=torch.float64)
+    relevant = torch.arange(len(places)).unsqueeze(0) < size
+    for neg in (Sigmoid(tau), SupStep(tau, delta=5.5 * tau), SupStep(tau, delta=40 * tau)):
+        for pos in (Sigmoid(tau), Heaviside()):
+            wanted = ranks_and_gradient(scores, relevant, None, pos, neg, "pairs")
+            for method, dtype in (("pairs", torch.float32), ("cells", torch.float32), ("cells", torch.float64)):
+                check(ranks_and_gradient(scores.to(dtype), relevant, None, pos, neg, method), wanted)
+
+
+def test_gradient_of_one_pair_eight_temperatures_apart():
+    scores, relevant = torch.tensor([[0.08, 0.0]], dtype=torch.float64).float().double(), torch.tensor([[True, False]])
+    wanted = ranks_and_gradient(scores, relevant, None, Sigmoid(), Sigmoid(), "pairs")
+    check(ranks_and_gradient(scores.float(), relevant, None, Sigmoid(), Sigmoid(), "cells"), wanted)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -298,7 +328,7 @@ def test_auto_takes_pairs_for_gains_other_steps_and_scores_spread_too_widely(use
 
 
 def test_auto_takes_pairs_where_the_host_does_not_know_the_values(used, monkeypatch):
-    monkeypatch.setattr(soft, "on_host", lambda tensor: False)
+    monkeypatch.setattr(blocks, "on_host", lambda tensor: False)
     soft_ranks(*long_lists(200), pos=Heaviside(), neg=Sigmoid())
     assert used == []
 

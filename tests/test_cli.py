@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,7 +39,7 @@ def finished(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def fails(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """The one line that a command which the user can mend ends with."""
-    assert main(words) == 1
+    assert main(words) == 2
     shown = capsys.readouterr().err.strip().splitlines()[-1]
     assert shown.startswith("rankgrad: ")
     return shown.removeprefix("rankgrad: ")
@@ -96,7 +99,7 @@ def test_wrong_usage_ends_with_status_2(capsys, words, message):
 def test_the_package_s_module_is_the_same_command():
     command = [sys.executable, "-m", "rankgrad"]
     done = subprocess.run([*command, "train", "loss=pmp"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and done.stdout == ""
+    assert done.returncode == 2 and done.stdout == ""
     assert (
         done.stderr.startswith("rankgrad: unknown loss 'pmp'; did you mean 'pnp'?") and "Traceback" not in done.stderr
     )
@@ -106,6 +109,60 @@ def test_a_reader_that_stops_reading_is_no_error():
     command = f"{sys.executable} -m rankgrad datasets | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_of_several_errors_of_the_file_system_the_first_is_told(capsys, monkeypatch):
+    def run(arguments, settings):
+        try:
+            raise OSError(28, "No space left on device", "state.ckpt")
+        finally:
+            raise OSError(28, "No space left on device", "health.json")
+
+    monkeypatch.setattr("rankgrad.cli.train.run", run)
+    assert fails(capsys, "train") == "[Errno 28] No space left on device: 'state.ckpt'"
+
+
+READ_ONLY = """
+import subprocess, sys, pytest
+from small_runs import die_after_writes
+from rankgrad.cli import main
+disk, *words = sys.argv[1:]
+with pytest.MonkeyPatch.context() as patch:
+    die_after_writes(patch, 2, lambda: subprocess.run(["mount", "-o", "remount,ro", disk], check=True))
+    sys.exit(main(words))
+"""
+
+
+def test_a_disk_that_becomes_read_only_in_mid_run_is_told_by_its_first_error(photos, tmp_path):
+    (tmp_path / "disk").mkdir()
+    own = ["unshare", "--map-root-user", "--mount", "bash", "-c"]  # mounts that no other process sees
+    mount = f"mount -t tmpfs tmpfs {shlex.quote(str(tmp_path / 'disk'))}"
+    if shutil.which("unshare") is None or subprocess.run([*own, mount], capture_output=True).returncode:
+        pytest.skip("needs a system that lets users mount (unshare)")
+    words = [
+        str(tmp_path / "disk"),
+        "train",
+        *small(photos, "checkpoint_minutes=0"),
+        f"out={tmp_path / 'disk' / 'run'}",
+    ]
+    program = shlex.join([sys.executable, "-c", READ_ONLY, *words])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    done = subprocess.run([*own, f"{mount} && {program}"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    # the log is written before the state, and health.json on the way out
+    assert re.search(r"^rankgrad: .*Read-only file system: '.*(metrics.csv|state.ckpt)", done.stderr, re.MULTILINE)
+
+
+def test_an_error_that_quotes_a_file_does_nothing_to_the_terminal(capsys, tmp_path):
+    path = tmp_path / "a\x1b[2J.npz"
+    path.write_text("no npz")
+    assert r"a\x1b[2J.npz is no npz file" in fails(capsys, "evaluate", str(path))
+
+
+def test_the_help_says_what_the_exit_status_means(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "exit status: 0 done; 2 something that you can mend" in " ".join(capsys.readouterr().out.split())
 
 
 def test_debug_shows_the_error_itself():
@@ -139,19 +196,22 @@ def test_resuming_a_finished_run_shows_its_table(capsys, finished):
 
 def test_a_resumed_run_takes_no_other_settings(capsys, finished):
     said = fails(capsys, "train", f"resume={finished.folder}", "loss=pnp", "seed=1")
-    assert said.startswith(
-        "a resumed run keeps its own settings; leave out loss=pnp seed=1. What may be another: trust"
-    )
+    assert said.startswith("a resumed run keeps its own settings; leave out loss=pnp seed=1. What may be another: ")
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_an_interrupted_run_ends_with_130_and_says_how_to_continue(capsys, photos, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "code", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "stopped"), ("SIGHUP", 129, "stopped")]
+)
+@pytest.mark.usefixtures("hangup")
+def test_a_run_that_is_asked_to_end_has_the_signal_s_status_and_says_how_to_continue(
+    capsys, photos, tmp_path, name, code, word
+):
     out = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
         die_after_writes(patch, 2, partial(signal.raise_signal, getattr(signal, name)))
-        assert main(["train", *small(photos, "checkpoint_minutes=0"), f"out={out}"]) == 130
+        assert main(["train", *small(photos, "checkpoint_minutes=0"), f"out={out}"]) == code
     shown = capsys.readouterr().err
-    assert f"interrupted; continue with: rankgrad train resume={out}" in shown and "Traceback" not in shown
+    assert shown.endswith(f"\n{word}; continue with: rankgrad train resume={out}\n") and "Traceback" not in shown
     command = shown.split("continue with: rankgrad ")[1].split("\n")[0].split()
     assert main(command) == 0
     assert capsys.readouterr().out.endswith(summary(Run(out)) + "\n")
@@ -225,7 +285,10 @@ def test_queries_are_compared_with_a_gallery_and_not_with_themselves_in_it(capsy
         ({"labels": np.zeros(5, int)}, [], "labels must have one row per embedding, 6; got 5"),
         ({"labels": np.zeros(6, int)}, [], "one class only"),
         ({"labels": np.arange(6)}, [], "none of the 6 queries has a relevant item"),
-        ({"labels": np.array(list("aabbcc"))}, [], "Number the classes"),
+        ({"labels": np.zeros(6)}, [], "labels must be integers, strings or multi-hot bool; got float64"),
+        ({"weights": np.zeros(6)}, [], "weights must be > 0 for a query that counts"),
+        ({"groups": np.zeros(5, int)}, [], "groups must be integers or strings [6]"),
+        ({}, ["-e", "AP@10,map@3"], "unknown metric 'map@3'; did you mean 'AP@3'?"),
         ({"embeddings": np.full((6, 2), np.nan)}, [], "embeddings must be finite; row 0 (first of 6) holds nan"),
         ({"embeddings": np.zeros(6)}, [], "non-empty matrix [row, dim]; got shape (6,)"),
         ({"embeddings": np.array([None] * 6)}, [], "bject"),
@@ -233,7 +296,7 @@ def test_queries_are_compared_with_a_gallery_and_not_with_themselves_in_it(capsy
         ({"class_names": np.array(["a"])}, [], "no name for class 1: 1 names were given"),
         ({"ids": np.zeros(6, int)}, [], "ids must be distinct"),
         ({}, ["-k", "1,x"], "--ks takes integers such as 1,10,100; got '1,x'"),
-        ({}, ["-k", "0"], "ks are list lengths and must be integers >= 1"),
+        ({}, ["-k", "0"], "ks are list lengths and must be an integer >= 1; got 0"),
         ({}, ["--bootstrap", "-1"], "bootstrap"),
         ({}, ["-o", "no such folder/a.json"], "no folder no such folder to write a.json into"),
     ],
@@ -241,6 +304,61 @@ def test_queries_are_compared_with_a_gallery_and_not_with_themselves_in_it(capsy
 def test_an_npz_that_does_not_fit_says_why(capsys, tmp_path, columns, words, message):
     quick = QUICK if "--bootstrap" not in words else QUICK[2:]
     assert message in fails(capsys, "evaluate", npz(tmp_path / "e.npz", **columns), *quick, *words)
+
+
+def test_an_npz_may_hold_strings_cameras_and_weights(capsys, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(12, 4))
+    labels, cameras = np.array(list("aabbcc") * 2), np.array(["left", "right"] * 6)
+    weights = np.arange(12.0)
+    path = npz(
+        tmp_path / "e.npz",
+        embeddings=rows,
+        labels=labels,
+        groups=cameras,
+        weights=weights,
+        super_labels=np.array(["x"] * 12),
+        class_names=np.array(["unused"]),
+    )
+    out = tmp_path / "a.json"
+    assert main(["evaluate", path, *QUICK, "-o", str(out), "-e", "AP@3, MRR@3", "--similarity", "euclidean"]) == 0
+    report = Report.from_json(out)
+    same = evaluation.evaluate(
+        rows,
+        labels,
+        groups=cameras,
+        weights=weights,
+        extra=["AP@3", "MRR@3"],
+        similarity="euclidean",
+        bootstrap=0,
+        clusters="none",
+    )
+    assert report.values == same.values and report.settings == same.settings
+    assert [row["name"] for row in report.per_class] == ["a", "b", "c"]
+    assert "MRR@3        1 / rank of the first right item, 0 if that is not among" in capsys.readouterr().out
+
+
+CORE_ONLY = """
+import sys
+sys.modules |= dict.fromkeys({extras})  # as if they were not installed
+from rankgrad.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+EXTRAS = {
+    "torchvision", "timm", "lightning", "hydra", "omegaconf", "sklearn", "scipy", "matplotlib", "tensorboard", "PIL",
+    "tqdm", "pytorch_metric_learning", "faiss", "torchmetrics", "jaxtyping", "pandas", "yaml",
+}  # fmt: skip
+
+
+def test_an_npz_is_evaluated_by_the_core_install_alone(tmp_path):
+    path = npz(tmp_path / "e.npz")
+    answer = subprocess.run(
+        [sys.executable, "-c", CORE_ONLY.format(extras=EXTRAS), "evaluate", path, "-o", str(tmp_path / "a.json")],
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "No NMI and AMI: k-means needs scikit-learn" in answer.stdout and "R@1" in answer.stdout
+    assert Report.from_json(tmp_path / "a.json").values["R@1"] == 1
 
 
 def test_what_is_no_npz_is_named(capsys, tmp_path):
@@ -266,7 +384,7 @@ def test_embed_writes_an_npz_that_evaluate_reads_and_lists_skipped_files(capsys,
     out = tmp_path / "without extension"
     assert main(["embed", str(finished.folder), str(photos), "-o", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert f"wrote {out}: 15 images, 1 files skipped:" in shown and "broken.png: empty file" in shown
+    assert f"wrote {out}: 15 images\nskipped 1 file:" in shown and "broken.png: empty file" in shown
     assert main(["evaluate", str(out), *QUICK]) == 0
     assert "15 queries, leave-one-out, 3 classes" in capsys.readouterr().out
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import statistics
-import subprocess
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from small_runs import Killed, die_after_writes, make_photos, small
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, load
 from rankgrad.evaluation import Report
+from rankgrad.files import LockedError, lock
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.compare import compare
 from rankgrad.runs.folder import Run
@@ -29,26 +29,47 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Here:
-    """`subprocess.run` in this process, since starting Python takes longer than these runs; `calls` are the tasks."""
+    """`Children` of this process itself, since starting Python takes longer than these runs; `calls` are the tasks."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
+        self.ended: list[Process] = []
 
-    def __call__(self, command: list[str], stdout: Any, **_: Any) -> subprocess.CompletedProcess[str]:
-        assert command[:4] == [sys.executable, "-m", "rankgrad", "train"]
-        self.calls.append(command[4:])
-        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stdout):
+    def __call__(self) -> Here:
+        return self
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.clear()
+
+    def start(self, words: list[str], *, log: Any) -> Process:
+        command = 2 if words[0] == "detect" else 1
+        assert words[command - 1] == "train"
+        self.calls.append(words[command:])
+        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             try:
-                code = main(command[3:])
+                code = main(words)
             except Killed:
                 code = -9
-        return subprocess.CompletedProcess(command, code)
+        process = Process(code)
+        self.ended.append(process)
+        return process
+
+    def wait(self) -> Process:
+        return self.ended.pop(0)
+
+
+class Process:
+    def __init__(self, returncode: int) -> None:
+        self.returncode = returncode
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Here:
     runner = Here()
-    monkeypatch.setattr(compare_module, "subprocess", SimpleNamespace(run=runner, STDOUT=subprocess.STDOUT))
+    monkeypatch.setattr(compare_module, "Children", runner)
     return runner
 
 
@@ -137,6 +158,21 @@ def test_each_loss_is_compared_with_the_first_one_over_the_seeds_both_have(photo
     assert float(cells[2]) == pytest.approx(t, rel=0.06)
 
 
+def test_a_folder_that_another_process_works_in_is_refused_and_named(photos, tmp_path, here):
+    told = f"this folder of runs is in use: {tmp_path} is held by process {os.getpid()} on"
+    with lock(tmp_path, "another comparison"), pytest.raises(LockedError, match=re.escape(told)):
+        compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path)
+    assert here.calls == [] and not (tmp_path / "settings.json").exists()
+    compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
+
+
+def test_what_a_killed_comparison_left_half_written_is_removed(photos, tmp_path, here):
+    half = tmp_path / f".settings.json.{os.getpid()}.tmp"
+    half.write_text('["trainer.max_')
+    compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
+    assert not half.exists() and not [*tmp_path.glob(".*")]
+
+
 def test_other_settings_need_another_folder(photos, tmp_path, here):
     compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
     with pytest.raises(ConfigError, match="holds runs with other settings .* choose another folder with --out"):
@@ -169,7 +205,6 @@ def test_what_does_not_fit_is_said_before_the_first_run(tmp_path, here, settings
 def test_jobs_share_the_cores(photos, tmp_path, here, monkeypatch):
     monkeypatch.setattr(compare_module.os, "cpu_count", lambda: 8)
     settings = [s for s in small(photos, "trainer.max_epochs=1") if not s.startswith("threads=")]
-    monkeypatch.setattr(compare_module, "_train", lambda folder, task, command: here.calls.append(task))
     compare(["loss=pnp", "seeds=0,1", *settings], tmp_path, jobs=4)
     assert all("threads=2" in task for task in here.calls) and len(here.calls) == 2
     with pytest.raises(ConfigError, match="--jobs must be >= 1; got 0"):
@@ -183,5 +218,5 @@ def test_the_command_prints_the_table_and_runs_in_processes_of_their_own(photos,
     shown = capsys.readouterr().out
     assert "| pnp " in shown and "mAP@R" in shown and Run(out / "pnp-seed0").finished
     assert "report: " in (out / "pnp-seed0" / "log.txt").read_text()
-    assert main(["compare", "-o", str(out)]) == 1
+    assert main(["compare", "-o", str(out)]) == 2
     assert "which losses? loss=roadmap,pnp,smooth_ap" in capsys.readouterr().err

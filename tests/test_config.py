@@ -72,7 +72,7 @@ def test_every_loss_file_makes_a_loss_that_trains_for_a_step(name, tmp_path, mon
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = compose([f"loss={name}", *small_sorter(name)])
     config.derived.num_classes, config.derived.embedding_size = 4, 6
-    loss = make(config.loss)
+    loss = make(config.loss, slot="loss")
     g = torch.Generator().manual_seed(0)
     centres = torch.randn(4, 6, generator=g).repeat_interleave(4, 0)
     embeddings = (centres + 1.5 * torch.randn(16, 6, generator=g)).requires_grad_()
@@ -90,7 +90,7 @@ def test_every_loss_file_makes_a_loss_that_trains_for_a_step(name, tmp_path, mon
 
 def test_options_that_all_losses_share_can_be_added():
     config = compose(["loss=pnp", "+loss.normalize=false", "+loss.check_finite=false"])
-    loss = make(config.loss)
+    loss = make(config.loss, slot="loss")
     assert loss.normalize is False and loss.check_finite is False
 
 
@@ -188,15 +188,74 @@ def test_sizes_that_belong_together_follow_one_another():
     assert compose(["data=folder", "data.root=x", "data.size=112", "data.resize=120"]).data.eval_transform.resize == 120
 
 
-@pytest.mark.parametrize(("text", "message"), [("a: [1", "can't be read"), ("- 1", "holds no settings")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1", "damaged, or no YAML of plain values: expected .* in line 1"),
+        ("- 1", "holds no settings"),
+        ("", "holds no settings"),
+        ("seed: 0\n", "lacks out, resume, init and .* more, which every run has kept: the file is damaged"),
+        ("a: &a [1]\nb: *a\n", "YAML alias"),
+        ("a: !!python/object/apply:os.getcwd []\n", "could not determine a constructor for the tag"),
+        ("x" * 2**21, "no file of settings: it has 2097152 bytes"),
+        ("a: \xff", "damaged, or no YAML"),
+        ("[" * 5000, "damaged, or no YAML"),
+    ],
+)
 def test_a_settings_file_that_is_none_is_named(tmp_path: Path, text, message):
-    (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=f"config.yaml.* {message}"):
+    (tmp_path / "config.yaml").write_text(text, encoding="latin-1")
+    with pytest.raises(ConfigError, match=f"config.yaml: .*{message}") as error:
         load(tmp_path / "config.yaml")
+    assert "\n" not in str(error.value)
+
+
+OLD = Path(__file__).parent / "old_runs"
+
+
+@pytest.mark.parametrize("name", ["retrieval", "multi", "frozen", "interrupted", "detector", "detector-interrupted"])
+def test_the_settings_of_earlier_runs_are_read(name):
+    assert load(OLD / name / "config.yaml").seed == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("sampler=3", "sampler is a section of settings; got 3"),
+        ("optimizer.lr=fast", "optimizer.lr is a number; got 'fast'"),
+        ("evaluation.ks=3", r"evaluation.ks is a list such as evaluation.ks=\[1,2,4,8\]; got 3"),
+        ("data.root='${oc.env:HOME}'", "data.root is .* settings of a run are plain values"),
+        ("data.root='${oc.decode:${seed}}'", "data.root is .* settings of a run are plain values"),
+        ("data.root='${nothing}'", "Interpolation key 'nothing' not found"),
+        ("optimizer._target_=torch.optim.SGD", "optimizer._target_ is 'torch.optim.SGD', but nothing is made"),
+    ],
+)
+def test_settings_that_no_run_writes_are_named_with_the_file(tmp_path: Path, setting, message):
+    config = load(OLD / "retrieval" / "config.yaml")
+    key, _, value = setting.partition("=")
+    OmegaConf.update(config, key, value.strip("'") if "'" in value else int(value) if value.isdigit() else value)
+    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    with pytest.raises(ConfigError, match=f"config.yaml: {message}"):
+        load(tmp_path / "config.yaml")
+
+
+def test_settings_may_refer_to_one_another(tmp_path: Path):
+    text = (OLD / "retrieval" / "config.yaml").read_text().replace("root: /photos", "root: ${data.name}")
+    (tmp_path / "config.yaml").write_text(text)
+    assert load(tmp_path / "config.yaml").data.load.root == "folder"
+
+
+def test_a_file_cannot_trust_for_its_reader(tmp_path: Path):
+    text = (OLD / "retrieval" / "config.yaml").read_text() + "trust: small_runs\n"
+    (tmp_path / "config.yaml").write_text(text)
+    assert "trust" not in load(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text(text.replace("rankgrad.penalties.Log", "small_runs.Killed"))
+    with pytest.raises(ConfigError, match="loss.penalty._target_ is 'small_runs.Killed', which is no penalty"):
+        load(tmp_path / "config.yaml")
+    assert load(tmp_path / "config.yaml", ["small_runs"]).loss.penalty._target_ == "small_runs.Killed"
 
 
 def test_an_error_of_the_thing_that_is_made_comes_as_it_is():
     with pytest.raises(ValueError, match="tau is a temperature .* got -1"):
-        make(compose(["loss.tau=-1"]).loss)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'tua'"):
-        make(compose(["+loss.tua=1"]).loss)
+        make(compose(["loss.tau=-1"]).loss, slot="loss")
+    with pytest.raises(TypeError, match="ROADMAPLoss has no option 'tua'; did you mean 'tau'"):
+        make(compose(["+loss.tua=1"]).loss, slot="loss")

@@ -121,10 +121,10 @@ def test_summary_counts_splits_and_names_what_a_user_should_know():
     assert table.summary().splitlines() == [
         "photos/ is understood",
         "small: 6 images, 3 classes (grey, 2 x 2)",
-        "split     images  classes  images/class  super-labels",
-        "train          3        2           1-2             1",
-        "val            1        1             1             1",
-        "test           2        1             2             1",
+        "split  images  classes  images/class  super-labels",
+        "train       3        2           1-2             1",
+        "val         1        1             1             1",
+        "test        2        1             2             1",
         "train: 1 classes have one image only; nothing in train can match it",
         "val: 1 classes have one image only; nothing in val can match it",
         "1 classes are in both val and test: not a test on unseen classes",
@@ -491,10 +491,10 @@ def test_settings_of_a_run_reach_the_cache(photo_folder):
     from rankgrad import config
 
     settings = ["data=folder", f"data.root={photo_folder}", "data.size=14", "data.load.test_fraction=0"]
-    table = config.make(config.compose(settings).data.load)
+    table = config.make(config.compose(settings).data.load, slot="data")
     assert table.pixels is None and table.shorter_side == 16 and not table.draft
     cached = ["data.cache=disk", f"data.cache_dir={photo_folder.parent / 'mine'}", "data.load.draft=true"]
-    table = config.make(config.compose([*settings, *cached]).data.load)
+    table = config.make(config.compose([*settings, *cached]).data.load, slot="data")
     assert table.pixels.path.parent == photo_folder.parent / "mine" and table.draft
 
 
@@ -727,7 +727,7 @@ def test_omniglot_says_which_file_it_looked_for_and_where_to_get_it(tmp_path):
     assert str(tmp_path / "nowhere" / "omniglot_small.npz") in str(caught.value)
     assert "github.com/brendenlake/omniglot" in str(caught.value)
     np.savez(tmp_path / "omniglot_small.npz", images=np.zeros(1))
-    with pytest.raises(ValueError, match="lacks the arrays"):
+    with pytest.raises(ValueError, match="must hold 'images', 'label', 'class_names' and 'file_names'; it has images"):
         load_omniglot(tmp_path)
     with pytest.raises(ValueError, match="size must be 1 .. 105"):
         load_omniglot(tmp_path, size=0)
@@ -820,7 +820,7 @@ def test_a_damaged_file_of_icons_is_named(tmp_path):
         load_icons(tmp_path)
     file = packed_icons(tmp_path) / "icons48.npz"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"icons48.npz can't be read .*; was it copied to its end"):
+    with pytest.raises(ValueError, match=r"icons48.npz is no npz file|icons48.npz is damaged"):
         load_icons(tmp_path)
     packed_icons(tmp_path, images=np.zeros((30, 9, 9), np.uint8))
     with pytest.raises(ValueError, match=r"should hold uint8 images \[30, 48, 48\]; got uint8 \(30, 9, 9\)"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from over_processes import SPLITS, Outcome, alone, cases, evaluated, spawn
+from over_processes import SPLITS, Outcome, alone, cases, evaluated, evaluated_codes, spawn
 
 from rankgrad.evaluation import Report
 
@@ -58,12 +59,13 @@ def test_rows_and_objects_come_in_the_order_of_the_processes(count: int) -> None
         assert found["even"] == list(range(count))
         assert found["objects"] == [{"rank": rank} for rank in range(count)]
         assert found["first"] == "from 0"
+        assert found["largest"] == [count - 1, 0]
 
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_an_error_reaches_every_process(count: int) -> None:
     for found in processes(count):
-        assert found["first fails"] == "the first one is to blame"
+        assert found["first fails"] == "ValueError: the first one is to blame"
         assert "agree in width" in found["widths differ"]
         assert "row 2" in found["nan on one"]  # of the whole batch: two rows of process 0 come first
 
@@ -80,3 +82,40 @@ def test_a_shared_evaluation_equals_that_of_one_process(count: int) -> None:
             assert report.intervals[name] == pytest.approx(bounds, abs=1e-12)
         for name, values in wanted.per_query.items():
             np.testing.assert_allclose(report.per_query[name], values, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_equal_cosines_are_equal_on_any_number_of_processes(count: int) -> None:
+    wanted = evaluated_codes(shared=False)
+    for found in processes(count):
+        assert found["codes"] == wanted  # to the bit
+
+
+DIFFERENT = {
+    "even is a lie": r"ValueError: even=True promises equally many rows on all processes; they have \[4, 3[, 4]*\]",
+    "even is a lie of a batch": r"ValueError: even=True promises equally many rows .* \[4, 3[, 4]*\]",
+    "ids on one": r"ValueError: ids must be given on all .* got process 0: none, process 1: torch.int64 \[4\]",
+    "labels of another kind": r"ValueError: labels must agree .* torch.int64 \[4\], process 1: torch.float32 \[4\]",
+    "labels that are a list": r"TypeError: labels must be a tensor .* process 1: something else",
+    "labels too few": r"ValueError: embeddings, labels must have one row per sample; process 1 has \[4, 3\]",
+    "four dimensions": r"ValueError: rows must agree .* \[1, 2, 3, 4\], process 1: torch.float32 \[1, 2, 3, 5\]",
+    "evaluation of other rows": "ValueError: all processes must call with the same input; they differ in embeddings.",
+    "evaluation of other ids": "ValueError: all processes must call with the same input; they differ in ids.",
+    "evaluation by other ks": "ValueError: all processes must call with the same input; they differ in ks.",
+    "evaluation of nan": "ValueError: embeddings must be finite; row 0",
+    "fails on one": "OSError: .Errno 28. No space left on device",
+    "fails on the first in its own way": "RuntimeError: Local: only here",
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+@pytest.mark.parametrize("count", COUNTS)
+def test_processes_that_differ_are_told_so_on_all_of_them_and_none_waits(count: int, what: str) -> None:
+    for found in processes(count):
+        assert re.match(DIFFERENT[what], found[what]), found[what]
+        assert found["after all mistakes"] == list(range(count))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_sizes_are_compared_on_the_host_where_the_group_is_of_gpus(count: int) -> None:
+    assert all(found["without a host of its own"] == list(range(1, count + 1)) for found in processes(count))

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import reference
 import torch
 from torch import Tensor
 
-from rankgrad import evaluation
+from rankgrad import evaluation, measures, metrics
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.normalize import unit_rows
 
@@ -360,10 +361,14 @@ def test_a_tie_counts_as_above_for_average_precision_and_by_index_for_a_hit():
         ({"embeddings": torch.zeros(0, 3), "labels": torch.zeros(0, dtype=torch.long)}, ValueError, "non-empty"),
         ({"embeddings": torch.zeros(6)}, ValueError, "matrix"),
         ({"embeddings": torch.zeros(6, 2, dtype=torch.long)}, TypeError, "floating-point"),
-        ({"embeddings": np.array([["a"]] * 6)}, TypeError, "floating-point"),
+        ({"embeddings": np.array([["a"]] * 6)}, TypeError, "embeddings must be numbers"),
         ({"labels": torch.zeros(5, dtype=torch.long)}, ValueError, "one row per embedding, 6; got 5"),
         ({"labels": torch.zeros(6)}, TypeError, "integers"),
-        ({"labels": np.array(["cat"] * 6)}, TypeError, "numpy.unique"),
+        (
+            {"labels": [1.5] * 6},
+            TypeError,
+            "labels must be integers, strings or multi-hot bool; got float64.*numpy.unique",
+        ),
         ({"labels": torch.zeros(6, dtype=torch.bool)}, ValueError, "multi-hot bool"),
         ({"labels": torch.zeros(6, dtype=torch.long)}, ValueError, "one class only"),
         ({"labels": torch.arange(6)}, ValueError, "none of the 6 queries has a relevant item"),
@@ -395,3 +400,302 @@ def test_bad_input_is_refused_with_what_was_needed(change, error, message):
     arguments = {"embeddings": whole(6, 2), "labels": torch.arange(6) % 2, "clusters": "none"} | change
     with pytest.raises(error, match=message):
         evaluate(**arguments)
+
+
+# ------------------------------------------------------------------------------------------------------ labels, names
+
+
+def test_labels_may_be_strings_lists_and_integers_of_any_size():
+    x, labels = whole(24, 3), torch.arange(24) % 3
+    want = plain(x, labels)
+    words = [["ant", "bee", "cat"][c] for c in labels.tolist()]
+    huge = [[-(2**62), 7, 2**63 - 1][c] for c in labels.tolist()]
+    for given in (labels.tolist(), words, np.array(words), np.array(words, dtype=object), huge, labels.to(torch.int8)):
+        assert plain(x, given).values == want.values
+    report = plain(x, words, super_labels=[word[0] > "a" and "b to z" or "a" for word in words], bootstrap=10)
+    assert [(row["class"], row["name"]) for row in report.per_class] == [(w, w) for w in ("ant", "bee", "cat")]
+    assert [(row["super_label"], row["queries"]) for row in report.per_super_label] == [("a", 8), ("b to z", 16)]
+    assert [row["class"] for row in plain(x, huge).per_class] == [-(2**62), 7, 2**63 - 1]
+    assert Report.from_json(report.to_json()) == report
+    named = plain(x, words, class_names={"ant": "Ameise", "bee": "Biene", "cat": "Katze"})
+    assert [row["name"] for row in named.per_class] == ["Ameise", "Biene", "Katze"]
+    with pytest.raises(ValueError, match="names of class 'ant' and the other strings must be a mapping"):
+        plain(x, words, class_names=["a", "b", "c"])
+
+
+def test_hierarchies_may_be_strings_too():
+    x = whole(24, 3)
+    coarse, fine = torch.arange(24) % 2, torch.arange(24) // 2 % 3
+    words = [[["north", "south"][c], ["ant", "bee", "cat"][f]] for c, f in zip(coarse, fine, strict=True)]
+    report, want = plain(x, words), plain(x, torch.stack([coarse, fine], dim=1))
+    assert report.values == want.values and report.levels == want.levels
+    assert [row["super_label"] for row in report.per_super_label] == ["north", "south"]
+    assert [row["class"] for row in report.per_class] == ["ant", "bee", "cat"] * 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        ([1.0] * 6, TypeError, "integers, strings or multi-hot bool; got float64"),
+        (["a", 1, "a", "b", "b", "b"], TypeError, "got object"),
+        ([["a"], ["a", "b"]] * 3, ValueError, "rows of one length"),
+        (torch.zeros(6, 3, dtype=torch.uint8), ValueError, "uint8 may be multi-hot or a hierarchy: give bool"),
+        (np.zeros((6, 3), dtype=np.uint8), ValueError, "uint8 may be multi-hot or a hierarchy: give bool"),
+        (
+            np.array([2**63] * 6, dtype=np.uint64),
+            ValueError,
+            "must fit into 64 bits with a sign; got 9223372036854775808",
+        ),
+    ],
+)
+def test_labels_that_are_none_are_refused(labels, error, message):
+    with pytest.raises(error, match=message):
+        plain(whole(6, 2), labels)
+
+
+def test_labels_of_both_sides_must_be_of_one_kind():
+    with pytest.raises(TypeError, match="strings on one side and numbers on the other"):
+        plain(whole(6, 2), ["a", "b"] * 3, ref_embeddings=whole(4, 2), ref_labels=[0, 1, 0, 1])
+    with pytest.raises(ValueError, match="ids and ref_ids must be of one kind, or nothing is equal"):
+        plain(
+            whole(6, 2),
+            [0, 1] * 3,
+            ref_embeddings=whole(4, 2),
+            ref_labels=[0, 1, 0, 1],
+            ids=range(6),
+            ref_ids=list("abcd"),
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- more metrics
+
+EXTRA = {
+    "P@5": lambda s, g: reference.precision_at_k(s, g, 5),
+    "found@5": lambda s, g: reference.found_at_k(s, g, 5),
+    "refined@2": lambda s, g: reference.refined_recall(s, g, 2),
+    "AP@5": lambda s, g: reference.ap_at_k(s, g, 5, "relevant"),
+    "MRR@2": lambda s, g: reference.reciprocal_rank(s, g, 2),
+    "NDCG@5": lambda s, g: reference.ndcg(s, g, 5),
+    "fall-out@5": lambda s, g: reference.fall_out(s, g, 5),
+    "R@3": lambda s, g: reference.hit_at_k(s, g, 3),
+}
+
+
+def test_more_metrics_by_name_equal_plain_loops_and_have_intervals_and_tables():
+    x, labels = whole(40, 3), torch.arange(40) % 5
+    report = plain(x, labels, extra=list(EXTRA), bootstrap=10)
+    scores, relevant, exists = x @ x.T, labels[:, None] == labels, ~torch.eye(40, dtype=torch.bool)
+    for name, by_hand in EXTRA.items():
+        wanted = [by_hand(s, g) for s, g in reference.lists(scores, relevant, exists)]
+        np.testing.assert_allclose(report.per_query[name], wanted, atol=1e-12)
+        assert name in report.intervals and all(name in row for row in report.per_class)
+        assert measures.meaning(name)
+    assert report.settings["extra"] == list(EXTRA)
+    assert Report.from_json(report.to_json()) == report
+
+
+@pytest.mark.parametrize("block", [None, 3])
+def test_fnmr_of_a_report_is_that_of_all_pairs(block):
+    x, labels = whole(40, 3, values=9), torch.arange(40) % 5
+    scores, relevant, exists = x @ x.T, labels[:, None] == labels, ~torch.eye(40, dtype=torch.bool)
+    for rate in (0, 0.001, 0.1, 0.5, 1):
+        report = plain(x, labels, extra=[f"FNMR@FMR={rate}"], block=block)
+        wanted = metrics.fnmr_at_fmr(scores, relevant, exists, fmr=rate).item()
+        assert report.values[f"FNMR@FMR={rate:g}"] == pytest.approx(wanted)
+    cosine = evaluate(x, labels, extra=["FNMR@FMR=0.1"], bootstrap=0, clusters="none", block=block)
+    unit = unit_rows(x.double())
+    wanted = metrics.fnmr_at_fmr((unit @ unit.T).round(decimals=9), relevant, exists, fmr=0.1).item()
+    assert cosine.values["FNMR@FMR=0.1"] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["AP@"], "unknown metric 'AP@'; did you mean 'AP'?"),
+        (["map@10"], "unknown metric 'map@10'; did you mean 'AP@10'?"),
+        (["P@0"], "unknown metric 'P@0'"),
+        (["AP@R"], "unknown metric 'AP@R'; did you mean 'mAP@R'?"),
+        (["FNMR@FMR=2"], "'FNMR@FMR=2' must end in a share of false matches"),
+        (["FNMR@FMR=x"], "'FNMR@FMR=x' must end in a share of false matches"),
+        ("AP@10", "extra is a list of names, such as .'AP@10'.; got 'AP@10'"),
+    ],
+)
+def test_a_metric_that_is_not_known_is_answered_with_those_that_are(extra, message):
+    with pytest.raises(ValueError, match=message):
+        plain(whole(6, 2), torch.arange(6) % 2, extra=extra)
+
+
+def test_every_number_of_a_report_has_a_meaning():
+    report = evaluate(whole(30, 3), torch.arange(30) % 3, bootstrap=0, extra=["FNMR@FMR=0.1", "fall-out@3"])
+    assert all(measures.meaning(name) for name in report.values) and not measures.meaning("something else")
+
+
+def test_ami_is_reported_beside_nmi():
+    labels = torch.arange(12) // 3
+    report = evaluate(torch.eye(4)[labels], labels, bootstrap=0)
+    assert report.values["AMI"] == report.values["NMI"] == 1
+    chance = evaluate(
+        torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 20, bootstrap=0
+    )
+    assert abs(chance.values["AMI"]) < 0.2 < 0.5 < chance.values["NMI"]
+
+
+# --------------------------------------------------------------------------------------------------------- weights
+
+
+def test_weights_make_weighted_means_everywhere_and_equal_ones_change_nothing():
+    x, labels = whole(30, 3), torch.arange(30) % 5
+    weights = torch.rand(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights[labels == 4] = 0
+    report, before = (plain(x, labels, super_labels=labels // 3, **more) for more in ({"weights": weights}, {}))
+    w, ap = weights.numpy(), before.per_query["AP"]
+    assert report.values["AP"] == pytest.approx((w * ap).sum() / w.sum())
+    assert report.per_query["AP"].tolist() == ap.tolist() and report.counts == before.counts
+    for row in report.per_class[:4]:
+        mine = labels.numpy() == row["class"]
+        assert row["AP"] == pytest.approx((w * ap)[mine].sum() / w[mine].sum())
+    assert report.per_class[4]["AP"] is None and report.per_class[4]["counted"] == 6
+    assert report.settings["weights"] and not before.settings["weights"]
+    same = plain(x, labels, super_labels=labels // 3, weights=np.full(30, 3), bootstrap=20)
+    assert same.values == pytest.approx(plain(x, labels, bootstrap=20).values)
+    assert same.intervals["AP"] == pytest.approx(plain(x, labels, bootstrap=20).intervals["AP"])
+
+
+def test_weights_count_at_the_coarser_levels_too_where_a_query_may_have_no_finer_answer():
+    x, labels = whole(9, 3), torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1], [1, 2], [1, 2], [1, 3], [1, 4], [1, 4]])
+    weights = np.arange(1.0, 10.0)
+    coarse = plain(x, labels[:, 0], weights=weights).values
+    assert plain(x, labels, weights=weights).levels[0]["AP"] == pytest.approx(coarse["AP"])
+
+
+def test_a_weight_is_a_number_of_copies_of_a_query_in_the_bootstrap_too():
+    x, labels = whole(12, 3), torch.arange(12) % 4
+    gallery, ref_labels = whole(30, 3, seed=1), torch.arange(30) % 4
+    times = torch.tensor([1, 3, 2, 1, 0, 1, 1, 2, 1, 0, 1, 1])
+    against = {"ref_embeddings": gallery, "ref_labels": ref_labels, "bootstrap": 50}
+    weighted = plain(x, labels, weights=times, **against)
+    copied = plain(x.repeat_interleave(times, 0), labels.repeat_interleave(times), **against)
+    for name in weighted.intervals:
+        assert weighted.values[name] == pytest.approx(copied.values[name])
+        assert weighted.intervals[name] == pytest.approx(copied.intervals[name])
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0] * 5, "weights must be .query., 6 numbers; got shape .5,."),
+        ([1, 1, -1, 1, 1, 1], "that of query 2 is -1.0"),
+        ([0.0] * 6, "weights must be > 0 for a query that counts"),
+        (["a"] * 6, "weights must be numbers"),
+    ],
+)
+def test_weights_that_are_none_are_refused(weights, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        plain(whole(6, 2), torch.arange(6) % 2, weights=weights)
+
+
+# --------------------------------------------------------------------------------- protocols: cameras, lists, distances
+
+
+def test_the_protocol_of_re_identification_equals_plain_loops():
+    queries, gallery = whole(9, 3, seed=1), whole(36, 3)
+    person, ref_person = torch.arange(9) % 3, torch.arange(36) % 4
+    camera, ref_camera = torch.arange(9) % 2, torch.arange(36) // 4 % 3
+    report = plain(
+        queries,
+        person,
+        ref_embeddings=gallery,
+        ref_labels=ref_person,
+        groups=[f"camera {c}" for c in camera.tolist()],
+        ref_groups=[f"camera {c}" for c in ref_camera.tolist()],
+    )
+    relevant = person[:, None] == ref_person
+    exists = ~(relevant & (camera[:, None] == ref_camera))
+    for q, (s, g) in enumerate(reference.lists(queries @ gallery.T, relevant, exists)):
+        wanted = slow_metrics(s, [gain > 0 for gain in g], -1, (1, 2, 4, 8))
+        assert {name: report.per_query[name][q] for name in wanted} == pytest.approx(wanted)
+    assert report.settings["groups"] and not report.settings["ignore"]
+
+
+def test_items_on_the_list_of_a_query_are_not_retrieved_for_it():
+    x, labels = whole(20, 3), torch.arange(20) % 3
+    names = [f"{i}.png" for i in range(20)]
+    ignore = [[names[(q + 3) % 20], "elsewhere.png"] if q % 2 else [] for q in range(20)]
+    report = plain(x, labels, ids=names, ignore=ignore)
+    exists = ~torch.eye(20, dtype=torch.bool)
+    for q in range(1, 20, 2):
+        exists[q, (q + 3) % 20] = False
+    for q, (s, g) in enumerate(reference.lists(x @ x.T, labels[:, None] == labels, exists)):
+        wanted = slow_metrics(s, [gain > 0 for gain in g], -1, (1, 2, 4, 8))
+        assert {name: report.per_query[name][q] for name in wanted} == pytest.approx(wanted)
+    with pytest.raises(ValueError, match="ignore must have one list per query, 20; got 19"):
+        plain(x, labels, ids=names, ignore=ignore[1:])
+    with pytest.raises(ValueError, match="ignore.1. and the gallery's ids must be of one kind"):
+        plain(x, labels, ids=names, ignore=[[], [3], *[[]] * 18])
+    with pytest.raises(ValueError, match="ignore names items: it needs ids"):
+        plain(x, labels, ignore=ignore)
+
+
+def test_euclidean_distance_ranks_the_embeddings_as_they_are():
+    x, labels = whole(30, 3), torch.arange(30) % 4
+    report = evaluate(x, labels, similarity="euclidean", bootstrap=0, clusters="none")
+    distance = torch.cdist(x.double(), x.double()).square().round()
+    check_against_slow(report, -distance, labels[:, None] == labels, torch.arange(30), (1, 2, 4, 8))
+    assert report.settings["similarity"] == "euclidean" and "euclidean" in str(report)
+    assert "zero vectors" not in str(report)
+    unit = unit_rows(torch.randn(30, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    by_distance = evaluate(unit, labels, similarity="euclidean", bootstrap=0, clusters="none")
+    assert by_distance.values["AP"] == pytest.approx(evaluate(unit, labels, bootstrap=0, clusters="none").values["AP"])
+
+
+def test_inner_product_is_asked_for_by_either_name():
+    x, labels = whole(30, 3), torch.arange(30) % 4
+    assert plain(x, labels) == plain(x, labels, normalize=True, similarity="inner product")
+    with pytest.raises(ValueError, match="similarity must be 'cosine', 'inner product' or 'euclidean'; got 'l2'"):
+        plain(x, labels, similarity="l2")
+
+
+# ----------------------------------------------------------------------------------------------- a query in the gallery
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-7])
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+def test_queries_that_stand_in_the_gallery_under_no_name_are_noticed(noise, similarity):
+    generator = torch.Generator().manual_seed(0)
+    gallery, ref_labels = torch.randn(40, 8, generator=generator), torch.arange(40) % 5
+    asked = torch.tensor([7, 3, 21])
+    again = gallery[asked] * (1 + noise * torch.randn(3, 8, generator=generator))
+    queries = torch.cat([torch.randn(2, 8, generator=generator), again])
+    labels = torch.cat([torch.tensor([0, 1]), ref_labels[asked]])
+    against = {"ref_embeddings": gallery, "ref_labels": ref_labels, "similarity": similarity}
+    settings = {"bootstrap": 0, "clusters": "none"} | against
+    report = evaluate(queries, labels, **settings)
+    (note,) = report.notes
+    assert note.startswith("3 queries have a relevant item with the same embedding in the gallery: rows 2, 3, 4.")
+    assert "name both sides by ids and ref_ids" in note
+    names = [100, 101, *asked.tolist()]
+    assert not evaluate(queries, labels, ids=names, ref_ids=range(40), **settings).notes
+    assert not evaluate(queries[:2], labels[:2], **settings).notes
+
+
+# ---------------------------------------------------------------------------------------------------- reports of before
+
+
+def test_a_report_of_an_earlier_version_is_read():
+    for name in ("before", "after"):
+        path = Path(__file__).parent / "old_runs" / "retrieval" / f"{name}.json"
+        old = Report.from_json(path)
+        assert old.values["AP"] == json.loads(path.read_text())["values"]["AP"] and "extra" not in old.settings
+        assert "AP" in str(old) and old.worst_classes(2) and Report.from_json(old.to_json()) == old
+
+
+@pytest.mark.parametrize("ks", [5, "12", None, [1.0], [True], ["1"], []])
+def test_list_lengths_that_are_none_are_refused(ks):
+    with pytest.raises(ValueError, match="ks are list lengths and must be"):
+        plain(whole(6, 2), torch.arange(6) % 2, ks=ks)
+
+
+def test_list_lengths_may_be_integers_of_numpy_and_torch():
+    x, labels = whole(6, 2), torch.arange(6) % 2
+    for ks in (np.array([1, 3]), torch.tensor([1, 3]), (np.int64(1), np.uint8(3))):
+        assert plain(x, labels, ks=ks) == plain(x, labels, ks=[1, 3])

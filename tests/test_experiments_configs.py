@@ -64,8 +64,11 @@ def test_an_experiment_makes_its_loss_and_transforms_for_its_own_data(name):
     assert config.data.name == data
     assert data in config.data.load.get("source", config.data.load._target_)
     if not config.loss._target_.endswith("PMLLoss") or pytest.importorskip("pytorch_metric_learning"):
-        assert isinstance(make(config.loss), nn.Module)
-    train, test = make(config.data.train_transform), make(config.data.eval_transform)
+        assert isinstance(make(config.loss, slot="loss"), nn.Module)
+    train, test = (
+        make(config.data.train_transform, slot="transform"),
+        make(config.data.eval_transform, slot="transform"),
+    )
     assert isinstance(train, PhotoTrain) and isinstance(test, PhotoEval)
     image = torch.zeros(3, 300, 400, dtype=torch.uint8)
     for transform in (train, test):
@@ -103,11 +106,14 @@ def leaf(path: Path) -> str:
 
 def test_a_shorter_side_and_a_height_and_width_replace_one_another_from_the_command_line():
     code = ["data.train_transform.resize=null", "data.train_transform.scale=[0.08,1.0]"]
-    made = make(compose(["experiment=pnp/sop", "data.root=x", *code]).data.train_transform)
+    made = make(compose(["experiment=pnp/sop", "data.root=x", *code]).data.train_transform, slot="transform")
     assert (made.resize, made.scale) == (None, [0.08, 1.0])
     square = ["data.eval_transform.resize=[256,256]", "data.train_transform.scale=null"]
     made = compose(["data=sop", "data.root=x", *square]).data
-    assert make(made.eval_transform).resize == [256, 256] and make(made.train_transform).scale is None
+    assert (
+        make(made.eval_transform, slot="transform").resize == [256, 256]
+        and make(made.train_transform, slot="transform").scale is None
+    )
 
 
 SETTING = r"[a-z_]+(?:\.[a-z_]+)*=\S*[^\s.,:;]"
@@ -132,14 +138,14 @@ def test_every_setting_that_a_comment_gives_fits_its_experiment():
             key, _, value = setting.partition("=")
             if key not in GROUPS:
                 assert plain(OmegaConf.select(config, key)) == plain(OmegaConf.from_dotlist([f"x={value}"]).x), setting
-        make(config.data.train_transform)
+        make(config.data.train_transform, slot="transform")
 
 
 @pytest.mark.parametrize("loss", ["supap", "smooth_ap", "rambo_ap"])
 def test_the_losses_of_roadmaps_tables_replace_one_another(loss):
     config = experiment("roadmap/deit_sop", f"loss={loss}")
     assert plain(config.loss) == plain(compose([f"loss={loss}"]).loss)
-    make(config.loss)
+    make(config.loss, slot="loss")
 
 
 # ------------------------------------------------------------------------------------------------ values of the papers
@@ -154,7 +160,7 @@ def test_rambos_values_are_those_of_its_table_9():
             found = {"lr": config.optimizer.lr, "margin": config.loss.margin, "lambda": config.loss.lambda_}
             assert found == {row: table[data, row] for row in found}
             assert config.loss.weight == weight
-            made = make(config.loss)
+            made = make(config.loss, slot="loss")
             assert (made.lambda_, made.margin, made.normalized_ranks) == (found["lambda"], found["margin"], True)
 
 

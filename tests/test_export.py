@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
-from small_runs import make_photos
+from small_runs import make_photos, small, train
 from torch import Tensor
 
 from rankgrad.cli import main
 from rankgrad.config import compose, plain
+from rankgrad.datasets.transforms import PhotoEval
 from rankgrad.index import export as exports
 from rankgrad.index.embedder import Embedder
 from rankgrad.index.export import ABOUT, describe, export, preparation
@@ -147,6 +149,25 @@ def test_the_description_lies_in_the_file_and_is_what_was_returned(written, of_p
     assert inside == written[1] and inside["weights_sha256"] == Embedder.load(of_photos).sha256
 
 
+def test_a_run_of_a_relative_folder_is_exported_from_anywhere(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(photos.parent)
+    run = train(*small(Path(photos.name), "sampler.classes_per_batch=2"), f"out={tmp_path / 'run'}")
+    monkeypatch.chdir(tmp_path)
+    record = torch.load(run.weights, weights_only=True)
+    assert record["config"]["data"]["root"] == record["config"]["data"]["load"]["root"] == str(photos)
+    assert export(run.folder, tmp_path / "model.pt2")["checked"]["images"] == 20
+
+
+class Mirrored(PhotoEval):
+    """A transform of a user's, derived from ours."""
+
+
+def test_a_transform_that_is_derived_from_ours_is_not_described_as_ours(of_photos):
+    embedder = Embedder.load(of_photos)
+    with pytest.raises(ValueError, match="Mirrored is a transform of your own"):
+        preparation(replace(embedder, transform=Mirrored(32)))
+
+
 @pytest.mark.slow
 def test_a_backbone_of_timm_is_exported(photos, tmp_path):
     torch.manual_seed(0)
@@ -188,7 +209,7 @@ def test_images_of_the_run_that_are_gone_are_asked_for(photos, tmp_path, capsys)
     settings = ["data=folder", f"data.root={tmp_path / 'gone'}", "data.size=32"]
     weights = saved(tmp_path / "model.pt", settings, model)
     out = str(tmp_path / "model.pt2")
-    assert main(["export", str(weights), "-o", out]) == 1
+    assert main(["export", str(weights), "-o", out]) == 2
     assert "Say with --images DIR what to compare the exported model on" in capsys.readouterr().err
     assert main(["export", str(weights), "-o", out, "--images", str(photos)]) == 0
     shown = capsys.readouterr().out

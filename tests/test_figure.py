@@ -243,7 +243,7 @@ def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_dra
 )
 def test_errors_say_what_to_do(arguments, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["figure", *arguments]) == 1
+    assert main(["figure", *arguments]) == 2
     assert text in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -285,7 +285,7 @@ def test_growth_is_drawn_from_a_file_of_results(tmp_path, capsys):
     assert len(names) == 3 and any("B^{3.0}" in name or "B^{2.0}" in name for name in names)
     assert main(["figure", "rambo/table1", "--results", str(path), "-o", str(tmp_path / "growth.png")]) == 0
     path.write_text(json.dumps({"suites": {"in_batch": {}}}))
-    assert main(["figure", "rambo/table1", "--results", str(path)]) == 1
+    assert main(["figure", "rambo/table1", "--results", str(path)]) == 2
     assert "holds no suite scaling" in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankgrad import blackbox_rank, losses, metrics
+from rankgrad import blackbox_rank, losses, metrics, relevance
 from rankgrad.detection import DetectionAPLoss
 from rankgrad.losses import RankLoss
 from rankgrad.ranks import exact_ranks
@@ -94,10 +94,17 @@ def build(case: dict) -> torch.nn.Module:
     if name == "softbinap":
         return losses.SoftBinAPLoss(bins=hp["nq"], low=hp["min"], high=hp["max"], **common)
     if name == "recall_at_k_surrogate":
-        ranked = protocol.startswith("ranked")
-        return losses.RecallAtKLoss(k=hp["ks"], tau1=hp["tau1"], tau2=hp["tau2"], rank_query=ranked, **common)
+        options = {"rank_query": protocol.startswith("ranked"), "clip": hp.get("clip", True)}
+        return losses.RecallAtKLoss(k=hp["ks"], tau1=hp["tau1"], tau2=hp["tau2"], **options, **common)
     if name == "hap":
-        return losses.HAPLoss(**step(case), **common)
+        order = {"order": hp["order"]} if "order" in hp else {}
+        return losses.HAPLoss(**step(case), **order, **common)
+    if name == "sup_ndcg":
+        return losses.SupNDCGLoss(**step(case), **common)
+    if name == "sup_recall":
+        return losses.SupRecallLoss(k=hp["ks"], tau2=hp["tau2"], **step(case), **common)
+    if name == "smooth_ndcg":
+        return losses.NDCGLoss(tau=hp["tau"], gain=hp["gain"], **common)
     if name == "auc_bh":
         return losses.AUCLoss(step=hp["delta_s"], slope=hp["slope"], t_min=hp["t_min"], t_max=hp["t_max"], **common)
     raise AssertionError(f"no loss for {name}")
@@ -118,12 +125,17 @@ def evaluate(case: dict, given: dict[str, Tensor]) -> Tensor:
         return (1 - weight) * supap(given["embeddings"], given["labels"]) + weight * calibration(
             given["embeddings"], given["labels"]
         )
-    if case["loss"] == "hap":
+    if "relevance_values" in given:
         return loss(given["embeddings"], relevant=given["relevance_values"])
+    if case["loss"] == "smooth_ndcg":  # their gains are levels, those of our labels HAPPIER's
+        levels = relevance.shared_levels(given["labels"], given["labels"])
+        return loss(given["embeddings"], relevant=levels.to(given["embeddings"].dtype))
     references = (
         {"ref_emb": given["ref_embeddings"], "ref_labels": given["ref_labels"]} if "ref_labels" in given else {}
     )
     labels, embeddings = given["labels"], given["embeddings"]
+    if case["hyperparams"].get("binary") or case["loss"] == "recall_at_k_surrogate":
+        labels = labels if labels.dim() == 1 else labels[:, -1]  # the finest level
     if "pml" in case["id"] and case["loss"] == "pnp":
         # that library drops anchors without another of their class, although it keeps the query as a positive
         kept = (labels.unsqueeze(0) == labels.unsqueeze(1)).sum(1) > 1

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ from rankgrad.index import embedder as embedding
 from rankgrad.index.builder import HEAD, Index, build, measure
 from rankgrad.index.embedder import Embedded, Embedder, GroundWarning, Origin
 from rankgrad.index.folder import embed_folder
-from rankgrad.index.page import write_sheet
+from rankgrad.index.page import write_answers
 from rankgrad.index.query import Answer, Hit, as_text, find, query_files
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import save_weights
@@ -202,9 +205,32 @@ def _cut(folder: Path) -> None:
     vectors.write_bytes(vectors.read_bytes()[:-8])
 
 
+def _flip(folder: Path) -> None:
+    """One bit of the numbers, which faiss reads without a word."""
+    vectors = next(folder.glob("*.faiss"))
+    content = bytearray(vectors.read_bytes())
+    content[-9] ^= 64
+    vectors.write_bytes(bytes(content))
+
+
+def _agree(folder: Path, **changed: Any) -> None:
+    """Let index.json say what is so of the vectors, and what else is given."""
+    vectors = next(folder.glob("*.faiss"))
+    head = json.loads((folder / HEAD).read_text())
+    head["vectors"] |= {"bytes": vectors.stat().st_size, "sha256": embedding.sha256_of(vectors)}
+    (folder / HEAD).write_text(json.dumps(head | changed))
+
+
 def _scramble(folder: Path) -> None:
     vectors = next(folder.glob("*.faiss"))
     vectors.write_bytes(b"x" * vectors.stat().st_size)
+    _agree(folder)
+
+
+def _elsewhere(folder: Path) -> None:
+    head = json.loads((folder / HEAD).read_text())
+    head["vectors"]["file"] = "../index/" + head["vectors"]["file"]
+    (folder / HEAD).write_text(json.dumps(head))
 
 
 def _mix(folder: Path) -> None:
@@ -212,13 +238,13 @@ def _mix(folder: Path) -> None:
     head = json.loads((folder / HEAD).read_text())
     vectors = next(other.glob("*.faiss"))
     (folder / vectors.name).write_bytes(vectors.read_bytes())
-    head["vectors"] |= {"file": vectors.name, "bytes": vectors.stat().st_size}
-    (folder / HEAD).write_text(json.dumps(head | {"images": 30}))
+    head["vectors"] |= {"file": vectors.name, "bytes": vectors.stat().st_size, "sha256": embedding.sha256_of(vectors)}
+    (folder / HEAD).write_text(json.dumps(head))
 
 
 DAMAGES = [
     (lambda folder: (folder / HEAD).unlink(), "no index at .*: make one with rankgrad index EMB.npz -o"),
-    (lambda folder: (folder / HEAD).write_text("{"), "is damaged .*: write the index again"),
+    (lambda folder: (folder / HEAD).write_text("{"), "is damaged: it is no json .*Write the index again"),
     (lambda folder: (folder / HEAD).write_bytes(b"\xff\xfe"), "is damaged"),
     (lambda folder: (folder / HEAD).write_text('{"format": "other"}'), "not written by this version"),
     (
@@ -227,8 +253,22 @@ DAMAGES = [
     ),
     (lambda folder: next(folder.glob("*.faiss")).unlink(), "lacks vectors-.*Copy the folder as a whole"),
     (_cut, "is damaged: it has .* bytes and should have"),
+    (_flip, "is damaged: it has another SHA-256 than when it was written"),
+    (_elsewhere, "is damaged: vectors not as rankgrad index writes it"),
+    (lambda folder: _agree(folder, kind="hnsw"), "is no index of the kind hnsw but a IndexFlat"),
+    (lambda folder: _agree(folder, kind="pq"), "is damaged: kind not as rankgrad index writes it"),
+    (lambda folder: _agree(folder, labels=[10**9] * 20), "is damaged: labels not as rankgrad index writes it"),
+    (lambda folder: _agree(folder, labels=[0]), "is damaged: labels not as"),
+    (lambda folder: _agree(folder, labels=[0.5] * 20), "is damaged: labels not as"),
+    (lambda folder: _agree(folder, names=3, dim="8"), "is damaged: images, dim; class_names, names not as"),
+    (lambda folder: _agree(folder, images=True), "is damaged: images, dim not as"),
+    (lambda folder: _agree(folder, measured={"recall": 1}), "missing 3 required"),
+    (lambda folder: _agree(folder, origin={"root": 1, "model": "", "sha256": ""}), "root, model and sha256 are texts"),
+    (lambda folder: _agree(folder, names=["../../secret.png"] * 20), "names '../../secret.png', which is not below"),
+    (lambda folder: _agree(folder, names=["/etc/secret.png"] * 20), "names '/etc/secret.png', which is not below"),
+    (lambda folder: (folder / HEAD).write_text("[" * 100000), "is damaged: it is no json"),
     (_scramble, "is damaged: faiss can't read it"),
-    (_mix, "do not belong together: index.json speaks of 30 images in 8"),
+    (_mix, "do not belong together: index.json speaks of 20 images in 8 dimensions, .* holds 30"),
 ]
 
 
@@ -248,9 +288,9 @@ def test_what_is_no_index_at_all_says_what_would_be_one(tmp_path, made):
 
 def test_without_faiss_an_error_says_what_to_install(monkeypatch, capsys, made, photos):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'rankgrad\[search\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"an index needs faiss: pip install .*\[search\]"):
         build(some())
-    assert main(["search", str(photos / "class 0" / "0.png"), "--index", str(made)]) == 1
+    assert main(["search", str(photos / "class 0" / "0.png"), "--index", str(made)]) == 2
     assert "this needs faiss" in capsys.readouterr().err
 
 
@@ -281,14 +321,33 @@ def test_without_a_name_embeddings_are_called_after_the_folder_and_replace_only_
     assert f"wrote {photos.name}.npz: 20 images" in capsys.readouterr().out
     assert main(["embed", str(weights), str(photos)]) == 0
     other = make_photos(tmp_path / "elsewhere" / photos.name, classes=2)
-    assert main(["embed", str(weights), str(other)]) == 1
+    assert main(["embed", str(weights), str(other)]) == 2
     assert "holds embeddings of another folder: choose a file with -o" in capsys.readouterr().err
 
 
+TWO = {"embeddings": np.ones((2, 3)), "names": np.array(["a", "b"])}
+FROM = {"root": np.array("/photos"), "model": np.array("/runs/a/model.pt"), "sha256": np.array("0" * 64)}
 BAD_EMBEDDINGS = [
     ({"names": np.array(["a"])}, "must hold 'embeddings' and 'names'; it has names"),
     ({"embeddings": np.zeros((2, 3))}, "must hold 'embeddings' and 'names'; it has embeddings"),
-    ({"embeddings": np.zeros((2, 3)), "names": np.array(["a"])}, "2 embeddings, 1 names and 1 labels"),
+    ({"embeddings": np.zeros((2, 3)), "names": np.array(["a"])}, "2 embeddings, 1 names and 2 labels"),
+    ({**TWO, "labels": np.zeros(3, int)}, "2 embeddings, 2 names and 3 labels"),
+    ({**TWO, "labels": np.array([0.0, 1.0])}, r"labels must be integers or texts, one per image; got float64 \(2,\)"),
+    ({**TWO, "labels": np.array([True, False])}, "labels must be integers or texts, one per image; got bool"),
+    ({**TWO, "labels": np.zeros((2, 2), int)}, "labels must be integers or texts, one per image"),
+    (
+        {**TWO, "labels": np.array([0, 9]), "class_names": np.array(["x"])},
+        "no name for class 9: 1 class_names were given",
+    ),
+    ({**TWO, "labels": np.array([-1, 0]), "class_names": np.array(["x"])}, "no name for class -1"),
+    (
+        {**TWO, "labels": np.array(["x", "y"]), "class_names": np.array(["x"])},
+        "class_names .* belong to labels that are",
+    ),
+    ({**TWO, "labels": np.array([None, {}])}, "holds Python objects, which are not unpickled"),
+    ({**TWO, "names": np.array([0.5, 1])}, r"names in .* must be texts \[image\]; got float64"),
+    ({**TWO, "names": np.array(["a", "../b"]), **FROM}, "names '../b', which is not below the folder of its images"),
+    ({**TWO, **FROM, "invert": np.array([1, 2])}, "root, model and sha256 are texts, invert is true or false"),
     ({"embeddings": np.zeros(2), "names": np.array(["a", "b"])}, r"must be float \[image, dim\]; got float64 \(2,\)"),
     ({"embeddings": np.zeros((0, 3)), "names": np.array([])}, r"must be float \[image, dim\]"),
     (
@@ -305,11 +364,56 @@ def test_embeddings_that_cannot_be_indexed_say_why(tmp_path, columns, message):
         Embedded.load(tmp_path / "a.npz")
 
 
+LABELS: list[tuple[Any, list[str]]] = [
+    ([10**9, -5, 10**9], ["1000000000", "-5", "1000000000"]),
+    (np.array([2**63, 1, 2**63], np.uint64), [str(2**63), "1", str(2**63)]),
+    (np.array([-(2**63), 2**63 - 1, 0]), [str(-(2**63)), str(2**63 - 1), "0"]),
+    (["blue tit", "wren", "blue tit"], ["blue tit", "wren", "blue tit"]),
+    (np.array([3, 250, 3], np.uint8), ["3", "250", "3"]),
+]
+
+
+@pytest.mark.parametrize(("labels", "shown"), LABELS)
+def test_any_integers_and_texts_are_labels(tmp_path, labels, shown):
+    np.savez(tmp_path / "a.npz", embeddings=np.eye(3), names=np.array(["a", "b", "c"]), labels=np.array(labels))
+    index = Index.load(build(Embedded.load(tmp_path / "a.npz")).save(tmp_path / "x"))
+    assert [index.class_names[label] for label in index.labels] == shown and len(index.class_names) <= 3
+
+
+def _cut_npz(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-300])
+
+
+def _flip_npz(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1  # inside the numbers
+    path.write_bytes(bytes(content))
+
+
+def _lie(path: Path) -> None:
+    """A header that claims much more than there is."""
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "<f8", "fortran_order": False, "shape": (10**9, 10**4)})
+    with ZipFile(path, "w") as archive:
+        archive.writestr("embeddings.npy", content.getvalue())
+        archive.writestr("names.npy", content.getvalue())
+
+
+@pytest.mark.parametrize("damage", [_cut_npz, _flip_npz, _lie])
+def test_damaged_embeddings_are_named(tmp_path, damage):
+    path = tmp_path / "a.npz"
+    np.savez(path, embeddings=np.eye(30), names=np.array(list(map(str, range(30)))))
+    damage(path)
+    with pytest.raises(ValueError, match=r"a\.npz is (damaged \(|no npz file)") as error:
+        Embedded.load(path)
+    assert "\n" not in str(error.value)
+
+
 def test_embeddings_that_are_not_there_say_how_to_make_them(tmp_path):
     with pytest.raises(FileNotFoundError, match="write them with rankgrad embed RUN DIR -o"):
         Embedded.load(tmp_path / "a.npz")
     (tmp_path / "a.npz").write_text("no zip")
-    with pytest.raises(ValueError, match="is no npz file of embeddings"):
+    with pytest.raises(ValueError, match="is no npz file: write one with numpy.savez"):
         Embedded.load(tmp_path / "a.npz")
 
 
@@ -411,7 +515,7 @@ def test_the_command_says_what_it_needs(photos, made, tmp_path, capsys):
         (["index", str(tmp_path / "none.npz")], "no embeddings at"),
         (["index", str(made.with_suffix(".npz")), "--effort", "3"], "an exact index looks at everything"),
     ):
-        assert main(words) == 1
+        assert main(words) == 2
         assert message in capsys.readouterr().err.strip().splitlines()[-1]
 
 
@@ -425,31 +529,40 @@ def test_the_command_measures_an_approximate_index(made, tmp_path, capsys):
     assert Index.load(out).kind == "hnsw"
 
 
-# ------------------------------------------------------------------------------------------------------------- sheet
+# -------------------------------------------------------------------------------------------------------------- page
 
 
-def test_a_sheet_needs_nothing_but_itself_and_holds_each_picture_once(photos, made, tmp_path):
+def test_a_page_needs_nothing_but_itself_and_holds_each_picture_once(photos, made, tmp_path):
     queries = [photos / "class 0" / "0.png", photos / "class 0" / "1.png"]
     answers = find(queries, Index.load(made), k=4)
-    page = write_sheet(tmp_path / "sheet.html", answers, facts={"index": made}).read_text()
+    page = write_answers(tmp_path / "page.html", answers, facts={"index": made}).read_text()
     shown = {path.resolve() for answer in answers for path in (answer.query, *(hit.path for hit in answer.hits))}
-    assert page.count("<image id=") == len(shown) and page.count("<use href=") == 2 * 5
-    assert "<script" not in page and "prefers-color-scheme: dark" in page
+    assert page.count("{background-image:url(data:image/") == len(shown)
+    assert len(re.findall(r'<span class="pic i\d+"', page)) == 2 * 5
+    assert "<script" not in page and "prefers-color-scheme:dark" in page and "script-src" not in page
+    assert "style-src &#39;sha256-" in page and "unsafe-inline" not in page and 'style="' not in page
     assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!data:|#)[^"']*""", page)
     assert all(f"{hit.score:.3f}" in page for answer in answers for hit in answer.hits)
 
 
-def test_a_sheet_survives_lost_pictures_and_odd_names(tmp_path):
+def test_a_page_survives_lost_pictures_and_odd_names(tmp_path):
     Image.new("RGB", (300, 20), "red").save(tmp_path / "a&<b>.png")
     lost = Hit(1, 0.5, "<i>", "x/lost.png", tmp_path / "lost.png")
     (tmp_path / "broken.png").write_bytes(b"x")
     broken = Hit(2, -0.1, "", "broken.png", tmp_path / "broken.png")
     answers = [Answer(tmp_path / "a&<b>.png", (lost, broken)), Answer(tmp_path / "a&<b>.png", ())]
-    page = write_sheet(tmp_path / "sheet.html", answers).read_text()
-    assert page.count("no file</div>") == 2 and "<b>.png" not in page and "<i>" not in page.replace("<i style", "")
-    assert page.count("<image id=") == 1 and "nothing was found" in page
+    page = write_answers(tmp_path / "page.html", answers).read_text()
+    assert page.count('class="pic gone"') == 2 and "<b>.png" not in page and "<i>" not in page
+    assert page.count("{background-image:") == 1 and "nothing was found" in page
     with pytest.raises(FileNotFoundError, match="to write s.html into"):
-        write_sheet(tmp_path / "no" / "s.html", answers)
+        write_answers(tmp_path / "no" / "s.html", answers)
+
+
+def test_names_do_nothing_to_a_terminal():
+    evil = "a\x1b]0;title\x07\n  rank"
+    table = as_text([Answer(Path(evil), (Hit(1, 0.5, evil, evil, Path(evil)),))])
+    assert all(line.isprintable() for line in table.split("\n")) and len(table.split("\n")) == 3
+    assert r"a\x1b]0;title\x07\n  rank" in table
 
 
 def test_a_table_of_nothing_says_so():

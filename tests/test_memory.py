@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_runs import make_photos, small, train
 from torch import Tensor, nn
 
 from rankgrad.losses import LOSSES, CalibrationLoss, RaMBOAPLoss, RetrievalLoss, ROADMAPLoss, SmoothAPLoss, SupAPLoss
@@ -221,8 +222,8 @@ def test_its_buffers_are_found_inside_a_model() -> None:
 def test_what_does_not_fit_is_refused_with_a_reason() -> None:
     loss, labels, ids = SupAPLoss(), torch.tensor([0, 0]), torch.arange(2)
     for options, word in (
-        ({"size": 0}, "size must be"),
-        ({"size": 1, "warmup": -1}, "warmup must be"),
+        ({"size": 0}, "size counts"),
+        ({"size": 1, "warmup": -1}, "warmup counts"),
         ({"size": 1, "combine": "both"}, "combine must be"),
         ({"size": 1, "weight": -1.0}, "weight"),
         ({"size": 1, "combine": "joint", "weight": 0.5}, "one term"),
@@ -248,3 +249,67 @@ def test_what_does_not_fit_is_refused_with_a_reason() -> None:
     with pytest.raises(ValueError, match="room for 4 entries, this one for 5"):
         CrossBatchMemory(loss, size=5).load_state_dict(memory.state_dict())
     assert memory.filled == 2
+
+
+CONVERSIONS = {
+    "half": lambda module: module.half(),
+    "bfloat16": lambda module: module.bfloat16(),
+    "double": lambda module: module.double(),
+    "to": lambda module: module.to(torch.float16),
+}
+
+
+@pytest.mark.parametrize("when", ["before", "between"])
+@pytest.mark.parametrize("combine", ["sum", "joint"])
+@pytest.mark.parametrize("conversion", CONVERSIONS)
+def test_converted_memory_stores_the_new_type_and_goes_on(conversion, combine, when):
+    convert = CONVERSIONS[conversion]
+    model = nn.ModuleDict({"loss": CrossBatchMemory(SmoothAPLoss(tau=0.1), size=12, combine=combine)})
+    plain = CrossBatchMemory(SmoothAPLoss(tau=0.1), size=12, combine=combine)
+    if when == "before":
+        convert(model)
+    for step, (embeddings, labels, ids) in enumerate(batches()):
+        if step == 2 and when == "between":
+            convert(model)
+        memory = model["loss"]
+        value, wanted = memory(embeddings, labels, ids=ids), plain(embeddings, labels, ids=ids)
+        torch.testing.assert_close(value.double(), wanted.double(), rtol=0.05, atol=0.02)
+    assert memory.embeddings.dtype == memory.dtype and len(memory.embeddings) == 12 and memory.dtype != torch.float32
+    assert memory.labels.dtype == memory.ids.dtype == memory.written.dtype == memory.clock.dtype == torch.long
+    assert f"dtype={memory.dtype}" in repr(memory)
+    memory.reset()
+    assert memory.dtype == memory.embeddings.dtype != torch.float32  # what it was converted to
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_embeddings_of_the_models_precision_meet_a_memory_of_the_same(kind):
+    memory = CrossBatchMemory(SupAPLoss(), size=12).to(kind)
+    for embeddings, labels, ids in batches():
+        x = embeddings.to(kind).requires_grad_()
+        value = memory(x, labels, ids=ids)
+        value.backward()
+        assert x.grad.dtype == kind and x.grad.isfinite().all()
+        assert value.dtype == (torch.float64 if kind == torch.float64 else torch.float32)
+    again = CrossBatchMemory(SupAPLoss(), size=12).to(kind)
+    again.load_state_dict(memory.state_dict())
+    assert torch.equal(again.embeddings, memory.embeddings) and again.dtype == kind
+
+
+@pytest.mark.parametrize("settings", [("memory=joint", "memory.batches=2"), ("memory=sum", "memory.warmup=1")], ids=str)
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16-true", torch.bfloat16), ("64-true", torch.float64)])
+def test_run_in_another_precision_trains_with_a_memory_of_that_precision(
+    tmp_path, monkeypatch, precision, dtype, settings
+) -> None:
+    photos = make_photos(tmp_path / "photos")
+    seen = []
+    write = CrossBatchMemory._write
+
+    def watched(self: CrossBatchMemory, *given: Any) -> None:
+        write(self, *given)
+        seen.append((self.filled, self.embeddings.dtype, bool(self.embeddings.isfinite().all())))
+
+    monkeypatch.setattr(CrossBatchMemory, "_write", watched)
+    words = (f"trainer.precision={precision}", "trainer.max_epochs=1", *settings)
+    run = train(*small(photos, *words, f"out={tmp_path / 'run'}"))
+    assert len(seen) == 3 and seen[-1][0] > 0 and all(kind == dtype and finite for _, kind, finite in seen)
+    assert run.finished

@@ -7,6 +7,7 @@ import math
 from functools import partial
 from typing import get_args
 
+import numpy as np
 import pytest
 import reference
 import torch
@@ -46,9 +47,14 @@ LOOPS = {
     "ndcg@3": (lambda *lists: metrics.ndcg(*lists, k=3), lambda s, g: reference.ndcg(s, g, 3)),
     "ndcg exp2": (lambda *lists: metrics.ndcg(*lists, gain="exp2"), lambda s, g: reference.ndcg(s, g, gain="exp2")),
     "r_precision": (metrics.r_precision, r_precision),
+    "dcg": (metrics.dcg, reference.dcg),
+    "dcg@3 exp2": (
+        lambda *lists: metrics.dcg(*lists, k=3, gain="exp2"),
+        lambda s, g: reference.dcg(s, g, 3, "exp2"),
+    ),
     **{
         f"{name}@{k}": (
-            lambda s, g, v, read=read, k=k: read(s, g, k, v),
+            lambda s, g, v, read=read, k=k: read(s, g, valid=v, k=k),
             lambda s, g, by_hand=by_hand, k=k: by_hand(s, g, k),
         )
         for k in (1, 2, 5, 99)
@@ -56,7 +62,14 @@ LOOPS = {
             ("recall", metrics.recall_at_k, reference.hit_at_k),
             ("found", metrics.found_at_k, reference.found_at_k),
             ("refined_recall", metrics.refined_recall_at_k, reference.refined_recall),
-            ("precision", metrics.precision_at_k, lambda s, g, k: sum(g[j] > 0 for j in reference.ranking(s)[:k]) / k),
+            ("precision", metrics.precision_at_k, reference.precision_at_k),
+            ("reciprocal_rank", metrics.reciprocal_rank, reference.reciprocal_rank),
+            ("ap", metrics.average_precision_at_k, partial(reference.ap_at_k, over="relevant")),
+            (
+                "ap over found",
+                partial(metrics.average_precision_at_k, over="found"),
+                partial(reference.ap_at_k, over="found"),
+            ),
         )
     },
 }
@@ -73,7 +86,7 @@ def test_metric_of_ragged_lists_equals_plain_loops(problem, name, ties):
         torch.testing.assert_close(value, per_query(by_hand, lists))
 
 
-@pytest.mark.parametrize("name", ["ndcg", "ndcg@3", "ndcg exp2"])
+@pytest.mark.parametrize("name", ["ndcg", "ndcg@3", "ndcg exp2", "dcg", "dcg@3 exp2"])
 def test_ndcg_of_graded_lists_equals_plain_loops(problem, name):
     read, by_hand = LOOPS[name]
     for ties in (False, True):
@@ -187,6 +200,147 @@ def test_half_precision_scores_rank_like_their_exact_values(problem, dtype):
         )
 
 
+def test_fall_out_equals_plain_loops_also_without_relevant_items(problem):
+    for ties in (False, True):
+        scores, relevant, valid = problem(2, ties=ties)
+        lists = reference.lists(scores, relevant, valid)
+        tied = TiedRanks(**{t: exact_ranks(scores, relevant, valid, ties=t) for t in get_args(Ties)})
+        irrelevant = (valid & ~relevant).sum(1)
+        for k in (1, 3, 99):
+            wanted = [reference.fall_out(s, g, k) for s, g in lists]
+            assert metrics.fall_out_at_k(scores, relevant, k, valid).tolist() == pytest.approx(wanted)
+            assert metrics.fall_out_at_k(tied, k=k, irrelevant=irrelevant.numpy()).tolist() == pytest.approx(wanted)
+        assert wanted[6] == 0 and wanted[7:] == [1, 1]  # nothing irrelevant; nothing relevant
+    with pytest.raises(TypeError, match="fall-out of ranks needs irrelevant"):
+        metrics.fall_out_at_k(tied, k=1)
+    with pytest.raises(ValueError, match=r"irrelevant must be \[query\], 9 numbers; got shape \(8,\)"):
+        metrics.fall_out_at_k(tied, k=1, irrelevant=irrelevant[1:])
+
+
+@pytest.mark.parametrize("fmr", [0, 0.01, 0.1, 0.29, 0.5, 1])
+def test_fnmr_equals_a_loop_over_all_thresholds(problem, fmr):
+    for ties in (False, True):
+        lists = problem(3, ties=ties)
+        rows = reference.lists(*lists)
+        pos, neg = (
+            [x for s, g in rows for x, gain in zip(s, g, strict=True) if (gain > 0) == kind] for kind in (True, False)
+        )
+        assert metrics.fnmr_at_fmr(*lists, fmr=fmr).item() == pytest.approx(reference.fnmr(pos, neg, fmr))
+
+
+def test_fnmr_of_too_few_pairs_and_of_level_pairs_lets_nothing_irrelevant_match():
+    scores, relevant = torch.tensor([[0.9, 0.5, 0.5, 0.1]]), torch.tensor([[True, True, False, False]])
+    assert metrics.fnmr_at_fmr(scores, relevant).item() == 0.5  # the level pair does not match
+    assert metrics.fnmr_at_fmr(scores, relevant, fmr=0.5).item() == 0
+    for bad in (-0.1, 1.5, True, [0.1], "0.1", math.nan):
+        with pytest.raises(ValueError, match="fmr is an allowed share of false matches"):
+            metrics.fnmr_at_fmr(scores, relevant, fmr=bad)
+    with pytest.raises(ValueError, match="FNMR is undefined"):
+        metrics.fnmr_at_fmr(scores, torch.ones(1, 4, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("mean", "each"),
+    [
+        (metrics.mean_average_precision, metrics.average_precision),
+        (metrics.mean_reciprocal_rank, metrics.reciprocal_rank),
+        (partial(metrics.mean_reciprocal_rank, k=2), partial(metrics.reciprocal_rank, k=2)),
+    ],
+)
+def test_weights_make_a_weighted_mean_over_the_queries_that_count(problem, mean, each):
+    lists = problem(3)
+    weights = [0.5, 0, 3, 1, 1, 2, 0.25, 100, 100]  # the last two have no relevant item
+    values = each(*lists).tolist()
+    wanted = sum(w * v for w, v in zip(weights[:7], values, strict=False)) / sum(weights[:7])
+    assert mean(*lists, weights=weights).item() == pytest.approx(wanted)
+    assert mean(*lists, weights=torch.full((9,), 7)).item() == pytest.approx(mean(*lists).item())
+    for bad, told in (
+        ([-1] * 9, "that of query 0 is -1.0"),
+        ([1, math.nan] + [1] * 7, "that of query 1 is nan"),
+        ([0] * 7 + [1, 1], "the sum of those that count is 0"),
+        ([1] * 8, "9 numbers; got shape"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            mean(*lists, weights=bad)
+
+
+def test_arrays_and_lists_are_taken_where_tensors_are(problem):
+    scores, relevant, valid = problem(1, ties=True)
+    for name in (*AT_K, "average_precision", "ndcg", "dcg", "roc_auc", "auc_hardest", "fnmr_at_fmr", "map_at_r"):
+        read = getattr(metrics, name)
+        wanted = read(scores, relevant, valid=valid)
+        for given in (
+            [t.numpy() for t in (scores, relevant, valid)],
+            [t.tolist() for t in (scores, relevant, valid)],
+            [scores.numpy(), relevant.int().tolist(), valid],
+        ):
+            assert torch.equal(read(given[0], given[1], valid=given[2]), wanted), name
+    a, b = [0.1, 0.4, 0.3], [3, 1, 2]
+    assert metrics.spearman(a, b).item() == pytest.approx(metrics.spearman(torch.tensor(a), torch.tensor(b)).item())
+    assert metrics.average_ranks(b).tolist() == [1, 3, 2]
+    words, numbers, vectors = ["x", "y", "x", "z"], [-5, 2**40, -5, 0], [[1.0, 0], [0, 1], [1, 1], [1, -1]]
+    assert metrics.nmi(words, numbers) == metrics.ami(numbers, words) == pytest.approx(1)
+    assert metrics.dists_intra(vectors, words) == metrics.dists_intra(torch.tensor(vectors), torch.tensor(numbers))
+    gap = metrics.decomposability_gap(scores, relevant, torch.arange(13) % 3, valid)
+    batches = [f"batch {j % 3}" for j in range(13)]
+    assert torch.equal(metrics.decomposability_gap(scores.numpy(), relevant.tolist(), batches, valid.numpy()), gap)
+
+
+AT_K = {
+    name: getattr(metrics, name)
+    for name in (
+        "recall_at_k",
+        "found_at_k",
+        "precision_at_k",
+        "refined_recall_at_k",
+        "average_precision_at_k",
+        "fall_out_at_k",
+    )
+}
+
+
+@pytest.mark.parametrize("name", AT_K)
+def test_k_may_be_any_integer_in_any_place_and_nothing_else(problem, name):
+    read, (scores, relevant, valid) = AT_K[name], problem(4)
+    ranks = exact_ranks(scores, relevant, valid, ties="index")
+    more = {"irrelevant": (valid & ~relevant).sum(1)} if name == "fall_out_at_k" else {}
+    wanted = read(scores, relevant, 2, valid)
+    for k in (2, np.int64(2), np.uint8(2), torch.tensor(2)):
+        for value in (
+            read(scores, relevant, k, valid),
+            read(scores, relevant, k=k, valid=valid),
+            read(ranks, k=k, **more),
+            read(ranks, k, **more),
+        ):
+            assert torch.equal(value, wanted)
+    assert torch.equal(read(ranks, **more), read(scores, relevant, 1, valid))
+    for bad in (0, -1, 2.0, np.float64(2), True, np.True_, "2", [1, 5], (2,)):
+        for call in (
+            lambda: read(scores, relevant, bad, valid),  # noqa: B023
+            lambda: read(ranks, k=bad, **more),  # noqa: B023
+            lambda: read(ranks, bad, **more),  # noqa: B023
+        ):
+            with pytest.raises(ValueError, match="k counts items and must be an integer >= 1; got"):
+                call()
+    with pytest.raises(TypeError, match="k is there twice, 2 and 4"):
+        read(ranks, 2, k=4, **more)
+    with pytest.raises(TypeError, match="scores need relevant"):
+        read(scores, 2)
+    with pytest.raises(TypeError, match="ranks already know"):
+        read(ranks, relevant, k=2, **more)
+
+
+@pytest.mark.parametrize("bad", [0, 1.0, True, "1", [1]])
+def test_k_of_the_metrics_that_need_none_is_checked_too(problem, bad):
+    lists = problem(4)
+    relaxed = soft_ranks(*lists, pos=Sigmoid(0.1), neg=Sigmoid(0.1))
+    for read in (metrics.reciprocal_rank, metrics.mean_reciprocal_rank, metrics.ndcg, metrics.dcg):
+        with pytest.raises(ValueError, match="k counts (items|places) and must be an integer >= 1; got"):
+            read(*lists, k=bad)
+    with pytest.raises(ValueError, match="k counts items"):
+        metrics.soft_recall_at_k(relaxed, bad)
+
+
 # -------------------------------------------------------------------------------------------------------------- ties
 
 TIED = [3.0, 2.0, 2.0, 2.0, 1.0, 1.0, 0.0], [0, 1, 0, 1, 0, 1, 0]
@@ -277,6 +431,39 @@ def test_metrics_equal_scikit_learn(ties):
         for k in (None, 1, 5, 40):
             ours = metrics.ndcg(scores[q : q + 1], gains[q : q + 1], k=k).item()
             assert ours == pytest.approx(sk.ndcg_score(gains[q : q + 1].numpy(), scores[q : q + 1].numpy(), k=k))
+
+
+def test_dcg_and_fnmr_equal_scikit_learn():
+    sk = pytest.importorskip("sklearn.metrics")
+    g = torch.Generator().manual_seed(0)
+    scores = (torch.randn(6, 300, generator=g, dtype=torch.float64) * 20).round()
+    relevant = torch.rand(6, 300, generator=g) < 0.3
+    gains = relevant * torch.randint(1, 5, relevant.shape, generator=g).double()
+    for k in (None, 1, 10):
+        for q in range(6):
+            ours = metrics.dcg(scores[q : q + 1], gains[q : q + 1], k=k).item()
+            assert ours == pytest.approx(sk.dcg_score(gains[q : q + 1].numpy(), scores[q : q + 1].numpy(), k=k))
+    false, true, _ = sk.roc_curve(relevant.flatten().numpy(), scores.flatten().numpy(), drop_intermediate=False)
+    for fmr in (0.0, 0.001, 0.03, 0.3, 0.9):
+        assert metrics.fnmr_at_fmr(scores, relevant, fmr=fmr).item() == pytest.approx(1 - true[false <= fmr].max())
+
+
+def test_ami_equals_scikit_learn():
+    sk = pytest.importorskip("sklearn.metrics")
+    g = torch.Generator().manual_seed(0)
+    for classes, clusters, items in ((5, 5, 60), (2, 9, 60), (1, 3, 60), (3, 1, 60), (60, 60, 60), (40, 300, 3000)):
+        a, b = (torch.randint(0, n, (items,), generator=g) for n in (classes, clusters))
+        for mine in (b, torch.where(torch.rand(items, generator=g) < 0.6, a, b)):
+            expected = sk.adjusted_mutual_info_score(a.numpy(), mine.numpy(), average_method="arithmetic")
+            assert metrics.ami(a, mine) == pytest.approx(expected, abs=1e-9)
+
+
+def test_ami_of_chance_is_near_zero_where_nmi_is_not_and_one_for_equal_partitions():
+    g = torch.Generator().manual_seed(0)
+    a, b = torch.randint(0, 100, (2, 500), generator=g)
+    assert metrics.nmi(a, b) > 0.6 and abs(metrics.ami(a, b)) < 0.05
+    for same in (torch.arange(9), torch.zeros(9, dtype=torch.long), torch.arange(9) // 2):
+        assert metrics.ami(same, same.flip(0) if same[0] == same[-1] else same * 7 - 3) == 1
 
 
 def test_nmi_equals_scikit_learn():

@@ -305,8 +305,9 @@ def test_weights_file_that_would_run_code_is_not_unpickled(tmp_path):
     torch.save({"state_dict": Touch()}, tmp_path / "w.pth")
     with pytest.raises(ValueError, match="read safely"):
         timm_model("resnet18", weights=tmp_path / "w.pth")
-    with pytest.raises(ValueError, match="no weights file of rankgrad"):
+    with pytest.raises(ValueError, match="read safely: it asks for .*mkdir to be run. Nothing was run") as error:
         load_weights(tmp_path / "w.pth")
+    assert "\n" not in str(error.value)
     assert not (tmp_path / "ran").exists()
 
 
@@ -489,7 +490,7 @@ def test_damaged_and_foreign_files_are_clear_errors(tmp_path, content):
         path.write_bytes(path.read_bytes()[:-200])  # cut off, as by a full disk
     else:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match="no weights file of rankgrad, or it is damaged"):
+    with pytest.raises(ValueError, match="no weights file that can be read safely, or it is damaged"):
         load_weights(path)
     torch.save({"a": torch.zeros(1)}, path)
     with pytest.raises(ValueError, match="was not written by rankgrad.models.save_weights"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from naming import stable
@@ -64,3 +66,13 @@ def test_step_without_slope_pushes_nothing():
     into = torch.zeros_like(tile)
     assert Pairs().push(Heaviside(), tile, own, weight, into) is None
     assert (into == 0).all()
+
+
+@pytest.mark.parametrize("step", [Sigmoid(1 / 128), SupStep(1 / 128, delta=0.5)], ids=stable)
+@pytest.mark.parametrize("distance", [5, 10, 17, 30])
+def test_pushes_of_saturated_pairs_keep_their_digits_on_both_sides_in_float32(step, distance):
+    tile, own, weight = torch.tensor([[-distance, distance]]) / 128, torch.zeros(1, 1, 1), torch.ones(1, 1)
+    into = torch.zeros_like(tile)
+    Pairs().push(step, tile, own, weight, into)
+    bell = 128 / (2 + math.exp(distance) + math.exp(-distance))
+    assert into.tolist()[0] == pytest.approx([bell, bell], rel=1e-6)

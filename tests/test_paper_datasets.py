@@ -113,11 +113,14 @@ def test_the_folder_that_was_unpacked_is_found_from_outside_and_from_inside(orig
 @pytest.mark.parametrize("name", NAMES)
 def test_a_config_makes_the_loader_and_transforms_that_take_its_images(originals, name):
     config = compose([f"data={name}", f"data.root={originals(name).root}", "data.size=8"])
-    table = make(config.data.load)
+    table = make(config.data.load, slot="data")
     assert config.data.name == name and table.shorter_side == config.data.resize == 9
     images = [ImageSet(table)[row][0] for row in range(3)]
     assert all(min(image.shape[1:]) <= 9 for image in images)
-    for transform in (make(config.data.train_transform), make(config.data.eval_transform)):
+    for transform in (
+        make(config.data.train_transform, slot="transform"),
+        make(config.data.eval_transform, slot="transform"),
+    ):
         assert transform(images, torch.arange(3), epoch=0).shape == (3, 3, 8, 8)
 
 
@@ -559,7 +562,7 @@ def test_the_command_prints_what_was_found_and_fails_when_something_is_wrong(dam
     assert cli.main(["datasets", "check", "cub", "--root", str(tree.root), "--images"]) == 0
     assert "all 15 images can be read" in capsys.readouterr().out
     (tree.images / tree.rows[3].file).unlink()
-    assert cli.main(["datasets", "check", "cub", "--root", str(tree.root)]) == 1
+    assert cli.main(["datasets", "check", "cub", "--root", str(tree.root)]) == 2
     shown = capsys.readouterr()
     assert f"wrong  1 of 15 listed images are missing: images/{tree.rows[3].file}" in shown.out
     assert shown.out.splitlines()[-1] == "1 problem" and "rankgrad: cub is not as it was published" in shown.err
@@ -578,7 +581,7 @@ def test_the_command_prints_what_was_found_and_fails_when_something_is_wrong(dam
     ],
 )
 def test_the_command_says_what_it_needs(words, message, capsys):
-    assert cli.main(["datasets", *words]) == 1
+    assert cli.main(["datasets", *words]) == 2
     assert message in capsys.readouterr().err
 
 

@@ -17,6 +17,7 @@ from rankgrad import losses, metrics, penalties
 from rankgrad.losses import LOSSES, RANK_LOSSES, RankLoss
 from rankgrad.ranks import Soft, exact_ranks
 from rankgrad.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, SupStep
+from rankgrad.relevance import shared_levels
 
 BLACKBOX = [name for name, cls in LOSSES.items() if "lambda_" in inspect.signature(cls).parameters]
 SMOOTH = [name for name in LOSSES if name not in BLACKBOX]
@@ -83,6 +84,10 @@ DEFAULTS = {
     "softbin_ap": per_query(reference.softbin_loss()),
     "auc": lambda rows: reference.auc_loss(*reference.hardest(rows)),
     "recall_at_k": per_query(reference.recall_loss((1, 2, 4, 8, 16), 0.01, 1.0)),
+    "suprecall": per_query(
+        reference.recall_loss((1, 2, 4, 8, 16), 0.01, 1.0, (reference.heaviside, reference.h_minus()), clip=False)
+    ),
+    "supndcg": per_query(reference.ndcg_loss(reference.heaviside, reference.h_minus(), "exp2")),
     "ndcg": per_query(reference.ndcg_loss(reference.sigmoid(0.01), reference.sigmoid(0.01))),
     "h_ap": per_query(reference.hap_loss(reference.h_minus())),
     "calibration": lambda rows: reference.calibration(rows),
@@ -108,6 +113,20 @@ VARIANTS = [
     (
         losses.RecallAtKLoss(k=(2, 5), tau1=0.05, tau2=(0.5, 2.0)),
         per_query(reference.recall_loss((2, 5), 0.05, (0.5, 2.0))),
+    ),
+    (
+        losses.RecallAtKLoss(k=(1, 2), tau1=0.1, tau2=4.0, clip=False),
+        per_query(reference.recall_loss((1, 2), 0.1, 4.0, clip=False)),
+    ),
+    (
+        losses.SupRecallLoss(k=(1, 2), tau2=(4.0, 3.0), clip=True),
+        per_query(
+            reference.recall_loss((1, 2), 0.01, (4.0, 3.0), (reference.heaviside, reference.h_minus()), clip=True)
+        ),
+    ),
+    (
+        losses.SupNDCGLoss(0.002, 500.0, 0.01, gain="linear"),
+        per_query(reference.ndcg_loss(reference.heaviside, reference.h_minus(0.002, 500.0, 0.01))),
     ),
     (
         losses.NDCGLoss(tau=0.1, gain="exp2"),
@@ -416,6 +435,94 @@ def test_hap_of_binary_gains_is_supap(problem):
     torch.testing.assert_close(value_and_gradient(losses.HAPLoss(), scores, relevant * 0.25, valid), expected)
 
 
+def levels_of(relevant: Tensor, seed: int) -> Tensor:
+    """1 .. 3 shared levels for each relevant item."""
+    g = torch.Generator().manual_seed(seed)
+    return relevant * torch.randint(1, 4, relevant.shape, generator=g)
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.1])
+def test_hap_of_levels_equals_plain_loops_in_either_order(problem, tau):
+    for seed in range(5):
+        scores, relevant, valid = problem(seed, ties=seed % 2 == 1)
+        levels = levels_of(relevant, seed)
+        rows = reference.lists(scores, levels, valid)
+        by_level, by_gain = (
+            reference.hap_loss_by_level(reference.h_minus(tau)),
+            reference.hap_loss(reference.h_minus(tau)),
+        )
+        wanted = reference.mean_over_queries(by_level, rows)
+        assert losses.HAPLoss(tau=tau).from_scores(scores, levels, valid).item() == pytest.approx(wanted, rel=1e-10)
+        rows = [(s, [level / g.count(level) for level in g]) for s, g in rows]
+        wanted = reference.mean_over_queries(by_gain, rows)
+        value = losses.HAPLoss(tau=tau, order="gain").from_scores(scores, levels, valid)
+        assert value.item() == pytest.approx(wanted, rel=1e-10)
+
+
+@pytest.mark.parametrize("order", ["level", "gain"])
+def test_gradient_of_hap_of_levels_is_that_of_the_value(problem, order):
+    scores, relevant, valid = problem(3)
+    loss, levels = losses.HAPLoss(order=order, tau=0.05), levels_of(relevant, 0)
+    value = lambda s: loss.from_scores(s, levels, valid)  # noqa: E731
+    assert torch.autograd.gradcheck(value, scores.requires_grad_(), fast_mode=True)
+    assert torch.autograd.gradgradcheck(value, scores, fast_mode=True)
+
+
+def test_lone_sibling_between_items_of_the_own_class_goes_down_by_level_and_up_by_gain():
+    scores = torch.tensor([[0.9, 0.8, 0.7, 0.6, 0.75, 0.1]], dtype=torch.float64)
+    levels = torch.tensor([[2, 2, 2, 2, 1, 0]])
+    gains = torch.tensor([[0.25, 0.25, 0.25, 0.25, 0.5, 0.0]], dtype=torch.float64)
+
+    def slope(relevant: Tensor, **options: str) -> float:
+        return value_and_gradient(losses.HAPLoss(**options), scores, relevant)[1][0, 4].item()
+
+    assert slope(levels) > 0 > slope(levels, order="gain")
+    assert slope(gains) == slope(gains, order="gain") == slope(levels, order="gain")
+    labels, mine = torch.tensor([[0, 0]] * 4 + [[0, 1], [1, 2]]), torch.tensor([[0, 0]])
+    refs, query = scores.T.contiguous(), torch.ones(1, 1, dtype=torch.float64)
+    for order in ("level", "gain"):
+        loss = losses.HAPLoss(order=order, normalize=False)
+        value = loss(query, mine, ref_emb=refs, ref_labels=labels)
+        torch.testing.assert_close(value, loss.from_scores(scores, levels))
+
+
+def test_order_of_levels_changes_nothing_where_gains_grow_with_them(problem):
+    scores, relevant, valid = problem(1)
+    levels = relevant.long() + (relevant & (torch.arange(13) == relevant.long().argmax(1, keepdim=True))).long()
+    levels = levels.masked_fill(~valid, 0)
+    by_level = value_and_gradient(losses.HAPLoss(), scores, levels, valid)
+    by_gain = value_and_gradient(losses.HAPLoss(order="gain"), scores, levels, valid)
+    assert torch.equal(by_level[0], by_gain[0]) and torch.equal(by_level[1], by_gain[1])
+
+
+def test_levels_of_sup_ndcg_are_its_gains(problem):
+    scores, relevant, valid = problem(1)
+    levels = levels_of(relevant, 0)
+    loss = losses.SupNDCGLoss()
+    torch.testing.assert_close(
+        value_and_gradient(loss, scores, levels, valid), value_and_gradient(loss, scores, levels.double(), valid)
+    )
+
+
+def test_sup_ndcg_is_never_below_the_exact_loss(problem):
+    sup = losses.SupNDCGLoss(gain="linear")
+    exact = RankLoss(exact_ranks, metric=metrics.ndcg)
+    for seed in range(10):
+        lists = problem(seed, ties=seed % 2 == 0, graded=True)
+        assert sup.from_scores(*lists) >= exact.from_scores(*lists) - 1e-12
+
+
+def test_recall_held_at_k_has_no_gradient_there_and_goes_on_otherwise():
+    scores, relevant = torch.full((1, 9), 0.5, dtype=torch.float64), torch.ones(1, 9, dtype=torch.bool)
+    relevant[0, 8] = False
+    for make in (losses.RecallAtKLoss, losses.SupRecallLoss):
+        held, free = make(k=(2,), tau2=10.0, clip=True), make(k=(2,), tau2=10.0, clip=False)
+        value, gradient = value_and_gradient(held, scores, relevant)
+        assert value == 0 and (gradient == 0).all()
+        value, gradient = value_and_gradient(free, scores, relevant)
+        assert value < 0 and gradient[0, 8] > 0
+
+
 def test_gradient_of_hap_comes_from_items_of_less_gain_only(problem):
     scores, _, valid = problem()
     level = torch.where(valid, 1.0, 0.0).double()  # everything that exists is equally relevant
@@ -457,9 +564,12 @@ def test_vanishing_temperature_gives_the_exact_metric(problem, name):
         )
 
 
-# AUC and Recall@k keep the tails of their sigmoids; NDCG's relevant items are level here, and share a rank of 1 + 1/2;
-# no permutation correlates fully with two levels of gain (test_spearman has the value).
-@pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("auc", "recall_at_k", "ndcg", "spearman")])
+# AUC and Recall@k keep the tails of their sigmoids; NDCG's relevant items are level here, and share a rank of 1 + 1/2
+# or the last of their places; no permutation correlates fully with two levels of gain (test_spearman has the value).
+NEVER_NOTHING = ("auc", "recall_at_k", "suprecall", "ndcg", "supndcg", "spearman")
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in NEVER_NOTHING])
 def test_perfect_scores_cost_nothing(name):
     labels = torch.tensor([0, 0, 0, 1, 1, 2, 2])
     embeddings = torch.nn.functional.one_hot(labels).double().requires_grad_()
@@ -760,7 +870,22 @@ def test_multi_hot_labels_match_where_a_class_is_shared(batch, name):
     torch.testing.assert_close(LOSSES[name]()(embeddings, tags), LOSSES[name]()(embeddings, relevant=shared))
 
 
-@pytest.mark.parametrize("name", LOSSES)
+LEVELLED = [name for name, cls in LOSSES.items() if cls.levels]
+
+
+@pytest.mark.parametrize("name", LEVELLED)
+def test_hierarchical_labels_give_levels_where_levels_mean_something(batch, name):
+    embeddings, fine, refs, ref_fine = batch()
+    labels, ref_labels = torch.stack([fine // 2, fine], 1), torch.stack([ref_fine // 2, ref_fine], 1)
+    loss = LOSSES[name]()
+    torch.testing.assert_close(loss(embeddings, labels), loss(embeddings, relevant=shared_levels(labels, labels)))
+    torch.testing.assert_close(
+        loss(embeddings, labels, ref_emb=refs, ref_labels=ref_labels),
+        loss(embeddings, ref_emb=refs, relevant=shared_levels(labels, ref_labels)),
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in LEVELLED])
 def test_hierarchical_labels_give_gains_where_gains_mean_something_and_their_finest_level_elsewhere(batch, name):
     embeddings, fine, refs, ref_fine = batch()
     labels, ref_labels = torch.stack([fine // 2, fine], 1), torch.stack([ref_fine // 2, ref_fine], 1)
@@ -842,9 +967,11 @@ OPTIONS = {
     "fastap": {"bins": 5},
     "softbin_ap": {"bins": 25, "low": 0.0},
     "auc": {"step": 0.25, "slope": 10.0, "pad_steps": 2},
-    "recall_at_k": {"k": (1, 4), "tau2": (0.5, 1.0), "rank_query": True},
+    "recall_at_k": {"k": (1, 4), "tau2": (0.5, 1.0), "clip": False, "rank_query": True},
+    "suprecall": {"k": (1, 4), "tau2": (0.5, 1.0), "rho": 10.0, "clip": True},
+    "supndcg": {"tau": 0.002, "rho": 500.0, "delta": 0.01, "gain": "linear"},
     "ndcg": {"gain": "exp2"},
-    "h_ap": {"tau": 0.05, "normalize": False},
+    "h_ap": {"tau": 0.05, "order": "gain", "normalize": False},
     "calibration": {"alpha": 0.8, "include_self": True, "check_finite": True},
     "spearman": {"lambda_": 0.5, "normalized_ranks": False},
 }

@@ -47,6 +47,17 @@ def test_step_can_be_differentiated_by_autograd_too(step):
     torch.testing.assert_close(diff.grad, step.slope(diff.detach()))
 
 
+@pytest.mark.parametrize("step", [Sigmoid(1 / 128), SupStep(1 / 128, delta=0.5), Softplus(1 / 128)], ids=stable)
+@pytest.mark.parametrize("distance", [0.0, 1.0, 5.0, 10.0, 12.0, 17.0, 30.0])
+def test_slope_keeps_its_digits_far_from_a_tie_on_both_sides_in_float32(step, distance):
+    points = torch.tensor([-distance, distance]) / 128
+    e = math.exp(-distance)
+    bell = 128 * e / (1 + e) ** 2
+    falls, rises = (128 * e / (1 + e) / math.log(2), 128 / (1 + e) / math.log(2))
+    wanted = [falls, rises] if isinstance(step, Softplus) else [bell, bell]
+    assert step.slope(points).tolist() == pytest.approx(wanted, rel=1e-6)
+
+
 @pytest.mark.parametrize("step", STEPS, ids=stable)
 def test_item_left_out_counts_nothing_and_has_no_slope(step):
     out = torch.full((3,), -torch.inf)

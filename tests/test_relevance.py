@@ -55,6 +55,22 @@ def test_multi_hot_labels_of_many_classes_are_counted_exactly():
     assert relevance.from_labels(tags)[0].all()
 
 
+@pytest.mark.parametrize(
+    "labels", [torch.rand(4), torch.rand(4, 2), torch.zeros(4, 2, 2, dtype=torch.long)], ids=["row", "rows", "block"]
+)
+def test_floats_and_blocks_are_no_labels(labels):
+    with pytest.raises(ValueError, match="labels must be long"):
+        relevance.from_labels(labels)
+
+
+def test_bytes_with_columns_are_not_taken_for_a_hierarchy():
+    tags = randint(2, 5, 3).to(torch.uint8)
+    for given in ((tags, None), (tags.long(), tags)):
+        with pytest.raises(ValueError, match="uint8 may be multi-hot or a hierarchy"):
+            relevance.from_labels(*given)
+    relevance.from_labels(tags[:, 0])
+
+
 def hierarchy(rows: int, seed: int) -> torch.Tensor:
     """Three levels; equal numbers below different parents are different classes."""
     return torch.stack(
@@ -105,7 +121,7 @@ def test_exponent_of_gains_makes_finer_levels_matter_more():
 
 def test_hierarchical_labels_without_gains_match_on_all_levels():
     labels = hierarchy(10, 1)
-    relevant, _ = relevance.from_labels(labels, graded=False)
+    relevant, _ = relevance.from_labels(labels, hierarchy="finest")
     assert torch.equal(relevant, (labels.unsqueeze(1) == labels).all(2)) and relevant.dtype == torch.bool
 
 

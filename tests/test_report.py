@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
@@ -22,16 +23,32 @@ from small_runs import cut_off, make_photos, small, train
 from torch import Tensor
 from torch.nn import functional as F
 
+import rankgrad
 from rankgrad import metrics
 from rankgrad.cli import main
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import evaluate
-from rankgrad.report import Content, Space, charts, html, numbers, read_run, read_runs, retrieval_gallery, write_report
-from rankgrad.report.content import Pictures, short_names
+from rankgrad.html import charts
+from rankgrad.html.images import Images
+from rankgrad.report import (
+    Content,
+    Pictures,
+    Space,
+    glossary,
+    numbers,
+    read_run,
+    read_runs,
+    retrieval_gallery,
+    sections,
+    write_comparison,
+    write_report,
+)
+from rankgrad.report.content import short_names
 from rankgrad.report.gallery import choose
-from rankgrad.report.images import Images
 from rankgrad.report.matching import match
+from rankgrad.report.paired import paired_difference
 from rankgrad.runs.folder import Run
+from rankgrad.runs.history import curves
 
 PIL = pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 
@@ -320,9 +337,137 @@ def test_choice_by_each_reason():
     margin = [[0.3, nan, nan, 0.2, 0.2, nan], [nan, nan, nan, 0.9, 0.2, nan]]
     found = choose(ap, margin, {"worst": 2, "best": 9, "failures": 3, "disagree": 5, "random": 3})
     assert found["worst"] == [0, 4] and found["best"] == [5, 1, 3]
-    assert found["failures"] == [3, 0, 4] and found["disagree"] == [3, 0]
+    assert found["failures"] == [3, 4]  # wrong in every run; query 0 is right in one
+    assert found["disagree"] == [3, 0]
     assert found["random"] == []  # every query with a relevant item has a reason
     assert sorted(choose(ap, margin, {"random": 9, "worst": 1})["random"]) == [1, 3, 4, 5]
+
+
+# ---------------------------------------------------------------------------------------------- paired differences
+
+
+def test_paired_test_is_that_over_all_signs_of_whole_classes():
+    generator = np.random.default_rng(0)
+    group = np.repeat(np.arange(9), 4)
+    run, other = generator.random(36) + 0.1, generator.random(36)
+    sums = np.bincount(group, weights=run - other)
+    all_signs = np.array(list(itertools.product([1, -1], repeat=9)))
+    exact = (np.abs(all_signs @ sums) >= abs(sums.sum()) - 1e-12).mean()
+    found = paired_difference(run, other, group)
+    assert 0.02 < exact < 0.9 and found.p == pytest.approx(exact, abs=0.03)
+    assert found.mean == pytest.approx((run - other).mean())
+    assert (found.better, found.worse) == ((run > other).sum(), (run < other).sum()) and found.queries == 36
+
+
+def test_paired_interval_is_that_of_a_mean_and_knows_that_queries_of_a_class_are_not_independent():
+    generator = np.random.default_rng(1)
+    run = 0.3 + generator.standard_normal(400)
+    found, expected = paired_difference(run, np.zeros(400)), 1.96 * run.std() / 20
+    assert found.low == pytest.approx(run.mean() - expected, abs=0.1 * expected)
+    assert found.high == pytest.approx(run.mean() + expected, abs=0.1 * expected)
+    # each query four times says no more than once, if it is known that they are one
+    again = paired_difference(np.repeat(run, 4), np.zeros(1600), np.repeat(np.arange(400), 4))
+    assert (again.low, again.high, again.p) == pytest.approx((found.low, found.high, found.p))
+    assert paired_difference(np.repeat(run, 4), np.zeros(1600)).high < found.high - 0.4 * expected
+
+
+def test_runs_without_any_difference_are_not_told_apart():
+    found = paired_difference(np.ones(5), np.ones(5))
+    assert (found.mean, found.low, found.high, found.p, found.better, found.worse) == (0, 0, 0, 1, 0, 0)
+    with pytest.raises(ValueError, match="values of the same queries; got 2, 3 and 2 groups"):
+        paired_difference(np.ones(2), np.ones(3))
+    with pytest.raises(ValueError, match="got 0, 0"):
+        paired_difference(np.ones(0), np.ones(0))
+
+
+def test_page_of_several_runs_shows_their_paired_differences(tmp_path):
+    first, other = content("first"), content("other", spread=1.2)
+    assert first.after is not None and other.after is not None and other.space is not None and first.space is not None
+    labels = first.space.labels.numpy()
+    wanted = paired_difference(other.after.per_query["AP"], first.after.per_query["AP"], labels)
+    page = write(tmp_path, first, other)
+    words = f"other AP {100 * wanted.mean:+.1f} {100 * wanted.low:+.1f} to {100 * wanted.high:+.1f} {wanted.p:.2g} "
+    words += f"{wanted.better} {wanted.worse} {40 - wanted.better - wanted.worse}"
+    row = re.escape(words.replace("-", "\N{MINUS SIGN}")).replace(r"\ ", r"\s?")
+    assert re.search(row, page.text) and "Each run minus first on the same 40 queries" in page.text
+    # the order of another run's queries does not matter
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(3))
+    moved = replace(
+        other.space,
+        queries=other.space.queries[order],
+        labels=other.space.labels[order],
+        names=tuple(other.space.names[place] for place in order.tolist()),
+        super_labels=None,
+    )
+    per_query = {name: values[order.numpy()] for name, values in other.after.per_query.items()}
+    shuffled = replace(other, space=moved, after=replace(other.after, per_query=per_query))
+    assert re.search(row, write(tmp_path, first, shuffled).text)
+
+
+def test_runs_without_values_of_each_query_have_no_differences(tmp_path):
+    other = content("other")
+    assert other.after is not None
+    for lacking in (replace(other.after, per_query={}), None):
+        page = write(tmp_path, content("first"), replace(other, after=lacking))
+        assert "query by query" not in page.text
+
+
+# -------------------------------------------------------------------------------------------------------- glossary
+
+
+def test_every_metric_of_an_evaluation_is_explained_where_it_is_shown(single):
+    run = content()
+    assert run.after is not None
+    further = ["P@5", "found@5", "refined@5", "AP@5", "MRR@5", "NDCG@5", "fall-out@5", "FNMR@FMR=0.01"]
+    given = evaluate(torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2), ks=[1, 5], bootstrap=0, extra=further)
+    for name in {*given.values, *run.after.values}:
+        words, long = glossary.short(name), glossary.definition(name)
+        assert words and long.endswith(".") and not re.search(r"[{}]|None", words + long), name
+    for name in run.after.values:
+        assert f"{name}{glossary.short(name)}" in single.text, name
+    assert "a query's worst right item against any query's best wrong one" in single.text
+    assert "What the metrics mean" in single.text and "It asks for one threshold for all queries." in single.text
+
+
+def test_every_curve_of_a_training_is_explained(finished):
+    names = set(curves(finished))
+    assert {"loss", "grad_norm"} <= names and [name for name in names if not glossary.short(name)] == []
+    assert glossary.short("something else") == glossary.definition("something else") == ""
+
+
+def test_columns_and_charts_say_what_they_are_of(several):
+    titles = {found.get("title") for found in several.all("th")}
+    assert {"average precision over the whole ranking", "nearest item is right"} <= titles
+    assert "test/R@1nearest item is right" in several.text.replace("test/\n", "test/")
+
+
+# ------------------------------------------------------------------------------------------------------- templates
+
+
+def templates() -> list[Path]:
+    return sorted(Path(rankgrad.__file__).parent.rglob("*.html"))
+
+
+def test_no_template_switches_the_escaping_off():
+    assert len(templates()) > 12
+    for path in templates():
+        assert not re.search(r"\|\s*safe\b|autoescape|Markup", path.read_text("utf-8")), path
+
+
+def test_a_template_escapes_and_refuses_names_that_it_does_not_get(monkeypatch):
+    from jinja2 import DictLoader, UndefinedError
+
+    from rankgrad.html import page
+
+    made = page._templates().overlay(loader=DictLoader({"a": "{{ name }}<i>{{ name|short }}</i>", "b": "{{ nam }}"}))
+    monkeypatch.setattr(page, "_templates", lambda: made)
+    assert (
+        page.render("a", name="<b>\x00")
+        == "&lt;b&gt;\N{REPLACEMENT CHARACTER}<i>&lt;b&gt;\N{REPLACEMENT CHARACTER}</i>"
+    )
+    assert page.render("b", nam=page.Markup("<b>")) == "<b>"
+    with pytest.raises(UndefinedError, match="'nam' is undefined"):
+        page.render("b", name=1)
 
 
 # -------------------------------------------------------------------------------------------------------- the page
@@ -396,7 +541,10 @@ def test_tiles_show_the_headline_with_its_interval_and_what_it_was(single):
     assert run.before is not None and run.after is not None
     low, high = run.after.intervals["mAP@R"]
     value, was = run.after.values["mAP@R"], run.before.values["mAP@R"]
-    assert f"mAP@R{100 * value:.1f} %{100 * low:.1f} to {100 * high:.1f}{100 * was:.1f} before training" in single.text
+    words = (
+        f"number of right items{100 * value:.1f} %{100 * low:.1f} to {100 * high:.1f}{100 * was:.1f} before training"
+    )
+    assert words in single.text
 
 
 def test_several_runs_have_a_column_and_an_interval_each(several):
@@ -428,7 +576,7 @@ def test_run_without_evaluation_before_training_has_one_column_of_numbers(tmp_pa
 def test_heading_says_what_was_trained_on_what(single, several):
     for fact in ("data glyphs", "loss ROADMAPLoss", "model convnet", "seed 0", "steps 20", "training 12 s"):
         assert fact in single.text
-    assert single.text.count("glyphs: ROADMAPLoss") == 2  # title and heading
+    assert single.text.count("glyphs: one") == 2  # title and heading
     assert several.text.count("glyphs: one, two, three") == 2 and "two SmoothAPLoss" in several.text
 
 
@@ -473,6 +621,23 @@ def test_classes_of_several_runs_stand_side_by_side_with_their_range(several):
         assert row[-1] == pytest.approx(max(found) - min(found), abs=2e-4)
 
 
+def test_filter_knows_all_classes_whatever_is_shown(tmp_path):
+    run = content(spread=0.3)
+    assert run.space is not None
+    many = replace(run.space, class_names=tuple(f"k{label}" for label in range(8)))
+    page = write(tmp_path, replace(run, space=many), queries=5)
+    assert page.data["gallery"] == {"classes": [f"k{label}" for label in range(8)], "queries": 40}
+    assert len(page.all("article")) <= 5
+
+
+def test_long_names_are_shortened_and_whole_under_the_pointer(tmp_path):
+    long = "a" * 60
+    runs = [content(long), content("short")]
+    page = write(tmp_path, *runs)
+    cut = [found["title"] for found in page.all("span", class_="cut")]
+    assert all(title.endswith(long) for title in cut) and len(cut) > 10 and long in page.text
+
+
 def test_super_labels_have_their_own_table(single):
     assert [row[:2] for row in sorted(single.data["tables"]["super-label"]["rows"])] == [["even", 20], ["odd", 20]]
     assert "By super-label" in single.text
@@ -481,7 +646,7 @@ def test_super_labels_have_their_own_table(single):
 def test_parts_without_content_are_left_out_with_their_links(tmp_path):
     page = write(tmp_path, Content("nothing", after=report()))
     assert not page.all("section") and page.all("nav") and [found["href"] for found in page.all("a")] == ["#content"]
-    assert page.data == {"tables": {}}
+    assert page.data == {}
 
 
 def test_values_that_could_not_be_computed_show_as_a_dash(tmp_path):
@@ -586,7 +751,8 @@ def test_curve_is_drawn_where_its_values_are(tmp_path):
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2) and y0 == y2 and y1 > y0  # svg counts downwards
     (drawing,) = page.all("svg", role="img")
     assert drawing["aria-label"] == "loss: 1 at step 0, 1 at step 20"
-    assert len(page.all("circle")) == 3
+    (dots,) = page.all("path", class_="dots")
+    assert dots["d"] == "".join(f"M{point.replace(',', ' ')}h0" for point in line["points"].split())
 
 
 def test_curves_of_several_runs_share_a_chart(several):
@@ -774,8 +940,8 @@ def test_pictures_stop_where_they_become_too_many(tmp_path, monkeypatch):
     run = content(spread=0.2, pictures=Soft())  # no confusions, whose pictures stand outside the count
     whole = write(tmp_path, run)
     size = sum(map(len, whole.inside["style"][1:]))
-    monkeypatch.setattr(html, "CARD_BYTES", size * 0.5)
-    monkeypatch.setattr(html, "PICTURE_BYTES", size * 0.85)
+    monkeypatch.setattr(sections, "CARD_BYTES", size * 0.5)
+    monkeypatch.setattr(sections, "PICTURE_BYTES", size * 0.85)
     page = write(tmp_path, run)
     assert size * 0.85 < sum(map(len, page.inside["style"][1:])) < size
     assert 0 < len(page.all("article")) < 20 < len(whole.all("article"))
@@ -832,7 +998,7 @@ def test_unfinished_run_is_shown_as_far_as_it_is(broken_off, finished, tmp_path)
 def test_numbers_of_an_unfinished_run_are_those_of_its_last_evaluation(tmp_path):
     run = Content("run", latest=(60, {"R@1": 0.25, "AP": 0.5}), notes=("not finished",))
     page = write(tmp_path, run)
-    assert "R@125.0 %after 60 steps" in page.text and "not finished" in page.text
+    assert "nearest item is right25.0 %after 60 steps" in page.text and "not finished" in page.text
 
 
 def test_run_whose_data_was_moved_has_a_page_without_pictures(finished, photos, tmp_path):
@@ -853,11 +1019,47 @@ def test_run_whose_data_was_moved_has_a_page_without_pictures(finished, photos, 
 
 
 def test_what_is_no_run_or_the_same_run_twice_is_refused(finished, tmp_path, capsys):
-    assert main(["report", str(tmp_path)]) == 1
+    assert main(["report", str(tmp_path)]) == 2
     assert "is no run: it has no config.yaml" in capsys.readouterr().err
-    assert main(["report", str(finished.folder), f"{finished.folder}/../run"]) == 1
+    assert main(["report", str(finished.folder), f"{finished.folder}/../run"]) == 2
     assert "is given more than once" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_comparison_is_one_page_over_all_runs(finished, broken_off, tmp_path):
+    copies = {}
+    for name in ("pnp-seed0", "pnp-seed1", "auc-seed0"):
+        copies[name] = tmp_path / "runs" / name
+        shutil.copytree(finished.folder, copies[name])
+    changed = json.loads((copies["pnp-seed1"] / "after.json").read_text())
+    changed["values"]["R@1"] = 0.125
+    (copies["pnp-seed1"] / "after.json").write_text(json.dumps(changed))
+    runs = {"pnp:alpha=1": [copies["pnp-seed0"], copies["pnp-seed1"]], "auc": [copies["auc-seed0"]]}
+    path = write_comparison(tmp_path / "compare.html", runs)
+    page, first = Page(path), changed_values(finished)["R@1"]
+    mean, spread = (first + 0.125) / 2, abs(first - 0.125) / math.sqrt(2)
+    assert f"pnp:alpha=12{100 * mean:.1f} ± {100 * spread:.1f}{100 * first:.1f} 12.5" in page.text
+    assert f"auc1{100 * first:.1f}{100 * first:.1f}" in page.text
+    assert "folder: pnp:alpha=1, auc" in page.text and page.all("section")[0]["id"] == "seeds"
+    assert page.all("article") and len(page.all("p", class_="strip")) == 2 * len(page.all("article"))
+    # behind the curve of the first run stands that of the other seed
+    assert (
+        len(page.all("polyline", class_="raw")) == len(curves(finished))
+        and "Pale: the same with other seeds" in page.text
+    )
+    many = {f"loss {number}": [folder] for number, folder in enumerate([*copies.values(), broken_off])}
+    for number in range(6):
+        many[f"more {number}"] = [shutil.copytree(copies["auc-seed0"], tmp_path / "runs" / f"more{number}")]
+    page = Page(write_comparison(tmp_path / "compare.html", many))
+    assert "of the first 8 of 10 variants" in page.text and page.text.count("more 5") == 1
+    assert sum("section" == tag for tag, _ in page.tags) >= 8
+    with pytest.raises(ValueError, match="a comparison is of at least one run; got none"):
+        write_comparison(tmp_path / "compare.html", {"pnp": []})
+
+
+def changed_values(run: Run) -> dict[str, float]:
+    values: dict[str, float] = json.loads(run.after.read_text())["values"]
+    return values
 
 
 def test_queries_and_gallery_of_a_run_are_kept_apart(tmp_path):

@@ -208,11 +208,12 @@ def test_a_state_that_would_run_code_is_not_read(photos, tmp_path):
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
-def test_one_flipped_bit_in_a_state_is_seen(photos, tmp_path, place):
+def test_one_flipped_bit_in_a_state_is_seen(photos, tmp_path):
     cut_off([*small(photos), f"out={tmp_path}"], 1)
+    state = read_state(tmp_path / "state.ckpt")
+    weight = max(state["state_dict"].values(), key=torch.numel).numpy().tobytes()
     content = bytearray((tmp_path / "state.ckpt").read_bytes())
-    content[int(len(content) * place)] ^= 4
+    content[content.index(weight) + len(weight) // 2] ^= 4  # between the parts of the archive there is padding
     (tmp_path / "state.ckpt").write_bytes(content)
     with pytest.raises(ConfigError, match="is damaged"):
         train(f"resume={tmp_path}")
@@ -244,12 +245,12 @@ def test_rows_after_the_state_are_dropped_and_half_a_row_is_no_row(tmp_path):
     table.add({"loss": 0.5}, 0)
     table.add({"loss": 0.25, "grad": 1.0}, 1)
     table.add({"loss": 0.125}, 2)
-    table.close()
+    table.flush()
     with (tmp_path / "metrics.csv").open("a") as file:
         file.write("3,0.0")
     again = LogTable(tmp_path, done=2)
     again.add({"loss": 9.0}, 2)
-    again.close()
+    again.flush()
     assert (tmp_path / "metrics.csv").read_text() == "step,loss,grad\n0,0.5,\n1,0.25,1\n2,9,\n"
     assert read_rows(tmp_path)[2] == {"step": "2", "loss": "9"}
 

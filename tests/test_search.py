@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
@@ -8,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankgrad import search
+from rankgrad import metrics, search
 from rankgrad.kernels import counting
 from rankgrad.ranks import exact_ranks
-from rankgrad.search import duplicate_rows, own_columns, rank_blocks, rank_relevant, topk
+from rankgrad.relevance import own_columns
+from rankgrad.search import duplicate_rows, rank_blocks, rank_relevant, topk
 
 TIES = ("pessimistic", "optimistic", "index")
 
@@ -308,8 +310,16 @@ def test_topk_refuses_what_it_cannot_search(change, message):
     ("change", "error", "message"),
     [
         ({"labels": torch.zeros(3, dtype=torch.long)}, ValueError, "labels must have one row per embedding, 2"),
-        ({"labels": torch.zeros(2)}, TypeError, "tensor of integers"),
-        ({"labels": [0, 1]}, TypeError, "got list"),
+        (
+            {"labels": torch.zeros(2)},
+            TypeError,
+            "labels must be integers, strings or multi-hot bool; got torch.float32",
+        ),
+        ({"labels": ["0", "1"]}, TypeError, "strings on one side"),
+        ({"groups": [0, 1]}, ValueError, "groups and ref_groups belong together"),
+        ({"groups": [0, 1], "ref_groups": [0, 1]}, ValueError, "ref_groups must be integers or strings .6."),
+        ({"ignore": [[], []]}, ValueError, "ignore names items: it needs ids and ref_ids"),
+        ({"similarity": "cosine"}, ValueError, "similarity must be 'inner product' or 'euclidean'; got 'cosine'"),
         ({"labels": torch.zeros(2, 2, dtype=torch.long)}, ValueError, "one level"),
         ({"labels": torch.zeros(2, 3, dtype=torch.bool)}, ValueError, "one kind"),
         ({"ref_labels": None}, ValueError, "belong together"),
@@ -327,6 +337,171 @@ def test_rank_relevant_refuses_labels_out_of_step(change, error, message):
         rank_relevant(**arguments)
 
 
+def same_ranks(got: search.TiedRanks, scores: Tensor, relevant: Tensor, valid: Tensor) -> None:
+    for ties in TIES:
+        want = exact_ranks(scores, relevant, valid, ties=ties)
+        for name in ("query", "item", "above_pos", "above_neg"):
+            assert getattr(getattr(got, ties), name).equal(getattr(want, name).to(getattr(getattr(got, ties), name)))
+
+
+def irrelevant_of(**arguments) -> Tensor:
+    found = torch.full((len(arguments["queries"]),), -1)
+    for part in rank_blocks(**arguments, block=4):
+        found[part.rows] = part.irrelevant
+    return found
+
+
+@pytest.mark.parametrize("multi_hot", [False, True])
+def test_relevant_items_of_the_own_camera_and_ignored_items_do_not_exist(multi_hot, way):
+    generator = torch.Generator().manual_seed(0)
+    x, gallery = whole(12, 3, seed=1, values=2), whole(30, 3, values=2)
+    labels, ref_labels = torch.arange(12) % 3, torch.arange(30) % 3
+    cameras, ref_cameras = torch.arange(12) % 4, torch.arange(30) // 3 % 4
+    relevant = labels[:, None] == ref_labels
+    if multi_hot:
+        labels, ref_labels = (torch.rand(n, 3, generator=generator) > 0.6 for n in (12, 30))
+        relevant = (labels[:, None] & ref_labels).any(2)
+    names = [f"g{i}" for i in range(30)]
+    ids = [*names[:6], *(f"q{i}" for i in range(6))]
+    ignore = [[name for i, name in enumerate(names) if q % 5 and (q + i) % 4 == 0] + ["nobody"] for q in range(12)]
+    own = torch.tensor([[name == other for other in names] for name in ids])
+    listed = torch.tensor([[name in part for name in names] for part in ignore])
+    gone = own | listed | (relevant & (cameras[:, None] == ref_cameras))
+    assert (own & listed).any() and (listed & relevant & (cameras[:, None] == ref_cameras)).any()
+    arguments = {
+        "queries": x,
+        "labels": labels,
+        "references": gallery,
+        "ref_labels": ref_labels,
+        "ids": ids,
+        "ref_ids": names,
+        "groups": [f"camera {c}" for c in cameras.tolist()],
+        "ref_groups": np.array([f"camera {c}" for c in ref_cameras.tolist()]),
+        "ignore": ignore,
+    }
+    same_ranks(rank_relevant(**arguments), x @ gallery.T, relevant, ~gone)
+    irrelevant, counted = (~relevant & ~gone).sum(1), (relevant & ~gone).any(1)
+    assert irrelevant_of(**arguments).equal(torch.where(counted, irrelevant, -1))
+
+
+def test_without_a_gallery_cameras_and_lists_are_of_the_queries():
+    x, labels, cameras = whole(20, 3), torch.arange(20) % 3, torch.arange(20) % 2
+    relevant, eye = labels[:, None] == labels, torch.eye(20, dtype=torch.bool)
+    same_ranks(
+        rank_relevant(x, labels, groups=cameras), x @ x.T, relevant, ~eye & ~(relevant & (cameras[:, None] == cameras))
+    )
+    listed = torch.zeros(20, 20, dtype=torch.bool)
+    listed[3, [1, 6, 9]] = True
+    ignore = [[101, 106, 109, 999] if q == 3 else [] for q in range(20)]
+    found = rank_relevant(x, labels, ids=range(100, 120), ignore=ignore)
+    same_ranks(found, x @ x.T, relevant, ~eye & ~listed)
+
+
+def test_ignored_items_that_hide_every_relevant_one_leave_a_query_without_answer():
+    x = whole(4, 2)
+    found = rank_relevant(x, [0, 0, 1, 1], ids=[0, 1, 2, 3], ignore=[[1], [], [], []])
+    assert found.index.query.tolist() == [1, 2, 3]
+
+
+def test_euclidean_ranks_are_those_of_the_distances(way):
+    x, labels = whole(25, 3, values=2), torch.arange(25) % 4
+    distance = -torch.cdist(x.double(), x.double()).round(decimals=9)
+    same_ranks(
+        rank_relevant(x, labels, similarity="euclidean"),
+        distance,
+        labels[:, None] == labels,
+        ~torch.eye(25, dtype=torch.bool),
+    )
+    for part in rank_blocks(x, labels, similarity="euclidean"):
+        for row, low, high, near in zip(*(t.tolist() for t in part_of(part)), strict=True):
+            same = labels == labels[row]
+            same[row] = False
+            assert low == pytest.approx(float(distance[row][same].min()), abs=1e-6)
+            assert high == pytest.approx(float(distance[row][labels != labels[row]].max()), abs=1e-6)
+            assert near == int(distance[row].masked_fill(~same, -torch.inf).argmax())
+
+
+def part_of(part: search.RankBlock) -> tuple[Tensor, ...]:
+    return part.rows, part.lowest_positive, part.highest_negative, part.nearest_positive
+
+
+def test_labels_may_be_arrays_lists_strings_and_integers_of_any_size():
+    x, labels = whole(12, 2), torch.arange(12) % 3
+    want = rank_relevant(x, labels)
+    words = [["ant", "bee", "cat"][c] for c in labels.tolist()]
+    for given in (
+        labels.numpy(),
+        labels.tolist(),
+        words,
+        np.array(words),
+        labels * 2**61 - 2**62,
+        labels.to(torch.int8),
+    ):
+        got = rank_relevant(x, given)
+        assert got.pessimistic.above_neg.equal(want.pessimistic.above_neg) and got.index.item.equal(want.index.item)
+    split = rank_relevant(x[:5], words[:5], x[5:], np.array(words[5:]))
+    assert split.index.rank.equal(rank_relevant(x[:5], labels[:5], x[5:], labels[5:]).index.rank)
+
+
+# ------------------------------------------------------------------------------------- lists that others retrieved
+
+
+@pytest.mark.parametrize("length", [0, 1, 5, 30])
+def test_lists_have_the_ranks_of_their_places_and_what_is_missing_has_none(length):
+    x, labels = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 4
+    scores = (x @ x.T).fill_diagonal_(-torch.inf)
+    order = scores.argsort(1, descending=True)
+    lists = order[:, :length].clone()
+    lists[4, length // 2 :] = -1  # one that has ended early
+    found = search.rank_lists(lists, labels)
+    whole_ranking = rank_relevant(x, labels).index
+    assert found.query.equal(whole_ranking.query) and found.item.equal(whole_ranking.item)
+    for pair, (q, i) in enumerate(zip(found.query.tolist(), found.item.tolist(), strict=True)):
+        here = [j for j in lists[q].tolist() if j not in (-1, q)]
+        assert (found.rank[pair] == here.index(i) + 1) if i in here else found.rank[pair].isinf()
+        if i in here:
+            assert found.rank[pair] == whole_ranking.rank[pair]
+            assert found.above_pos[pair] == whole_ranking.above_pos[pair]
+
+
+def test_lists_against_a_gallery_skip_the_own_copy_by_name():
+    found = search.rank_lists(
+        torch.tensor([[1, 0, 2]]), ["a"], ["a", "a", "a", "b"], ids=["q"], ref_ids=["x", "q", "y", "z"]
+    )
+    assert found.item.tolist() == [0, 2] and found.rank.tolist() == [1, 2]
+    assert metrics.average_precision(found).item() == 1
+
+
+def test_items_that_were_not_retrieved_count_among_the_relevant_ones():
+    found = search.rank_lists(torch.tensor([[3, 0]]), [7], [7, 7, 7, 8, 8])  # of three relevant items one, at place 2
+    for name, value in {
+        "average_precision": 0.5 / 3,
+        "map_at_r": 0.5 / 3,
+        "r_precision": 1 / 3,
+        "reciprocal_rank": 0.5,
+        "hierarchical_ap": 0.5 / 3,
+    }.items():
+        assert getattr(metrics, name)(found).item() == pytest.approx(value), name
+    assert metrics.found_at_k(found, k=2).item() == pytest.approx(1 / 3)
+    ideal = sum(1 / math.log2(1 + place) for place in (1, 2, 3))
+    assert metrics.ndcg(found).item() == pytest.approx(1 / math.log2(3) / ideal)
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        (torch.tensor([[0, 1, 0]]), "twice"),
+        (torch.tensor([[4]]), "0 .. 3, or -1; got 4"),
+        (torch.tensor([[-2]]), "got -2"),
+        (torch.tensor([0]), r"long \[1, place\]"),
+        (torch.tensor([[0.0]]), "torch.float32"),
+    ],
+)
+def test_lists_that_name_no_items_are_refused(lists, message):
+    with pytest.raises(ValueError, match=message):
+        search.rank_lists(lists, [0], [0, 1, 0, 1])
+
+
 def test_own_columns_finds_integers_and_strings():
     device = torch.device("cpu")
     assert own_columns(torch.tensor([5, 9]), np.array([9, 7]), 2, 2, device).tolist() == [-1, 0]
@@ -335,7 +510,7 @@ def test_own_columns_finds_integers_and_strings():
 
 MEASURE = """
 import resource, torch
-from rankgrad import search
+from rankgrad import metrics, search
 torch.set_num_threads(1)
 x, labels = torch.randn(40_000, 8), torch.arange(40_000) // 4
 def peak():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rankgrad import blackbox_rank, cli, metrics
-from rankgrad.bench import sorters
+from rankgrad.bench import memory, sorters
 from rankgrad.config import compose, make
 from rankgrad.datasets.cache import CacheWarning
 from rankgrad.losses import RankLoss, SpearmanLoss
@@ -344,7 +344,7 @@ WORDS = ["--items", "3", "--architecture", "grus", "--steps", "2", "--batch-size
 def test_command_trains_judges_and_lists(home, capsys):
     assert cli.main(["sodeep"]) == 0
     assert "no sorters in" in capsys.readouterr().out
-    assert cli.main(["sodeep", "check", *WORDS]) == 1
+    assert cli.main(["sodeep", "check", *WORDS]) == 2
     assert "train it first" in capsys.readouterr().err
     assert cli.main(["sodeep", "train", *WORDS]) == 0
     shown = capsys.readouterr().out
@@ -366,7 +366,7 @@ def test_command_and_settings_have_the_defaults_of_a_recipe(home, capsys, monkey
     assert wanted == [Recipe(), Recipe()]
     for name in ("sodeep_ap", "sodeep_spearman"):
         wanted.clear()
-        make(compose([f"loss={name}"]).loss)
+        make(compose([f"loss={name}"]).loss, slot="loss")
         assert wanted == [Recipe(items=128)]
 
 
@@ -380,14 +380,14 @@ def test_command_trains_again_when_told_to_and_judges_other_lengths(home, capsys
     assert path.stat().st_mtime_ns > before
     out = capsys.readouterr().out
     assert "uniform                       5 " in out
-    assert cli.main(["sodeep", "check", *WORDS, "--lengths", "x"]) == 1
+    assert cli.main(["sodeep", "check", *WORDS, "--lengths", "x"]) == 2
     assert "--lengths takes integers such as 128,64; got 'x'" in capsys.readouterr().err
-    assert cli.main(["sodeep", "check", *WORDS, "--lengths", "1"]) == 1
+    assert cli.main(["sodeep", "check", *WORDS, "--lengths", "1"]) == 2
     assert "two items or more" in capsys.readouterr().err
 
 
 def test_command_says_what_steps_cost(capsys, monkeypatch):
-    monkeypatch.setattr(sorters, "_peak", lambda number, items, architecture: 3 * 2**20)  # a process each
+    monkeypatch.setattr("rankgrad.bench.memory.peak_mib", lambda cases, case, items: 3.0)  # a process each
     assert cli.main(["sodeep", "cost", "--lengths", "4", "--architecture", "grus"]) == 0
     rows = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0][1:] == ["items", "ms", "x blackbox", "MiB", "weights"]
@@ -402,5 +402,6 @@ def test_command_says_what_steps_cost(capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_memory_of_a_step_is_that_of_a_process_of_its_own():
-    small, large = (sorters._peak(1, items, "grus") for items in (50, 500))  # sigmoid ranks: all pairs of 128 lists
-    assert large > 128 * 500**2 * 4 > small
+    # sigmoid ranks: all pairs of 128 lists
+    small, large = (memory.peak_mib(sorters.CASES, "sorters grus 1", items) for items in (50, 500))
+    assert large > 128 * 500**2 * 4 / memory.MIB > small

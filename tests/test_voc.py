@@ -223,7 +223,7 @@ def test_a_folder_with_mistakes_is_told_each_of_them(tmp_path, capsys):
     assert "1 images have another size than annotated, e.g. 008 (64 x 48, annotated (60, 48))" in text
     # 001 is in train and trainval, 000 in both and in test
     assert found.wrong == 4
-    assert main(["detect", "check", "--root", str(home), "--images"]) == 1
+    assert main(["detect", "check", "--root", str(home), "--images"]) == 2
     assert "is not complete: 4 thing(s) to mend" in capsys.readouterr().err
 
 

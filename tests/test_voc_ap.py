@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import ImageColor
 from torch import Tensor
 from voc_trees import write_image
 
-from rankgrad.detection.pictures import Mark, draw, marks, tally, thresholds, worth_seeing
+from rankgrad.detection.page import Numbers
+from rankgrad.detection.pictures import COLOURS, Mark, draw, marks, tally, worth_seeing
 from rankgrad.detection.voc import Scene
 from rankgrad.detection.voc_ap import (
     Detections,
@@ -374,7 +376,8 @@ def test_hits_and_misses_of_the_pictures_are_those_of_the_report():
     assert count["hit"] == sum(r.hits for r in results)
     assert count["missed"] == report.counts["objects"] - count["hit"]
     assert sum(count.values()) - count["missed"] == sum(r.detections for r in results)
-    assert set(thresholds(report)) == {"a", "b", "c"}
+    found = Numbers.of(report.to_dict()).thresholds
+    assert found == {result.name: result.best_f1[0] for result in results} and set(found) == {"a", "b", "c"}
 
 
 def test_pictures_show_the_worst_images_and_some_others():
@@ -391,7 +394,7 @@ def test_boxes_are_drawn_where_they_are_in_the_colour_of_their_kind(tmp_path):
     there = Scene("image", path, (100, 100), torch.zeros(0, 4), torch.zeros(0, dtype=torch.long), torch.zeros(0) > 0)
     picture = draw(there, [Mark((10, 30, 60, 90), "hit", "a 0.90"), Mark((70, 50, 95, 95), "missed", "b")], width=200)
     assert picture.size == (200, 200)
-    green, blue = (0, 158, 115), (0, 114, 178)
+    green, blue = (ImageColor.getrgb(COLOURS[kind]) for kind in ("hit", "missed"))
     assert picture.getpixel((20, 150)) == green and picture.getpixel((140, 102)) == blue
     pixels = np.asarray(picture).reshape(-1, 3).tolist()
     assert pixels.count(list(green)) > 300 and picture.getpixel((70, 120)) != green

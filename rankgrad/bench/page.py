@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..tables import aligned, markdown
 from .peers import PEERS
 from .results import Check, Table, shown
 
@@ -25,13 +26,11 @@ def as_text(table: Table) -> str:
     a       1.00
     longer     -
     """
-    cells = [list(table.columns), *([shown(cell) for cell in row] for row in table.rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
-        for row in cells
-    ]
-    return "\n".join([table.title, *lines, *([table.note] if table.note else [])])
+    return "\n".join([table.title, aligned(_cells(table)), *([table.note] if table.note else [])])
+
+
+def _cells(table: Table) -> list[list[str]]:
+    return [list(table.columns), *([shown(cell) for cell in row] for row in table.rows)]
 
 
 def page(record: Mapping[str, Any]) -> str:
@@ -66,9 +65,7 @@ def page(record: Mapping[str, Any]) -> str:
         lines += ["", f"## {name}", "", suite["about"]]
         for found in suite["tables"]:
             table = Table(**found)
-            lines += ["", f"**{table.title}**", ""]
-            lines += ["| " + " | ".join(table.columns) + " |", "|---" + "|--:" * (len(table.columns) - 1) + "|"]
-            lines += ["| " + " | ".join(shown(cell) for cell in row) + " |" for row in table.rows]
+            lines += ["", f"**{table.title}**", "", markdown(_cells(table))]
             if table.note:
                 lines += ["", table.note]
         if suite["checks"]:

@@ -92,9 +92,10 @@ def run(
             Path(path).write_text(text, encoding="utf-8")
             print(f"wrote {path}")
     if failed:
-        raise RuntimeError(f"failed: {', '.join(failed)}; the first error stands above") from next(
-            iter(failed.values())
-        )
+        first = next(iter(failed.values()))
+        if isinstance(first, ModuleNotFoundError):  # the command line says what to install
+            raise first
+        raise RuntimeError(f"failed: {', '.join(failed)}; the first error stands above") from first
 
 
 def _suite(name: str, suite: Suite, options: Options) -> dict[str, Any]:

@@ -1,12 +1,7 @@
-"""What a step costs on the ranks of a learned sorter, on exact ranks with a blackbox gradient, and on sigmoid ranks.
-
-`python -m rankgrad.bench.sorters NUMBER ITEMS ARCHITECTURE` prints the peak of memory, in bytes, of one of them.
-"""
+"""What a step costs on the ranks of a learned sorter, on exact ranks with a blackbox gradient, and on sigmoid ranks."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -15,8 +10,9 @@ from torch import Tensor, nn
 
 from .. import losses, metrics
 from ..papers import sodeep
-from .clocks import alternate
-from .memory import MIB, peak_rise
+from ..tables import aligned
+from . import memory
+from .clocks import CPU, alternate
 
 # Lists of a step: a batch of 128 images.
 ROWS = 128
@@ -33,7 +29,7 @@ def costs(lengths: Sequence[int], architecture: str = "lstm_small", *, rounds: i
         architecture: of the sorters.
         rounds: of the clock; the losses take turns.
     """
-    lines = [f"{'':32}  {'items':>6}  {'ms':>9}  {'x blackbox':>10}  {'MiB':>8}  {'weights':>11}"]
+    rows = [["", "items", "ms", "x blackbox", "MiB", "weights"]]
     for items in lengths:
         candidates = _losses(items, architecture)
         actions = {name: partial(_step, loss, *_lists(items)) for name, loss in candidates.items()}
@@ -41,11 +37,10 @@ def costs(lengths: Sequence[int], architecture: str = "lstm_small", *, rounds: i
         for number, (name, loss) in enumerate(candidates.items()):
             exact = times["Spearman, blackbox" if name.startswith("Spearman") else "AP, blackbox"]
             weights = sum(p.numel() for p in loss.parameters())
-            lines.append(
-                f"{name:32}  {items:6}  {times[name].ms:9.1f}  {times[name].over(exact):10.1f}  "
-                f"{_peak(number, items, architecture) / MIB:8.0f}  {weights:11,}"
-            )
-    return "\n".join(lines)
+            mib = memory.peak_mib(CASES, f"sorters {architecture} {number}", items)
+            cost = [f"{times[name].ms:.1f}", f"{times[name].over(exact):.1f}", f"{mib:.0f}"]
+            rows.append([name, str(items), *cost, f"{weights:,}"])
+    return aligned(rows)
 
 
 def _losses(items: int, architecture: str) -> dict[str, losses.RetrievalLoss]:
@@ -65,12 +60,6 @@ def _lists(items: int) -> tuple[Tensor, Tensor]:
     return scores, torch.arange(items).expand(ROWS, items) < PER_CLASS
 
 
-def _peak(number: int, items: int, architecture: str) -> int:
-    """Bytes that a step takes beside weights and scores, in a process that has done nothing before."""
-    words = [sys.executable, "-m", __name__, str(number), str(items), architecture]
-    return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
-
-
 def _sigmoid(scores: Tensor, valid: Tensor | None) -> Tensor:
     return sodeep.sigmoid_ranks(scores, 0.01)
 
@@ -80,7 +69,15 @@ def _step(loss: nn.Module, scores: Tensor, relevant: Tensor) -> None:
     loss.from_scores(scores, relevant).backward()  # type: ignore[operator]
 
 
-if __name__ == "__main__":
-    chosen = list(_losses(int(sys.argv[2]), sys.argv[3]).values())[int(sys.argv[1])]
-    _step(chosen, *_lists(8 if int(sys.argv[2]) > 8 else 2))  # loads code
-    print(peak_rise(partial(_step, chosen, *_lists(int(sys.argv[2])))))
+def _peak(number: int, architecture: str, items: int, device: torch.device = CPU) -> int:
+    """Bytes that a step takes beside weights and scores."""
+    loss = list(_losses(items, architecture).values())[number]
+    _step(loss, *_lists(8 if items > 8 else 2))  # loads code
+    return memory.peak_rise(partial(_step, loss, *_lists(items)), device)
+
+
+CASES: memory.Cases = {
+    f"sorters {architecture} {number}": partial(_peak, number, architecture)
+    for architecture in sodeep.ARCHITECTURES
+    for number in range(6)
+}

@@ -41,14 +41,14 @@ def _profiled(name: str, settings: Sequence[str], loss: nn.Module, steps: int) -
     from ..training.data import TrainingData
 
     config = compose(settings)
-    table = make(config.data.load).select("train")
+    table = make(config.data.load, slot="data").select("train")
     labels = torch.unique(table.label, return_inverse=True)[1]
     wanted = dict(config.model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = build_model(wanted.pop("kind"), in_channels=table.channels, **wanted).train()
     sampler = {**config.sampler, "batches_per_epoch": steps + 2}
-    data = TrainingData(ImageSet(table), labels, make(config.data.train_transform), sampler, seed=0)
+    data = TrainingData(ImageSet(table), labels, make(config.data.train_transform, slot="transform"), sampler, seed=0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     batches = iter(data.train_dataloader())
 

@@ -14,6 +14,7 @@ from . import (
     pipeline,
     resnet_step,
     scaling,
+    sorters,
     step_profile,
     sub_batch,
     training,
@@ -52,4 +53,5 @@ CASES: memory.Cases = {
     **evaluator.CASES,
     **detection.CASES,
     **sub_batch.CASES,
+    **sorters.CASES,
 }

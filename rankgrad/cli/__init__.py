@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
+from .. import signals
 from .._version import __version__
+from ..extras import missing
+from ..files import shown
 from . import (
     bench,
     check,
@@ -25,6 +30,12 @@ from . import (
     search,
     sodeep,
     train,
+)
+
+MENDABLE = 2  # exit status of everything that the user can mend, wrong usage too, as argparse has it
+STATUS = (
+    "exit status: 0 done; 2 something that you can mend, one line says how; 130, 143, 129 stopped by Ctrl-C, SIGTERM, "
+    "SIGHUP; 1 a bug of ours"
 )
 
 
@@ -64,7 +75,26 @@ COMMANDS: dict[str, Command] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit status: 0 done, 1 the user can mend it (the message says how), 130 interrupted."""
+    """Entry point; returns the exit status, see `STATUS`. A bug ends with a traceback and 1, as Python has it."""
+    signals.follow_parent()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a λ on a terminal that has none, a name that is no text
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = next((word for word in words if not word.startswith("-")), "")
+    # commands that take settings train, and the same command again goes on
+    again = words if getattr(COMMANDS.get(name), "SETTINGS", False) else []
+    try:
+        with signals.graceful(), signals.continue_with(lambda: again):
+            return _main(words)
+    except KeyboardInterrupt as stopped:
+        if signals.speaks():
+            with suppress(OSError):  # the terminal may be gone
+                print(f"\n{signals.last_words(stopped)}", file=sys.stderr)
+        return signals.exit_code(stopped)
+
+
+def _main(argv: list[str]) -> int:
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
     if arguments.command is None:
@@ -76,33 +106,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments.run(arguments, rest)
         sys.stdout.flush()  # here, where a reader that has gone is dealt with
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # `rankgrad ... | head`: nobody reads on, which is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at its own exit
         return 0
     except ModuleNotFoundError as error:
         if arguments.debug or (error.name or "rankgrad").startswith("rankgrad"):
             raise
-        print(f"rankgrad: this needs {error.name}, one of the extras: pip install 'rankgrad[all]'", file=sys.stderr)
-        return 1
+        print(f"rankgrad: {missing(str(error.name))}", file=sys.stderr)
+        return MENDABLE
     except (ValueError, TypeError, OSError) as error:
         if arguments.debug:
             raise
-        if "TORCHELASTIC_ERROR_FILE" in os.environ:  # one of several processes
-            from ..training.launch import report
+        first = _first(error)
+        if not _handed_over(first):
+            lines = str(first).split("\n")
+            print("rankgrad: " + "\n".join(map(shown, lines)), file=sys.stderr)
+        return MENDABLE
+    except Exception as error:
+        if not _handed_over(error):
+            raise
+        from ..training.launch import UNEXPECTED
 
-            report(error)
-        else:
-            print(f"rankgrad: {error}", file=sys.stderr)
-        return 1
+        return UNEXPECTED
     return 0
+
+
+def _first(error: Exception) -> Exception:
+    """Of an error of the file system the one before it, if this one only came up on the way out: a disk is full."""
+    while isinstance(error, OSError) and isinstance(error.__context__, OSError) and not error.__suppress_context__:
+        error = error.__context__
+    return error
+
+
+def _handed_over(error: Exception) -> bool:
+    """Of one of several processes: whoever started them tells the error, once."""
+    if "TORCHELASTIC_ERROR_FILE" not in os.environ:
+        return False
+    from ..training.launch import report
+
+    report(error)
+    return True
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="rankgrad", description="Train embeddings on the metric you report.", allow_abbrev=False
+        prog="rankgrad", description="Train embeddings on the metric you report.", epilog=STATUS, allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"rankgrad {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the whole traceback of an error")

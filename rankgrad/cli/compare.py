@@ -27,6 +27,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train several losses and print their table."""
-    from ..runs.compare import compare
+    from ..report import write_comparison
+    from ..runs.compare import compare, folders
 
     print(compare(settings, arguments.out, arguments.jobs))
+    print(f"report: {write_comparison(arguments.out / 'report.html', folders(settings, arguments.out))}")

@@ -27,7 +27,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List, describe, draw or check data sets."""
-    from ..config import unknown
+    from ..checks import unknown
     from ..datasets import DATASETS
 
     words: list[str] = arguments.words

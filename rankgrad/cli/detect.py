@@ -6,6 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..extras import missing
+from .trust import add_trust
+
 HELP = """\
 Train a detector on images in VOC's layout with a loss that ranks, measure its AP as VOC does, check the data.
 
@@ -36,8 +39,8 @@ def details() -> str:
     """What stands below the text: the groups of settings."""
     try:
         from ..config import DETECT_GROUPS, options
-    except ModuleNotFoundError:
-        return "Needs the extras: pip install 'rankgrad[all]'"
+    except ModuleNotFoundError as error:  # evaluation works without the extras
+        return missing(str(error.name))
     lines = [f"  {group + '=':12}{', '.join(options(group, 'detect'))}" for group in DETECT_GROUPS]
     return "\n".join(["groups:", *lines, "", "All settings with these: rankgrad detect train --cfg [KEY=VALUE ...]"])
 
@@ -61,6 +64,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     measure.add_argument("--inclusive", action="store_true", default=None, help="add a pixel to widths and heights")
     measure.add_argument("-o", "--out", type=Path, help="also write the numbers as json")
     measure.add_argument("--page", type=Path, help="also write a page with curves and pictures, an html file")
+    add_trust(measure)
     check = actions.add_parser("check", help="is a VOC folder complete", allow_abbrev=False)
     check.add_argument("--root", type=Path, required=True, help="VOCdevkit, or a folder built like VOC2007")
     check.add_argument("--images", action="store_true", help="decode every image, which takes a while")
@@ -83,12 +87,15 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from ..runs.compare import compare
+    from ..report import write_comparison
+    from ..runs.compare import compare, folders
 
     print(compare(settings, arguments.out, arguments.jobs, "detect train"))
+    print(f"report: {write_comparison(arguments.out / 'report.html', folders(settings, arguments.out))}")
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from ..config import packages
     from ..detection.run import evaluate_run
 
     for path in (arguments.out, arguments.page):
@@ -106,6 +113,7 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
         inclusive=arguments.inclusive,
         page=arguments.page,
         progress=True,
+        trust=packages(arguments.trust),
     )
     print(report)
     if arguments.out:

@@ -6,6 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
+from .trust import add_trust
+
 HELP = """\
 Embeddings of all images below a folder, with the model of a run.
 
@@ -23,10 +25,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--invert", action="store_true", help="embed the negatives: dark ink for a model of bright ink")
+    add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder."""
+    from ..config import packages
     from ..datasets.images import skipped_lines
     from ..index.embedder import Embedded
     from ..index.folder import embed_folder, embeddings_file
@@ -38,5 +42,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             origin = Embedded.load(out).origin
             if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
                 raise FileExistsError(f"{out} holds embeddings of another folder: choose a file with -o")
-    count, skipped = embed_folder(arguments.model, arguments.images, out, arguments.batch_size, invert=arguments.invert)
+    count, skipped = embed_folder(
+        *(arguments.model, arguments.images, out, arguments.batch_size),
+        invert=arguments.invert,
+        trust=packages(arguments.trust),
+    )
     print("\n".join([f"wrote {out}: {count} images", *skipped_lines(skipped)]))

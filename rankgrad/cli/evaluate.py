@@ -4,70 +4,93 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
+
+from ..tables import aligned
+from .trust import add_trust
 
 HELP = """\
 Exact retrieval metrics of a run or of embeddings in an npz file.
 
-An npz holds embeddings [n, d] and labels [n]; optionally ids, super_labels, class_names, super_names, and for a
-separate gallery ref_embeddings, ref_labels, ref_ids.
+An npz holds embeddings [n, d] and labels [n] (integers or strings); optionally ids, groups (cameras, sequences),
+weights, super_labels, class_names, super_names, and for a separate gallery ref_embeddings, ref_labels, ref_ids,
+ref_groups. docs/evaluation.md says what they are.
 """
+COLUMNS = (
+    "ids",
+    "groups",
+    "weights",
+    "super_labels",
+    "class_names",
+    "super_names",
+    "ref_embeddings",
+    "ref_labels",
+    "ref_ids",
+    "ref_groups",
+)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("source", type=Path, metavar="RUN_OR_NPZ")
     parser.add_argument("-k", "--ks", default="1,2,4,8", help="cut-offs of R@K, comma-separated")
+    parser.add_argument(
+        "-e",
+        "--extra",
+        default="",
+        help="more metrics, comma-separated: AP@10, MRR@10, fall-out@10, FNMR@FMR=0.001, ...",
+    )
+    parser.add_argument(
+        "--similarity",
+        choices=("cosine", "inner product", "euclidean"),
+        default="cosine",
+        help="what the gallery is ranked by",
+    )
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples of the intervals; 0: none")
     parser.add_argument("--clusters", choices=("auto", "none"), default="auto", help="k-means for NMI, or not")
     parser.add_argument("-o", "--out", type=Path, help="also write the report as json")
+    add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print the report of a run or of embeddings."""
-    from zipfile import is_zipfile
-
-    import numpy as np
-
-    from ..evaluation import evaluate
+    from ..evaluation import Report, evaluate
+    from ..files import read_npz
+    from ..measures import meaning
+    from ..runs.folder import Run
 
     source = arguments.source / "embeddings.npz" if arguments.source.is_dir() else arguments.source
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist: give the folder of a finished run, or an npz file")
-    if not is_zipfile(source):
-        raise ValueError(f"{source} is no npz file: write one with numpy.savez(FILE, embeddings=..., labels=...)")
     if arguments.out and not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
-    with np.load(source, allow_pickle=False) as file:
-        columns = {name: file[name] for name in file.files}
-    for needed in ("embeddings", "labels"):
-        if needed not in columns:
-            raise ValueError(f"{source} must hold 'embeddings' and 'labels'; it has {', '.join(sorted(columns))}")
-    known = ("ids", "super_labels", "class_names", "super_names", "ref_embeddings", "ref_labels", "ref_ids")
-    options = {name: columns[name] for name in known if name in columns}
-    for name in ("class_names", "super_names"):
-        if name in options:
+    columns = read_npz(source, "embeddings", "labels")
+    options: dict[str, Any] = {name: columns[name] for name in COLUMNS if name in columns}
+    for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
+        if name in options and columns.get(of, columns["labels"]).dtype.kind in "US":
+            del options[name]  # strings are names themselves
+        elif name in options:
             options[name] = [str(text) for text in options[name]]
     try:
         ks = tuple(int(k) for k in arguments.ks.split(","))
     except ValueError:
         raise ValueError(f"--ks takes integers such as 1,10,100; got {arguments.ks!r}") from None
-    made = arguments.source / "config.yaml"
-    seed = 0
-    if made.exists():  # of a run: then k-means and intervals are those of after.json
-        from ..config import load
-
-        seed = load(made).seed
+    done = Run(arguments.source).after
+    # k-means and intervals of a run are those of its own report
+    seed = Report.from_json(done).settings["seed"] if done.exists() else 0
     report = evaluate(
         columns["embeddings"],
         columns["labels"],
         ks=ks,
+        extra=[name.strip() for name in arguments.extra.split(",") if name.strip()],
+        similarity=arguments.similarity,
         bootstrap=arguments.bootstrap,
         clusters=arguments.clusters,
         seed=seed,
         progress=True,
         **options,
     )
-    print(report)
+    print(report, aligned([(name, meaning(name)) for name in report.values], left=2), sep="\n\n")
     if arguments.out:
         report.to_json(arguments.out)
         print(f"wrote {arguments.out}")

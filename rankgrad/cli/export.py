@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .trust import add_trust
+
 HELP = """\
 Write the model of a run as one file that torch alone can load and run (torch.export).
 
@@ -21,13 +23,16 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", type=Path, default=Path("model.pt2"), help="file to write (model.pt2)")
     parser.add_argument("--normalize", action="store_true", help="embeddings of length 1: inner product = cosine")
     parser.add_argument("--images", type=Path, metavar="DIR", help="images to compare on; default: those of the run")
+    add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the file, and say how an image is prepared."""
+    from ..config import packages
     from ..index.export import export
 
-    about = export(arguments.model, arguments.out, images=arguments.images, normalize=arguments.normalize)
+    trust = packages(arguments.trust)
+    about = export(arguments.model, arguments.out, images=arguments.images, normalize=arguments.normalize, trust=trust)
     shape = "[" + ", ".join(map(str, about["input"]["shape"])) + "]"
     checked = about["checked"]
     print(

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .trust import add_trust
+
 if TYPE_CHECKING:
     from ..papers.experiments.figures import Drawable, Drawn
 
@@ -47,6 +49,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--seed", type=int, help="of the draw of queries (default: 0)")
     run.add_argument("--data-root", type=Path, metavar="DIR", help="where the images are, if they have moved")
     parser.add_argument("--results", type=Path, metavar="FILE", help="of rankgrad bench --json, for the growth")
+    add_trust(parser)
 
 
 # Which options belong to which need.
@@ -111,6 +114,7 @@ def _check_all(arguments: argparse.Namespace) -> None:
 
 def _drawn(figure: Drawable, arguments: argparse.Namespace) -> Drawn:
     """The figure, with what it needs."""
+    from ..config import packages
     from ..papers.experiments import figures
 
     given = {option: value for option in OPTIONS[figure.needs] if (value := getattr(arguments, option)) is not None}
@@ -119,8 +123,10 @@ def _drawn(figure: Drawable, arguments: argparse.Namespace) -> Drawn:
     source = given.pop(OPTIONS[figure.needs][0], None)
     if source is None:
         raise ValueError(f"{figure.id} ({figure.title}) is drawn from results: {figures.NEEDS[figure.needs]}")
+    trust = packages(arguments.trust)
     if figure.needs == "runs":
-        return figures.draw_runs(figure, source, **given)
+        return figures.draw_runs(figure, source, **given, trust=trust)
     if figure.needs == "run":
-        return figures.draw_examples(source, **{"choice" if name == "show" else name: v for name, v in given.items()})
+        chosen = {"choice" if name == "show" else name: value for name, value in given.items()}
+        return figures.draw_examples(source, **chosen, trust=trust)
     return figures.draw_growth(source)

@@ -12,7 +12,7 @@ Make an index of embeddings, to be asked with pictures by `rankgrad search`.
   rankgrad index photos.npz -o photos.index --kind hnsw  for millions of images: looks at a part of them
 
 EMB is the npz of `rankgrad embed`. The index is a folder: index.json and a file of vectors. Kinds hnsw and ivf are
-measured against the exact result when they are built. Needs faiss: pip install 'rankgrad[search]'.
+measured against the exact result when they are built. Needs faiss, which the extra "search" brings.
 """
 
 

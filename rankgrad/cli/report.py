@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .trust import add_trust
+
 HELP = """\
 Write one HTML file about a run, or about several side by side on the same queries.
 
@@ -28,16 +30,18 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queries", type=int, default=4000, help="asked at most, drawn from more (default: 4000)")
     parser.add_argument("--points", type=int, default=2000, help="of the map, at most (default: 2000)")
     parser.add_argument("-k", "--items", type=int, default=10, help="shown per query (default: 10)")
+    add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the page and say where it is."""
+    from ..config import packages
     from ..report import read_runs, write_report
 
     out = arguments.out or (arguments.runs[0] if len(arguments.runs) == 1 else Path()) / "report.html"
     path = write_report(
         out,
-        read_runs(arguments.runs),
+        read_runs(arguments.runs, trust=packages(arguments.trust)),
         title=arguments.title,
         projection=arguments.map,
         queries=arguments.queries,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .trust import add_trust
+
 HELP = """\
 Find the images of a gallery that are most like a picture.
 
@@ -25,27 +27,29 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print json instead of a table")
     parser.add_argument("--model", type=Path, metavar="RUN", help="where the model is, if it was moved")
     parser.add_argument("--images", type=Path, metavar="DIR", help="where the gallery's images are, if they were moved")
+    add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print what was found."""
     import json
 
+    from ..config import packages
     from ..index.builder import Index
-    from ..index.page import write_sheet
+    from ..index.page import write_answers
     from ..index.query import as_records, as_text, find, query_files
 
     if arguments.html and not arguments.html.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
     files = query_files(arguments.queries)
     index = Index.load(arguments.index)
-    embedder = index.embedder(arguments.model)
+    embedder = index.embedder(arguments.model, trust=packages(arguments.trust))
     if arguments.images:
         index = index.at(arguments.images)
     answers = find(files, index, arguments.k, embedder=embedder)
     print(json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers))
     if arguments.html:
         facts = {"index": arguments.index, "images": f"{len(index):,}", "model": embedder.weights, "search": index.kind}
-        write_sheet(arguments.html, answers, facts=facts)
+        write_answers(arguments.html, answers, facts=facts)
         if not arguments.json:
             print(f"\nwrote {arguments.html}")

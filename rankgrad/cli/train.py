@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from ..extras import missing
+
 HELP = """\
 Train a retrieval model, evaluate it before and after, and write a folder with the model, its numbers and report.html.
 
@@ -23,8 +25,8 @@ def details() -> str:
     """What stands below the text: the groups of settings."""
     try:
         from ..config import GROUPS, options
-    except ModuleNotFoundError:  # evaluation works without the extras
-        return "Training needs the extras: pip install 'rankgrad[all]'"
+    except ModuleNotFoundError as error:  # evaluation works without the extras
+        return missing(str(error.name))
     lines = [f"  {group + '=':8}{', '.join(options(group))}" for group in GROUPS]
     return "\n".join(["groups:", *lines, "", "All settings of a run with these: rankgrad train --cfg [KEY=VALUE ...]"])
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from .. import signals
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -34,12 +35,13 @@ def train_one(
         train: of the task.
         summary: of a finished run.
     """
-    from ..config import compose, load
+    from ..config import compose, load, packages
     from ..runs.folder import Run
     from ..training import launch
     from ..training.runner import changed
 
-    resumed = [setting for setting in settings if setting.startswith("resume=")]
+    resumed = [setting for setting in settings if setting.startswith(("resume=", "trust="))]
+    resumed = resumed if any(setting.startswith("resume=") for setting in resumed) else []
     changes = [setting for setting in settings if resumed and setting not in resumed]
     # what a run that goes on needs is in the run
     config = compose([*resumed, "data.root=."] if resumed and tree == "detect" else resumed or settings, tree)
@@ -50,16 +52,12 @@ def train_one(
         return
     if not launch.started():
         there = resumed and Run(Path(config.resume)).config.exists()
-        settled = changed(load(Run(Path(config.resume)).config), changes) if there else config
+        settled = changed(load(Run(Path(config.resume)).config, packages(config.trust)), changes) if there else config
         if "trainer" in settled and launch.wanted(settled) > 1:
             sys.exit(launch.launch(settled, [*words, *settings]))
     where: list[Path] = []
-    try:
+    trusted = [setting for setting in settings if setting.startswith("trust=")]
+    with signals.continue_with(lambda: [*words, f"resume={where[0]}", *trusted] if where else []):
         finished = train(config, changes=changes, started=where.append)
-    except KeyboardInterrupt:
-        if where:
-            command = shlex.join(["rankgrad", *words, f"resume={where[0]}"])
-            print(f"\ninterrupted; continue with: {command}", file=sys.stderr)
-        raise
-    if launch.first():
+    if signals.speaks():
         print(summary(finished))

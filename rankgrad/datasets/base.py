@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..files import shown
+from ..tables import aligned
 from . import cache
 from .images import Box, Skipped, image_area, max_pixels, skipped_lines
 from .images import read_image as read_image
@@ -224,12 +225,11 @@ class Table:
         if self.box is not None:
             what += ", cropped to boxes"
         mode = "grey" if self.channels == 1 else "RGB"
-        lines = [shown(self.understood)] if self.understood else []
-        lines.append(
-            f"{shown(self.name)}: {len(self)} images, {len(torch.unique(self.label))} classes ({mode}, {what})"
-        )
-        head = f"{'split':8}{'images':>8}{'classes':>9}{'images/class':>14}"
-        lines.append(head + (f"{'super-labels':>14}" if self.super_label is not None else ""))
+        head = f"{shown(self.name)}: {len(self)} images, {len(torch.unique(self.label))} classes ({mode}, {what})"
+        lines = [shown(self.understood), head] if self.understood else [head]
+        table = [["split", "images", "classes", "images/class"]]
+        if self.super_label is not None:
+            table[0].append("super-labels")
         notes: list[str] = []
         classes: dict[str, set[int]] = {}
         for split in self.splits:
@@ -238,10 +238,9 @@ class Table:
             classes[split] = set(present.tolist())
             low, high = int(counts.min()), int(counts.max())
             spread = str(low) if low == high else f"{low}-{high}"
-            line = f"{split:8}{int(rows.sum()):>8}{len(present):>9}{spread:>14}"
+            table.append([split, str(int(rows.sum())), str(len(present)), spread])
             if self.super_label is not None:
-                line += f"{len(torch.unique(self.super_label[rows])):>14}"
-            lines.append(line)
+                table[-1].append(str(len(torch.unique(self.super_label[rows]))))
             single = int((counts == 1).sum())
             if single:
                 notes.append(f"{split}: {single} classes have one image only; nothing in {split} can match it")
@@ -254,7 +253,7 @@ class Table:
             counts = [f"{roles.count(role)} {word}" for role, word in words if role in roles]
             notes.append(", ".join([f"evaluated as {self.protocol}", *counts]))
         notes += skipped_lines(self.skipped)
-        return "\n".join(lines + notes)
+        return "\n".join([*lines, aligned(table), *notes])
 
 
 def check_reading(

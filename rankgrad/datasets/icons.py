@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional as F
 
+from ..files import read_npz
 from .base import SPLITS, Table
 from .lists import numbered
-from .packed import read_arrays
 
 PACKED = "icons48.npz"
 ARRAYS = ("images", "name", "names", "split", "style", "styles")
@@ -105,7 +105,7 @@ def _role(split: str, style: str) -> str:
 
 
 def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
-    packed = read_arrays(path, ARRAYS)
+    packed = read_npz(path, *ARRAYS)
     images, count = packed["images"], len(packed["name"])
     if images.shape != (count, SIDE, SIDE) or images.dtype != np.uint8 or len(packed["style"]) != count:
         raise ValueError(

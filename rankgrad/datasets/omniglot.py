@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..files import read_npz
 from .base import Table
-from .packed import read_arrays
 
 PACKED = "omniglot_small.npz"
 ZIPS = ("images_background_small1.zip", "images_background_small2.zip")
@@ -89,10 +89,11 @@ def load_omniglot(
 
 def _from_packed(path: Path) -> tuple[list[str], npt.NDArray[np.uint8]]:
     """Names "Alphabet/character/file" and ink masks [image, 105, 105] of the packed file."""
-    packed = read_arrays(path, ("images", "label", "class_names", "file_names"))
+    packed = read_npz(path, "images", "label", "class_names", "file_names")
     ink = np.unpackbits(packed["images"], axis=1)[:, : SIDE * SIDE].reshape(-1, SIDE, SIDE)
     classes = packed["class_names"][packed["label"]].tolist()
-    return [f"{folder}/{file}" for folder, file in zip(classes, packed["file_names"].tolist(), strict=True)], ink
+    names = [f"{folder}/{file}" for folder, file in zip(classes, packed["file_names"].tolist(), strict=True)]
+    return names, ink
 
 
 def _from_zips(paths: list[Path]) -> tuple[list[str], npt.NDArray[np.uint8]]:

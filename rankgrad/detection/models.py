@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torchvision.models import resnet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
@@ -15,6 +14,8 @@ from torchvision.models.detection.backbone_utils import _resnet_fpn_extractor
 from torchvision.models.detection.faster_rcnn import FasterRCNN, FastRCNNPredictor, TwoMLPHead
 from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
 from torchvision.ops.misc import FrozenBatchNorm2d
+
+from ..models.state_dicts import read_plain
 
 # Blocks per stage, groups, width per group; and where timm has weights of ImageNet with torchvision's names.
 BACKBONES: dict[str, tuple[list[int], int, int, str]] = {
@@ -92,7 +93,7 @@ def faster_rcnn(
     layer = FrozenBatchNorm2d if norm == "frozen" else nn.BatchNorm2d
     body = resnet.ResNet(resnet.Bottleneck, blocks, groups=groups, width_per_group=width, norm_layer=layer)
     if weights is not None:
-        load_backbone(body, torch.load(Path(weights), map_location="cpu", weights_only=True), str(weights))
+        load_backbone(body, read_plain(Path(weights)), str(weights))
     elif pretrained:
         import timm
 
@@ -120,7 +121,7 @@ def load_backbone(body: nn.Module, state: dict[str, Any], source: str) -> None:
     """
     own = body.state_dict()
     needed = [key for key in own if not key.startswith("fc.") and not key.endswith("num_batches_tracked")]
-    state = state.get("state_dict", state)
+    state = state.get("state_dict", state) if isinstance(state, dict) else {}
     misfits = [key for key in needed if key not in state or state[key].shape != own[key].shape]
     if misfits:
         raise ValueError(

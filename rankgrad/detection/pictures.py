@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..papers.analysis.style import BLUE, GREEN, GREY, VERMILION
+from ..html.palette import LIGHT
 from .voc import Scene
-from .voc_ap import DetectionReport, Detections, match
+from .voc_ap import Detections, match
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,7 +25,7 @@ WRONG = {
 }
 HIT, MISSED, IGNORED = "hit", "missed", "difficult"
 NEAR = 0.1  # overlap from which a wrong detection is one of its object in the wrong place
-COLOURS = {HIT: GREEN, MISSED: BLUE, IGNORED: GREY, **dict.fromkeys(WRONG, VERMILION)}
+COLOURS = {HIT: LIGHT["right"], MISSED: LIGHT["blue"], IGNORED: LIGHT["muted"], **dict.fromkeys(WRONG, LIGHT["wrong"])}
 WIDTH = 640  # of a drawn image, pixels
 
 
@@ -43,14 +42,6 @@ class Mark:
     box: tuple[float, float, float, float]
     kind: str
     text: str
-
-
-def thresholds(report: DetectionReport, iou: float = 0.5) -> dict[str, float]:
-    """Class -> score from which its detections are drawn: where F1 is best.
-
-    A loss that ranks fixes no level of the scores, so that no number such as 0.5 would do.
-    """
-    return {result.name: result.best_f1[0] for result in report.by_iou[iou]}
 
 
 def marks(
@@ -180,10 +171,3 @@ def _tag(
     pen.rectangle((a, b, a + wide, b + high), fill=colour)
     pen.text((a + 3, b), text, fill="white", font=font)
     return a, b, a + wide, b + high
-
-
-def jpeg(image: Image, quality: int = 82) -> bytes:
-    """An image as the bytes of a JPEG file."""
-    stream = io.BytesIO()
-    image.save(stream, "JPEG", quality=quality, optimize=True)
-    return stream.getvalue()

@@ -16,20 +16,18 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from .._version import __version__
-from ..config import ConfigError, flat, load, make, plain
+from ..config import ConfigError, load, make, packages, plain
 from ..datasets.fingerprint import fingerprint
 from ..distributed import GlobalBatch
-from ..files import atomic_write, check_archive, write_text
-from ..models.state_dicts import misfits
+from ..files import atomic_write, read_json, write_text
+from ..models.state_dicts import misfits, one_line, read_plain
 from ..runs.folder import Run
-from ..runs.history import curves
 from ..training import runner
 from .adapter import LossInUse, use_ap_loss
 from .data import DetectionData, DetectionSet, training_options
 from .memory import ScoreMemory
 from .models import build_detector
 from .page import write_page
-from .pictures import marks, thresholds
 from .training import DetectorModule, detect
 from .voc import Scenes, load_voc
 from .voc_ap import DetectionReport, Detections, evaluate_voc, table
@@ -104,7 +102,8 @@ class DetectionTask:
         _save_model(run.weights, self.module.model, self.config, self.scenes.class_names)
         save_detections(run.detections, result.found, self.test)
         write_text(run.facts, json.dumps(facts, indent=1))
-        _page(run.page, self.config, result.report, result.found, self.test, run, facts)
+        trust = packages(self.config.get("trust"))
+        write_page(run.page, plain(self.config), result.report, result.found, self.test, run, trust)
         return result.report.to_json()
 
 
@@ -127,7 +126,7 @@ def build(config: DictConfig, classes: int) -> tuple[nn.Module, LossInUse | None
     if config.loss.get("_target_") is None:
         return model, None
     given = OmegaConf.create({key: value for key, value in config.loss.items() if key != "name"})
-    loss = make(given)
+    loss = make(given, slot="loss", trust=packages(config.get("trust")), where="loss")
     # over the proposals of all processes; wrapped for one process, too, so that a state fits any number
     return model, use_ap_loss(model, GlobalBatch(loss), **plain(config.ranking))
 
@@ -149,6 +148,7 @@ def evaluate_run(
     inclusive: bool | None = None,
     page: Path | None = None,
     progress: bool = False,
+    trust: Sequence[str] = (),
 ) -> DetectionReport:
     """AP of the model of a run on a split of its data, or of other data with the same classes.
 
@@ -160,6 +160,7 @@ def evaluate_run(
         inclusive: see `voc_ap`; None: as the run has it.
         page: also write a page about it.
         progress: show a progress bar.
+        trust: packages whose classes the settings may name, see `config.load`.
 
     Raises:
         FileNotFoundError: there is no model.
@@ -167,7 +168,7 @@ def evaluate_run(
     run = Run(folder)
     if not run.weights.exists():
         raise FileNotFoundError(f"{run.weights} does not exist: give the folder of a finished run of a detector")
-    config = load(run.config)
+    config = load(run.config, trust)
     if root is not None:
         config.data.root = str(root.absolute())
     if ious is not None:
@@ -183,7 +184,7 @@ def evaluate_run(
     )
     report = evaluate(found, test, config)
     if page is not None:
-        _page(page, config, report, found, test, None, {})
+        write_page(page, plain(config), report, found, test)
     return report
 
 
@@ -202,7 +203,13 @@ def load_detector(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
     if kind == "faster_rcnn":
         options |= {"trainable_stages": 5}
     names = tuple(saved["class_names"])
-    model = build_detector(kind, len(names), tuple(saved["sides"]), **options)
+    try:
+        model = build_detector(kind, len(names), tuple(saved["sides"]), **options)
+    except (ValueError, TypeError, RuntimeError, MemoryError) as error:
+        raise ValueError(f"{path} describes a detector that can't be built: {one_line(error)}") from error
+    wrong = misfits(model.state_dict(), saved["state"])
+    if wrong:
+        raise ValueError(f"{path} does not fit the detector that it describes: {'; '.join(wrong)}")
     model.load_state_dict(saved["state"])
     return model.eval(), names
 
@@ -210,11 +217,18 @@ def load_detector(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
 def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give a run's folder, or its model.pt")
-    check_archive(path)
-    saved = torch.load(path, map_location="cpu", weights_only=True)
+    saved = read_plain(path)
     if not isinstance(saved, dict) or not {"state", "model", "class_names", "sides"} <= set(saved):
         raise ValueError(f"{path} is no model of rankgrad detect train")
+    kinds = {"state": dict, "model": dict, "class_names": list, "sides": list}
+    wrong = [name for name, kind in kinds.items() if not isinstance(saved[name], kind)]
+    if wrong or not isinstance(saved["model"].get("kind"), str) or not _tensors(saved["state"]):
+        raise ValueError(f"{path} is damaged: {', '.join(wrong) or 'model and state'} not as rankgrad writes it")
     return saved
+
+
+def _tensors(state: dict[str, Any]) -> bool:
+    return all(isinstance(value, torch.Tensor) for value in state.values())
 
 
 def _save_model(path: Path, model: nn.Module, config: DictConfig, names: Sequence[str]) -> None:
@@ -243,36 +257,6 @@ def save_detections(path: Path, found: Sequence[Detections], test: Scenes) -> No
     }
     with atomic_write(path, ".npz") as temporary:
         np.savez(temporary, **columns)
-
-
-def _page(
-    path: Path,
-    config: DictConfig,
-    report: DetectionReport,
-    found: Sequence[Detections],
-    test: Scenes,
-    run: Run | None,
-    facts: dict[str, Any],
-) -> None:
-    first = next(iter(report.by_iou))
-    marked = marks(found, test.scenes, test.class_names, thresholds(report, first), first, report.inclusive)
-    notes = []
-    if test.left_out:
-        notes.append(f"{len(test.left_out)} boxes that end before they begin were left out of the test images.")
-    if report.inclusive:
-        notes.append("A pixel was added to widths and heights before overlaps were taken.")
-    write_page(
-        path,
-        title=f"{config.data.name}, {test.name}: {config.model.kind}, {config.loss.name}, seed {config.seed}",
-        report=report,
-        scenes=test.scenes,
-        marked=marked,
-        curves={} if run is None else curves(run),
-        settings=flat({**plain(config), "facts": facts}),
-        notes=notes,
-        pictures=config.evaluation.pictures,
-        seed=config.seed,
-    )
 
 
 def _sides(config: DictConfig) -> tuple[int, int]:
@@ -309,5 +293,5 @@ def train(
 
 def summary(run: Run) -> str:
     """AP per class as a table, and where to look."""
-    content = json.loads(run.after.read_text(encoding="utf-8"))
+    content = read_json(run.after)
     return "\n".join([table(content), "", f"run:    {run.folder}", f"report: {run.page}"])

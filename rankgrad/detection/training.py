@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from .. import signals
 from ..distributed import gather_objects, world
 from ..training.module import TrainedModule
 from .adapter import LossInUse
@@ -82,6 +83,7 @@ def detect(
         batch_size=batch_size,
         collate_fn=as_they_are,
         num_workers=workers,
+        worker_init_fn=signals.spare_worker,
         generator=torch.Generator(),  # evaluating in the middle of training must not move torch's own
     )
     if progress and rank == 0:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from ..files import shown
+from ..tables import aligned
 from .voc import Scene
 
 FloatArray = npt.NDArray[np.float64]
@@ -388,19 +389,14 @@ def table(content: Mapping[str, Any]) -> str:
     per_class: Mapping[str, Mapping[str, Any]] = content["per_class"]
     names = list(next(iter(per_class.values())))
     heads = ["objects", "detections", *(f"{name}{end}" for name in names for end in ("", " 11pt")), "recall"]
-    width = max(len(name) for name in (*map(shown, per_class), "mean"))
-
-    def line(name: str, cells: Sequence[str]) -> str:
-        return f"{name:{width}}{''.join(f'{cell:>12}' for cell in cells)}".rstrip()
-
-    lines = [line("", heads)]
+    rows = [["", *heads]]
     for name, found in per_class.items():
         first = found[names[0]]
         values = [found[ap][kind] for ap in names for kind in ("area", "eleven")]
         cells = [str(first["objects"]), str(first["detections"]), *map(_cell, values), _cell(first["max_recall"])]
-        lines.append(line(shown(name), cells))
-    lines.append(line("mean", ["", "", *map(_cell, content["values"].values())]))
-    return "\n".join(lines)
+        rows.append([shown(name), *cells])
+    rows.append(["mean", "", "", *map(_cell, content["values"].values()), ""])
+    return aligned(rows)
 
 
 def _labels(scene: Scene) -> IntArray:

@@ -13,8 +13,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,11 +27,16 @@ import torch
 from torch import Tensor
 
 from .._version import __version__
+from ..extras import install
+from ..files import read_json
 from ..normalize import unit_rows
-from .embedder import Embedded, Embedder, Origin, sha256_of, weights_of
+from .embedder import Embedded, Embedder, Origin, check_inside, sha256_of, weights_of
 
 Kind = Literal["exact", "hnsw", "ivf"]
 KINDS: tuple[Kind, ...] = ("exact", "hnsw", "ivf")
+
+# What faiss calls each.
+TYPES = {"exact": "IndexFlat", "hnsw": "IndexHNSWFlat", "ivf": "IndexIVFFlat"}
 
 FORMAT = "rankgrad-index-1"
 HEAD = "index.json"
@@ -136,11 +143,12 @@ class Index:
         found, order = torch.sort(found, dim=1, descending=True, stable=True)
         return found, place.gather(1, order)
 
-    def embedder(self, model: str | Path | None = None) -> Embedder:
+    def embedder(self, model: str | Path | None = None, *, trust: Sequence[str] = ()) -> Embedder:
         """The model that the gallery was embedded with.
 
         Args:
             model: where its run or model.pt is now; None: where it was.
+            trust: see `Embedder.load`.
 
         Raises:
             FileNotFoundError: it is not there.
@@ -162,7 +170,7 @@ class Index:
                 f"{weights} is not the model that made this index (another SHA-256): scores between two models mean "
                 "nothing. Embed and index the folder again, or say with --model where that model is"
             )
-        return Embedder.load(weights, invert=self.origin.invert)
+        return Embedder.load(weights, invert=self.origin.invert, trust=trust)
 
     def at(self, root: str | Path) -> Index:
         """The same index, its images now in another folder.
@@ -222,7 +230,7 @@ class Index:
 
     @classmethod
     def load(cls, folder: str | Path) -> Index:
-        """Read an index that `save` wrote.
+        """Read an index that `save` wrote; its vectors are held to their SHA-256.
 
         Raises:
             FileNotFoundError: no index there, or its vectors are gone.
@@ -243,10 +251,15 @@ class Index:
                 f"{path} is damaged: it has {size} bytes and should have {head['vectors']['bytes']}. Write it again "
                 "with rankgrad index"
             )
+        if sha256_of(path) != head["vectors"]["sha256"]:
+            raise ValueError(f"{path} is damaged: it has another SHA-256 than when it was written. Write it again")
+        faiss = _faiss()
         try:
-            vectors = _faiss().read_index(str(path))
-        except RuntimeError as error:
+            vectors = faiss.read_index(str(path))
+        except (RuntimeError, MemoryError) as error:
             raise ValueError(f"{path} is damaged: faiss can't read it ({str(error).splitlines()[-1]})") from None
+        if not isinstance(vectors, getattr(faiss, TYPES[head["kind"]])):
+            raise ValueError(f"{path} is no index of the kind {head['kind']} but a {type(vectors).__name__}")
         if (vectors.ntotal, vectors.d) != (head["images"], head["dim"]) or head["images"] != len(head["names"]):
             raise ValueError(
                 f"the files of {folder} do not belong together: {HEAD} speaks of {head['images']} images in "
@@ -259,8 +272,8 @@ class Index:
             tuple(head["class_names"]),
             head["kind"],
             head["normalized"],
-            None if head["origin"] is None else Origin.from_columns(head["origin"]),
-            None if head["measured"] is None else Measured(**head["measured"]),
+            head["origin"],
+            head["measured"],
         )
 
 
@@ -273,16 +286,47 @@ def _read_head(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"no index at {folder}: {make}")
     try:
-        head = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # also of text that is not UTF-8
-        raise ValueError(f"{path} is damaged ({error}): write the index again with rankgrad index") from None
-    if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise ValueError(f"{path} was not written by this version of rankgrad index; {make}")
-    needed = ("vectors", "images", "dim", "kind", "normalized", "measured", "origin", "class_names", "labels", "names")
-    missing = [name for name in needed if name not in head]
-    if missing:
-        raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}. Write the index again with rankgrad index")
+        head = read_json(path)
+        if head.get("format") != FORMAT:
+            raise ValueError(f"{path} was not written by this version of rankgrad index")
+        _check_head(path, head)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{error}. Write the index again with rankgrad index") from None
     return head
+
+
+def _check_head(path: Path, head: dict[str, Any]) -> None:
+    """Raise unless everything is there and of its kind; origin and measured become what they stand for."""
+    known = ("vectors", "images", "dim", "kind", "normalized", "measured", "origin", "class_names", "labels", "names")
+    missing = [name for name in known if name not in head]
+    if missing:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}")
+    vectors, texts, labels = head["vectors"], (head["class_names"], head["names"]), head["labels"]
+    fits = {
+        "vectors": isinstance(vectors, dict)
+        and isinstance(vectors.get("bytes"), int)
+        and isinstance(vectors.get("sha256"), str)
+        and isinstance(vectors.get("file"), str)
+        and re.fullmatch(r"vectors-[0-9a-f]+\.faiss", vectors["file"]) is not None,  # a file of this folder
+        "images, dim": all(type(head[name]) is int and head[name] > 0 for name in ("images", "dim")),
+        "kind": head["kind"] in KINDS,
+        "normalized": isinstance(head["normalized"], bool),
+        "class_names, names": all(isinstance(row, list) and all(isinstance(t, str) for t in row) for row in texts),
+        "labels": isinstance(labels, list) and all(type(label) is int for label in labels),
+        "measured": head["measured"] is None or isinstance(head["measured"], Mapping),
+        "origin": head["origin"] is None or isinstance(head["origin"], Mapping),
+    }
+    wrong = [name for name, fit in fits.items() if not fit]
+    classes = 0 if wrong else len(head["class_names"])
+    if not wrong and (len(labels) != head["images"] or not all(0 <= label < classes for label in labels)):
+        wrong = ["labels"]
+    if wrong:
+        raise ValueError(f"{path} is damaged: {'; '.join(wrong)} not as rankgrad index writes it")
+    if head["origin"] is not None:
+        head["origin"] = Origin.from_columns(head["origin"])
+        check_inside(path, head["names"])
+    if head["measured"] is not None:
+        head["measured"] = Measured(**head["measured"])
 
 
 def build(
@@ -394,8 +438,8 @@ def _faiss() -> Any:
         if error.name != "faiss":
             raise
         raise ModuleNotFoundError(
-            "an index needs faiss: pip install 'rankgrad[search]'. Without it, search.topk gives the same exact lists "
-            "from embeddings in memory",
+            f"an index needs faiss: {install('search')}. Without it, search.topk gives the same exact lists from "
+            "embeddings in memory",
             name="faiss",
         ) from None
     return faiss

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import is_zipfile
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from torch import Tensor
 from ..config import make
 from ..datasets.base import ImageSet, Table
 from ..datasets.transforms import InkEval, Transform
+from ..files import read_npz
 from ..models.embedding_model import EmbeddingModel
 from ..models.weights import load_weights
 from ..runs.folder import Run
@@ -51,11 +51,20 @@ class Origin:
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any]) -> Origin | None:
-        """Of an npz or json; None if it does not say."""
+        """Of an npz or json; None if it does not say.
+
+        Raises:
+            ValueError: values of other kinds.
+        """
         if any(name not in columns for name in ("root", "model", "sha256")):
             return None
-        root, model, sha256 = (str(columns[name]) for name in ("root", "model", "sha256"))
-        return cls(Path(root), Path(model), sha256, bool(columns.get("invert", False)))
+        # in an npz each is an array without dimensions
+        given = {name: columns[name] for name in ("root", "model", "sha256", "invert") if name in columns}
+        found = {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in given.items()}
+        invert = found.pop("invert", False)
+        if not isinstance(invert, bool) or not all(isinstance(value, str) for value in found.values()):
+            raise ValueError(f"root, model and sha256 are texts, invert is true or false; got {found}, {invert!r}")
+        return cls(Path(found["root"]), Path(found["model"]), found["sha256"], invert)
 
 
 @dataclass(frozen=True)
@@ -65,8 +74,8 @@ class Embedded:
     Attributes:
         embeddings: [image, dim] float32.
         names: of the images: paths relative to `origin.root`.
-        labels: [image] long, the class of each.
-        class_names: of the labels.
+        labels: [image] long, the class of each: its place in class_names.
+        class_names: of the classes.
         origin: model and folder; None if the file does not say.
     """
 
@@ -81,49 +90,78 @@ class Embedded:
         """Read the npz of `rankgrad embed`, or any that holds embeddings and names.
 
         Args:
-            path: npz with embeddings [image, dim] and names [image]; optionally labels [image] with class_names, and
-                what `Origin.columns` holds.
+            path: npz with embeddings [image, dim] and names [image]; optionally labels [image], which are places in
+                class_names, or without these any integers or texts; and what `Origin.columns` holds.
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: no npz, or one without embeddings or names, or columns of different lengths.
+            ValueError: no npz, a damaged one, one without embeddings or names, columns of other kinds or lengths.
         """
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"no embeddings at {path}: write them with rankgrad embed RUN DIR -o {path}")
-        if not is_zipfile(path):
-            raise ValueError(f"{path} is no npz file of embeddings: write one with rankgrad embed RUN DIR -o FILE.npz")
-        with np.load(path, allow_pickle=False) as file:
-            columns = {name: file[name] for name in file.files}
-        missing = [name for name in ("embeddings", "names") if name not in columns]
-        if missing:
-            raise ValueError(
-                f"{path} must hold 'embeddings' and 'names'; it has {', '.join(sorted(columns)) or 'nothing'}. "
-                "rankgrad embed RUN DIR writes both"
-            )
+        columns = read_npz(path, "embeddings", "names")
         embeddings, names = columns["embeddings"], columns["names"]
-        labels = columns.get("labels", np.zeros(len(names), np.int64))
-        class_names = columns.get("class_names", np.array([""] if "labels" not in columns else []))
         if embeddings.ndim != 2 or not len(embeddings) or not np.issubdtype(embeddings.dtype, np.floating):
             raise ValueError(
                 f"embeddings in {path} must be float [image, dim]; got {embeddings.dtype} {embeddings.shape}"
             )
+        try:
+            labels, class_names = _classes(columns, len(embeddings))
+            origin = Origin.from_columns(columns)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        if names.ndim != 1 or names.dtype.kind not in "Uiu":
+            raise ValueError(f"names in {path} must be texts [image]; got {names.dtype} {names.shape}")
         if len(names) != len(embeddings) or len(labels) != len(embeddings):
             raise ValueError(
                 f"{path} holds {len(embeddings)} embeddings, {len(names)} names and {len(labels)} labels; "
                 "each image has one of each"
             )
-        if len(class_names) <= int(labels.max(initial=-1)):  # labels without names are their own
-            class_names = np.array([str(label) for label in range(int(labels.max()) + 1)])
         if "ref_embeddings" in columns:
             raise ValueError(f"{path} is divided into queries and a gallery; an index takes one list of images")
-        return cls(
-            np.ascontiguousarray(embeddings, np.float32),
-            tuple(names.tolist()),
-            labels.astype(np.int64),
-            tuple(class_names.tolist()),
-            Origin.from_columns(columns),
-        )
+        texts = tuple(map(str, names.tolist()))
+        if origin is not None:
+            check_inside(path, texts)
+        return cls(np.ascontiguousarray(embeddings, np.float32), texts, labels, class_names, origin)
+
+
+def check_inside(path: Path, names: Sequence[str]) -> None:
+    """Raise if a file names an image that is not below its folder: whoever wrote it would choose what is shown.
+
+    Raises:
+        ValueError: a name that is absolute, or that climbs with "..".
+    """
+    for name in names:
+        if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
+            raise ValueError(f"{path} names {name!r}, which is not below the folder of its images")
+
+
+def _classes(columns: Mapping[str, npt.NDArray[Any]], images: int) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Labels as places in the names of the classes.
+
+    Raises:
+        ValueError: labels that are no integers or texts, or that have no name.
+
+    >>> _classes({"labels": np.array([-7, 1_000_000_000, -7])}, 3)
+    (array([0, 1, 0]), ('-7', '1000000000'))
+    """
+    labels = columns.get("labels")
+    if labels is None:
+        return np.zeros(images, np.int64), ("",)
+    if labels.ndim != 1 or labels.dtype.kind not in "iuU":
+        raise ValueError(f"labels must be integers or texts, one per image; got {labels.dtype} {labels.shape}")
+    if "class_names" not in columns:  # labels without names are their own
+        known, places = np.unique(labels, return_inverse=True)
+        return places.astype(np.int64), tuple(map(str, known.tolist()))
+    names = columns["class_names"]
+    if labels.dtype.kind == "U" or names.ndim != 1:
+        raise ValueError("class_names [class] belong to labels that are integers, places in them; leave them out")
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(names):
+        wrong = int(labels.max()) if int(labels.max()) >= len(names) else int(labels.min())
+        there = f"no name for class {wrong}: {len(names)} class_names were given"
+        raise ValueError(f"{there}. Complete them, or leave them out")
+    return labels.astype(np.int64), tuple(map(str, names.tolist()))
 
 
 @dataclass(frozen=True)
@@ -163,28 +201,35 @@ class Embedder:
     invert: bool = False
 
     @classmethod
-    def load(cls, source: str | Path, *, invert: bool = False) -> Embedder:
+    def load(cls, source: str | Path, *, invert: bool = False, trust: Sequence[str] = ()) -> Embedder:
         """The model of a run.
 
         Args:
             source: folder of a finished run, or its model.pt.
             invert: turn images to their negatives first: for dark ink on paper, where the model learned bright ink on
                 a dark ground (Omniglot and the glyphs).
+            trust: packages whose transforms the file may name beside ours; see `targets.packages`.
 
         Raises:
             FileNotFoundError: no run, or an unfinished one.
-            ValueError: no weights of a run, or weights that do not say how images were prepared.
+            ValueError: no weights of a run, weights that do not say how images were prepared, or that name something
+                which is no transform; nothing was run then.
         """
         weights = weights_of(source)
         model, extra = load_weights(weights)
-        if "data" not in extra or "eval_transform" not in extra["data"]:
+        data = extra.get("data")
+        if not isinstance(data, dict) or "eval_transform" not in data:
             raise ValueError(
                 f"{weights} does not say how its images were prepared: it was not written by a run. Embed with "
                 "training.embed and your own transform"
             )
-        transform: Transform = make(extra["data"]["eval_transform"])
-        load = extra["data"].get("load", {})
-        reading = {"shorter_side": load.get("shorter_side"), "draft": load.get("draft", False)}
+        where = f"{weights}: data.eval_transform"
+        transform: Transform = make(data["eval_transform"], slot="transform", trust=trust, where=where)
+        load = data.get("load", {})
+        side, draft = (load.get("shorter_side"), load.get("draft", False)) if isinstance(load, dict) else (0, False)
+        if not (side is None or (isinstance(side, int) and side > 0)) or not isinstance(draft, bool):
+            raise ValueError(f"{weights} is damaged: data.load says shorter_side={side!r}, draft={draft!r}")
+        reading = {"shorter_side": side, "draft": draft}
         return cls(
             model, Inverted(transform) if invert else transform, reading, weights.absolute(), sha256_of(weights), invert
         )

@@ -16,7 +16,7 @@ import inspect
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .._version import __version__
-from ..config import make
+from ..config import make, named
 from ..datasets.base import ImageSet, Table
 from ..datasets.folder import find_images
 from ..datasets.transforms import InkEval, PhotoEval
 from ..files import atomic_write
 from ..models.weights import load_weights
+from ..targets import check
 from .embedder import Embedder, Inverted
 
 FORMAT = "rankgrad-export-1"
@@ -63,6 +64,7 @@ def export(
     images: str | Path | None = None,
     normalize: bool = False,
     tolerance: float = TOLERANCE,
+    trust: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write the model of a run for use without rankgrad, after comparing it with the original.
 
@@ -72,6 +74,7 @@ def export(
         images: folder of images to compare on; None: those that the run was made with.
         normalize: embeddings of length 1 come out; False: as the model gives them.
         tolerance: largest difference that is accepted, times the largest entry of an embedding where that is above 1.
+        trust: packages of your own classes, see `Embedder.load`.
 
     Returns:
         What the file says about itself (`rankgrad.json` inside it), with the largest difference that was seen.
@@ -83,8 +86,8 @@ def export(
     out = Path(out)
     if not out.parent.is_dir() or out.is_dir():
         raise FileNotFoundError(f"{out} cannot be written: give a file in a folder that exists")
-    embedder = Embedder.load(source)
-    pixels = _real_pixels(embedder, None if images is None else Path(images))
+    embedder = Embedder.load(source, trust=trust)
+    pixels = _real_pixels(embedder, None if images is None else Path(images), trust)
     model: nn.Module = Normalized(embedder.model) if normalize else embedder.model
     program = exported(model.eval(), pixels)
     about = describe(embedder, normalize=normalize)
@@ -155,12 +158,12 @@ def preparation(embedder: Embedder) -> list[dict[str, Any]]:
     if isinstance(transform, Inverted):
         steps.append({"step": "invert"})
         transform = transform.transform
-    if isinstance(transform, InkEval):
+    if type(transform) is InkEval:  # one derived from it may do anything
         steps += [
             {"step": "divide", "by": 255, "note": "ink is bright on a dark ground"},
             {"step": "resize", "height": transform.size, "width": transform.size, "filter": "bilinear, antialiased"},
         ]
-    elif isinstance(transform, PhotoEval):
+    elif type(transform) is PhotoEval:
         resize = transform.resize
         sides = {"shorter_side": resize} if isinstance(resize, int) else {"height": resize[0], "width": resize[1]}
         steps += [
@@ -182,7 +185,7 @@ def _size(embedder: Embedder) -> int:
     return int(transform.size)  # type: ignore[attr-defined]
 
 
-def _real_pixels(embedder: Embedder, folder: Path | None) -> Tensor:
+def _real_pixels(embedder: Embedder, folder: Path | None, trust: Sequence[str]) -> Tensor:
     """[image, channel, height, width] of images to compare on, spread over those there are."""
     if folder is not None:
         paths, _ = find_images(folder, check=False)
@@ -190,8 +193,11 @@ def _real_pixels(embedder: Embedder, folder: Path | None) -> Tensor:
             raise FileNotFoundError(f"no image below {folder} to compare the exported model on")
         return embedder.pixels([paths[row] for row in _spread(len(paths))])
     _, extra = load_weights(embedder.weights)
+    where = f"{embedder.weights}: data.load"
+    load = extra["data"].get("load")
+    check(load, "data", trust=trust, where=where)
     try:
-        table = _table(extra["data"]["load"])
+        table = _table(load, trust, where)
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
             f"the images of this run are not there any more ({error}). Say with --images DIR what to compare the "
@@ -202,14 +208,11 @@ def _real_pixels(embedder: Embedder, folder: Path | None) -> Tensor:
     return embedder.transform([images[row][0] for row in rows], torch.tensor(rows), epoch=0)
 
 
-def _table(load: Mapping[str, Any]) -> Table:
+def _table(load: Any, trust: Sequence[str], where: str) -> Table:
     """The data of a run, without looking at every file or filling a cache: a few images are wanted."""
-    from hydra.utils import get_object
-    from omegaconf import OmegaConf
-
-    takes = inspect.signature(get_object(load["_target_"])).parameters
+    takes = inspect.signature(named(load, slot="data", trust=trust, where=where)).parameters
     cheap = {name: value for name, value in (("check", False), ("cache", "none")) if name in takes}
-    table: Table = make(OmegaConf.create({**load, **cheap}))
+    table: Table = make({**load, **cheap}, slot="data", trust=trust, where=where)
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..datasets.folder import find_images
@@ -12,7 +13,13 @@ from .embedder import Embedder, Origin, weights_of
 
 
 def embed_folder(
-    source: Path, images: Path, out: Path | None = None, batch_size: int = 256, *, invert: bool = False
+    source: Path,
+    images: Path,
+    out: Path | None = None,
+    batch_size: int = 256,
+    *,
+    invert: bool = False,
+    trust: Sequence[str] = (),
 ) -> tuple[int, tuple[tuple[str, str], ...]]:
     """Embed all images below a folder with the model of a run; returns (images, skipped files with reasons).
 
@@ -24,13 +31,14 @@ def embed_folder(
         images: the folder.
         out: npz to write; None: `embeddings_file(images)`.
         batch_size: images at once.
-        invert: turn the images to their negatives first, see `embedding.Embedder`.
+        invert: turn the images to their negatives first, see `Embedder`.
+        trust: packages of your own classes that the model's settings may name, see `Embedder`.
     """
     weights_of(source)
     out = embeddings_file(images) if out is None else out
     if not out.parent.is_dir() or out.is_dir():
         raise FileNotFoundError(f"{out} cannot be written: give a file in a folder that exists")
-    embedder = Embedder.load(source, invert=invert)
+    embedder = Embedder.load(source, invert=invert, trust=trust)
     root = Path(os.path.abspath(images))  # without . and .., but links stay as they were named
     paths, skipped = find_images(root)
     if not paths:

@@ -79,15 +79,18 @@ class Pairs:
     def _slope(self, step: Step, differences: Tensor) -> tuple[Tensor | None, float]:
         """The slope in some unit, and that unit: a factor that the few weights take and not every difference."""
         if isinstance(step, Sigmoid):
-            value = differences.div_(step.tau).sigmoid_()
-            return torch.addcmul(value, value, value, value=-1, out=value), 1 / step.tau
+            return self._bell(differences, step.tau), 1 / step.tau
         if not isinstance(step, SupStep):
             return step.slope(differences), 1.0
         behind = torch.gt(differences, step.joint, out=self._buffer("spare", differences))
         # constant behind the joint, where the difference to rho is added
-        value = differences.clamp_(max=step.joint).div_(step.tau).sigmoid_()
-        torch.addcmul(value, value, value, value=-1, out=value)
-        return value.add_(behind, alpha=step.rho * step.tau - step.at_joint * (1 - step.at_joint)), 1 / step.tau
+        bell = self._bell(differences.clamp_(max=step.joint), step.tau)
+        return bell.add_(behind, alpha=step.rho * step.tau - step.bell_at_joint), 1 / step.tau
+
+    def _bell(self, differences: Tensor, tau: float) -> Tensor:
+        """Slope of the sigmoid in units of 1 / tau, overwriting the differences; see `relaxations.Sigmoid.slope`."""
+        value = differences.abs_().div_(-tau).sigmoid_()
+        return torch.addcmul(value, value, value, value=-1, out=value)
 
     def _differences(self, tile: Tensor, own: Tensor) -> Tensor:
         """[slot, row, item]."""

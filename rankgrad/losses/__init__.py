@@ -1,11 +1,14 @@
-"""Every loss, by class and by name. Adding one = a class, a row in `LOSSES`, a golden value."""
+"""Every loss, by class and by name. Adding one = a class, a row in `LOSSES`, a golden value, and `make tables`.
+
+Its settings are read off its signature, its row in the README off its attributes.
+"""
 
 from __future__ import annotations
 
-import difflib
+import inspect
+from typing import Any
 
-from torch import nn
-
+from ..checks import closest
 from .auc import AUCLoss
 from .average_precision import SmoothAPLoss, SupAPLoss
 from .base import RetrievalLoss
@@ -16,8 +19,9 @@ from .rambo import RaMBOAPLoss, RaMBORecallLoss
 from .rank_loss import RankLoss
 from .roadmap import CalibrationLoss, ROADMAPLoss
 from .spearman import SpearmanLoss
+from .sup_rank import SupNDCGLoss, SupRecallLoss
 
-LOSSES: dict[str, type[nn.Module]] = {
+LOSSES: dict[str, type[RetrievalLoss]] = {
     "roadmap": ROADMAPLoss,
     "supap": SupAPLoss,
     "smooth_ap": SmoothAPLoss,
@@ -28,19 +32,31 @@ LOSSES: dict[str, type[nn.Module]] = {
     "softbin_ap": SoftBinAPLoss,
     "auc": AUCLoss,
     "recall_at_k": RecallAtKLoss,
+    "suprecall": SupRecallLoss,
     "ndcg": NDCGLoss,
+    "supndcg": SupNDCGLoss,
     "h_ap": HAPLoss,
     "spearman": SpearmanLoss,
     "calibration": CalibrationLoss,
 }
 
 # Those that see only differences of scores: adding a constant to a row changes nothing.
-RANK_LOSSES: list[str] = [
-    *("supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "recall_at_k", "ndcg", "h_ap", "spearman"),
-]
+RANK_LOSSES: list[str] = [name for name, kind in LOSSES.items() if kind.differences_only]
 
 
-def find(name: str) -> type[nn.Module]:
+def settings(name: str) -> dict[str, Any]:
+    """The settings of a loss, as the commands take them: its own arguments with their defaults, read off its signature.
+
+    >>> settings("smooth_ap")
+    {'_target_': 'rankgrad.losses.SmoothAPLoss', 'tau': 0.01, 'include_self': False}
+    """
+    kind = find(name)
+    own = [each for each in inspect.signature(kind).parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    plain = {each.name: list(each.default) if isinstance(each.default, tuple) else each.default for each in own}
+    return {"_target_": f"{__name__}.{kind.__name__}", **plain, "include_self": False}
+
+
+def find(name: str) -> type[RetrievalLoss]:
     """The class of a loss by its name in `LOSSES`; a misspelt name is answered with the closest ones.
 
     >>> find("smooth_ap").__name__
@@ -48,9 +64,8 @@ def find(name: str) -> type[nn.Module]:
     """
     if name not in LOSSES:
         # class names and any capitals count as attempts at the short name
-        attempts = {key: key for key in LOSSES} | {cls.__name__.lower(): key for key, cls in LOSSES.items()}
-        close = difflib.get_close_matches(name.lower(), attempts, n=1, cutoff=0.5)
-        hint = f"; did you mean {attempts[close[0]]!r}?" if close else "."
+        classes = {cls.__name__.lower(): key for key, cls in LOSSES.items()}
+        hint = closest(classes.get(str(name).lower(), str(name).lower()), LOSSES)
         raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted(LOSSES))}")
     return LOSSES[name]
 
@@ -74,5 +89,8 @@ __all__ = [
     "SoftBinAPLoss",
     "SpearmanLoss",
     "SupAPLoss",
+    "SupNDCGLoss",
+    "SupRecallLoss",
     "find",
+    "settings",
 ]

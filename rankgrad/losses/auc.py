@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from ..checks import integer, number
 from ..types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 
@@ -44,6 +45,8 @@ class AUCLoss(RetrievalLoss):
     0.189648
     """
 
+    optimises: ClassVar[str] = "AUC of each query's hardest pair"
+    source: ClassVar[str] = "Gajić et al., CVPR Workshops 2022"
     graded: ClassVar[bool] = False
 
     def __init__(
@@ -56,15 +59,14 @@ class AUCLoss(RetrievalLoss):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
-        if not step > 0 or not t_max > t_min:
-            raise ValueError(f"need step > 0 and t_min < t_max; got step={step}, t_min={t_min}, t_max={t_max}")
+        number(step, "step is the distance of thresholds", above=0)
+        number(t_max, "t_max is the highest threshold", above=number(t_min, "t_min is the lowest threshold"))
         steps = (t_max - t_min) / step
         if abs(steps - round(steps)) > 1e-6 or round(steps) < 1:
             raise ValueError(f"step must divide t_max - t_min = {t_max - t_min:g}; got {step} ({steps:g} steps)")
-        if slope is not None and not slope > 0:
-            raise ValueError(f"slope must be > 0, or None for 5.3 / step; got {slope}")
-        if pad_steps < 0:
-            raise ValueError(f"pad_steps must be >= 0; got {pad_steps}")
+        if slope is not None:
+            number(slope, "slope is that of the sigmoid", above=0, otherwise=", or None for 5.3 / step")
+        pad_steps = integer(pad_steps, "pad_steps counts further thresholds on both sides", low=0)
         self.step, self.slope, self.t_min, self.t_max, self.pad_steps = step, slope, t_min, t_max, pad_steps
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:

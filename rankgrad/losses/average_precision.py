@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..metrics import average_precision
 from ..ranks import Soft
@@ -30,6 +30,9 @@ class SmoothAPLoss(RankLoss):
     tensor(0.5000)
     """
 
+    optimises: ClassVar[str] = "AP, sigmoid ranks"
+    source: ClassVar[str] = "Brown et al., ECCV 2020, [2007.12163](https://arxiv.org/abs/2007.12163)"
+
     def __init__(self, tau: float = 0.01, **common: Unpack[Common]) -> None:
         step = Sigmoid(tau)
         super().__init__(Soft(step, step), metric=average_precision, **common)
@@ -56,6 +59,9 @@ class SupAPLoss(RankLoss):
     >>> SupAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
     tensor(0.9733)
     """
+
+    optimises: ClassVar[str] = "upper bound of 1 − AP"
+    source: ClassVar[str] = "Ramzi et al., NeurIPS 2021, [2110.01445](https://arxiv.org/abs/2110.01445)"
 
     def __init__(
         self,

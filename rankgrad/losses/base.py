@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
 
+from ..checks import Numbers, closest, flag, integer, tensor
 from ..normalize import unit_rows
 from ..ranks import check_lists, computed
 from ..ranks.lists import asynchronous, require_positives
-from ..relevance import check_labels, from_indices_tuple, from_labels, validity
-from ..types import Embeddings, Mask, PerQuery, Scores
+from ..relevance import MOST_LEVELS, Labels, as_labels, check_labels, from_indices_tuple, from_labels, validity
+from ..types import Mask, PerQuery, Scores
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
 Reduction = Literal["mean", "none"]
+
+# Scores and gains up to these are promised a finite loss and gradient: there is room for slopes and for sums.
+LARGEST = {torch.float32: 1e30, torch.float64: 1e300}
 
 
 class Common(TypedDict):
@@ -43,8 +48,9 @@ class RetrievalLoss(nn.Module):
         include_self: without references, keep each query in its own list, as a relevant item (published codes do).
         normalize: L2-normalise the rows of the embeddings first. A zero row stays zero: cosine 0 with everything;
             `stats["zero_rows"]` counts them.
-        check_finite: NaN or infinity in the input: None: ValueError on CPU, an asynchronous assertion on CUDA and in
-            compiled code; True: ValueError everywhere; False: not checked.
+        check_finite: NaN or infinity in the input, or numbers so large that sums of them overflow (`LARGEST`): None:
+            ValueError on CPU, an asynchronous assertion on CUDA and in compiled code; True: ValueError everywhere;
+            False: not checked.
         positives: the promise that every query has exactly so many relevant valid items: K - 1 in batches of P classes
             x K images (K with include_self). Then the host never waits for a GPU, and torch.compile needs no value of
             a tensor. A broken promise is a ValueError on CPU, an asynchronous assertion elsewhere. None: lists may
@@ -55,9 +61,18 @@ class RetrievalLoss(nn.Module):
             [query] bool, "zero_rows", and what a loss adds.
         graded: whether float gains (hierarchical labels) mean something to the loss. If not, hierarchical labels are
             read at their finest level and float gains are refused.
+        levels: whether it takes integers as well: the number of levels that query and item share, 0 .. 64.
+            Hierarchical labels come to it so.
+        differences_only: whether it sees only differences of scores: a constant added to a row changes nothing.
+        optimises: what it optimises, in a few words.
+        source: authors, venue, year and number, Markdown.
     """
 
     graded: ClassVar[bool] = True
+    differences_only: ClassVar[bool] = False
+    optimises: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    levels: ClassVar[bool] = False
     stats: dict[str, Tensor]
 
     def __init__(
@@ -68,54 +83,64 @@ class RetrievalLoss(nn.Module):
         normalize: bool = True,
         check_finite: bool | None = None,
         positives: int | None = None,
+        **unknown: object,
     ) -> None:
         super().__init__()
+        if unknown:
+            given, known = next(iter(unknown)), self._options()
+            raise TypeError(
+                f"{type(self).__name__} has no option {given!r}{closest(given, known)} It has {', '.join(known)}"
+            )
         if reduction not in ("mean", "none"):
             raise ValueError(f"reduction must be 'mean' or 'none'; got {reduction!r}")
-        if positives is not None and (isinstance(positives, bool) or not isinstance(positives, int) or positives < 1):
-            raise ValueError(
-                f"positives counts the relevant items that every query has, an integer >= 1; got {positives!r}. "
-                "None: they may differ"
-            )
         self.reduction: Reduction = reduction
-        self.include_self, self.normalize, self.check_finite = include_self, normalize, check_finite
+        self.include_self, self.normalize = flag(include_self, "include_self"), flag(normalize, "normalize")
+        self.check_finite = None if check_finite is None else flag(check_finite, "check_finite")
         self.positives = positives
+        if positives is not None:
+            self.positives = integer(positives, "positives counts the relevant items that every query has", low=1)
         self.stats = {}
 
     # ------------------------------------------------------------------ what a loss defines
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
-        """([query] cost, [query] bool: does the query count); scores are finite float32 or float64."""
+        """([query] cost, [query] bool: does the query count); scores are finite float32 or float64.
+
+        `relevant` is bool, float gains if the loss is `graded`, or integers if it takes `levels`.
+        """
         raise NotImplementedError
 
     # ------------------------------------------------------------------ what a user calls
 
     def forward(
         self,
-        embeddings: Embeddings,
-        labels: Tensor | None = None,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
+        embeddings: Numbers,
+        labels: Labels | None = None,
+        indices_tuple: Sequence[Numbers] | None = None,
+        ref_emb: Numbers | None = None,
+        ref_labels: Labels | None = None,
         *,
-        ids: Tensor | None = None,
-        ref_ids: Tensor | None = None,
-        relevant: Tensor | None = None,
-        valid: Mask | None = None,
+        ids: Numbers | None = None,
+        ref_ids: Numbers | None = None,
+        relevant: Numbers | None = None,
+        valid: Numbers | None = None,
     ) -> Tensor:
         """Loss of a batch of embeddings against itself, or against references.
 
+        Wherever a tensor is expected an array of numpy or a list will do: it becomes a tensor (`checks.tensor`,
+        `relevance.as_labels`) on the device of the embeddings. Tensors are moved nowhere.
+
         Args:
             embeddings: [query, dim] float.
-            labels: long [query]; bool [query, class] multi-hot (relevant = shares a class); long [query, level]
-                hierarchy from coarse to fine (gains as in HAPPIER where the loss is graded). May be left out when
-                `relevant` or `indices_tuple` is given.
+            labels: long [query], or strings; bool [query, class] multi-hot (relevant = shares a class); long [query,
+                level] hierarchy from coarse to fine (gains as in HAPPIER where the loss is graded). May be left out
+                when `relevant` or `indices_tuple` is given.
             indices_tuple: pytorch-metric-learning's pairs or triplets: only these pairs exist.
             ref_emb: [item, dim] references, e.g. a memory; without them every query is compared with the others.
             ref_labels: labels of the references, of the same kind.
             ids: [query] integers naming samples: the same sample on both sides is never its own match.
             ref_ids: [item] the same for the references.
-            relevant: [query, item] bool or gains, instead of labels.
+            relevant: [query, item] bool or gains (to some losses integer `levels`), instead of labels.
             valid: [query, item] bool, further restricts which items exist for a query.
 
         Returns:
@@ -123,7 +148,20 @@ class RetrievalLoss(nn.Module):
 
         Raises:
             ValueError: wrong shapes or dtypes, labels out of step, NaN or infinity, saying which and where.
+            TypeError: what is no numbers, labels that are floats.
         """
+        embeddings = tensor(embeddings, "embeddings")
+        device = embeddings.device
+        ref_emb, ids, ref_ids, relevant, valid = (
+            None if value is None else tensor_on(device, value, name)
+            for name, value in (
+                ("ref_emb", ref_emb),
+                ("ids", ids),
+                ("ref_ids", ref_ids),
+                ("relevant", relevant),
+                ("valid", valid),
+            )
+        )
         references = embeddings if ref_emb is None else ref_emb
         _check_embeddings(embeddings, ref_emb)
         self._require_finite("embeddings", embeddings)
@@ -137,13 +175,15 @@ class RetrievalLoss(nn.Module):
         if indices_tuple is not None:
             if relevant is not None or ids is not None or ref_ids is not None:
                 raise ValueError("indices_tuple names all pairs that exist: give it without relevant, ids and ref_ids")
-            relevant, allowed = from_indices_tuple(indices_tuple, *shape)
+            pairs = tuple(tensor_on(device, index, "indices_tuple") for index in indices_tuple)
+            relevant, allowed = from_indices_tuple(pairs, *shape)
         elif relevant is not None:
             allowed = validity(
-                *shape, ids=ids, ref_ids=ref_ids, same=same, include_self=self.include_self, device=embeddings.device
+                *shape, ids=ids, ref_ids=ref_ids, same=same, include_self=self.include_self, device=device
             )
         else:
-            relevant, allowed = self._relevance(shape, labels, ref_labels, ids, ref_ids, same)
+            mine, theirs = labels_on(device, labels, ref_labels)
+            relevant, allowed = self._relevance(shape, mine, theirs, ids, ref_ids, same)
         if valid is not None:
             if valid.shape != shape or valid.dtype != torch.bool:
                 raise ValueError(f"valid must be bool {shape}, [query, item]; got {valid.dtype} {tuple(valid.shape)}")
@@ -156,23 +196,30 @@ class RetrievalLoss(nn.Module):
             columns = rows if same else self._prepare(references)
             kind = torch.promote_types(rows.dtype, columns.dtype)
             scores = rows.to(kind) @ columns.to(kind).T
+            check_lists(scores, relevant, allowed, levels=self.levels)
+            if not self.normalize:
+                self._require_computable("products of embeddings that are not normalised", scores)
             loss = self._reduced(scores, relevant, allowed)
         self.stats["zero_rows"] = zero_rows
         return loss
 
-    def from_scores(self, scores: Scores, relevant: Tensor, valid: Mask | None = None) -> Tensor:
-        """Loss of any score matrix.
+    def from_scores(self, scores: Numbers, relevant: Numbers, valid: Numbers | None = None) -> Tensor:
+        """Loss of any score matrix; tensors, arrays of numpy or lists.
 
         Args:
             scores: [query, item] float, higher is closer. Losses that use absolute values (FastAP, SoftBinAP, AUC,
                 calibration) take them for cosine similarities.
-            relevant: [query, item] bool, or float gains >= 0.
+            relevant: [query, item] bool, or float gains >= 0, or integers if the loss takes `levels`.
             valid: [query, item] bool; False removes an item from that query's list.
 
         Returns:
             Scalar, or [query] with reduction="none".
         """
-        self._require_finite("scores", scores)
+        scores = tensor(scores, "scores")
+        relevant = tensor_on(scores.device, relevant, "relevant")
+        valid = None if valid is None else tensor_on(scores.device, valid, "valid")
+        check_lists(scores, relevant, valid, levels=self.levels)
+        self._require_computable("scores", scores)
         with torch.autocast(scores.device.type, enabled=False):
             return self._reduced(scores, relevant, valid)
 
@@ -196,16 +243,14 @@ class RetrievalLoss(nn.Module):
                 check_labels(given, name)
                 if len(given) != rows:
                     raise ValueError(f"{name} are out of step: {len(given)} labels for {rows} embeddings")
-        return from_labels(
-            labels, ref_labels, ids=ids, ref_ids=ref_ids, include_self=self.include_self, graded=self.graded
-        )
+        kind: Literal["gains", "levels", "finest"] = "levels" if self.levels else "gains" if self.graded else "finest"
+        return from_labels(labels, ref_labels, ids=ids, ref_ids=ref_ids, include_self=self.include_self, hierarchy=kind)
 
     def _prepare(self, embeddings: Tensor) -> Tensor:
         rows = computed(embeddings)
         return unit_rows(rows) if self.normalize else rows
 
     def _reduced(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> Tensor:
-        check_lists(scores, relevant, valid)
         if relevant.dtype != torch.bool:
             self._check_gains(relevant)
         if self.positives is not None:
@@ -217,6 +262,7 @@ class RetrievalLoss(nn.Module):
         if not values.requires_grad:
             values = values + 0 * scores.sum(1)  # a loss is attached to the graph even where it is constant
         per_query = torch.where(counted, values, 0)
+        self._require_no_overflow(per_query)
         self.stats["counted"] = counted.detach()
         if self.reduction == "none":
             return per_query
@@ -228,22 +274,42 @@ class RetrievalLoss(nn.Module):
                 f"{type(self).__name__} knows only relevant or not, but got float gains: pass bool relevance, "
                 "e.g. gains > 0, or use a rank loss such as HAPLoss or NDCGLoss"
             )
-        self._require_between("relevant", gains, 0, "gains must be finite and >= 0")
-
-    def _require_finite(self, name: str, tensor: Tensor) -> None:
-        self._require_between(name, tensor, -torch.inf, "it holds NaN or infinity")
-
-    def _require_between(self, name: str, tensor: Tensor, low: float, what: str) -> None:
-        """ValueError naming the first bad row; where values are out of reach, an assertion that the device checks."""
-        if self.check_finite is False or tensor.numel() == 0:
+        if not gains.is_floating_point():
+            self._require_between("relevant", gains, 0, MOST_LEVELS, f"levels must lie in 0 .. {MOST_LEVELS}")
             return
-        tensor = tensor.detach()
-        least, most = torch.aminmax(tensor)  # one pass over the data; NaN comes through
-        good = (least >= low) & (least > -torch.inf) & (most < torch.inf)
-        if self.check_finite is None and asynchronous(tensor):
+        most = _largest(gains)
+        self._require_between("relevant", gains, 0, most, f"gains must be finite, >= 0 and at most {most:g}")
+
+    def _require_finite(self, name: str, values: Tensor) -> None:
+        most = torch.finfo(values.dtype).max
+        self._require_between(name, values, -most, most, "it holds NaN or infinity")
+
+    def _require_computable(self, name: str, scores: Scores) -> None:
+        most = _largest(scores)
+        self._require_between(name, scores, -most, most, f"it holds NaN, infinity or numbers beyond {most:g}")
+
+    def _require_no_overflow(self, per_query: PerQuery) -> None:
+        """An error instead of an infinite loss of finite scores: of steps, penalties or gains that grow quickly."""
+        if self.check_finite is False or per_query.numel() == 0:
+            return
+        good, what = per_query.detach().isfinite(), "the loss overflows: scores or gains are too far apart for it"
+        if self.check_finite is None and asynchronous(per_query):
+            torch._assert_async(good.all(), what)
+        elif not bool(good.all()):
+            row = int((~good).nonzero()[0])
+            raise ValueError(f"{what}, first in query {row}; check_finite=False turns this check off")
+
+    def _require_between(self, name: str, values: Tensor, low: float, high: float, what: str) -> None:
+        """ValueError naming the first bad row; where values are out of reach, an assertion that the device checks."""
+        if self.check_finite is False or values.numel() == 0:
+            return
+        values = values.detach()
+        least, most = torch.aminmax(values)  # one pass over the data; NaN comes through
+        good = (least >= low) & (most <= high)
+        if self.check_finite is None and asynchronous(values):
             torch._assert_async(good, f"{name}: {what}")
         elif not bool(good):
-            row = int((~(tensor.isfinite() & (tensor >= low))).any(1).nonzero()[0])
+            row = int((~((values >= low) & (values <= high))).any(1).nonzero()[0])
             raise ValueError(f"{name}: {what}, first in row {row}; check_finite=False turns this check off")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -252,21 +318,49 @@ class RetrievalLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """The constructor's arguments, so that a printed loss can be built again."""
-        names = [
-            p.name
-            for p in inspect.signature(type(self).__init__).parameters.values()
-            if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-        ]
-        names += [n for n in Common.__annotations__ if n not in names]
-        if self.positives is None:
-            names.remove("positives")
+        names = [n for n in self._options() if n != "positives" or self.positives is not None]
         return ", ".join(f"{n}={getattr(self, n)!r}" for n in names)
+
+    @classmethod
+    def _options(cls) -> list[str]:
+        """Names of the constructor's arguments, the common ones last."""
+        own = inspect.signature(cls.__init__).parameters.values()
+        names = [p.name for p in own if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        return names + [n for n in Common.__annotations__ if n not in names]
+
+
+def tensor_on(device: torch.device, value: Numbers, name: str) -> Tensor:
+    """A tensor as it is; an array or a list as a tensor on this device."""
+    return value if isinstance(value, Tensor) else tensor(value, name).to(device)
+
+
+def labels_on(
+    device: torch.device, labels: Labels | None, ref_labels: Labels | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Labels of any kind as tensors, those that are none yet on this device; see `relevance.as_labels`."""
+    if labels is None or all(
+        isinstance(side, Tensor) and side.dtype in (torch.long, torch.bool)
+        for side in (labels, ref_labels)
+        if side is not None
+    ):  # torch.compile need not look further
+        return cast("Tensor | None", labels), cast("Tensor | None", ref_labels)
+    found = [
+        side if isinstance(given, Tensor) else side.to(device)
+        for side, given in zip(as_labels(labels, ref_labels), (labels, ref_labels), strict=False)
+    ]
+    return found[0], found[1] if len(found) > 1 else None
+
+
+def _largest(values: Tensor) -> float:
+    """What `LARGEST` says for the precision that numbers of this type are computed in."""
+    wide = LARGEST[torch.float64 if values.dtype == torch.float64 else torch.float32]
+    return min(wide, torch.finfo(values.dtype).max)
 
 
 def _check_embeddings(embeddings: Tensor, ref_emb: Tensor | None) -> None:
-    for name, tensor in (("embeddings", embeddings), ("ref_emb", ref_emb)):
-        if tensor is not None and (tensor.dim() != 2 or not tensor.is_floating_point()):
-            raise ValueError(f"{name} must be a float tensor [row, dim]; got {tensor.dtype} {tuple(tensor.shape)}")
+    for name, rows in (("embeddings", embeddings), ("ref_emb", ref_emb)):
+        if rows is not None and (rows.dim() != 2 or not rows.is_floating_point()):
+            raise ValueError(f"{name} must be a float tensor [row, dim]; got {rows.dtype} {tuple(rows.shape)}")
     if ref_emb is not None and ref_emb.shape[1] != embeddings.shape[1]:
         raise ValueError(
             f"embeddings have {embeddings.shape[1]} dimensions, ref_emb has {ref_emb.shape[1]}: was the head changed?"

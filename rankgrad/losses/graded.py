@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from ..checks import flag, integer, number
 from ..metrics import Gain, hierarchical_ap, ndcg, soft_recall_at_k
 from ..ranks import Soft
 from ..relaxations import Heaviside, Sigmoid, SupStep
+from ..relevance import MOST_LEVELS, hierarchical_gains
 from ..types import Mask, PerQuery, Ranks, Scores
 from .base import Common
 from .rank_loss import RankLoss
@@ -27,6 +29,14 @@ class HAPLoss(RankLoss):
         hrank_i = g_i + sum_j H(s_j - s_i) min(g_i, g_j)
     Only the H^- terms carry gradient. With binary relevance it is SupAP.
 
+    g is the gain of an item: given as float relevance, or of hierarchical labels HAPPIER's (l / L) / |items of exactly
+    l shared levels|. These can stand upside down: in a batch, one lone sibling of another fine class has 1/2, and each
+    of four items of the query's own class 1/4. By the formula (order="gain") the sibling then belongs in front, and is
+    pushed up. Both published codes (HAPPIER, SupRank) compare levels instead of gains (order="level"): finer always
+    goes first. Over a whole gallery coarse levels hold more items and both say the same, so the upside-down ones are an
+    artefact of counting in a batch, and the level is our default. Only the choice between H and H^- differs: the value
+    of exact ranks is the same.
+
     Args:
         tau: of H^-, see `SupAPLoss`.
         rho: see `SupAPLoss`.
@@ -34,11 +44,27 @@ class HAPLoss(RankLoss):
         offset: see `SupAPLoss`.
         start: see `SupAPLoss`.
         tie: see `SupAPLoss`.
+        order: what decides that an item is of less relevance: "level", where levels are known (hierarchical labels, or
+            integer relevance: the number of shared levels); "gain". Float gains have no levels and decide themselves.
         common: see `RetrievalLoss`.
 
     >>> HAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[1.0, 0.5, 0.0]]))
     tensor(0.6400)
+
+    A lone sibling (one shared level) between four items that share two, and its gradient:
+
+    >>> scores = torch.tensor([[0.9, 0.8, 0.7, 0.6, 0.75, 0.1]], requires_grad=True)
+    >>> levels = torch.tensor([[2, 2, 2, 2, 1, 0]])
+    >>> for order in ("level", "gain"):
+    ...     loss = HAPLoss(order=order, tau=0.1).from_scores(scores, levels)
+    ...     print(order, "down" if torch.autograd.grad(loss, scores)[0][0, 4] > 0 else "up")
+    level down
+    gain up
     """
+
+    optimises: ClassVar[str] = "hierarchical AP"
+    source: ClassVar[str] = "Ramzi et al., ECCV 2022, [2207.04873](https://arxiv.org/abs/2207.04873)"
+    levels: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -48,11 +74,23 @@ class HAPLoss(RankLoss):
         offset: float | None = None,
         start: float = 0.5,
         tie: Literal["upper", "official"] = "upper",
+        order: Literal["level", "gain"] = "level",
         **common: Unpack[Common],
     ) -> None:
+        if order not in ("level", "gain"):
+            raise ValueError(f"order must be 'level' or 'gain'; got {order!r}")
         step = SupStep(tau, rho, delta, offset, start, tie)
         super().__init__(Soft(Heaviside(), step), metric=hierarchical_ap, **common)
         self.tau, self.rho, self.delta, self.offset, self.start, self.tie = tau, rho, delta, offset, start, tie
+        self.order = order
+
+    def ranked(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> Ranks:
+        """Ranks of the items by gains or by levels."""
+        if relevant.dtype == torch.bool or relevant.is_floating_point():
+            return super().ranked(scores, relevant, valid)
+        gains = hierarchical_gains(relevant, MOST_LEVELS, valid)
+        levels = relevant if self.order == "level" else None
+        return self.ranks(scores, gains, valid, levels=levels, **self._promise)
 
 
 class NDCGLoss(RankLoss):
@@ -69,15 +107,50 @@ class NDCGLoss(RankLoss):
     tensor(0.3410)
     """
 
+    optimises: ClassVar[str] = "NDCG, sigmoid ranks"
+    source: ClassVar[str] = "Qin, Liu & Li, Information Retrieval 2010 (ApproxNDCG)"
+
     def __init__(self, tau: float = 0.01, gain: Gain = "linear", **common: Unpack[Common]) -> None:
-        if gain not in ("linear", "exp2"):
-            raise ValueError(f"gain must be 'linear' (g) or 'exp2' (2^g - 1); got {gain!r}")
+        check_gain(gain)
         step = Sigmoid(tau)
         super().__init__(Soft(step, step), metric=self._ndcg, **common)
         self.tau, self.gain = tau, gain
 
     def _ndcg(self, ranks: Ranks) -> PerQuery:
         return ndcg(ranks, gain=self.gain)
+
+
+def check_gain(gain: str) -> None:
+    """Raise unless NDCG knows such gains."""
+    if gain not in ("linear", "exp2"):
+        raise ValueError(f"gain must be 'linear' (g) or 'exp2' (2^g - 1); got {gain!r}")
+
+
+def list_lengths(k: object) -> tuple[int, ...]:
+    """The k of Recall@k, checked."""
+    if isinstance(k, str) or not isinstance(k, Iterable):
+        raise ValueError(f"k names list lengths, such as (1, 2, 4); got {k!r}")
+    lengths = tuple(integer(each, "k names list lengths", low=1) for each in k)
+    if not lengths:
+        raise ValueError("k names list lengths, at least one; got none")
+    return lengths
+
+
+def count_temperatures(tau2: object, k: Sequence[int]) -> tuple[float, ...]:
+    """One temperature of the count for each k, checked."""
+    what = "tau2 is a temperature in ranks"
+    if isinstance(tau2, str) or not isinstance(tau2, Iterable):
+        return (number(tau2, what, low=1e-30, otherwise=", or one for each k"),) * len(k)
+    temperatures = tuple(number(each, what, low=1e-30) for each in tau2)
+    if len(temperatures) != len(k):
+        raise ValueError(f"tau2 is one temperature, or one for each of the {len(k)} k; got {len(temperatures)}")
+    return temperatures
+
+
+def mean_recall(ranks: Ranks, k: Sequence[int], temperatures: Sequence[float], clip: bool) -> PerQuery:
+    """Mean over the k of the soft recalls."""
+    recalls = [soft_recall_at_k(ranks, each, tau, clip=clip) for each, tau in zip(k, temperatures, strict=True)]
+    return torch.stack(recalls).mean(0)
 
 
 class RecallAtKLoss(RankLoss):
@@ -90,6 +163,7 @@ class RecallAtKLoss(RankLoss):
         k: list lengths, each >= 1.
         tau1: temperature of the ranks, score units, > 0.
         tau2: temperature of the count, in ranks, > 0; one for all k or one each.
+        clip: False: the sum over i is not held at k (as in SupRank's recall, `SupRecallLoss`).
         rank_query: published code: without references, the query stays in its own list as an irrelevant item of rank 1
             (so k = 1 is never met), and k is at most the length of the list.
         common: see `RetrievalLoss`.
@@ -98,33 +172,30 @@ class RecallAtKLoss(RankLoss):
     tensor(0.5000)
     """
 
+    optimises: ClassVar[str] = "Recall@k, sigmoid ranks and count"
+    source: ClassVar[str] = "Patel et al., CVPR 2022, [2108.11179](https://arxiv.org/abs/2108.11179)"
+
     def __init__(
         self,
         k: Sequence[int] = (1, 2, 4, 8, 16),
         tau1: float = 0.01,
         tau2: float | Sequence[float] = 1.0,
+        clip: bool = True,
         rank_query: bool = False,
         **common: Unpack[Common],
     ) -> None:
-        if any(not hasattr(each, "__index__") for each in k):
-            raise ValueError(f"k names list lengths, integers >= 1; got {tuple(k)}")
-        k = tuple(int(each) for each in k)
-        temperatures = (float(tau2),) * len(k) if isinstance(tau2, (int, float)) else tuple(float(t) for t in tau2)
-        if not k or min(k) < 1:
-            raise ValueError(f"k names list lengths >= 1, at least one; got {k}")
-        if len(temperatures) != len(k) or min(temperatures) <= 0:
-            raise ValueError(f"tau2 is one temperature > 0, or one for each of the {len(k)} k; got {tau2}")
+        k, temperatures = list_lengths(k), count_temperatures(tau2, k)
+        number(tau1, "tau1 is the temperature of the ranks, in score units", low=1e-30)
+        flag(clip, "clip")
+        flag(rank_query, "rank_query")
         step = Sigmoid(tau1)
         super().__init__(Soft(step, step), metric=self._recall, **common)
-        self.k, self.tau1, self.tau2, self.rank_query = k, tau1, tau2, rank_query
+        self.k, self.tau1, self.tau2, self.clip, self.rank_query = k, tau1, tau2, clip, rank_query
         self._temperatures = temperatures
 
     def _recall(self, ranks: Ranks, longest: int | None = None) -> PerQuery:
-        recalls = [
-            soft_recall_at_k(ranks, k if longest is None else min(k, longest), tau)
-            for k, tau in zip(self.k, self._temperatures, strict=True)
-        ]
-        return torch.stack(recalls).mean(0)
+        lengths = [k if longest is None else min(k, longest) for k in self.k]
+        return mean_recall(ranks, lengths, self._temperatures, self.clip)
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """1 - the mean of the soft recalls; published code caps k by the list, the formula does not."""

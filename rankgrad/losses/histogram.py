@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from ..checks import integer, number
 from ..types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 
@@ -62,11 +63,12 @@ class FastAPLoss(_HistogramAP):
     tensor(0.5000)
     """
 
+    optimises: ClassVar[str] = "AP of histogram bins of distance"
+    source: ClassVar[str] = "Cakir et al., CVPR 2019"
+
     def __init__(self, bins: int = 10, **common: Unpack[Common]) -> None:
         super().__init__(**common)
-        if not hasattr(bins, "__index__") or bins < 1:
-            raise ValueError(f"bins must be an integer >= 1; got {bins}")
-        self.bins = bins
+        self.bins = integer(bins, "bins counts the intervals of the distance", low=1)
 
     def position(self, scores: Scores) -> tuple[Tensor, int]:
         """d^2 in units of 4 / L; rounding beyond [0, 4] stays in the end bins."""
@@ -89,11 +91,13 @@ class SoftBinAPLoss(_HistogramAP):
     tensor(0.5000)
     """
 
+    optimises: ClassVar[str] = "AP of histogram bins of score"
+    source: ClassVar[str] = "Revaud et al., ICCV 2019, [1906.07589](https://arxiv.org/abs/1906.07589)"
+
     def __init__(self, bins: int = 20, low: float = -1.0, high: float = 1.0, **common: Unpack[Common]) -> None:
         super().__init__(**common)
-        if not hasattr(bins, "__index__") or bins < 2 or not low < high:
-            raise ValueError(f"need an integer bins >= 2 and low < high; got bins={bins}, low={low}, high={high}")
-        self.bins, self.low, self.high = bins, low, high
+        number(high, "high is the highest bin centre", above=number(low, "low is the lowest bin centre"))
+        self.bins, self.low, self.high = integer(bins, "bins counts the bin centres", low=2), low, high
 
     def position(self, scores: Scores) -> tuple[Tensor, int]:
         """(high - s) in units of the bin distance."""

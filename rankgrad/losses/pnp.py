@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..penalties import Identity, Log, Penalty, Power, Rational, XLog
 from ..ranks import Soft
@@ -41,6 +41,9 @@ class PNPLoss(RankLoss):
     tensor(1.)
     """
 
+    optimises: ClassVar[str] = "irrelevant items above a relevant one (five variants)"
+    source: ClassVar[str] = "Li et al., AAAI 2022, [2102.04640](https://arxiv.org/abs/2102.04640)"
+
     def __init__(
         self,
         variant: Literal["Dq", "Ds", "Ib", "Iu", "O"] | Penalty = "Dq",
@@ -50,7 +53,7 @@ class PNPLoss(RankLoss):
         **common: Unpack[Common],
     ) -> None:
         known: dict[str, Penalty] = {"Dq": Power(alpha), "Ds": Log(), "Ib": Rational(b), "Iu": XLog(), "O": Identity()}
-        if isinstance(variant, str) and variant not in known:
+        if variant not in known if isinstance(variant, str) else not callable(variant):
             raise ValueError(f"unknown PNP variant {variant!r}; known: {', '.join(known)}, or a callable f(R)")
         penalty = known[variant] if isinstance(variant, str) else variant
         super().__init__(Soft(Heaviside(), Sigmoid(tau)), penalty=penalty, **common)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..metrics import precision_at_relevant
 from ..penalties import Penalty, as_penalty
@@ -41,6 +41,9 @@ class RaMBORecallLoss(RankLoss):
     >>> loss.from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))  # log(1 + 1)
     tensor(0.6931)
     """
+
+    optimises: ClassVar[str] = "weighted Recall@K, all K at once"
+    source: ClassVar[str] = "Rolínek et al., CVPR 2020, [1912.03500](https://arxiv.org/abs/1912.03500)"
 
     def __init__(
         self,
@@ -80,6 +83,9 @@ class RaMBOAPLoss(RankLoss):
     >>> RaMBOAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
     tensor(0.5000)
     """
+
+    optimises: ClassVar[str] = "AP, exact ranks, blackbox gradient"
+    source: ClassVar[str] = "Rolínek et al., CVPR 2020, [1912.03500](https://arxiv.org/abs/1912.03500)"
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
@@ -43,6 +43,8 @@ class RankLoss(RetrievalLoss):
     tensor(0.8101)
     """
 
+    differences_only: ClassVar[bool] = True
+
     def __init__(
         self,
         ranks: RankSource,
@@ -54,6 +56,9 @@ class RankLoss(RetrievalLoss):
         super().__init__(**common)
         if (metric is None) == (penalty is None):
             raise ValueError("RankLoss reads either a metric (1 - metric is the loss) or a penalty off the ranks")
+        for name, given in (("ranks", ranks), ("metric", metric), ("penalty", penalty)):
+            if given is not None and not callable(given):
+                raise ValueError(f"{name} must be a function; got {given!r}")
         self.ranks, self.metric, self.penalty = ranks, metric, penalty
         taken = inspect.signature(ranks.values if isinstance(ranks, Blackbox) else ranks).parameters
         self._promise: dict[str, Any] = {}
@@ -93,6 +98,6 @@ def pooled_mean(ranks: Ranks, values: PerPair) -> PerQuery:
 def aggregate(name: str) -> Aggregate:
     """How the values of relevant items become one per query: "query" (mean of each) or "pooled"."""
     known: dict[str, Aggregate] = {"query": Ranks.mean_per_query, "pooled": pooled_mean}
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise ValueError(f"aggregation must be 'query' (mean per query, then over queries) or 'pooled'; got {name!r}")
     return known[name]

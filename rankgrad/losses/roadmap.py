@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ..checks import number
 from ..types import Mask, PerQuery, Scores
 from .average_precision import SupAPLoss
 from .base import Common, RetrievalLoss
@@ -33,6 +34,8 @@ class CalibrationLoss(RetrievalLoss):
     tensor(0.5500)
     """
 
+    optimises: ClassVar[str] = "common thresholds for all queries"
+    source: ClassVar[str] = "Ramzi et al., NeurIPS 2021, eq. 7, [2110.01445](https://arxiv.org/abs/2110.01445)"
     graded: ClassVar[bool] = False
 
     def __init__(
@@ -43,6 +46,8 @@ class CalibrationLoss(RetrievalLoss):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
+        number(alpha, "alpha is the threshold of relevant scores")
+        number(beta, "beta is the threshold of irrelevant scores")
         if not beta <= alpha:
             raise ValueError(f"beta (irrelevant below) must not exceed alpha (relevant above); got {beta} > {alpha}")
         if aggregation not in ("query", "avg_non_zero"):
@@ -88,6 +93,8 @@ class ROADMAPLoss(RetrievalLoss):
     tensor(0.7617)
     """
 
+    optimises: ClassVar[str] = "SupAP + calibration"
+    source: ClassVar[str] = "Ramzi et al., NeurIPS 2021, [2110.01445](https://arxiv.org/abs/2110.01445)"
     graded: ClassVar[bool] = False
 
     def __init__(
@@ -105,8 +112,7 @@ class ROADMAPLoss(RetrievalLoss):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
-        if not 0 <= weight <= 1:
-            raise ValueError(f"weight is ROADMAP's lambda (0: SupAP alone, 1: calibration alone); got {weight}")
+        number(weight, "weight is ROADMAP's lambda (0: SupAP alone, 1: calibration alone)", low=0, high=1)
         self.tau, self.rho, self.delta, self.offset, self.start, self.tie = tau, rho, delta, offset, start, tie
         self.alpha, self.beta, self.aggregation, self.weight = alpha, beta, aggregation, weight
         self.supap = SupAPLoss(tau, rho, delta, offset, start, tie, positives=self.positives)

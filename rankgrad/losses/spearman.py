@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from ..checks import flag, number
 from ..metrics import average_ranks
 from ..ranks import blackbox_rank
+from ..ranks.blackbox import NO_CURVATURE
+from ..ranks.second_order import refuse_graph
 from ..types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 
@@ -52,6 +54,10 @@ class SpearmanLoss(RetrievalLoss):
     tensor(0.5000)
     """
 
+    optimises: ClassVar[str] = "Spearman's correlation of scores and gains, blackbox gradient"
+    source: ClassVar[str] = "ours, with RaMBO's gradient: [SoDeep and Spearman](docs/sodeep.md)"
+    differences_only: ClassVar[bool] = True
+
     def __init__(
         self,
         lambda_: float = 1.0,
@@ -60,9 +66,9 @@ class SpearmanLoss(RetrievalLoss):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
-        if not lambda_ > 0:
-            raise ValueError(f"lambda_ is the size of the perturbation and must be > 0; got {lambda_}")
-        if isinstance(ranks, str) and ranks != "blackbox":
+        number(lambda_, "lambda_ is the size of the perturbation", above=0)
+        flag(normalized_ranks, "normalized_ranks")
+        if ranks != "blackbox" and not callable(ranks):
             raise ValueError(f"ranks must be 'blackbox' or something that ranks (scores, valid); got {ranks!r}")
         self.lambda_, self.normalized_ranks, self.ranks = lambda_, normalized_ranks, ranks
 
@@ -122,8 +128,8 @@ class _BlackboxCorrelation(torch.autograd.Function):
         return (1 - correlation.squeeze(1)).to(scores.dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor, None, None, None, None]:
+        refuse_graph(NO_CURVATURE)
         (change,) = ctx.saved_tensors
         return change * (upstream * ctx.num_counted).unsqueeze(1), None, None, None, None
 

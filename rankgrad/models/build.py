@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..checks import unknown
 from .convnet import convnet
 from .embedding_model import EmbeddingModel
-from .names import _did_you_mean
 from .timm import timm_model
 
 MODELS: dict[str, Callable[..., EmbeddingModel]] = {"convnet": convnet, "timm": timm_model}
@@ -31,11 +31,11 @@ def build_model(kind: str, /, **options: Any) -> EmbeddingModel:
     ValueError: unknown option of model 'convnet' 'width'; did you mean 'widths'? Known: embedding_size, ...
     """
     if kind not in MODELS:
-        raise ValueError(_did_you_mean("model", kind, MODELS))
+        raise ValueError(unknown("model", kind, MODELS))
     known = inspect.signature(MODELS[kind]).parameters
     for option in options:
         if option not in known:
-            raise ValueError(_did_you_mean(f"option of model {kind!r}", option, known))
+            raise ValueError(unknown(f"option of model {kind!r}", option, known))
     missing = [n for n, p in known.items() if p.default is inspect.Parameter.empty and n not in options]
     if missing:
         raise ValueError(f"model {kind!r} needs {', '.join(missing)}")

@@ -7,9 +7,9 @@ from typing import Literal
 
 from torch import nn
 
+from ..checks import unknown
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
-from .names import _did_you_mean
 from .pooling import _POOLINGS
 
 
@@ -46,7 +46,7 @@ def convnet(
     if not widths or min(widths) < 1 or in_channels < 1:
         raise ValueError(f"convnet needs in_channels >= 1 and widths >= 1; got {in_channels} and {widths}")
     if pooling not in _POOLINGS:
-        raise ValueError(_did_you_mean("pooling", pooling, _POOLINGS))
+        raise ValueError(unknown("pooling", pooling, _POOLINGS))
     blocks = [
         nn.Sequential(
             nn.Conv2d(before, after, 3, padding=1, bias=False),  # batch norm brings the shift

@@ -6,7 +6,7 @@ from typing import Literal, cast
 
 from torch import Tensor, nn
 
-from .names import _did_you_mean
+from ..checks import unknown
 
 Head = Literal["linear", "none", "layer_norm"]
 
@@ -48,7 +48,7 @@ class EmbeddingHead(nn.Module):
             norm = nn.LayerNorm(feature_size, elementwise_affine=False)
             self.layers = nn.Sequential(norm, nn.Linear(feature_size, size))
         else:
-            raise ValueError(_did_you_mean("head", head, ("linear", "none", "layer_norm")))
+            raise ValueError(unknown("head", head, ("linear", "none", "layer_norm")))
 
     def forward(self, features: Tensor) -> Tensor:
         """[image, feature] -> [image, dim]."""

@@ -1,10 +1,59 @@
-"""Where two dicts of weights do not fit each other, in words."""
+"""Dicts of weights: read from a file without running anything of it; where two do not fit each other, in words."""
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
+import torch
 from torch import Tensor
+
+
+def read_plain(path: Path, file: IO[bytes] | None = None) -> Any:
+    """What `torch.save` has written, if it is tensors and plain values: nothing in it is run, its checksums are held.
+
+    Args:
+        path: the file.
+        file: read from here instead; the path is for messages.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it asks for code to be run, or it is damaged, or another kind of file.
+    """
+    if file is None and not path.is_file():
+        raise FileNotFoundError(f"no weights file at {path}")
+    source: Any = path if file is None else file
+    try:
+        if is_zipfile(source):  # torch itself looks at no checksum
+            with ZipFile(source) as archive:
+                damaged = archive.testzip()
+            if damaged is not None:
+                raise BadZipFile(f"the checksum of {damaged} is another one")
+        if file is not None:
+            file.seek(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about formats that are refused all the same
+            return torch.load(source, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch, pickle and zip each raise their own
+        raise ValueError(f"{path} {why_unread(error)}") from error
+
+
+def why_unread(error: Exception) -> str:
+    """What is wrong with a file that torch does not read as plain weights, in one line, without its advice."""
+    asked = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if asked is not None:
+        return f"is no weights file that can be read safely: it asks for {asked[1]} to be run. Nothing was run"
+    reason = one_line(error) if isinstance(error, (OSError, BadZipFile)) else type(error).__name__
+    return f"is no weights file that can be read safely, or it is damaged ({reason}). Get it again where it is whole"
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _sample(keys: Iterable[str]) -> str:

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from ..checks import unknown
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
-from .names import _did_you_mean
 from .pooling import _POOLINGS, Pooling, TokenPool, _ChannelsLastMap, _Tokens
-from .state_dicts import _sample, misfits
+from .state_dicts import _sample, misfits, why_unread
 
 
 def timm_model(
@@ -64,11 +64,11 @@ def timm_model(
     import timm
 
     if pooling not in (*_POOLINGS, "token"):
-        raise ValueError(_did_you_mean("pooling", pooling, (*_POOLINGS, "token")))
+        raise ValueError(unknown("pooling", pooling, (*_POOLINGS, "token")))
     if pretrained and weights is not None:
         raise ValueError("give pretrained=True (timm's weights) or weights=FILE (yours), not both")
     if not timm.is_model(name):
-        raise ValueError(_did_you_mean("timm model", name, timm.list_models()))
+        raise ValueError(unknown("timm model", name, timm.list_models()))
     defaults = timm.get_pretrained_cfg(name, allow_unregistered=True)
     # timm gives a pool size to backbones that end in a map; the others end in tokens and keep their own last norm.
     has_map = defaults is None or defaults.pool_size is not None
@@ -150,7 +150,7 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
     try:
         found = load_state_dict(str(path), weights_only=True)
     except Exception as error:  # torch, pickle, zip and safetensors each raise their own
-        raise ValueError(f"{path} is no weights file that can be read safely: {error}") from error
+        raise ValueError(f"{path} {why_unread(error)}") from error
     if not all(isinstance(value, Tensor) for value in found.values()):
         other = _sample(str(key) for key, value in found.items() if not isinstance(value, Tensor))
         raise ValueError(

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..files import atomic_write
 from .build import build_model
 from .embedding_model import EmbeddingModel
-from .state_dicts import misfits
+from .state_dicts import misfits, one_line, read_plain
 
 _FORMAT = "rankgrad-weights-1"
 
@@ -102,22 +102,21 @@ def load_weights(
     ([8, 8], {'data': 'glyphs'})
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no weights file at {path}")
-    try:
-        record = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch, pickle and zip each raise their own
-        raise ValueError(f"{path} is no weights file of rankgrad, or it is damaged: {error}") from error
+    record = read_plain(path)
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise ValueError(
             f"{path} was not written by rankgrad.models.save_weights (or by another version of it); the weights of "
             f"a timm backbone go into timm_model(weights=...)"
         )
+    _check_record(path, record)
     state = record["state_dict"]
     built = model is None
     if model is None:
         options = dict(record["model"])
-        model = build_model(options.pop("kind"), **options)
+        try:
+            model = build_model(options.pop("kind"), **options)
+        except (ValueError, TypeError, RuntimeError, MemoryError) as error:
+            raise ValueError(f"{path} describes a model that can't be built: {one_line(error)}") from error
         stated = f"{path} does not fit the model that it describes"
     else:
         stated = f"{path} holds another model"
@@ -130,6 +129,25 @@ def load_weights(
     model.load_state_dict(state)
     model.pixel_mean, model.pixel_std = tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
     return (model.eval() if built else model), record["config"]
+
+
+def _check_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Raise unless a file has the parts that `save_weights` gives it, and nothing that would be fetched."""
+    parts = {"model": dict, "pixels": dict, "config": dict, "state_dict": dict}
+    wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
+    if not wrong:
+        pixels = [record["pixels"].get(name) for name in ("mean", "std")]
+        if not all(isinstance(row, list) and row and all(isinstance(v, (int, float)) for v in row) for row in pixels):
+            wrong.append("pixels")
+        if not all(isinstance(value, Tensor) for value in record["state_dict"].values()):
+            wrong.append("state_dict")
+        if not isinstance(record["model"].get("kind"), str):
+            wrong.append("model")
+    if wrong:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(wrong)}, or not as rankgrad writes it")
+    fetched = {"pretrained", "weights"} & set(record["model"])
+    if fetched:  # the weights are in the file; a name or an address would be somebody else's choice
+        raise ValueError(f"{path} asks for other weights ({', '.join(sorted(fetched))}), which no file of ours does")
 
 
 def _embedding_size(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> int | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from ..checks import flag, number
 from ..kernels.counting import Counter
 from ..kernels.host import on_host
 from ..kernels.sorting import sort_rows
@@ -18,6 +18,9 @@ from ..types import Mask, PerPair, PerQuery, Ranks, Scores
 from .exact import Order, by_pair, by_slot, exact_ranks, not_rivals, ranks_of
 from .lists import Lists, computed, require
 from .prefilter import shortened
+from .second_order import refuse_graph
+
+NO_CURVATURE = "a blackbox gradient is a difference of ranks, constant almost everywhere; use a relaxed loss"
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,10 @@ class Blackbox:
     prefilter: bool = False
 
     def __post_init__(self) -> None:
-        if not self.lambda_ > 0:
-            raise ValueError(f"lambda_ is the size of RaMBO's perturbation and must be > 0; got {self.lambda_}")
-        if not self.margin >= 0:
-            raise ValueError(f"margin is in score units and must be >= 0; got {self.margin}")
+        number(self.lambda_, "lambda_ is the size of RaMBO's perturbation", above=0)
+        number(self.margin, "margin is in score units", low=0)
+        flag(self.normalized_ranks, "normalized_ranks")
+        flag(self.prefilter, "prefilter")
 
     def __call__(
         self, scores: Scores, relevant: Tensor, valid: Mask | None = None, *, positives: int | None = None
@@ -127,8 +130,8 @@ class _BlackboxValues(torch.autograd.Function):
         return values.detach().to(scores.dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor | None, ...]:
+        refuse_graph(NO_CURVATURE)
         (change,) = ctx.saved_tensors
         factor = upstream * ctx.num_counted
         # plain `loss.backward()`: on a long list a copy costs as much as the ranks did
@@ -181,8 +184,7 @@ def blackbox_rank(scores: Tensor, lambda_: float, normalized: bool = False) -> T
     >>> y.grad
     tensor([-2.,  1.,  1.])
     """
-    if not lambda_ > 0:
-        raise ValueError(f"lambda_ is the size of the perturbation and must be > 0; got {lambda_}")
+    number(lambda_, "lambda_ is the size of the perturbation", above=0)
     if not scores.is_floating_point() or scores.dim() == 0:
         raise ValueError(f"scores must be a float tensor [..., n]; got {scores.dtype} {tuple(scores.shape)}")
     ranks: Tensor = _BlackboxRank.apply(computed(scores), lambda_, normalized)
@@ -206,8 +208,8 @@ class _BlackboxRank(torch.autograd.Function):
         return values
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        refuse_graph(NO_CURVATURE)
         scores, ranks = ctx.saved_tensors
         moved = _permutation_ranks(scores + ctx.lambda_ * upstream)
         change: Tensor = (moved - ranks).to(scores.dtype) / (ctx.unit * ctx.lambda_)

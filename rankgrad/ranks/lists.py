@@ -12,8 +12,15 @@ from ..kernels.host import on_host
 from ..types import Mask, PerPair, Ranks, Scores
 
 
-def check_lists(scores: Tensor, relevant: Tensor, valid: Tensor | None) -> None:
-    """Raise unless scores are [query, item] floats and relevant (bool or gains) and valid (bool) have their shape."""
+def check_lists(scores: Tensor, relevant: Tensor, valid: Tensor | None, *, levels: bool = False) -> None:
+    """Raise unless scores are [query, item] floats and relevant (bool or gains) and valid (bool) have their shape.
+
+    Args:
+        scores: [query, item].
+        relevant: [query, item].
+        valid: [query, item].
+        levels: relevant may be integers, the numbers of shared levels.
+    """
     if scores.dim() != 2 or not scores.is_floating_point():
         raise ValueError(f"scores must be a float tensor [query, item]; got {scores.dtype} {tuple(scores.shape)}")
     if relevant.shape != scores.shape:
@@ -21,7 +28,8 @@ def check_lists(scores: Tensor, relevant: Tensor, valid: Tensor | None) -> None:
             f"relevant must have the shape of scores {tuple(scores.shape)}; got {tuple(relevant.shape)}. "
             "Build it with relevance.from_labels(...)."
         )
-    if relevant.dtype != torch.bool and not relevant.is_floating_point():
+    whole = relevant.dtype != torch.bool and not relevant.is_floating_point() and not relevant.is_complex()
+    if relevant.is_complex() or (whole and not levels):
         raise ValueError(
             f"relevant must be bool, or float gains >= 0; got {relevant.dtype}. Use relevant.bool() for 0/1 relevance "
             "or relevant.float() for gains."
@@ -110,6 +118,7 @@ class Lists:
         slot: [pair] position of the pair among those of its query, 0 .. p - 1.
         count: [query] long, p of each query.
         sizes: the same on the host; unless they were promised, reading them is the one synchronisation with a GPU.
+        order: [pair] what decides who is of less relevance; the gain, unless levels are known.
         rest: [query, item] bool, valid and irrelevant.
         length: [query] long, valid items.
         graded: gains differ from 1, so that relevant items must be compared by gain too.
@@ -119,6 +128,7 @@ class Lists:
     query: Tensor
     item: Tensor
     gain: Tensor
+    order: Tensor
     slot: Tensor
     count: Tensor
     sizes: list[int]
@@ -133,7 +143,14 @@ class Lists:
         return max(self.sizes, default=0)
 
     @classmethod
-    def of(cls, scores: Scores, relevant: Tensor, valid: Mask | None, positives: int | None = None) -> Lists:
+    def of(
+        cls,
+        scores: Scores,
+        relevant: Tensor,
+        valid: Mask | None,
+        positives: int | None = None,
+        levels: Tensor | None = None,
+    ) -> Lists:
         """Read the lists off relevance (bool or gains) and validity; shapes are checked.
 
         Args:
@@ -142,6 +159,7 @@ class Lists:
             valid: [query, item] bool.
             positives: the promise that every query has exactly so many relevant valid items. Then nothing is read
                 back from a GPU, and torch.compile finds no value that it would need.
+            levels: [query, item] integers, > 0 where an item is relevant: see `soft_ranks`.
 
         Raises:
             ValueError: wrong shapes or dtypes, or a promise that does not hold (on a GPU: a device-side assertion).
@@ -177,8 +195,9 @@ class Lists:
             item = _columns(is_relevant, max(sizes, default=0))[query, slot]
         dtype = computed(scores).dtype
         gain = relevant[query, item].to(dtype) if graded else scores.new_ones(len(query), dtype=dtype)
+        order = gain if levels is None else levels[query, item].to(dtype)
         length = torch.full_like(count, items) if valid is None else _row_sums(valid)
-        return cls(query, item, gain, slot, count, sizes, rest, length, graded, valid is None)
+        return cls(query, item, gain, order, slot, count, sizes, rest, length, graded, valid is None)
 
     def rectangle(self, values: PerPair, fill: float) -> Tensor:
         """[query, slot] the values of the pairs, `fill` where a query has fewer than the most."""

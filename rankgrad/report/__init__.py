@@ -1,19 +1,23 @@
-"""Self-contained pages about runs: numbers, curves and what the models retrieve."""
+"""Self-contained pages about runs: numbers, curves, and what the models retrieve or detect."""
 
 from __future__ import annotations
 
-from .content import Content, Pictures, Space, read_run, read_runs
+from .content import RunContent, read_runs
 from .gallery import QueryExample, RetrievedItem, retrieval_gallery
-from .html import write_report
+from .page import write_comparison, write_report
+from .retrieval import Content, Pictures, Space
+from .retrieval import read as read_run
 
 __all__ = [
     "Content",
     "Pictures",
     "QueryExample",
     "RetrievedItem",
+    "RunContent",
     "Space",
     "read_run",
     "read_runs",
     "retrieval_gallery",
+    "write_comparison",
     "write_report",
 ]

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import numbers
-from .content import Space
 from .numbers import mean_of
+from .retrieval import Space
 
 CANDIDATES = 2000  # queries among which `retrieval_gallery` looks for the best and the worst
 
@@ -59,46 +59,6 @@ class QueryExample:
     first_right: int | None = None
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What one run finds for one query.
-
-    Attributes:
-        items: rows of the gallery, best first.
-        scores: their similarities.
-        correct: are they relevant?
-        average_precision: AP of the whole ranking, NaN if the query has no relevant item.
-        first_right: rank of the first relevant item in the whole ranking, None if there is none.
-    """
-
-    items: tuple[int, ...]
-    scores: tuple[float, ...]
-    correct: tuple[bool, ...]
-    average_precision: float
-    first_right: int | None
-
-
-def answers(space: Space, rows: Tensor, k: int) -> list[Answer]:
-    """The k nearest items of some queries, with the AP of their whole rankings.
-
-    >>> points = torch.tensor([[1.0, 0], [0.8, 0.6], [0, 1]])
-    >>> space = Space(points, torch.tensor([0, 1, 0]), ("a", "b", "c"), ("x", "y"))
-    >>> answers(space, torch.tensor([0]), 5)[0]
-    Answer(items=(1, 2), scores=(0.80..., 0.0), correct=(False, True), average_precision=0.5, first_right=2)
-    """
-    if not len(rows):
-        return []
-    scores, items = numbers.nearest(space, rows, k)
-    unique, back = torch.unique(rows, return_inverse=True)
-    ranked = numbers.ranked(space, unique)
-    correct = space.gallery[1][items] == space.labels[rows].unsqueeze(1)
-    columns = (scores, items, correct, ranked.ap[back], ranked.first[back])
-    return [
-        Answer(tuple(found), tuple(alike), tuple(right), ap, None if math.isnan(first) else round(first))
-        for alike, found, right, ap, first in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-
-
 def choose(
     ap: Sequence[Sequence[float]],
     margin: Sequence[Sequence[float]],
@@ -111,7 +71,7 @@ def choose(
         ap: [run][query] AP, NaN for a query without a relevant item, which is never chosen. Over several runs the mean
             counts.
         margin: [run][query] score of the nearest item minus that of the nearest relevant one, where the nearest is
-            wrong; NaN elsewhere, or where it is not known. The widest are the failures.
+            wrong; NaN elsewhere, or where it is not known. The widest are the failures, see `failures`.
         counts: reason -> how many at most, of "random", "worst", "best", "failures", "disagree" (largest range of AP).
         seed: of the random ones.
 
@@ -126,12 +86,13 @@ def choose(
     mean = [mean_of([run[query] for run in ap]) for query in queries]
     known = [query for query in queries if not math.isnan(mean[query])]
     wide = [mean_of([run[query] for run in margin]) for query in queries]
+    failed = failures([[math.isnan(value) for value in run] for run in margin])
     spread = [_range(ap, query) for query in queries]
     worst = sorted(known, key=lambda query: mean[query])[: counts.get("worst", 0)]
     ways: dict[str, Callable[[int], list[int]]] = {
         "worst": lambda most: worst,
         "best": lambda most: sorted(set(known).difference(worst), key=lambda query: (-mean[query], query))[:most],
-        "failures": lambda most: sorted((q for q in known if not math.isnan(wide[q])), key=lambda q: -wide[q])[:most],
+        "failures": lambda most: sorted((q for q in known if failed[q]), key=lambda q: -wide[q])[:most],
         "disagree": lambda most: sorted((q for q in known if spread[q] > 0), key=lambda q: -spread[q])[:most],
     }
     found = {reason: [] if reason == "random" else ways[reason](most) for reason, most in counts.items()}
@@ -140,6 +101,18 @@ def choose(
         order = torch.randperm(len(queries), generator=torch.Generator().manual_seed(seed)).tolist()
         found["random"] = [q for q in order if not math.isnan(mean[q]) and q not in taken][: counts["random"]]
     return found
+
+
+def failures(right: Sequence[Sequence[bool]]) -> list[bool]:
+    """[query] is it a failure: is its nearest item wrong in every run?
+
+    Args:
+        right: [run][query] is the nearest item relevant?
+
+    >>> failures([[True, False, False], [False, False, True]])
+    [False, True, False]
+    """
+    return [not any(of_query) for of_query in zip(*right, strict=True)]
 
 
 def _range(values: Sequence[Sequence[float]], query: int) -> float:
@@ -227,22 +200,25 @@ def retrieval_gallery(
         titles = {"random": "Random queries", "worst": "Lowest AP", "best": "Highest AP"}
         groups = {title: rows[chosen[reason]].tolist() for reason, title in titles.items()}
     shown = [(row, group) for group, members in groups.items() for row in members]
-    found = answers(space, torch.tensor([row for row, _ in shown], dtype=torch.long), k)
-    label = labels.tolist()
-
-    def example(row: int, group: str, answer: Answer) -> QueryExample:
-        nearest = zip(answer.items, answer.scores, answer.correct, strict=True)
-        return QueryExample(
+    if not shown:
+        return []
+    asked = torch.tensor([row for row, _ in shown], dtype=torch.long)
+    unique, back = torch.unique(asked, return_inverse=True)
+    ranked = numbers.ranked(space, unique)
+    scores, items = (column.tolist() for column in numbers.nearest(space, asked, k))
+    ap, first, label = ranked.ap[back].tolist(), ranked.first[back].tolist(), labels.tolist()
+    return [
+        QueryExample(
             image=image(row),
             name=called[row],
             class_name=class_names[label[row]],
             items=tuple(
-                RetrievedItem(image(item), class_names[label[item]], score, rank, correct)
-                for rank, (item, score, correct) in enumerate(nearest, 1)
+                RetrievedItem(image(item), class_names[label[item]], score, rank, label[item] == label[row])
+                for rank, (item, score) in enumerate(zip(items[place], scores[place], strict=True), 1)
             ),
-            average_precision=answer.average_precision,
+            average_precision=ap[place],
             group=group,
-            first_right=answer.first_right,
+            first_right=None if math.isnan(first[place]) else round(first[place]),
         )
-
-    return [example(row, group, answer) for (row, group), answer in zip(shown, found, strict=True)]
+        for place, (row, group) in enumerate(shown)
+    ]

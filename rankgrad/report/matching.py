@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .content import Content, Space
-from .text import enumeration
+from ..html.text import enumeration
+from .retrieval import Content, Space
 
 
 @dataclass(frozen=True, eq=False)

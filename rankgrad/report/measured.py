@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from . import numbers
-from .content import Content, Space
 from .gallery import choose
 from .matching import Matching, match
 from .numbers import Confusion, Ranked, Similarities
+from .retrieval import Content, Space
 
 # How many queries a page shows for each reason; one may be shown for several.
 SHOWN = {"random": 24, "worst": 24, "best": 12, "failures": 24, "disagree": 16}
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class Answers:
     """What is known of one run's answers to the sampled queries.
 
     Attributes:
@@ -54,7 +54,7 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class SideBySide:
     """The runs on the same queries.
 
     Attributes:
@@ -66,11 +66,11 @@ class Comparison:
 
     matching: Matching
     sampled: Tensor
-    runs: tuple[Measured | None, ...]
+    runs: tuple[Answers | None, ...]
     shown: dict[str, list[int]]
 
 
-def compare(runs: Sequence[Content], queries: int, k: int, seed: int = 0) -> Comparison:
+def compare(runs: Sequence[Content], queries: int, k: int, seed: int = 0) -> SideBySide:
     """Match, sample and measure.
 
     Args:
@@ -88,15 +88,15 @@ def compare(runs: Sequence[Content], queries: int, k: int, seed: int = 0) -> Com
     known = [run for run in found if run is not None]
     counts = {reason: count for reason, count in SHOWN.items() if reason != "disagree" or len(known) > 1}
     shown = choose([run.ranked.ap.tolist() for run in known], [run.margin.tolist() for run in known], counts, seed)
-    return Comparison(matching, sampled, found, shown)
+    return SideBySide(matching, sampled, found, shown)
 
 
-def _measure(run: Content, space: Space, rows: Tensor, k: int) -> Measured | None:
+def _measure(run: Content, space: Space, rows: Tensor, k: int) -> Answers | None:
     if len(space.gallery[0]) < 1 + space.leave_one_out:
         return None
     alpha, beta, _ = run.thresholds
     scores, items = numbers.nearest(space, rows, k)
-    return Measured(
+    return Answers(
         space=space,
         rows=rows,
         similarities=numbers.similarities(space, rows, alpha, beta),

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from .. import metrics, search
 from ..evaluation import Report
-from .content import Space
+from ..relevance import own_columns, relevance_of
+from .retrieval import Space
 
 BINS = 100  # of similarities, from -1 to 1
 LEVELS = 100  # of recall
@@ -80,8 +81,8 @@ def similarities(space: Space, rows: Tensor, alpha: float, beta: float) -> Simil
     """
     items, item_labels, _ = space.gallery
     count = len(items)
-    own = torch.arange(count) if space.leave_one_out else torch.full((len(space.queries),), -1)
-    relevance = search.relevance_of(space.labels, item_labels, len(space.queries), count, own)
+    own = own_columns(None, None, len(space.queries), count, same=space.leave_one_out)
+    relevance = relevance_of(space.labels, item_labels, len(space.queries), count, own)
     total, positive = torch.zeros(BINS, dtype=torch.long), torch.zeros(BINS, dtype=torch.long)
     best = space.queries.new_full((len(rows),), -torch.inf)
     above, below = 0, 0
@@ -93,7 +94,7 @@ def similarities(space: Space, rows: Tensor, alpha: float, beta: float) -> Simil
         values = block[row, item]
         best[start : start + len(part)].scatter_reduce_(0, row, values, "amax")
         # what is neither relevant nor the query itself is irrelevant: count everything, take the others off
-        itself = block[torch.arange(len(part)), part] if space.leave_one_out else block[:0, 0]
+        itself = block[relevance.absent(part)]
         total += _binned(block.flatten()) - _binned(itself)
         positive += _binned(values)
         above += _count(block > beta) - _count(itself > beta) - _count(values > beta)

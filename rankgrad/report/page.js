@@ -14,12 +14,23 @@
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  // A name that may break after / _ - . as in the rest of the page.
-  const breakable = (text) => {
-    const parts = document.createDocumentFragment();
+  // A name that may break after / _ - . or, if it is long, is shortened, as in the rest of the page.
+  const named = (text) => {
+    const parts = text.length > 32 ? make("span", "cut") : document.createDocumentFragment();
+    if (text.length > 32) parts.title = text;
     text.split(/(?<=[/_.-])(?=[^\s/_.-])/).forEach((part, place) => parts.append(...(place ? [make("wbr"), part] : [part])));
     return parts;
   };
+  // What a search for a class finds: that class if it is the name of one, otherwise every name that it is a part of.
+  const finder = (text, names) => {
+    const words = text.trim().toLowerCase();
+    if (names.some((name) => name.toLowerCase() === words)) return (name) => name.toLowerCase() === words;
+    return (name) => name.toLowerCase().includes(words);
+  };
+  // Names to choose from; filled when they are wanted, as there may be thousands.
+  const choices = (input, names) => input.addEventListener("focus", () => {
+    input.list.append(...names.map((name) => { const choice = make("option"); choice.value = name; return choice; }));
+  }, { once: true });
   const said = document.getElementById("said");
   document.documentElement.classList.add("live");
 
@@ -36,15 +47,17 @@
   const filters = { reason: one("#show-reason"), first: one("#show-first"), kind: one("#show-class") };
 
   function showCards() {
+    const { classes, queries } = data.gallery, wanted = finder(filters.kind.value, classes);
     let shown = 0;
     for (const card of cards) {
       const fits = (!filters.reason.value || card.dataset.why.split(" ").includes(filters.reason.value))
-        && (!filters.first.value || card.dataset.first === filters.first.value)
-        && (!filters.kind.value || card.dataset.class === filters.kind.value);
+        && (!filters.first.value || card.dataset.first === filters.first.value) && wanted(card.dataset.class);
       card.hidden = !fits;
       shown += fits;
     }
-    one("#shown").textContent = shown === 1 ? "1 query" : `${shown} queries`;
+    const known = classes.some(wanted), shows = cards.some((card) => wanted(card.dataset.class));
+    one("#shown").textContent = (shown === 1 ? "1 query" : `${shown} queries`) + (!known ? ": no class has this name"
+      : shows ? "" : `: none of this class is among the ${cards.length} shown of ${queries.toLocaleString("en")}`);
     const visible = cards.filter((card) => !card.hidden);
     stop(all(".cell[tabindex='0']"), visible.length ? one(".cell", visible[0]) : null);
   }
@@ -78,7 +91,8 @@
   }
 
   if (cards.length) {
-    for (const filter of Object.values(filters)) filter.addEventListener("change", showCards);
+    for (const filter of Object.values(filters)) filter.addEventListener("input", showCards);
+    choices(filters.kind, data.gallery.classes);
     one("#show-all").addEventListener("click", () => {
       for (const filter of Object.values(filters)) filter.value = "";
       showCards();
@@ -121,10 +135,8 @@
 
   // --------------------------------------------------------------------------------------------------------- classes
 
-  const percent = (value) => (value === null ? "\u2013" : (100 * value).toFixed(1));
-
   function table(box) {
-    const { columns, rows, bars, page } = data.tables[box.dataset.table];
+    const { columns, rows, bars, page, formats } = data.tables[box.dataset.table];
     let by = data.tables[box.dataset.table].sorted, down = false, from = 0, found = rows;
     const heads = all("thead th", box), body = one("tbody", box), search = one("input", box), status = one(".status", box);
     const [back, on] = [one(".back", box), one(".on", box)];
@@ -139,15 +151,17 @@
           cell.scope = "row";
           if (leads && inClass.has(value)) {
             const button = make("button", "leads");
-            button.append(breakable(value));
+            button.append(named(value));
             button.type = "button";
             button.addEventListener("click", () => showClass(value));
             cell.append(button);
-          } else cell.append(breakable(value));
-        } else if (place === 1) cell.textContent = value.toLocaleString("en");
+          } else cell.append(named(value));
+        } else if (value === null) cell.textContent = "\u2013";
+        else if (formats[place] === "count") cell.textContent = value.toLocaleString("en");
+        else if (formats[place] === "score") cell.textContent = Number(value.toPrecision(4));
         else {
-          cell.textContent = percent(value);
-          if (place === bars && value !== null) {
+          cell.textContent = (100 * value).toFixed(1);
+          if (place === bars) {
             const bar = svg("svg", { class: "bar", viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" });
             bar.append(svg("rect", { width: Math.max(0, Math.min(100, 100 * value)), height: 8 }));
             cell.append(bar);
@@ -188,7 +202,8 @@
     }
 
     heads.forEach((head, place) => {
-      const button = make("button", "", columns[place]);
+      const button = make("button");
+      button.append(named(columns[place]));
       button.type = "button";
       button.addEventListener("click", () => {
         down = by === place ? !down : false;
@@ -230,7 +245,7 @@
     const legend = one("#map-legend"), tip = one("#tip"), GROUPS = 20;
     const byClass = (value) => map.classes[map.class[value]];
     let only = null, at = null;
-    one("#map-classes").append(...map.classes.map((name) => { const choice = make("option"); choice.value = name; return choice; }));
+    choices(wanted, map.classes);
 
     function groups() {
       if (colour.value.startsWith("ok")) {
@@ -245,14 +260,8 @@
 
     function draw() {
       const { of, names, text } = groups();
-      const search = wanted.value.trim().toLowerCase();
-      const exact = map.classes.some((name) => name.toLowerCase() === search);
-      const fits = (point) => {
-        if (only !== null && String(of[point]) !== only) return false;
-        if (!search) return true;
-        const name = byClass(point).toLowerCase();
-        return exact ? name === search : name.includes(search);
-      };
+      const search = finder(wanted.value, map.classes);
+      const fits = (point) => (only === null || String(of[point]) === only) && search(byClass(point));
       drawings.forEach((drawing, run) => {
         const { x, y } = map.runs[run], paths = {};
         for (let point = 0; point < x.length; point++) {

@@ -1,275 +1,225 @@
-"""Tables of a page: metrics with their intervals, classes, settings."""
+"""Tables of a page, of runs of any kind: metrics with their intervals, classes, settings."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..evaluation import DISTANCES, Report, Row
-from . import charts
-from .content import Content
-from .text import DASH, breakable, escaped, flat, percent, shown
+from markupsafe import Markup
 
-# What a reader is told about a metric. The first five are the table; the rest stands behind "all other metrics".
-MEANING = {
-    "R@1": "nearest item is right",
-    "R@4": "a right item among the 4 nearest",
-    "mAP@R": "average precision over the R nearest, R = number of right items",
-    "AP": "average precision over the whole ranking",
-    "NMI": "k-means clusters against classes",
-    "R-precision": "right items among the R nearest",
-    "MRR": "1 / rank of the first right item",
-    "AUC_hardest": "a query's worst right item against any query's best wrong one",
-    "dists_intra": "mean distance within a class, 0 to 2: lower is tighter",
-    "dists_inter": "mean distance between classes, 0 to 2",
-}
-FIRST = ("R@1", "R@4", "mAP@R", "AP", "NMI")
-TILES = ("R@1", "mAP@R", "AP")
-FEW = 12  # rows that need no filter
+from ..evaluation import DISTANCES, Row
+from ..html.page import render
+from ..html.text import DASH, clean, percent
+from .content import Evaluated, RunContent, Section
+from .glossary import definition, short, shown
+
 READABLE = 50  # rows of a table of classes that are in the page as they are; a script shows the others
+FEW = 12  # rows that need no filter
+FORMATS = {"detections": "count", "at score": "score"}  # of columns that are no shares
 
 
-# ------------------------------------------------------------------------------------------------------- results
+# ------------------------------------------------------------------------------------------------------------- results
 
 
-def tiles(runs: Sequence[Content]) -> str:
-    """The headline metrics, large; of several runs one below the other, the best marked."""
+def results(runs: Sequence[RunContent], extra: Markup | None = None) -> Section:
+    """The headline metrics, large, and all others with their intervals; of a single run also before training.
+
+    Args:
+        runs: side by side.
+        extra: what stands between the tables and the meaning of the metrics.
+    """
+    names = _names(runs)
+    main = [name for name in dict.fromkeys(name for run in runs for name in run.main) if name in names]
+    others = [name for name in names if name not in main]
+    groups = [group for group in (main, others) if group]
+    if len(runs) == 1 and runs[0].before is None and set(names) <= set(runs[0].headline) and not _sure(runs):
+        groups = []  # the tiles hold everything
+    body = render(
+        "report/results.html",
+        runs=runs,
+        both=len(runs) == 1 and runs[0].before is not None,
+        sure=_sure(runs),
+        counts=list(dict.fromkeys(counted(run.after) for run in runs if run.after is not None)),
+        tiles=_tiles(runs),
+        tables=[[_metric_row(name, runs) for name in group] for group in groups],
+        terms=[(name, short(name), long) for name in names if (long := definition(name))],
+        extra=extra or Markup(),
+    )
+    return Section("results", "Results", body if names else Markup())
+
+
+def _sure(runs: Sequence[RunContent]) -> str:
+    """Coverage of the intervals in per cent; empty without any."""
+    known = [run.after for run in runs if run.after is not None and run.after.intervals]
+    return f"{100 * known[0].settings.get('confidence', 0.95):g}" if known else ""
+
+
+def _names(runs: Sequence[RunContent]) -> list[str]:
+    return list(dict.fromkeys(name for run in runs for name in run.values))
+
+
+def _tiles(runs: Sequence[RunContent]) -> list[dict[str, Any]]:
+    """Of each headline metric its value in every run, the best marked."""
     found = []
-    for name in TILES:
-        values = [_values(run).get(name, math.nan) for run in runs]
-        if all(map(math.isnan, values)):
+    for name in dict.fromkeys(name for run in runs for name in run.headline):
+        values = [run.values.get(name, math.nan) for run in runs]
+        best = max((value for value in values if not math.isnan(value)), default=None)
+        if best is None:
             continue
-        body = _one_tile(name, runs[0]) if len(runs) == 1 else _ranking(name, runs, values)
-        found.append(f'<div class="tile card"><h3>{escaped(name)}</h3>{body}</div>')
-    return f'<div class="tiles">{"".join(found)}</div>' if found else ""
+        entries = [
+            {"name": run.name, "value": value, "small": _interval(run, name), "best": value == best}
+            for run, value in zip(runs, values, strict=True)
+        ]
+        lines = [entries[0]["small"]]
+        if len(runs) == 1:
+            known = runs[0].before.values.get(name, math.nan) if runs[0].before is not None else math.nan
+            if not math.isnan(known):
+                lines.append(f"{percent(known)} before training")
+            elif runs[0].after is None and runs[0].latest is not None:
+                lines.append(f"after {runs[0].latest[0]:,} steps")
+        found.append({"name": name, "short": short(name), "entries": entries, "lines": list(filter(None, lines))})
+    return found
 
 
-def _values(run: Content) -> Mapping[str, float]:
-    """Metrics of the evaluation after training, or of the last one before that."""
-    if run.after is not None:
-        return run.after.values
-    return run.latest[1] if run.latest is not None else {}
+def _interval(run: RunContent, name: str) -> str:
+    around = run.after.intervals.get(name) if run.after is not None else None
+    return "" if around is None else f"{shown(name, around[0])} to {shown(name, around[1])}"
 
 
-def _interval(run: Content, name: str) -> tuple[float, float] | None:
-    return run.after.intervals.get(name) if run.after is not None else None
-
-
-def _one_tile(name: str, run: Content) -> str:
-    around = _interval(run, name)
-    known = run.before.values.get(name, math.nan) if run.before is not None else math.nan
-    small = []
-    if around is not None:
-        small.append(f"{percent(around[0])} to {percent(around[1])}")
-    if not math.isnan(known):
-        small.append(f"{percent(known)} before training")
-    elif run.after is None and run.latest is not None:
-        small.append(f"after {run.latest[0]:,} steps")
-    big = f"<b>{percent(_values(run)[name])}<small> %</small></b>"
-    return big + "".join(f'<span class="muted">{text}</span>' for text in small)
-
-
-def _ranking(name: str, runs: Sequence[Content], values: Sequence[float]) -> str:
-    best = max((value for value in values if not math.isnan(value)), default=math.nan)
-    rows = []
-    for kind, (run, value) in enumerate(zip(runs, values, strict=True)):
-        around = _interval(run, name)
-        small = f"{percent(around[0])} to {percent(around[1])}" if around is not None else ""
-        mark = ' class="best"' if value == best else ""
-        rows.append(
-            f"<li{mark}>{charts.key(kind)}<span>{breakable(run.name)}</span><b>{percent(value)}</b>"
-            f'<span class="muted small">{small}</span></li>'
-        )
-    return f'<ol class="ranking">{"".join(rows)}</ol>'
-
-
-def metrics_table(runs: Sequence[Content]) -> str:
-    """All metrics of the runs with their intervals; of a single run also before training, and the change."""
-    names = list(dict.fromkeys(name for run in runs for name in _values(run)))
-    first, others = [name for name in FIRST if name in names], [name for name in names if name not in FIRST]
-    if not names:
-        return ""
-    table = f'<div class="card">{_metrics(first or others, runs, "Table of metrics")}</div>'
-    if first and others:
-        more = _metrics(others, runs, "Table of all other metrics")
-        table += f'<details class="card more"><summary>All other metrics</summary>{more}</details>'
-    return table
-
-
-def _metrics(names: Sequence[str], runs: Sequence[Content], label: str) -> str:
-    if len(runs) == 1:
-        both = runs[0].before is not None
-        head = ("<th scope=col>before</th>" if both else "") + "<th scope=col>after</th>"
-        head += "<th scope=col>change</th>" if both else ""
-        signs = f"{_square('before')}before {_square('s0')}after" if both else ""
-    else:
-        head = "".join(f"<th scope=col>{charts.key(i)}<br>{escaped(run.name)}</th>" for i, run in enumerate(runs))
-        signs = ""
-    rows = "".join(_metric_row(name, runs) for name in names)
-    return f"""<div class="scroll" role="region" aria-label="{label}" tabindex="0"><table>
-<thead><tr><th scope=col>metric</th>{head}<th scope=col class="plot text">0 to 100 {signs}</th></tr></thead>
-<tbody>{rows}</tbody></table></div>"""
-
-
-def _square(kind: str) -> str:
-    square = f'<rect class="at {kind}" width="10" height="10" />'
-    return f'<svg class="square" viewBox="0 0 10 10" aria-hidden="true">{square}</svg>'
-
-
-def _metric_row(name: str, runs: Sequence[Content]) -> str:
-    meaning = f'<span class="muted small">{MEANING[name]}</span>' if name in MEANING else ""
-    marks: list[tuple[str, float, tuple[float, float] | None]] = []
-    cells = ""
+def _metric_row(name: str, runs: Sequence[RunContent]) -> dict[str, Any]:
+    """Cells of a metric in every run; of a single one before and after, and the change."""
     before = runs[0].before if len(runs) == 1 else None
+    sides: list[tuple[str, Evaluated | None, Mapping[str, float]]] = []
     if before is not None:
-        cells += _cell(name, before.values.get(name), before.intervals.get(name))
-        marks.append(("before", before.values.get(name, math.nan), before.intervals.get(name)))
-    for kind, run in enumerate(runs):
-        value = _values(run).get(name)
-        cells += _cell(name, value, _interval(run, name))
-        marks.append((f"s{kind}", math.nan if value is None else value, _interval(run, name)))
+        sides.append(("before", before, before.values))
+    sides += [(f"s{kind}", run.after, run.values) for kind, run in enumerate(runs)]
+    cells, marks = [], []
+    for colour, evaluated, values in sides:
+        around = evaluated.intervals.get(name) if evaluated is not None else None
+        small = f"{shown(name, around[0])} to {shown(name, around[1])}" if around is not None else ""
+        cells.append((shown(name, values.get(name)), small))
+        marks.append((colour, values.get(name, math.nan), around))
     if before is not None:
-        gain = _values(runs[0]).get(name, math.nan) - before.values.get(name, math.nan)
+        gain = runs[0].values.get(name, math.nan) - before.values.get(name, math.nan)
         sign = "+" if gain > 0 else "\N{MINUS SIGN}" if gain < 0 else ""
-        cells += f"<td>{sign}{shown(name, abs(gain))}</td>"
-    plot = "" if name in DISTANCES else charts.intervals(marks)
-    return f'<tr><th scope=row>{escaped(name)}{meaning}</th>{cells}<td class="plot">{plot}</td></tr>'
+        cells.append((f"{sign}{shown(name, abs(gain))}", ""))
+    return {"name": name, "short": short(name), "cells": cells, "marks": [] if name in DISTANCES else marks}
 
 
-def _cell(name: str, value: float | None, around: tuple[float, float] | None) -> str:
-    if value is None:
-        return f"<td>{DASH}</td>"
-    small = ""
-    if around is not None:
-        small = f'<span class="muted">{shown(name, around[0])} to {shown(name, around[1])}</span>'
-    return f"<td>{shown(name, value)}{small}</td>"
-
-
-def counted(report: Report) -> str:
+def counted(report: Evaluated) -> str:
     """Queries, items, classes, ... in one line."""
-    return escaped(" · ".join(f"{name.replace('_', ' ')}: {value:,}" for name, value in report.counts.items()))
+    return " · ".join(f"{name.replace('_', ' ')}: {value:,}" for name, value in report.counts.items())
 
 
-# ------------------------------------------------------------------------------------------------------- classes
+def seeds(runs: Sequence[RunContent]) -> Section:
+    """Mean and standard deviation of runs and their siblings, with the value of every one."""
+    names = [name for name in dict.fromkeys(name for run in runs for name in run.main) if name in _names(runs)]
+    rows = []
+    for run in runs:
+        together = (run, *run.siblings)
+        cells = []
+        for name in names:
+            values = [each.values[name] for each in together if name in each.values]
+            mean = shown(name, statistics.mean(values)) if values else DASH
+            spread = f" ± {shown(name, statistics.stdev(values))}" if len(values) > 1 else ""
+            cells.append((mean + spread, " ".join(shown(name, value) for value in values)))
+        rows.append({"name": run.name, "runs": len(together), "cells": cells})
+    heads = [(name, short(name)) for name in names]
+    body = render("report/seeds.html", heads=heads, rows=rows)
+    return Section("seeds", "All runs", body if names else Markup())
+
+
+# ------------------------------------------------------------------------------------------------------------- classes
 
 
 def class_table(
-    runs: Sequence[Content], kind: str, tables: Sequence[Sequence[Row]]
-) -> tuple[str, dict[str, Any]] | None:
+    runs: Sequence[RunContent],
+    kind: str,
+    tables: Sequence[Sequence[Row]],
+    metrics: Sequence[str],
+    by: str,
+    beside: Sequence[str] = (),
+    count: str = "queries",
+) -> tuple[Markup, dict[str, Any]] | None:
     """A table by class or by super-label that a script sorts, filters and turns the pages of.
 
-    Without a script it shows the rows of lowest AP.
+    Without a script it shows the rows with the lowest of a metric.
 
     Args:
         runs: whose rows they are.
         kind: "class" or "super-label".
-        tables: rows of each run, empty for a run that has none.
+        tables: rows of each run, empty for a run that has none; with a name, a count and metrics.
+        metrics: columns of a single run.
+        by: the metric that the table begins sorted by; of several runs it is shown of each, with its range.
+        beside: further metrics of several runs.
+        count: what is counted of each class.
 
     Returns:
         (HTML, the whole table for the script); None if there is nothing to show.
     """
-    metrics = [name for name in FIRST if any(row.get(name) is not None for table in tables for row in table)]
-    if not metrics:
+    known = [
+        name
+        for name in dict.fromkeys([*metrics, by])
+        if any(row.get(name) is not None for table in tables for row in table)
+    ]
+    if not known:
         return None
-    by = "AP" if "AP" in metrics else metrics[0]
+    by = by if by in known else known[0]
     if len(runs) == 1:
-        columns = [(0, name) for name in (*(name for name in metrics if name != by), by)]
+        columns = [(0, name) for name in (*(name for name in known if name != by), by)]
         heads = [name for _, name in columns]
     else:
-        wanted = [by, *(name for name in ("R@1",) if name in metrics and name != by)]
+        wanted = [by, *(name for name in beside if name in known and name != by)]
         columns = [(run, name) for name in wanted for run, table in enumerate(tables) if table]
         heads = [f"{name} {runs[run].name}" for run, name in columns]
-    named: list[dict[str, Row]] = [{str(row["name"]): row for row in table} for table in tables]
+    rows_by_name: list[dict[str, Row]] = [{str(row["name"]): row for row in table} for table in tables]
     rows = []
-    for name in dict.fromkeys(name for table in named for name in table):
-        here = [table.get(name) for table in named]
-        queries = next(int(row["queries"]) for row in here if row is not None)
+    for name in dict.fromkeys(name for table in rows_by_name for name in table):
+        here = [table.get(name) for table in rows_by_name]
+        number = next(int(row[count]) for row in here if row is not None)
         found = [None if (row := here[run]) is None else row.get(metric) for run, metric in columns]
         values: list[Any] = [None if value is None else round(float(value), 4) for value in found]
         if len(runs) > 1:
-            known = [v for v, (_, metric) in zip(values, columns, strict=True) if metric == by and v is not None]
-            values.append(round(max(known) - min(known), 4) if known else None)
-        rows.append([name, queries, *values])
+            of_by = [v for v, (_, metric) in zip(values, columns, strict=True) if metric == by and v is not None]
+            values.append(round(max(of_by) - min(of_by), 4) if of_by else None)
+        rows.append([name, number, *values])
+    formats = ["", "count", *(FORMATS.get(metric, "share") for _, metric in columns)]
+    meanings = ["", "", *(short(metric) for _, metric in columns)]
     if len(runs) > 1:
         heads.append(f"range of {by}")
+        formats.append("share")
+        meanings.append("largest minus smallest, over the runs")
     lead = 2 + (len(columns) - 1 if len(runs) == 1 else 0)  # the column that the table begins sorted by
     rows.sort(key=lambda row: (row[lead] is None, row[lead] if row[lead] is not None else 0.0, row[0]))
-    names = [kind, "queries", *heads]
-    bars = lead if len(runs) == 1 else -1
-    body = "".join(_class_row(row, bars) for row in rows[:READABLE])
-    head = "".join(
-        f"<th scope=col{' aria-sort=ascending' if place == lead else ''}><span>{escaped(name)}</span></th>"
-        for place, name in enumerate(names)
+    names, bars = [kind, count, *heads], lead if len(runs) == 1 else -1
+    html = render(
+        "report/classes.html",
+        kind=kind,
+        heads=list(zip(names, meanings, strict=True)),
+        lead=lead,
+        bars=bars,
+        formats=formats,
+        rows=rows[:READABLE],
+        total=len(rows),
+        few=len(rows) <= FEW,
+        by=by,
+        terms=list(dict.fromkeys((metric, short(metric)) for _, metric in columns if short(metric))),
     )
-    hidden = f"The {READABLE} of {len(rows):,} with the lowest {by}." if len(rows) > READABLE else f"All {len(rows):,}."
-    html = f"""<div class="table" data-table="{kind}">
-<div class="controls script"{"" if len(rows) > FEW else " hidden"}>
-<label>Filter <input type="search" name="filter" placeholder="part of a name" spellcheck="false"></label>
-<span class="pager"><button type="button" class="back" aria-label="previous rows">\N{LEFTWARDS ARROW}</button>
-<button type="button" class="on" aria-label="next rows">\N{RIGHTWARDS ARROW}</button></span></div>
-<p class="small muted status" role="status">{hidden}</p>
-<div class="card scroll" role="region" aria-label="Table by {kind}" tabindex="0"><table>
-<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></div>"""
-    return html, {"columns": names, "rows": rows, "sorted": lead, "bars": bars, "page": READABLE}
+    data = {"columns": names, "rows": rows, "sorted": lead, "bars": bars, "page": READABLE, "formats": formats}
+    return html, data
 
 
-def _class_row(row: Sequence[Any], bars: int) -> str:
-    cells = []
-    for place, value in enumerate(row):
-        if place == 0:
-            cells.append(f"<th scope=row>{breakable(value)}</th>")
-        elif place == 1:
-            cells.append(f"<td>{value:,}</td>")
-        else:
-            text = DASH if value is None else percent(value)
-            cells.append(f"<td>{text}{charts.bar(value) if place == bars and value is not None else ''}</td>")
-    return f"<tr>{''.join(cells)}</tr>"
+# ------------------------------------------------------------------------------------------------------- configuration
 
 
-# ------------------------------------------------------------------------------------------------- configuration
-
-
-def configuration(runs: Sequence[Content]) -> str:
+def configuration(runs: Sequence[RunContent]) -> Section:
     """Settings: of several runs first those that differ, then all."""
-    tables = [_settings(run) for run in runs]
-    if not any(tables):
-        return ""
+    tables = [{key: clean(value) for key, value in run.settings.items()} for run in runs]
     everything = sorted(dict.fromkeys(key for table in tables for key in table), key=lambda key: ": " in key)
-    if len(runs) == 1:
-        table = _setting_table(_rows(everything, tables), runs)
-        return f'<details class="card"><summary>Every setting of this run</summary>{table}</details>'
-    differ = [key for key in everything if len({escaped(table.get(key, DASH)) for table in tables}) > 1]
-    same = [key for key in everything if key not in differ]
-    first = "<p>These runs have the same settings.</p>"
-    if differ:
-        table = _setting_table(_rows(differ, tables), runs)
-        first = f'<div class="card scroll" role="region" aria-label="Settings that differ" tabindex="0">{table}</div>'
-    rest = _setting_table(_rows(same, tables[:1]), runs[:1])
-    summary = f"<summary>{len(same)} settings that are the same</summary>"
-    return f'<h3 class="group">What differs</h3>{first}<details class="card more">{summary}{rest}</details>'
-
-
-def _settings(run: Content) -> dict[str, object]:
-    found = flat({key: value for key, value in run.config.items() if key not in ("out", "resume")})
-    found |= {f"run: {key}": value for key, value in flat(run.facts).items()}
-    if run.after is not None:
-        found |= {f"evaluation: {key}": value for key, value in flat(run.after.settings).items()}
-    return found
-
-
-def _rows(keys: Sequence[str], tables: Sequence[Mapping[str, object]]) -> str:
-    return "".join(
-        f'<tr><th scope=row class="mono">{breakable(key)}</th>'
-        + "".join(f'<td class="mono">{breakable(table[key]) if key in table else DASH}</td>' for table in tables)
-        + "</tr>"
-        for key in keys
-    )
-
-
-def _setting_table(body: str, runs: Sequence[Content]) -> str:
-    head = ""
-    if len(runs) > 1:
-        names = "".join(f"<th scope=col>{charts.key(i)} {breakable(run.name)}</th>" for i, run in enumerate(runs))
-        head = f"<thead><tr><th scope=col>setting</th>{names}</tr></thead>"
-    return f'<table class="settings">{head}<tbody>{body}</tbody></table>'
+    rows = [(key, [table.get(key, DASH) for table in tables]) for key in everything]
+    differ = [row for row in rows if len(set(row[1])) > 1]
+    same = [row for row in rows if len(set(row[1])) == 1]
+    body = render("report/configuration.html", runs=runs, differ=differ, same=same)
+    return Section("configuration", "Configuration", body if rows else Markup())

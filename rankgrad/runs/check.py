@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import load
+from ..config import parsed
 from ..files import LOCK, check_archive, sha256_of
 from .folder import Kind, Run
 from .log import TABLE
@@ -59,7 +59,7 @@ def check(folder: Path) -> Checked:
     run = Run(folder)
     if not run.config.is_file():
         raise FileNotFoundError(f"{folder} is neither a run nor an index: it has no config.yaml and no index.json")
-    files = {run.config.name: _said(lambda: load(run.config))}
+    files = {run.config.name: _said(lambda: parsed(run.config))}
     if files[run.config.name] != "ok":
         return Checked(folder, "run", files)
     kind, finished = run.kind, run.finished
@@ -95,7 +95,7 @@ def _read(path: Path, digest: str | None) -> str:
         return "damaged or changed: it is not what its checksum says"
     readers: dict[str, Callable[[], object]] = {
         ".json": lambda: json.loads(path.read_text(encoding="utf-8")),
-        ".yaml": lambda: load(path),
+        ".yaml": lambda: parsed(path),
         ".csv": lambda: [*csv.DictReader(path.read_text(encoding="utf-8").splitlines())],
         ".html": lambda: _whole_page(path),
     }

@@ -7,17 +7,20 @@ import os
 import re
 import statistics
 import subprocess
-import sys
-import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
+from .. import signals
 from ..config import ConfigError, compose
+from ..files import load_json, lock, remove_leftovers, write_text
+from ..tables import markdown
+from .children import Children
 from .folder import Run
+from .statistics import paired_t_test, spread
 
 
 @dataclass(frozen=True)
@@ -25,19 +28,17 @@ class Results:
     """Of the runs that a command trains.
 
     Attributes:
-        file: of a run, with its metrics under "values".
         columns: of the table.
         main: the one that orders the table and is tested.
     """
 
-    file: str
     columns: tuple[str, ...]
     main: str
 
 
 RESULTS = {
-    "train": Results("after.json", ("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "NMI"), "mAP@R"),
-    "detect train": Results("metrics.json", ("AP50", "AP50_11", "AP75"), "AP50"),
+    "train": Results(("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "NMI"), "mAP@R"),
+    "detect train": Results(("AP50", "AP50_11", "AP75"), "AP50"),
 }
 
 
@@ -57,6 +58,7 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
 
     Raises:
         ConfigError: no loss, an unknown loss or setting, a folder that holds other settings, a run that failed.
+        LockedError: another process works in the folder.
     """
     losses, seeds, rest = _split(settings)
     rest = with_threads(rest, jobs)
@@ -67,14 +69,19 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
         compose([*rest, *own], tree)  # a misspelt setting fails before the first run, not after an hour
         for seed in seeds:
             tasks[loss, seed] = [*rest, *own, f"seed={seed}"]
-    out.mkdir(parents=True, exist_ok=True)
-    same_settings(out / "settings.json", rest)
-    errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs, command)
+    with shared(out, rest):
+        errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs, command)
+        table = _table(out, losses, seeds, rest, command)
     failed = [f"{loss} seed {seed}: {errors[f]}" for loss, seed in tasks if (f := _folder(out, loss, seed)) in errors]
-    table = _table(out, losses, seeds, rest, command)
     if failed:
         raise ConfigError("\n".join(["these runs failed:", *failed, "", table]))
     return table
+
+
+def folders(settings: Sequence[str], out: Path) -> dict[str, list[Path]]:
+    """Where `compare` puts the runs of these settings: loss -> folders, one for each seed."""
+    losses, seeds, _ = _split(settings)
+    return {loss: [_folder(out, loss, seed) for seed in seeds] for loss in losses}
 
 
 def with_threads(settings: Sequence[str], jobs: int) -> list[str]:
@@ -103,22 +110,40 @@ def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "tr
     Returns:
         Folder -> the last line of its log, for the runs that failed.
     """
-    stop = threading.Event()
+    errors: dict[Path, str] = {}
+    waiting = [folder for folder in tasks if not Run(folder).finished]
+    running: dict[subprocess.Popen[bytes], Path] = {}
+    done = len(tasks) - len(waiting)
+    with Children() as children, tqdm(total=len(tasks), initial=done, desc="runs", unit="run") as bar:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                folder = waiting.pop(0)
+                running[_start(children, folder, tasks[folder], command)] = folder
+            try:
+                process = children.wait()
+            except KeyboardInterrupt:
+                signals.say(f"stopping; {len(running)} of the runs save their state{signals.ONCE_MORE}")
+                raise
+            folder = running.pop(process)
+            if process.returncode:
+                errors[folder] = _last_words(folder, process.returncode)
+            bar.update()
+    return {folder: errors[folder] for folder in tasks if folder in errors}
 
-    def one(folder: Path) -> str | None:
-        return None if stop.is_set() else _train(folder, list(tasks[folder]), command)
 
-    errors = {}
-    with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(tasks), desc="runs", unit="run") as bar:
-        try:
-            for folder, error in zip(tasks, pool.map(one, tasks), strict=True):
-                bar.update()
-                if error:
-                    errors[folder] = error
-        except KeyboardInterrupt:
-            stop.set()
-            raise
-    return errors
+def _start(children: Children, folder: Path, settings: Sequence[str], command: str) -> subprocess.Popen[bytes]:
+    """One run in its own process."""
+    trusted = [setting for setting in settings if setting.startswith("trust=")]  # the folder does not know it
+    words = [f"resume={folder}", *trusted] if Run(folder).config.exists() else [*settings, f"out={folder}"]
+    folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
+    with (folder / "log.txt").open("a", encoding="utf-8") as log:
+        return children.start([*command.split(), *words], log=log)
+
+
+def _last_words(folder: Path, code: int) -> str:
+    log = folder / "log.txt"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return f"{lines[-1] if lines else 'no output'} (exit {code}; see {log})"
 
 
 def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
@@ -157,34 +182,26 @@ def _own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
     return chosen
 
 
-def same_settings(path: Path, rest: list[str]) -> None:
-    """Note the settings that all runs of a folder share.
+@contextmanager
+def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
+    """Hold a folder of runs for this process alone, and note the settings that all its runs share.
 
     Raises:
         ConfigError: the folder holds runs with others.
+        LockedError: another process holds it.
     """
-    if path.exists() and json.loads(path.read_text()) != rest:
-        raise ConfigError(
-            f"{path.parent} holds runs with other settings ({' '.join(json.loads(path.read_text()))}); choose another "
-            "folder with --out"
-        )
-    path.write_text(json.dumps(rest))
-
-
-def _train(folder: Path, settings: list[str], command: str) -> str | None:
-    """One run in its own process; None, or the last line of its log if it failed."""
-    run = Run(folder)
-    if run.finished:
-        return None
-    task = [f"resume={folder}"] if run.config.exists() else [*settings, f"out={folder}"]
-    folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
-    with (folder / "log.txt").open("a") as log:
-        words = [sys.executable, "-m", "rankgrad", *command.split(), *task]
-        code = subprocess.run(words, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
-    if code == 0:
-        return None
-    lines = (folder / "log.txt").read_text(errors="replace").splitlines()
-    return f"{lines[-1] if lines else 'no output'} (exit {code}; see {folder / 'log.txt'})"
+    out.mkdir(parents=True, exist_ok=True)
+    with lock(out, "this folder of runs"):
+        remove_leftovers(out)
+        path = out / "settings.json"
+        if not path.exists():
+            write_text(path, json.dumps(list(settings)))
+        there = load_json(path)
+        if there != list(settings):
+            raise ConfigError(
+                f"{out} holds runs with other settings ({' '.join(map(str, there))}); choose another folder with --out"
+            )
+        yield
 
 
 def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:
@@ -196,13 +213,13 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
             run = Run(_folder(out, loss, seed))
             if not run.finished:
                 continue
-            measured = json.loads((run.folder / kind.file).read_text(encoding="utf-8"))["values"]
+            measured = run.read_values()
             for name in kind.columns:
                 if name in measured:
                     values.setdefault(loss, {}).setdefault(name, {})[seed] = 100 * measured[name]
-            facts = json.loads((run.folder / "facts.json").read_text())
-            if facts["train_seconds"] is not None:
-                seconds.setdefault(loss, []).append(facts["train_seconds"])
+            took = run.read_facts()["train_seconds"]
+            if took is not None:
+                seconds.setdefault(loss, []).append(took)
     columns = [name for name in kind.columns if any(name in of for of in values.values())]
     ordered = sorted(values, key=lambda loss: -statistics.mean(values[loss][kind.main].values()))
     rows = [
@@ -210,48 +227,34 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
         for loss in ordered
     ]
     head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent; settings: {' '.join(rest)}"
-    text = "\n".join([head, "", *_markdown(["loss", *columns, "seconds"], rows)])
+    text = f"{head}\n\n{markdown([['loss', *columns, 'seconds'], *rows])}"
     pairs = _pairs({loss: values[loss][kind.main] for loss in losses if loss in values})
     if pairs:
-        against = ["difference", "paired t", "p", "seeds"]
-        text += "\n".join(["", "", *_markdown([f"{kind.main}, against {next(iter(values))}", *against], pairs)])
-    (out / "compare.md").write_text(text + "\n", encoding="utf-8")
+        against = [f"{kind.main}, against {next(iter(values))}", "difference", "paired t", "p", "seeds"]
+        text += f"\n\n{markdown([against, *pairs])}"
+    write_text(out / "compare.md", text + "\n")
     lists = {loss: {name: list(by.values()) for name, by in of.items()} for loss, of in values.items()}
     content = {"settings": list(rest), "seeds": list(seeds), "values": lists, "train_seconds": seconds}
-    (out / "compare.json").write_text(json.dumps(content, indent=1))
+    write_text(out / "compare.json", json.dumps(content, indent=1))
     return text
 
 
 def _pairs(values: Mapping[str, Mapping[int, float]]) -> list[list[str]]:
     """Rows of a table: each loss minus the first one, on the seeds that both have, three or more."""
-    from ..papers.experiments.outcome import paired_t_test
-
     rows = []
     first = next(iter(values), None)
     for loss in [name for name in values if name != first]:
         seeds = sorted(values[loss].keys() & values[str(first)].keys())
         if len(seeds) >= 3:
             pair = [values[loss][seed] for seed in seeds], [values[str(first)][seed] for seed in seeds]
-            difference, t, p = paired_t_test(*pair)
-            shown = ["-" if number is None else f"{number:.2g}" for number in (t, p)]
-            rows.append([loss, f"{difference:+.2f}", *shown, str(len(seeds))])
+            test = paired_t_test(*pair)
+            shown = ["-" if number is None else f"{number:.2g}" for number in (test.t, test.p)]
+            rows.append([loss, f"{test.mean:+.2f}", *shown, str(test.n)])
     return rows
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table, the first column to the left."""
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-
-    def line(cells: Sequence[str]) -> str:
-        others = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-        return f"| {' | '.join([cells[0].ljust(widths[0]), *others])} |"
-
-    rule = f"|{'-' * (widths[0] + 2)}|" + "".join("-" * (width + 1) + ":|" for width in widths[1:])
-    return [line(head), rule, *map(line, rows)]
 
 
 def _spread(values: Sequence[float], digits: int = 1) -> str:
     if not values:
         return "-"
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
+    mean, deviation = spread(values)
+    return f"{mean:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")

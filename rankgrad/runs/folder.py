@@ -6,19 +6,18 @@ No other file knows these names. Writing is whole or not at all (`files`), and o
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..config import ConfigError, load
 from ..evaluation import Report
-from ..files import lock, remove_leftovers, sha256_of, write_text
+from ..files import lock, read_json, remove_leftovers, sha256_of, write_text
+from ..targets import ConfigError
 
 Kind = Literal["retrieval", "detection"]
 # The command that trains a kind of run, and the file that it writes last.
@@ -104,7 +103,11 @@ class Run:
     @property
     def kind(self) -> Kind:
         """What was trained. A folder without settings counts as retrieval."""
-        return kind_of(load(self.config)) if self.config.exists() else "retrieval"
+        if not self.config.exists():
+            return "retrieval"
+        text = self.config.read_text(encoding="utf-8", errors="replace")
+        # without parsing, which may be refused: a detector's settings have those of its ranking
+        return "detection" if "\nranking:" in f"\n{text}" else "retrieval"
 
     @property
     def finished(self) -> bool:
@@ -122,7 +125,7 @@ class Run:
         Raises:
             FileNotFoundError: the run is not finished.
         """
-        values: dict[str, float] = read_json(self.after)["values"]
+        values: dict[str, float] = read_json(self.after, "values")["values"]
         return values
 
     def read_before(self) -> Report | None:
@@ -142,23 +145,6 @@ class Run:
         write_text(self.after, result)
 
 
-def kind_of(config: Mapping[Any, Any]) -> Kind:
-    """What a configuration trains: a detector's has settings of its ranking."""
-    return "detection" if "ranking" in config else "retrieval"
-
-
-def read_json(path: Path) -> Any:
-    """What a json file of a run holds.
-
-    Raises:
-        ValueError: it is damaged; the message names it.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged ({error})") from None
-
-
 @contextmanager
 def opened(folder: Path, kind: Kind) -> Iterator[Run]:
     """The run in a folder, held for this process alone, to go on with it. What a killed process left is removed.
@@ -176,7 +162,8 @@ def opened(folder: Path, kind: Kind) -> Iterator[Run]:
             f"{folder} is {other[run.kind]}: continue it with rankgrad {COMMANDS[run.kind]} resume={folder}"
         )
     with lock(folder, "this run"):
-        remove_leftovers(folder)
+        for place in (run.folder, run.logs):
+            remove_leftovers(place)
         yield run
 
 
@@ -204,7 +191,8 @@ def created(folder: Path | None, name: str) -> Iterator[Run]:
         with lock(wanted, "this folder"):
             if run.config.exists():
                 raise ConfigError(f"{wanted} holds a run already: continue it with resume={wanted}, or choose out=")
-            remove_leftovers(wanted)
+            for place in (run.folder, run.logs):
+                remove_leftovers(place)
             yield run
     finally:
         if not run.config.exists():
@@ -238,4 +226,4 @@ def _discard(run: Run, there: set[str], folders: list[Path]) -> None:
             break
 
 
-__all__ = ["COMMANDS", "RESULTS", "Kind", "Run", "created", "kind_of", "opened", "read_json"]
+__all__ = ["COMMANDS", "RESULTS", "Kind", "Run", "created", "opened"]

@@ -7,7 +7,6 @@ after its state, and writes them again.
 from __future__ import annotations
 
 import csv
-import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +32,6 @@ class LogTable:
         rows = [row for row in read_rows(folder) if float(row["step"]) < done]
         self.columns = list(dict.fromkeys(name for row in rows for name in row))
         self._rows = rows
-        self._file: io.TextIOWrapper | None = None
         if self.path.exists():
             self._rewrite()
         for old in sorted(folder.glob(f"resumed-*/{TABLE}")):  # of versions that had a file for each attempt
@@ -41,37 +39,27 @@ class LogTable:
             old.parent.rmdir()
 
     def add(self, values: Mapping[str, float], step: int) -> None:
-        """Append a row."""
+        """Append a row. It reaches the disk with the next `flush`, and those who watch the file at once."""
         row = {"step": str(step), **{name: _cell(value) for name, value in values.items()}}
         self._rows.append(row)
         new = [name for name in row if name not in self.columns]
-        if new or self._file is None:
+        if new or not self.path.exists():
             self.columns += new
             self._rewrite()
         else:
-            self._file.write(_line(row, self.columns))
-            self._file.flush()  # for those who watch; it reaches the disk with the next state
+            with self.path.open("a", encoding="utf-8", newline="") as file:  # and not held open: its disk may be needed
+                file.write(_line(row, self.columns))
 
     def flush(self) -> None:
         """Bring all rows to the disk."""
-        if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Bring all rows to the disk, and let go of the file."""
-        self.flush()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                os.fsync(file.fileno())
 
     def _rewrite(self) -> None:
-        if self._file is not None:
-            self._file.close()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         head = ",".join(self.columns) + "\n" if self.columns else ""
         write_text(self.path, head + "".join(_line(row, self.columns) for row in self._rows))
-        self._file = self.path.open("a", encoding="utf-8", newline="")
 
 
 def _cell(value: float) -> str:

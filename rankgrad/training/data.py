@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from .. import signals
 from ..datasets.samplers import ClassBatchSampler, EpochBatches, class_batches
 from ..datasets.transforms import Collate
 
@@ -65,6 +66,7 @@ class EpochData(L.LightningDataModule):
             collate_fn=self.collate,
             generator=torch.Generator(),  # a loader draws a number per epoch; the model's dropout must not notice
             num_workers=self.workers,
+            worker_init_fn=signals.spare_worker,
             persistent_workers=self.workers > 0,
             pin_memory=torch.cuda.is_available(),
         )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from .. import signals
 from ..datasets.base import ImageSet, Table
 from ..datasets.transforms import Collate
 from ..distributed import gather_rows, world
@@ -43,6 +44,7 @@ def embed(
         batch_size=batch_size,
         collate_fn=Collate(transform),
         num_workers=workers,
+        worker_init_fn=signals.spare_worker,
         generator=torch.Generator(),  # evaluating in the middle of training must not move torch's own
     )
     batches: Any = loader
@@ -50,12 +52,14 @@ def embed(
         from tqdm import tqdm
 
         batches = tqdm(loader, desc="embedding", unit="batch", leave=False)
-    where = torch.device(device) if device is not None else next(model.parameters()).device
+    weight = next(model.parameters())
+    where = torch.device(device) if device is not None else weight.device
     was_training = model.training
     model.to(where).eval()
     try:
         with torch.inference_mode():
-            found = [model(images.to(where)).float().cpu() for images, _, _ in batches]
+            # trainer.precision=64-true and bf16-true convert the model
+            found = [model(images.to(where, weight.dtype)).float().cpu() for images, _, _ in batches]
     finally:
         model.train(was_training)
     embeddings = torch.cat(found).clone()

@@ -1,25 +1,33 @@
-"""Starting several processes for one training run, and joining them: torchrun's way, on one machine or many.
+"""Starting several processes for one training run, and joining them.
 
 `rankgrad train trainer.devices=4` starts four processes on this machine. Across machines, start torchrun on each of
-them with `-m rankgrad train ...`; a run finds its place in the environment either way.
+them with `-m rankgrad train ...`; a run finds its place in the environment either way, in torchrun's variables.
 """
 
 from __future__ import annotations
 
-import logging
+import json
 import os
+import signal
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from omegaconf import DictConfig
 
+from .. import signals
 from ..config import ConfigError
+from ..files import shown
+from ..runs.children import Children
 
-INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
+STORE = "RANKGRAD_STORE"  # environment variable: the file by which the processes of `launch` find each other
+ERRORS = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a process leaves what went wrong
+UNEXPECTED = 70  # exit status of a process, for an error that is told with its traceback
 
 
 def wanted(config: DictConfig) -> int:
@@ -45,12 +53,7 @@ def _on_cuda(config: DictConfig) -> bool:
 
 def started() -> bool:
     """Whether torchrun, or `launch`, has started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
-
-
-def first() -> bool:
-    """Whether this process is the one that speaks."""
-    return not started() or os.environ.get("RANK", "0") == "0"
+    return "LOCAL_RANK" in os.environ
 
 
 def launch(config: DictConfig, arguments: Sequence[str]) -> int:
@@ -59,35 +62,64 @@ def launch(config: DictConfig, arguments: Sequence[str]) -> int:
     Args:
         config: says how many.
         arguments: of the command line.
-    """
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    processes = wanted(config)
-    if not _on_cuda(config):  # the processes share the cores
-        os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // processes, 1)))
-    # each process says itself what went wrong, in our words
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    settings = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=processes,
-        run_id=f"rankgrad-{os.getpid()}",
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-    )
-    try:
-        elastic_launch(settings, sys.executable)("-m", "rankgrad", *arguments)
-    except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        if failure.exitcode == INTERRUPTED:
-            return INTERRUPTED
-        told: Any = failure.message
-        text = told["message"].partition(": ")[2] if isinstance(told, dict) else f"process {rank} failed. {told}"
-        print(f"rankgrad: {text}", file=sys.stderr)
-        return failure.exitcode if failure.exitcode > 0 else 1
-    return 0
+    Raises:
+        signals.Stopped: a signal asked for it before the first process knew how to go on; otherwise that one says so.
+    """
+    count = wanted(config)
+    ranks = []
+    with tempfile.TemporaryDirectory(prefix="rankgrad-") as name:
+        folder = Path(name)
+        try:
+            with Children() as children:
+                for rank in range(count):
+                    place = _place(rank, count, folder, on_cuda=_on_cuda(config))
+                    ranks.append(children.start(arguments, environment=place))
+                for _ in ranks:
+                    if children.wait().returncode:
+                        break
+                codes = [process.poll() for process in ranks]
+        except KeyboardInterrupt as stopped:
+            if ranks and ranks[0].returncode in signals.EXIT_CODES:
+                return signals.exit_code(stopped)  # the first process has said how to go on
+            raise
+        return _told(codes, folder)
+
+
+def _place(rank: int, count: int, folder: Path, *, on_cuda: bool) -> dict[str, str]:
+    """The environment of a process: torchrun's variables, and how it finds the others."""
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    place = {key: str(value) for key, value in ranks.items()}
+    place |= {STORE: str(folder / "store"), ERRORS: str(folder / f"{rank}.json")}
+    if not on_cuda and "OMP_NUM_THREADS" not in os.environ:  # the processes share the cores
+        place["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // count, 1))
+    return place
+
+
+def _told(codes: Sequence[int | None], folder: Path) -> int:
+    """Say what went wrong in our words, once, though all processes may have met it; returns the exit status."""
+    failed = {rank: code for rank, code in enumerate(codes) if code}
+    if not failed:
+        return 0
+    for rank, code in failed.items():
+        if code in signals.EXIT_CODES:  # that one was asked to end
+            return code
+        if code < 0:
+            print(f"rankgrad: process {rank} was ended by {signal.Signals(-code).name}", file=sys.stderr)
+            return 128 - code
+    errors = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    if not errors:
+        rank, code = next(iter(failed.items()))
+        print(f"rankgrad: process {rank} failed with exit status {code}", file=sys.stderr)
+        return code
+    told = json.loads(errors[0].read_text(encoding="utf-8"))["message"]  # the others may have failed because of it
+    code = failed.get(int(errors[0].stem)) or next(iter(failed.values()))
+    if code == UNEXPECTED:
+        print(told["extraInfo"]["py_callstack"], file=sys.stderr)
+        return 1  # as Python has it
+    lines = told["message"].partition(": ")[2].split("\n")
+    print("rankgrad: " + "\n".join(map(shown, lines)), file=sys.stderr)
+    return code
 
 
 def report(error: Exception) -> None:
@@ -118,7 +150,11 @@ def joined(config: DictConfig) -> Iterator[None]:
     if _on_cuda(config):
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend)
+    if STORE in os.environ:
+        file = Path(os.environ[STORE]).as_uri()
+        dist.init_process_group(backend, init_method=file, rank=int(os.environ["RANK"]), world_size=processes)
+    else:
+        dist.init_process_group(backend)
     try:
         yield
     finally:

@@ -63,9 +63,8 @@ class TableLogger(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Bring the rows to the disk, and close the file."""
-        self.table.close()
-        self._table, self.done = None, 2**62  # opened again, it keeps what it has
+        """Bring the rows to the disk."""
+        self.table.flush()
 
 
 def loggers(run: Run, names: Any, done: int) -> list[Logger]:

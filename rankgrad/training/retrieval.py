@@ -10,14 +10,14 @@ from typing import Any
 
 import lightning as L
 import torch
-from hydra.utils import get_object
 from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from .. import signals
 from .._version import __version__
-from ..config import ConfigError, make, plain
+from ..config import ConfigError, make, named, packages, plain
 from ..datasets.base import ImageSet, Table
 from ..datasets.fingerprint import fingerprint
 from ..datasets.protocols import Trial, over_draws, trials
@@ -25,13 +25,15 @@ from ..datasets.samplers import ClassBatchSampler, check_settings, class_batches
 from ..datasets.transforms import Collate
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
-from ..files import atomic_write, check_archive, write_text
+from ..files import atomic_write, write_text
 from ..losses import RetrievalLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models import EmbeddingModel, build_model, extract_features, head_only, load_weights, save_weights
+from ..models.state_dicts import read_plain
 from ..report import read_run, write_report
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
+from ..tables import aligned
 from . import runner
 from .data import FeatureSet, KeepFeatures, TrainingData
 from .inference import embed
@@ -67,7 +69,7 @@ class RetrievalTask:
         # classes counted 0 .. C - 1 over the training set, as classifiers need them
         self.labels = torch.unique(self.train_table.label, return_inverse=True)[1]
         self.model, loss = build(config, self.table)
-        self.transform = make(config.data.eval_transform)
+        self.transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
         self.data, self.learner = self._to_train()
         optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
         sub_batch = config.train.sub_batch
@@ -81,7 +83,7 @@ class RetrievalTask:
         seed, super_labels = config.seed, table.super_label
         if not config.frozen:
             rows = ImageSet(_relabelled(table, self.labels))
-            transform = make(config.data.train_transform)
+            transform = make(config.data.train_transform, slot="transform", trust=packages(config.get("trust")))
             workers = config.data.workers
             return TrainingData(rows, self.labels, transform, config.sampler, seed, workers, super_labels), self.model
         if config.init is None:
@@ -121,14 +123,14 @@ class RetrievalTask:
     def _features(self, cache: Path, anew: bool) -> Tensor:
         """Features of the training images, computed once and kept in the run."""
         if cache.exists() and not anew:
-            check_archive(cache)
-            features: Tensor = torch.load(cache, weights_only=True)
+            features: Tensor = read_plain(cache)
             return features
         loader = DataLoader(
             ImageSet(self.train_table),
             batch_size=self.config.evaluation.batch_size,
             collate_fn=Collate(self.transform),
             num_workers=self.config.data.workers,
+            worker_init_fn=signals.spare_worker,
         )
         bar = bool(self.config.trainer.enable_progress_bar) and not self.quiet
         features, _, _ = extract_features(self.model, loader, progress=bar)
@@ -170,16 +172,18 @@ class RetrievalTask:
         """Weights, embeddings, facts and page; the report comes last."""
         model = self.trained()
         assert isinstance(model, EmbeddingModel)
-        save_weights(run.weights, model, {"data": plain(self.config.data), "version": __version__})
+        save_weights(run.weights, model, {"data": plain(runner.lasting(self.config).data), "version": __version__})
         save_embeddings(run.embeddings, result.embeddings, self.test)
         write_text(run.facts, json.dumps(facts, indent=1))
-        write_report(run.page, [read_run(run, after=result.report, table=self.test)])
+        write_report(
+            run.page, [read_run(run, after=result.report, table=self.test, trust=packages(self.config.get("trust")))]
+        )
         return result.report.to_json()
 
 
 def load_table(config: DictConfig) -> Table:
     """The images of a configuration."""
-    table: Table = make(config.data.load)
+    table: Table = make(config.data.load, slot="data", trust=packages(config.get("trust")))
     return table
 
 
@@ -213,12 +217,13 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
 
 def _build_loss(config: DictConfig, images: int, batches: ClassBatchSampler) -> nn.Module:
     """The loss, with a memory if one is wanted; without, it is promised what all batches have in common."""
+    trust = packages(config.get("trust"))
     if config.get("memory"):
-        return _remembering(config, make(config.loss), images, batches.batch_size)
-    kind, promise = get_object(config.loss._target_), {}
+        return _remembering(config, make(config.loss, slot="loss", trust=trust), images, batches.batch_size)
+    kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
     if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
         promise["positives"] = batches.positives
-    loss: nn.Module = make(config.loss, **promise)
+    loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss
 
 
@@ -354,9 +359,9 @@ def train(
 def summary(run: Run) -> str:
     """Before | after in per cent, and where to look."""
     before, after = Report.from_json(run.before), Report.from_json(run.after)
-    lines = [f"{'':>8} {'before':>8} {'after':>8}   95% interval"]
+    rows = [["", "before", "after", "95 % interval"]]
     for name in (n for n in HEADLINE if n in after.values):
-        low, high = after.intervals.get(name, (float("nan"), float("nan")))
-        interval = f"{100 * low:5.1f} - {100 * high:5.1f}" if low == low else ""
-        lines.append(f"{name:>8} {100 * before.values[name]:8.1f} {100 * after.values[name]:8.1f}   {interval}")
-    return "\n".join([*lines, "", f"run:    {run.folder}", f"report: {run.page}"])
+        around = after.intervals.get(name)
+        interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
+        rows.append([name, f"{100 * before.values[name]:.1f}", f"{100 * after.values[name]:.1f}", interval])
+    return "\n".join([aligned(rows), "", f"run:    {run.folder}", f"report: {run.page}"])

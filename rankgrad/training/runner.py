@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import platform
-import signal
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +26,9 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from .. import signals
 from .._version import __version__
-from ..config import ConfigError, flat, load, plain
+from ..config import ConfigError, flat, load, packages, plain
 from ..distributed import on_first, world
 from ..files import write_text
 from ..runs.folder import Kind, Run, created, opened
@@ -124,7 +124,7 @@ def train(
     Raises:
         ConfigError: settings that do not fit, or a folder that holds another run.
         LockedError: another process is using the folder.
-        KeyboardInterrupt: on Ctrl-C or SIGTERM, after the state was saved.
+        signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP, after the state was saved.
     """
     with ExitStack() as held, launch.joined(config):
         run, config = on_first(lambda: _open(held, task, config, changes))
@@ -137,7 +137,9 @@ def _open(held: ExitStack, task: TaskType[Any], config: DictConfig, changes: Seq
     """The run to train and its settings; its folder is held until `held` is closed."""
     if config.resume is not None:
         run = held.enter_context(opened(Path(config.resume), task.kind))
-        return run, changed(load(run.config), changes)
+        made = load(run.config, packages(config.get("trust")))
+        made.trust = config.get("trust")  # a folder never says itself what to trust
+        return run, changed(made, changes)
     name = task.name(config)
     run = held.enter_context(created(None if config.out is None else Path(config.out), name))
     config.out = str(run.folder)
@@ -256,13 +258,13 @@ def _train(
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
     """The settings of a run, dotted, as its config.yaml has them."""
-    return flat(plain(_absolute(config)))
+    return flat(plain(lasting(config)))
 
 
 def _begin(run: Run, config: DictConfig, to: Sequence[Logger]) -> bool:
     """Write the settings; True if the run is new. Of one that is extended, the earlier result goes to the log."""
     fresh = not run.config.exists()
-    settings = OmegaConf.to_yaml(_absolute(config), resolve=True)
+    settings = OmegaConf.to_yaml(lasting(config), resolve=True)
     if fresh or settings != run.config.read_text(encoding="utf-8"):
         write_text(run.config, settings)
     if run.finished:
@@ -274,9 +276,11 @@ def _begin(run: Run, config: DictConfig, to: Sequence[Logger]) -> bool:
     return fresh
 
 
-def _absolute(config: DictConfig) -> DictConfig:
-    """The same with absolute paths: a run can be resumed from any folder."""
+def lasting(config: DictConfig) -> DictConfig:
+    """What a run keeps of its settings: paths are absolute, so that it can be resumed from any folder."""
     copy = config.copy()
+    OmegaConf.set_struct(copy, False)
+    copy.pop("trust", None)  # a folder that says itself what to trust would be trusted by whoever receives it
     for key in ("init", "data.root", "data.cache_dir", "model.weights"):
         path = OmegaConf.select(copy, key)
         if path is not None:
@@ -321,18 +325,10 @@ def _fit(trainer: L.Trainer, module: L.LightningModule, data: EpochData, state: 
     """Train, from a saved state if there is one.
 
     Raises:
-        KeyboardInterrupt: on Ctrl-C or SIGTERM.
+        signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP; `SaveState` has written the state.
     """
-    on_interrupt = signal.getsignal(signal.SIGINT)
-    try:
+    with signals.deferred():
         trainer.fit(module, datamodule=data, ckpt_path=state, weights_only=True)
-    except SystemExit:  # what Lightning makes of both; the caller is to say how to go on
-        raise KeyboardInterrupt from None
-    finally:
-        if trainer.interrupted and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            signal.signal(signal.SIGINT, on_interrupt)  # Lightning leaves Ctrl-C switched off
-    if trainer.interrupted:
-        raise KeyboardInterrupt
 
 
 def silence_lightning() -> None:
@@ -347,4 +343,4 @@ def silence_lightning() -> None:
         warnings.filterwarnings("ignore", message=message)
 
 
-__all__ = ["Task", "TaskType", "changed", "settings_of", "silence_lightning", "train"]
+__all__ = ["Task", "TaskType", "changed", "lasting", "settings_of", "silence_lightning", "train"]

@@ -11,8 +11,9 @@ from typing import Any
 import lightning as L
 import torch
 
+from .. import signals
 from ..config import ConfigError, flat
-from ..distributed import on_first, world
+from ..distributed import largest
 from ..files import atomic_write, check_archive
 from ..models.state_dicts import misfits
 
@@ -130,25 +131,35 @@ class SaveState(L.Callback):
         self.path, self.seconds, self.first = path, 60 * minutes, first
         self.last = time.monotonic()
 
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Lightning has just put a handler of SIGTERM in place that speaks to the other processes at any moment."""
+        signals.take_back()
+
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write if the last time is long ago; not between the parts of an accumulated gradient, which is not kept."""
+        """Write if the last time is long ago; not between the parts of an accumulated gradient, which is not kept.
+
+        Raises:
+            signals.Stopped: a signal asks the run to end; the state is written.
+        """
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         # the end of the epoch writes by itself, after whatever else belongs to it
-        if whole and not trainer.is_last_batch and self._due(batch_idx):
+        if not whole or trainer.is_last_batch:
+            return
+        # all processes write together, when one is late or asked to end
+        late, asked = largest([time.monotonic() - self.last >= self.seconds, signals.requested()])
+        if late or asked:
             self.write(trainer)
-
-    def _due(self, batch_idx: int) -> bool:
-        """Several processes write together, when the first says so; asking it takes time, so not after every batch."""
-        late = time.monotonic() - self.last >= self.seconds
-        if world()[1] == 1:
-            return late
-        return batch_idx % 20 == 19 and on_first(lambda: late)
+        if asked:
+            raise signals.Stopped(asked)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write."""
+        """Write; a run that is asked to end may end here, too."""
         self.write(trainer)
+        [asked] = largest([signals.requested()])
+        if asked:
+            raise signals.Stopped(asked)
 
     def write(self, trainer: L.Trainer) -> None:
         """Called by all processes, written by the first."""

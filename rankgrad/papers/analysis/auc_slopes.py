@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ... import metrics
 from ...losses import AUCLoss
+from ...tables import aligned
 from . import style
 
 if TYPE_CHECKING:
@@ -52,12 +53,12 @@ class Slopes:
 
     def __str__(self) -> str:
         """A row per product: evenness of the push, and the error at every step."""
-        head = "slope * step  least/most push  error at " + " ".join(f"{step:>7g}" for step in self.steps)
+        head = ["slope * step", "least/most push", *(f"error at {step:g}" for step in self.steps)]
         rows = [
-            f"{product:>12g}  {even:>15.2f}" + " " * 11 + " ".join(f"{error:>7.4f}" for error in errors)
+            [f"{product:g}", f"{even:.2f}", *(f"{error:.4f}" for error in errors)]
             for product, even, errors in zip(self.products, self.evenness.tolist(), self.errors.tolist(), strict=True)
         ]
-        return "\n".join([head, *rows])
+        return aligned([head, *rows], left=0)
 
 
 def compute(

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...metrics import mean_average_precision
+from ...tables import aligned
 from . import style
 
 if TYPE_CHECKING:
@@ -53,10 +54,10 @@ class BatchBias:
     def __str__(self) -> str:
         """Mean and spread for each size."""
         rows = [
-            f"{size:>6}  {mean:.3f} ± {spread:.3f}"
+            (str(size), f"{mean:.3f} ± {spread:.3f}")
             for size, mean, spread in zip(self.sizes, self.means.tolist(), self.spreads.tolist(), strict=True)
         ]
-        return "\n".join([*rows, f"all {self.items}: {self.full:.3f}"])
+        return "\n".join([aligned(rows, left=0), f"all {self.items}: {self.full:.3f}"])
 
 
 def compute(

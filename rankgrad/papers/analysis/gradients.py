@@ -19,6 +19,7 @@ from ...losses import RankLoss, SmoothAPLoss, SupAPLoss
 from ...metrics import average_precision
 from ...ranks import Soft, exact_ranks
 from ...relaxations import Heaviside, Sigmoid, Step, SupStep
+from ...tables import aligned
 from . import style
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class Toy:
         rows = []
         for name, value in self.values.items():
             gradient = "  ".join(f"{g:+.3g}" for g in self.gradients[name].tolist())
-            rows.append(f"{name:<26} {value:.5f}   {gradient}")
-        return "\n".join(rows)
+            rows.append((name, f"{value:.5f}", gradient))
+        return aligned(rows, left=3)
 
 
 def losses(tau: float = 0.01) -> dict[str, RankLoss]:

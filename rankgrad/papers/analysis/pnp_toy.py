@@ -26,6 +26,7 @@ from ...metrics import dists_intra, map_at_r, recall_at_k
 from ...penalties import Identity, Log, Penalty, Power, Rational, XLog
 from ...ranks import exact_ranks
 from ...relevance import from_labels
+from ...tables import aligned
 from . import style
 
 if TYPE_CHECKING:
@@ -139,11 +140,11 @@ class Toy:
             "train R@1": self.train_recall,
             "train intra": self.train_intra,
         }
-        lines = [f"{self.layout.name}, {len(self.seeds)} seeds".ljust(20) + "".join(f"{c:>15}" for c in columns)]
+        rows = [[f"{self.layout.name}, {len(self.seeds)} seeds", *columns]]
         for row, name in enumerate(self.variants):
             cells = (f"{v[row].mean():.3f} ± {v[row].std(correction=0):.3f}" for v in columns.values())
-            lines.append(f"PNP-{name}".ljust(20) + "".join(f"{cell:>15}" for cell in cells))
-        return "\n".join(lines)
+            rows.append([f"PNP-{name}", *cells])
+        return aligned(rows)
 
 
 def compute(

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ... import search
+from ...files import read_npz
 from ...runs.folder import Run
 from . import style
 
@@ -115,6 +116,7 @@ def compute(
     k: int = 8,
     seed: int = 0,
     data_root: Path | None = None,
+    trust: Sequence[str] = (),
 ) -> Retrieved:
     """Read the embeddings of finished runs and look for the neighbours of some queries.
 
@@ -125,6 +127,7 @@ def compute(
         k: items per query.
         seed: of the draw.
         data_root: where the images are now; None: where they were.
+        trust: packages whose classes the settings may name, see `config.load`.
 
     Raises:
         ValueError: no run, one that is not finished, runs of different test sets, no such query.
@@ -139,9 +142,10 @@ def compute(
     for folder in runs:
         if not Run(folder).finished:
             raise ValueError(f"{folder} is no finished run: give the folder of one, as rankgrad train leaves it")
-    config = load(Run(runs[0]).config)
+    config = load(Run(runs[0]).config, trust)
     if data_root is not None:
         config.data.root = str(data_root.absolute())
+    config.trust = list(trust)
     table = load_table(config).select(config.evaluation.split)
     found = [_embeddings(folder, table) for folder in runs]
     return among(table, found, _names(runs), choice=choice, queries=queries, k=k, seed=seed)
@@ -234,10 +238,10 @@ def _first_right(unit: Tensor, rows: Tensor, gallery: Tensor, label: Tensor) -> 
 
 def _embeddings(folder: Path, table: Table) -> Tensor:
     """[image, dim] in the order of the table."""
-    with np.load(folder / "embeddings.npz", allow_pickle=False) as file:
-        parts = [(file["names"], file["embeddings"])]
-        if "ref_names" in file.files:
-            parts.append((file["ref_names"], file["ref_embeddings"]))
+    file = read_npz(folder / "embeddings.npz", "names", "embeddings")
+    parts = [(file["names"], file["embeddings"])]
+    if "ref_names" in file:
+        parts.append((file["ref_names"], file["ref_embeddings"]))
     names = [str(name) for part, _ in parts for name in part]
     values = torch.from_numpy(np.concatenate([part for _, part in parts]))
     place = {name: row for row, name in enumerate(names)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from ...checks import closest
 from ...config import ConfigError
+from ...tables import aligned
 from ..analysis import FIGURES
 from .grid import Grid, grids
 from .outcome import group
@@ -174,9 +175,7 @@ def find(name: str) -> Entry:
     """
     known = {entry.id: entry for entry in entries()}
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise ConfigError(f"no table or figure {name!r}{hint} rankgrad reproduce lists them")
+        raise ConfigError(f"no table or figure {name!r}{closest(name, known)} rankgrad reproduce lists them")
     entry = known[name]
     return known[entry.same_as] if entry.same_as else entry
 
@@ -184,17 +183,15 @@ def find(name: str) -> Entry:
 def listing() -> str:
     """All entries as text, paper by paper."""
     shown = entries()
-    widths = [max(len(getattr(entry, name)) for entry in shown) for name in ("id", "how", "needs", "time")]
+    cells = [(f"  {entry.id}", entry.how, entry.needs, entry.time, entry.title) for entry in shown]
+    rows = aligned(cells, left=5).splitlines()
     lines = []
     for paper, title in PAPERS.items():
         lines += ["", title]
-        for entry in shown:
-            if entry.paper == paper:
-                cells = (entry.id, entry.how, entry.needs, entry.time)
-                lines.append(f"  {'  '.join(c.ljust(w) for c, w in zip(cells, widths, strict=True))}  {entry.title}")
-    ways = [f"  {name:{widths[1]}}  {text}" for name, text in WAYS.items()]
+        lines += [row for entry, row in zip(shown, rows, strict=True) if entry.paper == paper]
+    ways = aligned([(f"  {name}", text) for name, text in WAYS.items()], left=2)
     times = (
         "Times of stand-ins are for one core and the seeds of the table (at least three). Full-size runs: hours to "
         "days each on a GPU; not measured."
     )
-    return "\n".join([*lines[1:], "", *ways, "", times])
+    return "\n".join([*lines[1:], "", ways, "", times])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
+from ...checks import closest
 from ...config import ConfigError
+from ...tables import aligned
 from ..analysis import FIGURES, style
 from . import catalogue
 from .catalogue import PAPERS, Entry
@@ -135,23 +136,19 @@ def find(name: str) -> Drawable:
     if entry is not None:
         what = "has nothing to draw" if entry.how == "drawing" else "is not a figure"
         raise ConfigError(f"{entry.id} ({entry.title}) {what}: {entry.way}")
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
-    raise ConfigError(f"no figure {name!r}{hint} rankgrad figure lists them")
+    raise ConfigError(f"no figure {name!r}{closest(name, known)} rankgrad figure lists them")
 
 
 def listing() -> str:
     """All figures as text, paper by paper: name, seconds, what it needs, what one sees."""
     shown = drawables().values()
-    width = max(len(figure.id) for figure in shown)
     needed = {need: text.partition(":")[0].split()[0] for need, text in NEEDS.items()}
+    times = ["" if figure.seconds is None else f"{figure.seconds:g} s" for figure in shown]
+    cells = [(f"  {f.id}", time, needed[f.needs], f.sees) for f, time in zip(shown, times, strict=True)]
+    rows = aligned(cells, left=4).splitlines()
     lines = []
     for paper, title in PAPERS.items():
-        lines += ["", title]
-        for figure in shown:
-            if figure.paper == paper:
-                time = "" if figure.seconds is None else f"{figure.seconds:g} s"
-                lines.append(f"  {figure.id:{width}}  {time:>5}  {needed[figure.needs]:9}  {figure.sees}")
+        lines += ["", title, *(row for figure, row in zip(shown, rows, strict=True) if figure.paper == paper)]
     lines += ["", "What a figure needs:", *(f"  {text}" for need, text in NEEDS.items() if need != "nothing")]
     return "\n".join(lines[1:])
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ...evaluation import Report, evaluate
+from ...files import read_json
 from ...runs.folder import Run
 from ...runs.history import best
 from ..analysis.decomposability import class_batches, gaps
@@ -80,8 +81,8 @@ def other_test(run: Run, test: Sequence[str]) -> Report:
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     report, _ = training.evaluate_model(
         model,
-        make(config.data.load).select(config.evaluation.split),
-        make(config.data.eval_transform),
+        make(config.data.load, slot="data").select(config.evaluation.split),
+        make(config.data.eval_transform, slot="transform"),
         training.plain(config.evaluation),
         workers=config.data.workers,
         seed=config.seed,
@@ -94,7 +95,7 @@ def nmi_of_run(run: Run) -> float:
     """NMI of the test embeddings after training; k-means runs once, its result is kept in the run."""
     path = run.folder / "nmi.json"
     if path.exists():
-        return float(json.loads(path.read_text(encoding="utf-8"))["NMI"])
+        return float(read_json(path, "NMI")["NMI"])
     from ...config import load
 
     with np.load(run.folder / "embeddings.npz", allow_pickle=False) as file:
@@ -108,7 +109,7 @@ def gap_of_run(run: Run) -> float:
     """Mean decomposability gap of AP over the test set of a run; computed once, kept in the run."""
     path = run.folder / "decomposability.json"
     if path.exists():
-        return float(json.loads(path.read_text(encoding="utf-8"))["gap"])
+        return float(read_json(path, "gap")["gap"])
     with np.load(run.folder / "embeddings.npz", allow_pickle=False) as file:
         embeddings, labels = torch.from_numpy(file["embeddings"]), torch.from_numpy(file["labels"])
     batch = class_batches(labels, GAP_BATCH, GAP_PER_CLASS)

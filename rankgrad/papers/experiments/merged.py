@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +11,14 @@ import torch
 from ...datasets.base import Table
 
 
-def load_merged(source: str, merge: int, merge_seed: int = 0, **options: Any) -> Table:
+def load_merged(source: Callable[..., Table], merge: int, merge_seed: int = 0, **options: Any) -> Table:
     """A data set whose training classes are merged, `merge` at a time; the other splits stay as they are.
 
     PNP (Li et al., AAAI 2022) merges every three classes of the training set and keeps the original test set. Which
     three is not said: at random here [ours]. What is left over after the last whole group joins it.
 
     Args:
-        source: dotted name of the loader, e.g. "rankgrad.datasets.load_sop".
+        source: the loader; settings give its name, e.g. rankgrad.datasets.load_sop.
         merge: classes that become one, >= 1.
         merge_seed: of the choice.
         options: of the loader.
@@ -25,9 +26,7 @@ def load_merged(source: str, merge: int, merge_seed: int = 0, **options: Any) ->
     Raises:
         ValueError: merge out of range.
     """
-    from hydra.utils import get_object
-
-    table: Table = get_object(source)(**options)
+    table = source(**options)
     chosen = torch.tensor([split == "train" for split in table.split])
     classes = torch.unique(table.label[chosen])
     if isinstance(merge, bool) or not isinstance(merge, int) or not 1 <= merge <= len(classes):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...runs.folder import Run
+from ...runs.statistics import paired_t_test
 from .grid import Cell, Grid
 from .measures import GAP, GAP_DECREASE, measure
 from .numbers import Number, find, select
@@ -166,28 +164,9 @@ def t_tests(lines: Sequence[Line], row: str, metrics: Sequence[str]) -> list[Com
                 seeds = sorted(set(ours) & set(theirs))
                 if len(seeds) > 1:
                     pair = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-                    found.append(Comparison(row, other.row, line.labels, metric, *paired_t_test(*pair), len(seeds)))
+                    test = paired_t_test(*pair)
+                    found.append(Comparison(row, other.row, line.labels, metric, test.mean, test.t, test.p, len(seeds)))
     return found
-
-
-def paired_t_test(one: Sequence[float], other: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """Mean difference, t = mean / (std / sqrt(n)) with n - 1 degrees of freedom, and its two-sided p-value.
-
-    >>> difference, t, p = paired_t_test([2.0, 3.0, 4.0], [1.0, 1.0, 1.0])
-    >>> difference, round(t, 4), round(p, 4)    # mean 2, std 1, n 3
-    (2.0, 3.4641, 0.0742)
-    """
-    from scipy import stats  # type: ignore[import-untyped]
-
-    differences = [a - b for a, b in zip(one, other, strict=True)]
-    mean = statistics.mean(differences)
-    if max(differences) - min(differences) <= 1e-12:  # no spread: t would be a division by rounding noise
-        return mean, None, None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of differences that are nearly equal
-        result = stats.ttest_rel(one, other)
-    t, p = float(result.statistic), float(result.pvalue)
-    return mean, t if math.isfinite(t) else None, p if math.isfinite(p) else None
 
 
 def not_run(grid: Grid, lines: Sequence[Line]) -> tuple[Number, ...]:

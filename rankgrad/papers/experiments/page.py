@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ... import tables
 from .measures import DISTANCES, MINUTES
 from .numbers import Number
 from .outcome import Line, Outcome
@@ -32,13 +33,7 @@ class Sheet:
 
     def markdown(self) -> str:
         """As a Markdown table, padded so that it reads as it is."""
-        cells = [[text.replace("|", "\\|") for text in row] for row in (self.columns, *self.rows)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
-        lines = ["| " + " | ".join(_pad(row[i], widths[i], i) for i in range(len(widths))) + " |" for row in cells]
-        rule = "|" + "|".join(
-            "-" * (width + 2) if i == 0 else "-" * (width + 1) + ":" for i, width in enumerate(widths)
-        )
-        return "\n".join([lines[0], rule + "|", *lines[1:]])
+        return tables.markdown([self.columns, *self.rows])
 
     def csv(self) -> str:
         """As csv."""
@@ -288,10 +283,6 @@ def _mean_std(found: Mapping[int, float]) -> tuple[float | None, float | None]:
     if not values:
         return None, None
     return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None
-
-
-def _pad(text: str, width: int, column: int) -> str:
-    return text.ljust(width) if column == 0 else text.rjust(width)
 
 
 _SIGNS = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "\\": r"\textbackslash{}"}

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...config import ConfigError, compose, options
-from ...runs.compare import same_settings, train_all, with_threads
+from ...files import write_text
+from ...runs.compare import shared, train_all, with_threads
 from ...runs.folder import Run
 from . import page, standin
 from .catalogue import find, listing, stand_in_seeds
@@ -77,6 +78,7 @@ def reproduce(
 
     Raises:
         ConfigError: unknown names, settings that the table varies, runs that failed.
+        LockedError: another process works in the folder.
     """
     if name is None:
         return listing()
@@ -99,15 +101,13 @@ def reproduce(
         return _dry(tasks, plan)
     if not tasks:
         raise ConfigError(f"nothing to run: {'; '.join(dict.fromkeys(plan.skipped.values()))}")
-    out.mkdir(parents=True, exist_ok=True)
     own = [setting for setting in plan.own if not setting.startswith("threads=")]
-    same_settings(out / "settings.json", [f"stand-in={stand_in}", *own])
-    errors = train_all(tasks, jobs, grid.command)
-    missing = [*dict.fromkeys(plan.skipped.values()), *(f"{folder.name}: {text}" for folder, text in errors.items())]
-    outcome = collect(plan, out, rule or grid.rule, missing)
-    text = write(outcome, out)
-    if errors:
+    with shared(out, [f"stand-in={stand_in}", *own]):
+        errors = train_all(tasks, jobs, grid.command)
         failed = [f"{folder.name}: {error}" for folder, error in errors.items()]
+        outcome = collect(plan, out, rule or grid.rule, [*dict.fromkeys(plan.skipped.values()), *failed])
+        text = write(outcome, out)
+    if failed:
         raise ConfigError("\n".join(["these runs failed:", *failed, "", text]))
     return text
 
@@ -184,10 +184,10 @@ def write(outcome: Outcome, out: Path) -> str:
     """Write ID.md, .csv, .tex, .json and .png; returns the first with the names of all."""
     stem = outcome.grid.id.replace("/", "-")
     text = page.markdown(outcome)
-    (out / f"{stem}.md").write_text(text, encoding="utf-8")
-    (out / f"{stem}.csv").write_text(page.csv_text(outcome), encoding="utf-8")
-    (out / f"{stem}.tex").write_text(page.latex(outcome), encoding="utf-8")
-    (out / f"{stem}.json").write_text(page.json_text(outcome), encoding="utf-8")
+    write_text(out / f"{stem}.md", text)
+    write_text(out / f"{stem}.csv", page.csv_text(outcome))
+    write_text(out / f"{stem}.tex", page.latex(outcome))
+    write_text(out / f"{stem}.json", page.json_text(outcome))
     picture(outcome, out / f"{stem}.png")
     return f"{text}\nwrote {out / stem}.md, .csv, .tex, .json, .png"
 

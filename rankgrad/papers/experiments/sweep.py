@@ -16,7 +16,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ...config import ConfigError, compose, keys, load, unknown
+from ...checks import unknown
+from ...config import ConfigError, compose, keys, load
 from ...runs.folder import Run
 from .grid import Cell, Grid, grids
 from .measures import measure
@@ -90,7 +91,13 @@ def from_outcome(outcome: Outcome, metrics: Sequence[str]) -> Sweep:
 
 
 def read(
-    paths: Sequence[Path], grid: Grid, *, over: str | None = None, metric: str | None = None, rule: str | None = None
+    paths: Sequence[Path],
+    grid: Grid,
+    *,
+    over: str | None = None,
+    metric: str | None = None,
+    rule: str | None = None,
+    trust: Sequence[str] = (),
 ) -> Sweep:
     """The points of a figure, wherever they are.
 
@@ -100,6 +107,7 @@ def read(
         over: a setting, such as loss.alpha, to draw runs against instead of the figure's own axes.
         metric: instead of the figure's own.
         rule: evaluation of a run that counts, best or last; None: the figure's.
+        trust: packages whose classes the settings of runs may name, see `config.load`.
 
     Raises:
         ConfigError: nothing there, or nothing of this figure.
@@ -122,7 +130,7 @@ def read(
         if reader is None:
             raise ConfigError(f"results are read from .json and .csv; got {files[0]}")
         return reader(files[0], grid, metrics)
-    return from_runs(paths, grid, metrics, over=over, rule=rule or grid.rule)
+    return from_runs(paths, grid, metrics, over=over, rule=rule or grid.rule, trust=trust)
 
 
 def axes(grid: Grid) -> tuple[str, ...]:
@@ -187,7 +195,13 @@ def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
 
 
 def from_runs(
-    folders: Sequence[Path], grid: Grid, metrics: Sequence[str], *, over: str | None = None, rule: str = "last"
+    folders: Sequence[Path],
+    grid: Grid,
+    metrics: Sequence[str],
+    *,
+    over: str | None = None,
+    rule: str = "last",
+    trust: Sequence[str] = (),
 ) -> Sweep:
     """Points of finished runs, told by their settings.
 
@@ -198,8 +212,9 @@ def from_runs(
         metrics: to read.
         over: a setting to draw against instead.
         rule: best or last.
+        trust: packages whose classes the settings may name, see `config.load`.
     """
-    runs = {run: load(run.config) for run in _runs(folders)}
+    runs = {run: load(run.config, trust) for run in _runs(folders)}
     where = ", ".join(map(str, folders))
     if not runs:
         raise ConfigError(f"no finished run below {where}")

@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 
 from ...metrics import spearman
 from ...ranks import blackbox_rank
+from ...tables import aligned
 from ...types import Scores
 from .networks import Sorter, unit_range
 from .training import KINDS
@@ -102,12 +103,7 @@ def table(sorter: Sorter, lengths: Iterable[int]) -> str:
             )
             for e in rank_errors(sorter, items)
         ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    ]
     about = f"{sorter!r}: {sum(p.numel() for p in sorter.parameters()):,} weights"
     if sorter.facts:
         about += f", {sorter.facts['steps']:,.0f} steps in {sorter.facts['seconds']:.0f} s"
-    return "\n".join([about, "", *lines])
+    return f"{about}\n\n{aligned(rows)}"

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from ...files import atomic_write
+from ...models.state_dicts import read_plain
 from .networks import ARCHITECTURES, Sorter
 from .training import Recipe, train_sorter
 
@@ -103,6 +104,9 @@ def read_sorter(path: Path, *, warn: bool = True) -> Sorter | None:
     Args:
         path: see `sorter_file`.
         warn: warn of a damaged file.
+
+    Raises:
+        ValueError: a file that is whole and holds something else, such as code.
     """
     from ...datasets.cache import CacheWarning
 
@@ -114,9 +118,12 @@ def read_sorter(path: Path, *, warn: bool = True) -> Sorter | None:
         if warn:
             warnings.warn(f"the sorter {path} is damaged and is trained again", CacheWarning, stacklevel=3)
         return None
-    kept = torch.load(io.BytesIO(content[32:]), weights_only=True, map_location="cpu")
-    with torch.random.fork_rng(devices=[]):  # its first weights are drawn, to be overwritten
-        sorter = Sorter(kept["items"], kept["architecture"])
-    sorter.load_state_dict(kept["weights"])
-    sorter.facts = kept["facts"]
+    kept = read_plain(path, io.BytesIO(content[32:]))
+    try:
+        with torch.random.fork_rng(devices=[]):  # its first weights are drawn, to be overwritten
+            sorter = Sorter(kept["items"], kept["architecture"])
+        sorter.load_state_dict(kept["weights"])
+        sorter.facts = kept["facts"]
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path} holds no sorter: delete it, and it is trained again") from error
     return sorter.requires_grad_(False).eval()

@@ -1,0 +1,187 @@
+"""Checks of arguments that every room needs: a whole number, numbers in any container, a name close to a known one."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Numbers = Tensor | npt.NDArray[Any] | Sequence[Any]
+
+
+def integer(value: object, what: str, low: int | None = None, high: int | None = None) -> int:
+    """The value as an int, if it is one: of Python, of numpy, or a tensor without dimensions. True and 2.0 are none.
+
+    Args:
+        value: what a caller gave.
+        what: how the message begins: the argument and what it counts.
+        low: the least that is allowed.
+        high: the most that is allowed.
+
+    Raises:
+        ValueError: it is no integer, or not in the range.
+
+    >>> integer(3, "k counts items", low=1)
+    3
+    >>> integer(True, "k counts items", low=1)
+    Traceback (most recent call last):
+        ...
+    ValueError: k counts items and must be an integer >= 1; got True
+    """
+    found: int | None
+    try:
+        # numpy and torch have booleans of their own, which torch would take for 0 and 1
+        number = not isinstance(value, bool) and getattr(value, "dtype", None) != torch.bool
+        number = number and getattr(value, "ndim", 0) == 0
+        found = operator.index(value) if number else None  # type: ignore[arg-type]  # that is the question
+    except (TypeError, ValueError, RuntimeError):
+        found = None
+    if found is None or (low is not None and found < low) or (high is not None and found > high):
+        allowed = {
+            (False, False): "",
+            (True, False): f" >= {low}",
+            (False, True): f" <= {high}",
+            (True, True): f" in {low} .. {high}",
+        }[low is not None, high is not None]
+        raise ValueError(f"{what} and must be an integer{allowed}; got {value!r}")
+    return found
+
+
+def tensor(value: Numbers, name: str) -> Tensor:
+    """Numbers as a tensor: the one conversion, of tensors (left as they are), arrays of numpy and (nested) lists.
+
+    Nothing is rounded: an array keeps its precision, and a list of Python's floats becomes float64.
+
+    Args:
+        value: what a caller gave.
+        name: what messages call it.
+
+    Raises:
+        TypeError: strings, objects and whatever else torch has no numbers for.
+        ValueError: rows of different lengths.
+
+    >>> tensor([[0.1, 0.2]], "scores")
+    tensor([[0.1000, 0.2000]], dtype=torch.float64)
+    """
+    if isinstance(value, Tensor):
+        return value
+    try:
+        # memory that must not be written to (a mapped file) is copied: torch knows no such memory
+        array = np.require(value, requirements=["C", "W"])
+    except ValueError:
+        raise ValueError(f"{name} must have rows of one length; these differ") from None
+    if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16 or array.dtype == np.longdouble:
+        raise TypeError(f"{name} must be numbers: a tensor, an array of numpy or a list; got {array.dtype}")
+    return torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
+
+
+def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
+    """Weights of queries as a float64 tensor [query].
+
+    Args:
+        weights: [query] finite, >= 0, and > 0 for one query that counts.
+        counted: [query] bool.
+
+    Raises:
+        ValueError: on any other.
+    """
+    given = tensor(weights, "weights").to(counted.device, torch.float64)
+    if given.shape != counted.shape:
+        raise ValueError(f"weights must be [query], {len(counted)} numbers; got shape {tuple(given.shape)}")
+    bad = ~(given.isfinite() & (given >= 0))
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0])
+        raise ValueError(f"weights must be finite and >= 0; that of query {row} is {float(given[row])}")
+    if not bool((given[counted] > 0).any()):
+        raise ValueError("weights must be > 0 for a query that counts; the sum of those that count is 0")
+    return given
+
+
+def closest(given: str, known: Iterable[str]) -> str:
+    """How a message goes on after a name that is not known: with the closest known one, or with a full stop.
+
+    >>> closest("smoothap", ["smooth_ap", "supap"])
+    "; did you mean 'smooth_ap'?"
+    >>> closest("xyz", ["smooth_ap", "supap"])
+    '.'
+    """
+    names = {name.lower(): name for name in known}  # capitals are no reason not to be understood
+    close = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
+    return f"; did you mean {names[close[0]]!r}?" if close else "."
+
+
+def unknown(kind: str, given: object, known: Iterable[str], most: int = 100) -> str:
+    """One line about a name that is not known: what it should be, what is close, what there is.
+
+    Args:
+        kind: what it should be the name of.
+        given: the name.
+        known: those there are.
+        most: if there are more than these, they are not listed.
+
+    >>> unknown("loss", "smoothap", ["smooth_ap", "supap"])
+    "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: smooth_ap, supap"
+    """
+    names = sorted(known)
+    listed = f" Known: {', '.join(names)}" if len(names) <= most else ""
+    return f"unknown {kind} {given!r}{closest(str(given), names)}{listed}"
+
+
+def number(
+    value: object,
+    what: str,
+    *,
+    above: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    otherwise: str = "",
+) -> float:
+    """The value as a float, if it is a finite number in the range: of Python or of numpy. True and "0.1" are none.
+
+    Args:
+        value: what a caller gave.
+        what: how the message begins: the argument and what it means.
+        above: a bound that is not reached itself.
+        low: the least that is allowed.
+        high: the most that is allowed.
+        otherwise: what else the argument may be, for the message.
+
+    Raises:
+        ValueError: it is no number, or not in the range.
+
+    >>> number(0.1, "tau is a temperature", above=0)
+    0.1
+    >>> number("abc", "tau is a temperature", above=0)
+    Traceback (most recent call last):
+        ...
+    ValueError: tau is a temperature and must be a number > 0; got 'abc'
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    found = float(value) if is_number else math.nan  # type: ignore[arg-type]  # a Real
+    bounds = ((above, ">", operator.gt), (low, ">=", operator.ge), (high, "<=", operator.le))
+    given = [(bound, sign, holds) for bound, sign, holds in bounds if bound is not None]
+    if not math.isfinite(found) or not all(holds(found, bound) for bound, _, holds in given):
+        allowed = " and".join(f" {sign} {bound:g}" for bound, sign, _ in given)
+        raise ValueError(f"{what} and must be a number{allowed}{otherwise}; got {value!r}")
+    return found
+
+
+def flag(value: object, name: str) -> bool:
+    """The value, if it is True or False: "no" and 0 are not.
+
+    >>> flag("no", "normalize")
+    Traceback (most recent call last):
+        ...
+    ValueError: normalize must be True or False; got 'no'
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False; got {value!r}")
+    return value

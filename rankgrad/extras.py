@@ -1,0 +1,46 @@
+"""What to install for what is missing: a command that works, wherever rankgrad itself came from."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+# Module -> the extra that brings it, of those that are not in "train".
+EXTRAS = {"pytorch_metric_learning": "baselines", "faiss": "search"}
+
+
+def install(extra: str = "all") -> str:
+    """The command that adds an extra to this installation.
+
+    Args:
+        extra: of pyproject.toml: train, baselines, search or all.
+    """
+    editable, requirement = _requirement(extra)
+    return f"pip install {'-e ' if editable else ''}{shlex.quote(requirement)}"
+
+
+def missing(module: str) -> str:
+    """One line about a module that is not there."""
+    name = module.partition(".")[0]
+    extra = EXTRAS.get(name, "train")
+    return f"this needs {name}, which the extra {extra!r} brings: {install(extra)}"
+
+
+def _requirement(extra: str) -> tuple[bool, str]:
+    """From where pip took rankgrad, and whether it only points there: a folder, an address, or an index of packages."""
+    try:
+        origin = metadata.distribution("rankgrad").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:  # not installed: run from its folder
+        return True, f"{Path(__file__).parents[1]}[{extra}]"
+    if origin is None:
+        return False, f"rankgrad[{extra}]"
+    found = json.loads(origin)
+    address = str(found["url"])
+    if address.startswith("file:"):
+        return bool(found.get("dir_info", {}).get("editable")), f"{unquote(urlparse(address).path)}[{extra}]"
+    if "vcs_info" in found:
+        address = f"{found['vcs_info']['vcs']}+{address}@{found['vcs_info']['commit_id']}"
+    return False, f"rankgrad[{extra}] @ {address}"

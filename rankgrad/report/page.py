@@ -1,0 +1,183 @@
+"""One self-contained HTML page about one run or several of a kind: what all runs have, and the sections of their kind.
+
+Everything that matters can be read without the script, which sorts, filters and enlarges; the page is worked by
+keyboard, follows the reader's light or dark scheme, and prints.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from markupsafe import Markup
+
+from ..html import charts
+from ..html.images import Images
+from ..html.page import render, write_page
+from ..html.text import enumeration
+from ..runs.log import TEST
+from . import tables
+from .content import Extent, Method, RunContent, Section, named, one_kind, read_runs
+from .glossary import short
+
+MOST_RUNS = 8  # colours and dashes that can be told apart
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    runs: Sequence[RunContent],
+    *,
+    title: str | None = None,
+    projection: Method = "pca",
+    queries: int = Extent.queries,
+    points: int = Extent.points,
+    items: int = Extent.items,
+) -> Path:
+    """Write the page of one run, or of several side by side; replaced as a whole if it is there.
+
+    Args:
+        path: the file; its folder must exist.
+        runs: 1 to 8 of one kind, as `read_runs` gives them.
+        title: heading; None: data and runs.
+        projection: of the map, see `Extent`; like the numbers below it is for runs that retrieve.
+        queries: asked at most for histograms, curve, confusions and pictures; of more, a sample is drawn.
+        points: of the map, at most.
+        items: shown per query.
+
+    Returns:
+        The path written.
+
+    Raises:
+        ValueError: no run or more than 8; runs of two kinds; numbers out of range; embeddings that are not finite.
+        FileNotFoundError: no such folder.
+    """
+    if not 1 <= len(runs) <= MOST_RUNS:
+        raise ValueError(f"a report is of 1 to {MOST_RUNS} runs; got {len(runs)}")
+    return _write(path, runs, title, Extent(projection, queries, points, items))
+
+
+def write_comparison(
+    path: str | os.PathLike[str], runs: Mapping[str, Sequence[Path]], *, title: str | None = None
+) -> Path:
+    """Write one page over all runs of a comparison: numbers of every run, and of each variant one run in full.
+
+    Mean and spread over the seeds come first. The sections after that show the first run of each variant side by side,
+    with the curves of its other seeds behind its own; of more than 8 variants, the first 8.
+
+    Args:
+        path: the file; its folder must exist.
+        runs: name of a variant -> folders of its runs, one for each seed; those that are not finished are shown as
+            far as they are.
+        title: heading; None: data and variants.
+
+    Returns:
+        The path written.
+
+    Raises:
+        ValueError: no run; runs of two kinds.
+        FileNotFoundError: no such folder, or a folder is no run.
+    """
+    folders = {name: list(of_variant) for name, of_variant in runs.items() if len(of_variant)}
+    if not folders:
+        raise ValueError("a comparison is of at least one run; got none")
+    first = dict(zip(folders, read_runs([each[0] for each in list(folders.values())[:MOST_RUNS]]), strict=False))
+    light = iter(read_runs([folder for each in folders.values() for folder in each], pictures=False))
+    every = {name: [next(light) for _ in each] for name, each in folders.items()}
+    summed = [replace(each[0], name=name, siblings=tuple(each[1:])) for name, each in every.items()]
+    shown = [replace(run, name=name, siblings=tuple(every[name][1:])) for name, run in first.items()]
+    notes = []
+    if len(folders) > len(shown):
+        notes.append(f"Curves, pictures and tables below are of the first {len(shown)} of {len(folders)} variants.")
+    seeds = max(map(len, folders.values()))
+    if seeds > 1:
+        notes.append("Below the table of all runs, each variant is shown by its first run.")
+    return _write(path, shown, title, Extent(), [tables.seeds(summed)], notes)
+
+
+def _write(
+    path: str | os.PathLike[str],
+    runs: Sequence[RunContent],
+    title: str | None,
+    extent: Extent,
+    before: Sequence[Section] = (),
+    notes: Sequence[str] = (),
+) -> Path:
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
+    one_kind({run.name: run.kind for run in runs})
+    images = Images()
+    own, found = runs[0].sections(runs, images, extent)
+    results, others = own[:1], own[1:]
+    sections = [*before, *results, _curves(runs), *others, tables.configuration(runs)]
+    sections = [section for section in sections if section.body]
+    return write_page(
+        path,
+        "report/page.html",
+        styles=["html/base.css", "html/neighbours.css", "report/page.css"],
+        script="report/page.js",
+        images=images,
+        title=title or _title(runs),
+        facts=_facts(runs[0]) if len(runs) == 1 else [],
+        runs=runs,
+        notes=[*notes, *_about(runs), *found],
+        sections=sections,
+        data={name: value for section in sections for name, value in section.data.items()},
+    )
+
+
+def _title(runs: Sequence[RunContent]) -> str:
+    """Data and runs. The name of a run often begins with that of its data."""
+    data = [name for name in dict.fromkeys(named(run.config.get("data")) for run in runs) if name]
+    names = [run.name.removeprefix(f"{data[0]}-") if len(data) == 1 else run.name for run in runs]
+    return ": ".join(filter(None, (enumeration(data), enumeration(names, 4))))
+
+
+def _facts(run: RunContent) -> list[tuple[str, str]]:
+    """What was trained on what."""
+    known = {
+        "data": named(run.config.get("data")),
+        "loss": run.loss,
+        "model": named(run.config.get("model")),
+        "seed": str(run.config.get("seed", "")),
+        "steps": f"{run.facts['steps']:,}" if "steps" in run.facts else "",
+    }
+    if run.facts.get("train_seconds") is not None:
+        known["training"] = _duration(run.facts["train_seconds"])
+    return [(name, value) for name, value in known.items() if value]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _about(runs: Sequence[RunContent]) -> list[str]:
+    """The notes of the runs and of their evaluations; with several runs, whose they are."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for note in (*run.notes, *getattr(run.after, "notes", ())):
+            found.setdefault(note, []).append(run.name)
+    if len(runs) == 1:
+        return list(found)
+    return [note if len(names) == len(runs) else f"{enumeration(names)}: {note}" for note, names in found.items()]
+
+
+def _curves(runs: Sequence[RunContent]) -> Section:
+    """What was logged, a chart for each name: the loss first, then the evaluations."""
+    several = len(runs) > 1 or bool(runs[0].siblings)
+    drawn = []
+    names = dict.fromkeys(name for run in runs for name, points in run.curves.items() if points)
+    for name in sorted(names, key=lambda name: (name != "loss", not name.startswith(TEST))):
+        series = [
+            charts.Series(run.name if several else "", each.curves[name], kind, pale=each is not run)
+            for kind, run in enumerate(runs)
+            for each in (run, *run.siblings)
+            if each.curves.get(name)
+        ]
+        drawn.append(charts.lines(name, series, "step", meaning=short(name)))
+    body = render("report/curves.html", runs=runs, curves=drawn, pale=any(run.siblings for run in runs))
+    return Section("curves", "Training", body if drawn else Markup())

@@ -1,0 +1,343 @@
+"""Sections of the page of runs that retrieve: similarities, retrieved images, confused classes, tables, a map."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from ..evaluation import Report
+from ..html import charts
+from ..html.images import Images
+from ..html.neighbours import Asked, Neighbour
+from ..html.page import render
+from ..html.text import enumeration, percent
+from . import maps, numbers, tables
+from .content import Extent, Section
+from .measured import Answers, SideBySide, compare
+from .paired import Paired, paired_difference
+from .retrieval import Content
+
+REASONS = {
+    "random": "random",
+    "worst": "lowest AP",
+    "best": "highest AP",
+    "failures": "hardest failures: a wrong item far nearer than any right one, in every run",
+    "disagree": "the runs disagree most",
+}
+CONFUSED = 30  # pairs of classes
+# Bytes of pictures: cards stop at the first, points of the map have none after the second. With what a set of 60 000
+# images needs besides (a few MB of tables) a page stays under 20 MB.
+CARD_BYTES, PICTURE_BYTES = 9_000_000, 14_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Shelf:
+    """Where pictures come from and go to.
+
+    Attributes:
+        runs: with their pictures; several may share them.
+        images: the store of the page.
+    """
+
+    runs: Sequence[Content]
+    images: Images
+
+    def show(self, run: int, name: str, budget: float = math.inf) -> str | None:
+        """Class that shows an image of a run; None: it is not to be had, or would be one beyond so many bytes."""
+        pictures = self.runs[run].pictures
+        if pictures is None:
+            return None
+        return self.images.get((id(pictures), name), lambda: pictures.get(name), budget)
+
+
+def sections(runs: Sequence[Content], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
+    """All of them, and what a reader must know about the queries and the pictures."""
+    seed = int(runs[0].config.get("seed") or 0)
+    found = compare(runs, extent.queries, extent.items, seed)
+    shelf = Shelf(runs, images)
+    kept = gallery(runs, found, shelf)
+    confused = confusions(runs, found, shelf)
+    placed = maps.section(runs, found, shelf, extent, PICTURE_BYTES, seed)
+    made = [
+        tables.results(runs, paired(runs, found, seed)),
+        ranking(runs, found),
+        kept,
+        confused,
+        classes(runs),
+        *([] if placed is None else [placed]),
+    ]
+    return made, [*found.matching.notes, *_lost(runs, len(images))]
+
+
+def _lost(runs: Sequence[Content], shown: int) -> list[str]:
+    """Images that were wanted and could not be read."""
+    failed = {name: why for run in runs if run.pictures is not None for name, why in run.pictures.failed.items()}
+    if not failed:
+        return []
+    name, why = next(iter(failed.items()))
+    if not shown:
+        return [f"No pictures: the images of the data set cannot be read any more (the first, {name}: {why})."]
+    return [f"{len(failed):,} images could not be read and are not shown (the first, {name}: {why})."]
+
+
+# ------------------------------------------------------------------------------------------------- paired differences
+
+
+def paired(runs: Sequence[Content], found: SideBySide, seed: int = 0) -> Markup:
+    """Every other run minus the first one, query by query."""
+    first, *others = runs
+    rows = []
+    for place, other in enumerate(others, 1):
+        if found.runs[0] is None or found.runs[place] is None:
+            continue
+        for name in other.headline:
+            difference = _paired(first, other, found.matching.rows[0], found.matching.rows[place], name, seed)
+            if difference is not None:
+                rows.append((place, other.name, name, difference))
+    queries = {difference.queries for *_, difference in rows}
+    return render("report/paired.html", first=first, rows=rows, queries=queries) if rows else Markup()
+
+
+def _paired(first: Content, other: Content, rows: Any, others: Any, name: str, seed: int) -> Paired | None:
+    """None where one run has no such numbers, or they are not of the queries whose embeddings it has."""
+    values, keep = [], np.ones(len(rows), dtype=bool)
+    for run, own in ((first, rows), (other, others)):
+        per_query = run.after.per_query.get(name) if run.after is not None else None
+        if run.after is None or run.space is None or per_query is None or len(per_query) != len(run.space.queries):
+            return None
+        if run.after.settings.get("weights"):  # a mean of another kind
+            return None
+        counted = np.ones(len(per_query), dtype=bool)
+        if run.after.settings.get("query_without_relevant") != "miss":
+            counted[run.after.uncounted] = False
+        values.append(per_query[own.numpy()])
+        keep &= counted[own.numpy()]
+    if not keep.any():
+        return None
+    assert first.space is not None
+    return paired_difference(values[1][keep], values[0][keep], first.space.labels[rows].numpy()[keep], seed=seed)
+
+
+# -------------------------------------------------------------------------------------------------------------- ranking
+
+
+def ranking(runs: Sequence[Content], found: SideBySide) -> Section:
+    """Similarities of pairs, precision and recall, R@K."""
+    several = len(runs) > 1
+    known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
+    drawn = []
+    if any(run.ranked.precision.isfinite().all() for _, run in known):
+        grid = [(level + 0.5) / numbers.LEVELS for level in range(numbers.LEVELS)]
+        curves = [(i, list(zip(grid, run.ranked.precision.tolist(), strict=True))) for i, run in known]
+        series = [charts.Series(runs[i].name if several else "", points, i) for i, points in curves]
+        areas = [float(run.ranked.ap.nanmean()) for _, run in known]
+        summary = "" if several else f"area = AP {percent(areas[0])}"
+        drawn.append(charts.lines("Precision at recall", series, "recall", summary=summary, y=(0, 1), size=charts.WIDE))
+    hits = {i: numbers.recall_curve(run.after) for i, run in enumerate(runs) if run.after is not None}
+    level = max((_level_from(points) for points in hits.values()), default=0)  # nothing is seen beyond it
+    series = [
+        charts.Series(runs[i].name if several else "", [(k, share) for k, share in points if k <= level], i)
+        for i, points in hits.items()
+        if points
+    ]
+    if series:
+        drawn.append(
+            charts.lines("R@K", series, "K, length of the list", log_x=True, summary="", y=(0, 1), size=charts.WIDE)
+        )
+    body = render(
+        "report/ranking.html",
+        runs=runs,
+        histograms=_histograms(runs, found),
+        thresholds=_whose_thresholds(runs),
+        asked=len(found.sampled),
+        queries=len(found.matching),
+        curves=drawn,
+    )
+    return Section("ranking", "Ranking", body if known or drawn else Markup())
+
+
+def _level_from(points: Sequence[tuple[int, float]]) -> int:
+    """K from which a curve stays as it is; 0 without points."""
+    return next((k for k, share in points if share >= points[-1][1]), 0)
+
+
+def _whose_thresholds(runs: Sequence[Content]) -> str:
+    own = [run for run in runs if run.thresholds[2]]
+    if len(own) == len(runs):
+        return "where the calibration of the loss pulls them, above \u03b1 and below \u03b2."
+    if not own:
+        return (
+            "ROADMAP's default thresholds, above \u03b1 and below \u03b2, for orientation; the loss does not know them."
+        )
+    return (
+        f"where the calibration in the loss of {enumeration([run.name for run in own], 8)} pulls them, above \u03b1 "
+        "and below \u03b2; for the others ROADMAP's default thresholds, for orientation."
+    )
+
+
+def _histograms(runs: Sequence[Content], found: SideBySide) -> list[Markup]:
+    """One per run, on the same axes: as wide as the pairs and the thresholds need."""
+    known = [(i, run.similarities) for i, run in enumerate(found.runs) if run is not None]
+    shares = [both for _, similarities in known for both in similarities.shares]
+    used = [place for share in shares for place in (share > 5e-4).nonzero().flatten().tolist()]
+    if not used:
+        return []
+    width = 2 / numbers.BINS
+    marked = [int((min(max(bound, -1.0), 1.0) + 1) / width) for i, _ in known for bound in runs[i].thresholds[:2]]
+    first, last = min(*used, *marked), min(numbers.BINS - 1, max(*used, *marked))
+    edges = [-1 + width * place for place in range(first, last + 2)]
+    top = 1.08 * max(float(share.max()) for share in shares)
+    drawn = []
+    for i, similarities in known:
+        alpha, beta, own = runs[i].thresholds
+        default = "" if own else ", default"
+        pairs = int(similarities.positive.sum()), int(similarities.negative.sum())
+        words = (
+            f"{percent(1 - similarities.below_alpha / max(1, pairs[0]))} % of same-class pairs above \u03b1, "
+            f"{percent(1 - similarities.above_beta / max(1, pairs[1]))} % of the others below \u03b2"
+        )
+        positive, negative = (share[first : last + 1].tolist() for share in similarities.shares)
+        drawn.append(
+            charts.histogram(
+                runs[i].name if len(runs) > 1 else "Share of pairs",
+                edges,
+                positive,
+                negative,
+                [(f"\u03b1 = {alpha:g}{default}", alpha), (f"\u03b2 = {beta:g}{default}", beta)],
+                top=top,
+                spoken=f"Similarities of {pairs[0]:,} same-class and {pairs[1]:,} other pairs: {words}",
+                below=words,
+                size=charts.SMALL if len(runs) > 1 else charts.WIDE,
+            )
+        )
+    return drawn
+
+
+# ----------------------------------------------------------------------------------------------------- retrieved images
+
+
+def gallery(runs: Sequence[Content], found: SideBySide, shelf: Shelf) -> Section:
+    """One card per query, a strip of items per run, and what filters them."""
+    places: list[int] = []
+    cards: list[dict[str, Any]] = []
+    for place in _in_turn(found.shown):
+        if shelf.images.size > CARD_BYTES:
+            break
+        cards.append(_card(runs, found, place, shelf))
+        places.append(place)
+    reasons = {reason: sum(place in places for place in chosen) for reason, chosen in found.shown.items()}
+    measured = [run for run in found.runs if run is not None]
+    alone = ", in every run" if len(measured) == 1 else ""
+    body = render(
+        "report/gallery.html",
+        cards=cards,
+        reasons=[(reason, REASONS[reason].removesuffix(alone), count) for reason, count in reasons.items() if count],
+        asked=len(found.sampled),
+        queries=len(found.matching),
+        several=len(measured) > 1,
+        strips=len(measured),
+    )
+    classes = sorted({run.space.class_names[label] for run in measured for label in set(run.space.labels.tolist())})
+    data = {"classes": classes, "queries": len(found.matching)}
+    return Section("gallery", "Retrieved images", body if cards else Markup(), {"gallery": data} if cards else {})
+
+
+def _in_turn(shown: dict[str, list[int]]) -> list[int]:
+    """Each query once, reasons in turn: whatever is cut off at the end, every reason is there."""
+    longest = max(map(len, shown.values()), default=0)
+    order = [places[turn] for turn in range(longest) for places in shown.values() if turn < len(places)]
+    return list(dict.fromkeys(order))
+
+
+def _card(runs: Sequence[Content], found: SideBySide, place: int, shelf: Shelf) -> dict[str, Any]:
+    known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
+    (index, first), several = known[0], len(runs) > 1
+    row = int(first.rows[place])
+    name, kind = first.space.names[row], first.space.class_names[int(first.space.labels[row])]
+    strips = [
+        {"kind": i, "run": runs[i].name, "quality": _quality(run, place), "items": _items(i, run, place, shelf)}
+        for i, run in known
+    ]
+    spoken, quality = f"query of class {kind}", "" if several else _quality(first, place)
+    return {
+        "query": Asked(shelf.show(index, name), spoken, kind, name, quality),
+        "why": " ".join(reason for reason, places in found.shown.items() if place in places),
+        "first": "right" if all(bool(run.correct[place, 0]) for _, run in known) else "wrong",
+        "strips": strips,
+        "several": several,
+    }
+
+
+def _quality(run: Answers, place: int) -> str:
+    ap, first = float(run.ranked.ap[place]), float(run.ranked.first[place])
+    if math.isnan(ap):
+        return "no relevant item"
+    late = f", first right item at rank {first:,.0f}" if first > run.items.shape[1] else ""
+    return f"AP {percent(ap)}{late}"
+
+
+def _items(index: int, run: Answers, place: int, shelf: Shelf) -> list[Neighbour]:
+    _, labels, names = run.space.gallery
+    columns = (run.items[place].tolist(), run.scores[place].tolist(), run.correct[place].tolist())
+    found = []
+    for rank, (item, score, right) in enumerate(zip(*columns, strict=True), 1):
+        kind, name = run.space.class_names[int(labels[item])], names[item]
+        found.append(Neighbour(shelf.show(index, name), rank, score, kind, f"{kind}: {name}", right))
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------- confused classes
+
+
+def confusions(runs: Sequence[Content], found: SideBySide, shelf: Shelf) -> Section:
+    """Table of the pairs of classes that are most often confused, with the most similar pair of images of each."""
+    known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
+    counts: dict[tuple[str, str], dict[int, int]] = {}
+    for i, run in known:
+        for pair in run.confusions:
+            counts.setdefault((pair.first, pair.second), {})[i] = pair.count
+    order = sorted(counts, key=lambda pair: (-sum(counts[pair].values()), pair))[:CONFUSED]
+    several = len(known) > 1
+    rows = []
+    for names in order:
+        i, space, pair = next(
+            (i, run.space, p) for i, run in known for p in run.confusions if (p.first, p.second) == names
+        )
+        query, item = pair.example
+        shown = [shelf.show(i, space.names[query]), shelf.show(i, space.gallery[2][item])]
+        if space.class_names[int(space.labels[query])] != pair.first:
+            shown.reverse()
+        single = [pair.count, pair.forward, pair.backward]
+        cells = [counts[names].get(j, 0) for j, _ in known] if several else single
+        rows.append((list(zip(shown, names, strict=True)), cells))
+    wrong = [(runs[i].name, sum(pair.count for pair in run.confusions), len(run.rows)) for i, run in known]
+    heads = [(i, runs[i].name) for i, _ in known]
+    body = render("report/confusions.html", rows=rows, wrong=wrong, several=several, heads=heads)
+    return Section("confusions", "Confused classes", body if known else Markup())
+
+
+# -------------------------------------------------------------------------------------------------------------- classes
+
+
+def classes(runs: Sequence[Content]) -> Section:
+    """Metrics by super-label and by class."""
+    data, parts = {}, []
+    metrics = runs[0].main
+
+    def rows_of(report: Report | None, kind: str) -> Any:
+        return () if report is None else report.per_class if kind == "class" else report.per_super_label
+
+    for kind in ("super-label", "class"):
+        made = tables.class_table(runs, kind, [rows_of(run.after, kind) for run in runs], metrics, "AP", ["R@1"])
+        if made is not None:
+            parts.append(made[0])
+            data[kind] = made[1]
+    lead = "Each number is the mean over the queries of the class, in per cent; hardest first."
+    leads = "; a class that is among the retrieved images leads to them"
+    body = render("report/tables_of_classes.html", lead=lead, leads=leads, tables=parts)
+    return Section("classes", "Classes", body if parts else Markup(), {"tables": data} if parts else {})

@@ -1,0 +1,286 @@
+r"""Scores of queries against all references, a block of queries at a time, such that equal ones come out equal.
+
+Scores are inner products (cosines, if the rows have length 1) or minus Euclidean distances. A floating-point matrix
+product rounds: the same numbers, added up in another order, differ in the last bit, and a tie is broken by chance. This
+matters where ties are common, and there it is avoided:
+
+* Identical gallery rows get different scores within one product, by which kernel their column falls to. So duplicates
+  share the score of the first of them.
+* Rows of length 1 that are whole numbers over their length (codes of +-1, sets, counts) often have equal cosines. So
+  the inner product p of the whole numbers is taken, which is exact, and the lengths divide afterwards: p |p| / n is one
+  rounding of an exact fraction, n the sum of squares of an item. Equal cosines are equal fractions.
+
+Everything else keeps the plain product, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Similarity = Literal["inner product", "euclidean"]
+
+SAMPLE = 64  # rows that are looked at before all of them are
+LARGEST, MOST = 1024, 16  # of the whole numbers of a row: the largest one, and the most that its smallest one may be
+PART = 4096  # rows that are compared together
+PIECE = 2**17  # numbers that go through several steps together, in the cache
+
+
+class Scorer:
+    """What the references are ranked by, for some queries at a time, in a buffer that the next call uses again.
+
+    Called with rows (long, which queries), it gives keys [row, item]: higher is closer, and a key compares with others
+    of its row alone. `scores` says what they stand for.
+
+    Args:
+        queries: [query, dim] float.
+        references: [item, dim] float, same device; may be the queries.
+        similarity: "inner product", or "euclidean": minus the distance.
+
+    Attributes:
+        dtype: of keys and scores: float64 if one side is, else float32.
+        device: of both sides.
+        items: number of references.
+
+    >>> scorer = Scorer(torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 0.0], [6.0, 8.0], [3.0, 5.0]]), "euclidean")
+    >>> scorer.scores(scorer(torch.tensor([0])), torch.tensor([0]))
+    tensor([[-5., -5., -1.]])
+    """
+
+    def __init__(self, queries: Tensor, references: Tensor, similarity: Similarity = "inner product") -> None:
+        check_embeddings("queries", queries)
+        if references is not queries:
+            check_embeddings("references", references)
+        if queries.shape[1] != references.shape[1] or queries.device != references.device:
+            raise ValueError(
+                f"queries and references must have one width and device; got {queries.shape[1]} on {queries.device} "
+                f"and {references.shape[1]} on {references.device}"
+            )
+        if similarity not in ("inner product", "euclidean"):
+            raise ValueError(f"similarity must be 'inner product' or 'euclidean'; got {similarity!r}")
+        self.dtype = torch.promote_types(torch.promote_types(queries.dtype, references.dtype), torch.float32)
+        self.device, self.items = queries.device, len(references)
+        self._queries = queries.detach().to(self.dtype)
+        self._references = self._queries if references is queries else references.detach().to(self.dtype)
+        self._addend: Tensor | None = None  # [item] added to the product
+        self._divisor: Tensor | None = None  # [item] what p |p| is divided by
+        self._meant: Callable[[Tensor, Tensor], Tensor] | None = None
+        self._copies = self._originals = torch.empty(0, dtype=torch.long, device=self.device)
+        self._require_range(similarity)
+        exact = self._by_distance() if similarity == "euclidean" else self._by_whole_numbers()
+        if not exact:
+            self._copies, self._originals = duplicate_rows(self._references)
+        self._buffer = torch.empty(0, dtype=self.dtype, device=self.device)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[len(rows), item] keys; valid until the next call, and may be overwritten."""
+        if len(self._buffer) < len(rows):
+            self._buffer = torch.empty(len(rows), self.items, dtype=self.dtype, device=self.device)
+        with torch.no_grad():
+            queries, keys = self._queries[rows], self._buffer[: len(rows)]
+            if self._addend is None:
+                torch.mm(queries, self._references.T, out=keys)
+            else:
+                torch.addmm(self._addend, queries, self._references.T, out=keys)
+            if len(self._copies):
+                keys[:, self._copies] = keys[:, self._originals]
+            if self._divisor is not None:
+                for part in torch.split(keys, max(1, PIECE // self.items)):
+                    part.mul_(part.abs()).div_(self._divisor)
+        return keys
+
+    def scores(self, keys: Tensor, rows: Tensor) -> Tensor:
+        """The cosines, inner products or minus distances that some keys [row, ...] of these queries stand for."""
+        return keys if self._meant is None else self._meant(keys, rows)
+
+    def _require_range(self, similarity: Similarity) -> None:
+        """Raise if a score may overflow."""
+        here, there = (max(-float(low), float(high)) for low, high in map(torch.aminmax, self._sides()))
+        squared = here * there if similarity == "inner product" else (here + there) ** 2
+        if squared * self._queries.shape[1] > torch.finfo(self.dtype).max:
+            what = "inner products" if similarity == "inner product" else "squared distances"
+            raise ValueError(
+                f"{what} may overflow {self.dtype}: entries reach {here:.3g} and {there:.3g}. "
+                "Normalise the embeddings or pass float64."
+            )
+
+    def _sides(self) -> tuple[Tensor, Tensor]:
+        return self._queries, self._references
+
+    def _put(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Change both sides, which may be one."""
+        same = self._references is self._queries
+        self._queries = change(self._queries)
+        self._references = self._queries if same else change(self._references)
+
+    def _by_distance(self) -> bool:
+        """Rank by q r - r^2 / 2, of which the distance is sqrt(q^2 - 2 (...)); True if that is exact."""
+        whole = all(bool((side == side.round()).all()) for side in self._sides())
+        squares = [side.square().sum(1) for side in self._sides()]
+        exact = whole and float(squares[0].amax().sqrt() + squares[1].amax().sqrt()) ** 2 < _integers(self.dtype)
+        if not exact:  # far from zero the squares would swallow the distances
+            centre = self._references.mean(0)
+            self._put(lambda side: side - centre)
+            squares = [side.square().sum(1) for side in self._sides()]
+        self._addend = squares[1].neg() / 2
+        self._meant = lambda keys, rows: -(_column(squares[0][rows], keys) - 2 * keys).clamp(min=0).sqrt()
+        return exact
+
+    def _by_whole_numbers(self) -> bool:
+        """Rank by cosines of whole numbers, if both sides are such; then equal cosines have equal keys."""
+        mine = whole_rows(self._queries)
+        theirs = mine if self._references is self._queries else None if mine is None else whole_rows(self._references)
+        if mine is None or theirs is None:
+            return False
+        squares = [numbers.square().sum(1) for numbers in (mine, theirs)]
+        low, high = (float(extreme) for extreme in torch.aminmax(squares[1]))
+        # nothing that is added up exceeds |q| |r|; with lengths that differ, its square must be exact, too
+        most = float(squares[0].amax()) * high
+        if most > _integers(self.dtype) ** (2 if low == high else 1):
+            return False
+        self._queries, self._references = mine, theirs
+        length = squares[0].clamp(min=1)
+        if low == high:
+            self._meant = lambda keys, rows: keys / (_column(length[rows], keys) * max(high, 1)).sqrt()
+        else:
+            self._divisor = squares[1].clamp(min=1)
+            self._meant = lambda keys, rows: (keys.abs() / _column(length[rows], keys)).sqrt().copysign(keys)
+        return True
+
+
+def _integers(dtype: torch.dtype) -> float:
+    """The whole numbers up to this one are exact."""
+    return 2 / torch.finfo(dtype).eps
+
+
+def _column(values: Tensor, like: Tensor) -> Tensor:
+    """[row, 1, ...] values of the rows."""
+    return values.view(-1, *[1] * (like.dim() - 1))
+
+
+def whole_rows(rows: Tensor) -> Tensor | None:
+    """The whole numbers of which rows are multiples, if all rows have length 1 (or 0) and there are such small numbers.
+
+    Smallest numbers first, so that multiples of a row are the same row. What float rounding makes of whole numbers over
+    their length is recognised: a few units in the last place are allowed for.
+
+    Args:
+        rows: [row, dim] float32 or float64, finite.
+
+    Returns:
+        [row, dim] whole numbers up to 1024, the smallest of a row (but 0) up to 16; None if a row is no such multiple.
+
+    >>> whole_rows(torch.nn.functional.normalize(torch.tensor([[3.0, 0.0, -6.0], [1.0, 1.0, 1.0]])))
+    tensor([[ 1.,  0., -2.],
+            [ 1.,  1.,  1.]])
+    >>> whole_rows(torch.tensor([[0.6, 0.8], [0.28, 0.9]]))  # not of length 1
+    """
+    if _as_whole(rows[:: max(1, len(rows) // SAMPLE)][:SAMPLE]) is None:
+        return None
+    numbers, start = torch.empty_like(rows), 0
+    for part in torch.split(rows, max(1, PIECE // rows.shape[1])):
+        found = _as_whole(part)
+        if found is None:
+            return None
+        numbers[start : start + len(part)] = found
+        start += len(part)
+    return numbers
+
+
+def _as_whole(rows: Tensor) -> Tensor | None:
+    eps = torch.finfo(rows.dtype).eps
+    length = rows.double().square().sum(1).sqrt()
+    if not bool(((length == 0) | ((length - 1).abs() <= 64 * eps)).all()):
+        return None
+    size = rows.abs()
+    smallest = size.masked_fill(size == 0, torch.inf).amin(1, keepdim=True).clamp(max=1)
+    numbers, todo, rest = rows, torch.arange(len(rows), device=rows.device), rows
+    for steps in range(1, MOST + 1):
+        unit = smallest[todo] / steps
+        found = (rest / unit).round_()
+        good = (found * unit).sub_(rest).abs_() <= rest.abs().mul_(4 * eps)
+        fits = good.all(1) & (found.abs().amax(1) <= LARGEST)
+        if steps == 1:
+            numbers = found
+        else:
+            numbers[todo[fits]] = found[fits]
+        todo = todo[~fits]
+        if not len(todo):
+            return numbers
+        rest = rows[todo]
+    return None
+
+
+def check_embeddings(name: str, embeddings: Tensor) -> None:
+    """Refuse what cannot be searched: not [row, dim], not floating-point, empty, or not finite.
+
+    Raises:
+        TypeError: if not a floating-point tensor.
+        ValueError: on shape, emptiness, NaN or infinity, naming the first row at fault.
+
+    >>> check_embeddings("queries", torch.tensor([[1.0], [float("nan")]]))
+    Traceback (most recent call last):
+        ...
+    ValueError: queries must be finite; row 1 (first of 1) holds nan. Look at the model's output for that sample.
+    """
+    if not isinstance(embeddings, Tensor) or not embeddings.dtype.is_floating_point:
+        kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
+        raise TypeError(f"{name} must be a floating-point tensor [row, dim]; got {kind}")
+    if embeddings.ndim != 2 or 0 in embeddings.shape:
+        raise ValueError(f"{name} must be a non-empty matrix [row, dim]; got shape {tuple(embeddings.shape)}")
+    if not all(extreme.isfinite() for extreme in torch.aminmax(embeddings)):
+        finite = embeddings.isfinite().all(1)
+        bad = (~finite).nonzero().squeeze(1)
+        row = int(bad[0])
+        value = float(embeddings[row][~embeddings[row].isfinite()][0])
+        raise ValueError(
+            f"{name} must be finite; row {row} (first of {len(bad)}) holds {value}. "
+            "Look at the model's output for that sample."
+        )
+
+
+def duplicate_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows that repeat an earlier row, and the first row that each of them repeats.
+
+    Args:
+        matrix: [row, dim] float, finite; 0.0 and -0.0 are equal.
+
+    Returns:
+        (copies [n] long, originals [n] long).
+
+    >>> duplicate_rows(torch.tensor([[1.0], [2.0], [1.0], [1.0]]))
+    (tensor([2, 3]), tensor([0, 0]))
+    """
+    dim = matrix.shape[1]
+    suspects = torch.arange(len(matrix), device=matrix.device)
+    # A few columns clear nearly every row; only rows that agree there are looked at in full.
+    for columns in (torch.linspace(0, dim - 1, min(8, dim)).long(), torch.arange(dim)):
+        key = _row_hash(matrix, suspects, columns.to(matrix.device))
+        _, group, size = torch.unique(key, return_inverse=True, return_counts=True)
+        suspects, group = suspects[size[group] > 1], group[size[group] > 1]
+        if not len(suspects):
+            return suspects, suspects
+    first = suspects.new_full((len(size),), len(matrix)).scatter_reduce_(0, group, suspects, "amin")[group]
+    later = suspects != first
+    copies, originals = suspects[later], first[later]
+    same = [
+        (matrix[a] == matrix[b]).all(1)
+        for a, b in zip(torch.split(copies, PART), torch.split(originals, PART), strict=True)  # a hash is not a proof
+    ]
+    equal = torch.cat(same) if same else later[:0]
+    return copies[equal], originals[equal]
+
+
+def _row_hash(matrix: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """[row] long, equal for equal rows: a sum of their bits with random odd weights, modulo 2**64."""
+    bits = torch.int32 if matrix.dtype == torch.float32 else torch.int64
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randint(2**62, (len(columns),), generator=generator).mul_(2).add_(1).to(matrix.device)
+    parts = []
+    for part in torch.split(rows, PART):
+        values = matrix[part.unsqueeze(1), columns] + 0.0  # -0.0 + 0.0 is 0.0
+        parts.append((values.view(bits).long() * weights).sum(1))
+    return torch.cat(parts)

@@ -1,0 +1,46 @@
+"""Tables of text: aligned lines for a terminal, and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Rows = Sequence[Sequence[str]]
+
+
+def aligned(rows: Rows, *, left: int = 1) -> str:
+    """Lines with two spaces between the columns; the first columns stand to the left, the others to the right.
+
+    Args:
+        rows: cells, as many in each row; the first row is the head, if there is one.
+        left: columns that stand to the left.
+
+    >>> print(aligned([["loss", "ms"], ["supap", "1.25"], ["pnp", "11.5"]]))
+    loss     ms
+    supap  1.25
+    pnp    11.5
+    """
+    return "\n".join("  ".join(row).rstrip() for row in _padded(rows, left))
+
+
+def markdown(rows: Rows) -> str:
+    r"""A Markdown table that can be read as it is: the first row is the head, the first column stands to the left.
+
+    >>> print(markdown([["loss", "ms"], ["supap", "1.25"], ["a|b", "11.5"]]))
+    | loss  |   ms |
+    |-------|-----:|
+    | supap | 1.25 |
+    | a\|b  | 11.5 |
+    """
+    head, *rest = _padded([[cell.replace("|", "\\|") for cell in row] for row in rows], 1)
+    first, *others = ("-" * (len(cell) + 1) for cell in head)
+    rule = "".join([f"|{first}-|", *(f"{dashes}:|" for dashes in others)])
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rest)]
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _padded(rows: Rows, left: int) -> list[list[str]]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        [cell.ljust(width) if place < left else cell.rjust(width) for place, (cell, width) in enumerate(pairs)]
+        for pairs in (zip(row, widths, strict=True) for row in rows)
+    ]

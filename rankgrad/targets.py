@@ -1,0 +1,350 @@
+"""What settings may name with `_target_`: a list for each slot. Nothing else is imported, and so nothing else runs.
+
+A slot is a place in the settings: the loss, a transform, the miner inside a loss. Which slot a nested place is, its
+parameter says: what stands at `pos:` is a step. The lists are those of our own modules (and, for losses with their
+miners, distances, reducers and regularizers, of pytorch-metric-learning): a loss that is added there can be named here.
+
+Your own classes are no part of any list. They need the name of their package, by whoever types the command, never by
+the file that is read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .checks import closest
+
+TARGET = "_target_"
+
+
+class ConfigError(ValueError):
+    """A setting that does not exist or does not fit; the message is for the user, not a programming error."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Things of one module that a slot may hold.
+
+    Attributes:
+        module: where they are imported from.
+        what: "classes" or "functions" of the module that are public; a table in it, whose values they are; or names.
+    """
+
+    module: str
+    what: str | tuple[str, ...] = "classes"
+
+    @property
+    def ours(self) -> bool:
+        """False: of pytorch-metric-learning, which need not be installed."""
+        return self.module.startswith("rankgrad.")
+
+    def things(self) -> dict[str, Any]:
+        """Name -> class or function; imports the module."""
+        module = importlib.import_module(self.module)
+        if isinstance(self.what, tuple):
+            return {name: getattr(module, name) for name in self.what}
+        if self.what not in ("classes", "functions"):
+            return {thing.__name__: thing for thing in getattr(module, self.what).values()}
+        fits = inspect.isclass if self.what == "classes" else inspect.isfunction
+        inside = self.module.partition(".")[0] + "."  # of the same package: no names that were imported for use
+        return {
+            name: thing
+            for name, thing in vars(module).items()
+            if not name.startswith("_") and fits(thing) and thing.__module__.startswith(inside)
+        }
+
+
+# Slot -> what it may hold.
+SLOTS: dict[str, tuple[Offer, ...]] = {
+    "loss": (
+        Offer("rankgrad.losses"),
+        Offer("rankgrad.losses.baselines"),
+        Offer("rankgrad.detection", "DETECTION_LOSSES"),
+        Offer("pytorch_metric_learning.losses"),
+    ),
+    "ranks": (Offer("rankgrad.ranks"), Offer("rankgrad.papers.sodeep", ("Learned", "load_sorter"))),
+    "sorter": (Offer("rankgrad.papers.sodeep", ("load_sorter",)),),
+    "step": (Offer("rankgrad.relaxations"),),
+    "penalty": (Offer("rankgrad.penalties"),),
+    "metric": (Offer("rankgrad.metrics", "functions"),),
+    "memory": (Offer("rankgrad.memory", ("CrossBatchMemory",)),),
+    "data": (
+        Offer("rankgrad.datasets", "DATASETS"),
+        Offer("rankgrad.papers.experiments.merged", ("load_merged",)),
+    ),
+    "transform": (Offer("rankgrad.datasets.transforms"),),
+    "miner": (Offer("pytorch_metric_learning.miners"),),
+    "distance": (Offer("pytorch_metric_learning.distances"),),
+    "reducer": (Offer("pytorch_metric_learning.reducers"),),
+    "regularizer": (Offer("pytorch_metric_learning.regularizers"),),
+}
+
+# Parameter -> the slot that it is, where the two are not called alike.
+PARAMETERS = {
+    **{"pos": "step", "neg": "step", "weight": "penalty", "variant": "penalty"},
+    **{"losses": "loss", "miners": "miner", "reducers": "reducer", "default_reducer": "reducer"},
+    **{"embedding_regularizer": "regularizer", "weight_regularizer": "regularizer", "source": "data"},
+}
+
+# Parameters that take a function as it is: its name stands there, and nothing is called.
+NAMED = ("metric", "source")
+
+# Where things were in earlier versions, whose runs are still read: begin of a name then -> now.
+MOVED = {
+    "rankgrad.baselines.": "rankgrad.losses.baselines.",
+    "rankgrad.transforms.": "rankgrad.datasets.transforms.",
+    "rankgrad.sodeep.": "rankgrad.papers.sodeep.",
+    "rankgrad.experiments.merged.": "rankgrad.papers.experiments.merged.",
+}
+GET_METHOD = "hydra.utils.get_method"  # earlier versions: {_target_: this, path: a metric}
+
+# Nobody's own package: whoever trusts one of these trusts every file to do anything.
+_OTHERS = ("faiss", "hydra", "lightning", "numpy", "omegaconf", "pytorch_metric_learning", "rankgrad", "sklearn")
+NOT_OWN = {*sys.stdlib_module_names, *_OTHERS, "timm", "torch", "torchvision", "yaml", "PIL", "pickle5", "pip"}
+
+
+def packages(trust: object) -> tuple[str, ...]:
+    """Packages that a user trusts: None, one name, or a list of names.
+
+    Raises:
+        ConfigError: what is no name of a package, or the name of one that is not the user's own.
+
+    >>> packages("mine.losses")
+    ('mine.losses',)
+    """
+    several = isinstance(trust, Iterable) and not isinstance(trust, str)
+    given = [] if trust is None else list(trust) if several else [trust]  # type: ignore[call-overload]
+    for name in given:
+        if not isinstance(name, str) or not _is_name(name):
+            raise ConfigError(f"trust names the package of your own classes, such as mypackage; got {name!r}")
+        if name.partition(".")[0] in NOT_OWN:
+            raise ConfigError(
+                f"trust names the package of your own classes; with {name!r} a file could make this program do anything"
+            )
+    return tuple(given)
+
+
+def make(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None = None, **more: Any) -> Any:
+    """The object that settings with `_target_` describe, and what stands inside them.
+
+    Everything that is named is looked up before anything is made.
+
+    Args:
+        node: `_target_` and arguments, at any depth: plain values, or a node of a configuration.
+        slot: a key of `SLOTS`.
+        trust: packages whose classes may be named, too.
+        where: the file and the place in it, for messages; None: the place in the configuration, and an error of the
+            thing that is made comes as it is.
+        more: further arguments.
+
+    Raises:
+        ConfigError: something is named that the slot does not hold; nothing was run then.
+    """
+    values, key = _plain(node)
+    place = slot if where is None and not key else where or key
+    check(values, slot, trust=trust, where=place)
+    if not isinstance(values, dict) or TARGET not in values:
+        raise ConfigError(f"{place} names nothing to make: it has no {TARGET}")
+    try:
+        return _made(values, slot, trust, place, more)
+    except ConfigError:
+        raise
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        if where is None or isinstance(error, (OSError, ImportError)):
+            raise
+        raise ConfigError(f"{where}: {error}") from error
+    except Exception as error:  # of a class of somebody else, which fails in its own way
+        raise ConfigError(f"{place} can't be made: {type(error).__name__}: {error}") from error
+
+
+def named(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None = None) -> Callable[..., Any]:
+    """The class or function that settings with `_target_` name; it is imported and not called.
+
+    Raises:
+        ConfigError: see `make`.
+    """
+    values, key = _plain(node)
+    place = where or key or slot
+    if not isinstance(values, dict) or TARGET not in values:
+        raise ConfigError(f"{place} names nothing to make: it has no {TARGET}")
+    return find(values[TARGET], slot, trust=trust, where=f"{place}.{TARGET}")
+
+
+def check(node: Any, slot: str | None, *, trust: Sequence[str] = (), where: str = "") -> None:
+    """Raise unless every name inside these plain values may stand where it does. Imports nothing but our own modules.
+
+    Args:
+        node: plain values.
+        slot: of the outermost `_target_`; None: there must be none.
+        trust: see `make`.
+        where: place of the node, for messages.
+
+    Raises:
+        ConfigError: see `make`.
+    """
+    for target, at, place in _names(node, slot, tuple(trust), where):
+        _listed(target, at, tuple(trust), place)
+
+
+def find(target: str, slot: str | None, *, trust: Sequence[str] = (), where: str = "") -> Callable[..., Any]:
+    """The class or function of a name that the slot may hold.
+
+    Raises:
+        ConfigError: see `make`.
+
+    >>> find("rankgrad.penalties.Log", "penalty")()
+    Log()
+    >>> find("os.system", "penalty", where="loss.penalty")
+    Traceback (most recent call last):
+        ...
+    rankgrad.targets.ConfigError: loss.penalty is 'os.system', which is no penalty of rankgrad; nothing was run. ...
+    """
+    offer, name = _listed(target, slot, tuple(trust), where)
+    found: Callable[..., Any] | None
+    if offer is None:
+        found = _own(target, where)
+    else:
+        things = offer.things()
+        found = things.get(name)
+        if found is None:
+            raise ConfigError(f"{where} is {target!r}: {offer.module} has no {name}{closest(name, things)}")
+    return found
+
+
+def _listed(target: Any, slot: str | None, trust: tuple[str, ...], where: str) -> tuple[Offer | None, str]:
+    """Where a name comes from (None: from a trusted package), and its last part."""
+    if not isinstance(target, str) or not _is_name(target):
+        raise ConfigError(f"{where} is {target!r}, which is no name of a class; nothing was run")
+    if any(target.startswith(f"{package}.") for package in trust):
+        return None, target
+    if slot is None:
+        raise ConfigError(f"{where} is {target!r}, but nothing is made of settings there; nothing was run")
+    offers = SLOTS[slot] if slot else [offer for of in SLOTS.values() for offer in of]
+    target = next((now + target.removeprefix(old) for old, now in MOVED.items() if target.startswith(old)), target)
+    module, _, name = target.rpartition(".")
+    for offer in offers:
+        if offer.module == (module or offers[0].module) and (not offer.ours or name in offer.things()):
+            return offer, name
+    known = [f"{offer.module}.{name}" for offer in offers if offer.ours for name in offer.things()]
+    if target.startswith(("rankgrad.", "pytorch_metric_learning.")) or "." not in target:
+        names = [name.rpartition(".")[2] for name in known] if "." not in target else known
+        hint = closest(target, names)
+        raise ConfigError(f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad{hint} Nothing was run")
+    raise ConfigError(
+        f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad; nothing was run. Only if it is code of your "
+        "own, name its package: trust=PACKAGE for train, --trust PACKAGE for other commands"
+    )
+
+
+def _own(target: str, where: str) -> Callable[..., Any]:
+    """A class or function of a package that the user trusts, defined in that package and not merely imported there."""
+    parts = target.split(".")
+    found: Any = None
+    for end in range(len(parts) - 1, 0, -1):
+        module = ".".join(parts[:end])
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if not f"{module}.".startswith(f"{error.name}."):
+                raise
+            if end == 1:
+                raise ConfigError(
+                    f"{where} is {target!r}, but there is no module {module}: install it, or add its folder to "
+                    "PYTHONPATH"
+                ) from None
+            continue
+        for name in parts[end:]:
+            found = getattr(found, name, None)
+        break
+    if not callable(found):
+        raise ConfigError(f"{where} is {target!r}, which is no class or function")
+    defined = str(getattr(found, "__module__", ""))
+    if defined.partition(".")[0] != parts[0]:
+        raise ConfigError(f"{where} is {target!r}, which is from {defined or 'elsewhere'} and not from {parts[0]}")
+    return found  # type: ignore[no-any-return]
+
+
+def _made(value: Any, slot: str | None, trust: Sequence[str], where: str, more: Mapping[str, Any]) -> Any:
+    """What values stand for, inside first."""
+    if isinstance(value, list):
+        return [_made(inner, slot, trust, f"{where}[{row}]", {}) for row, inner in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    if TARGET not in value:
+        return {name: _made(inner, slot, trust, f"{where}.{name}", {}) for name, inner in value.items()}
+    arguments: dict[str, Any] = {}
+    for name, inner, inner_slot in _arguments(value, trust):
+        place = f"{where}.{name}"
+        named_only = _as_name(name, inner, value, trust)
+        if named_only is None:
+            arguments[name] = _made(inner, inner_slot, trust, place, {})
+        else:
+            arguments[name] = find(named_only, inner_slot, trust=trust, where=place)
+    return find(value[TARGET], slot, trust=trust, where=f"{where}.{TARGET}")(**arguments, **more)
+
+
+def _names(value: Any, slot: str | None, trust: tuple[str, ...], where: str) -> Iterator[tuple[Any, str | None, str]]:
+    """Every name, with the slot and the place where it stands."""
+    if isinstance(value, list):
+        for row, inner in enumerate(value):
+            yield from _names(inner, slot, trust, f"{where}[{row}]")
+    elif isinstance(value, dict) and TARGET not in value:
+        for name, inner in value.items():
+            yield from _names(inner, slot, trust, f"{where}.{name}" if where else str(name))
+    elif isinstance(value, dict):
+        yield value[TARGET], slot, f"{where}.{TARGET}"
+        for name, inner, inner_slot in _arguments(value, trust):
+            place = f"{where}.{name}"
+            if not isinstance(name, str) or name.startswith("_"):
+                raise ConfigError(f"{place}: no argument begins with an underscore; nothing was run")
+            named_only = _as_name(name, inner, value, trust)
+            if named_only is None:
+                yield from _names(inner, inner_slot, trust, place)
+            else:
+                yield named_only, inner_slot, place
+
+
+def _arguments(node: dict[Any, Any], trust: Sequence[str]) -> Iterator[tuple[Any, Any, str | None]]:
+    """Name, value and slot of each argument. A class of the user's may hold anything listed, at any parameter."""
+    own = _is_own(node[TARGET], trust)
+    for name, value in node.items():
+        if name != TARGET:
+            slot = PARAMETERS.get(name, name if name in SLOTS else None)
+            yield name, value, "" if own else slot
+
+
+def _as_name(name: str, value: Any, node: Mapping[Any, Any], trust: Sequence[str]) -> str | None:
+    """The name of a function that is handed over as it is; None: the argument is something else."""
+    if name not in NAMED or _is_own(node[TARGET], trust):
+        return None
+    if isinstance(value, dict) and value.get(TARGET) == GET_METHOD and set(value) == {TARGET, "path"}:
+        value = value["path"]
+    return value if isinstance(value, str) else None
+
+
+def _is_own(target: Any, trust: Sequence[str]) -> bool:
+    return isinstance(target, str) and any(target.startswith(f"{package}.") for package in trust)
+
+
+def _is_name(text: str) -> bool:
+    """Words joined by dots, none of them Python's own or private."""
+    return all(part.isidentifier() and not part.startswith("_") for part in text.split("."))
+
+
+def _plain(node: Any) -> tuple[Any, str]:
+    """Plain values of a node, and its place if it is of a configuration."""
+    if type(node) in (dict, list):
+        return node, ""
+    from omegaconf import OmegaConf
+
+    if not OmegaConf.is_config(node):
+        return node, ""
+    return OmegaConf.to_container(node, resolve=True), str(node._get_full_key(None) or "")
+
+
+__all__ = ["MOVED", "NOT_OWN", "SLOTS", "ConfigError", "check", "find", "make", "named", "packages"]

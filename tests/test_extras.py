@@ -1,0 +1,117 @@
+"""What runs with torch and numpy alone, and what a command that needs more says to install."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rankgrad.extras import install, missing
+
+# A fresh process that has none of the extras. Says of each command: exit status, and the last line of its errors.
+WITHOUT = """
+import contextlib, io, json, sys
+
+ABSENT = ("torchvision timm lightning hydra omegaconf yaml sklearn matplotlib tensorboard PIL tqdm scipy jinja2 "
+          "filelock pytorch_metric_learning faiss").split()
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in ABSENT else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+from rankgrad.cli import main
+
+found = []
+for words in json.loads(sys.argv[1]):
+    err = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code
+    found.append([code, (err.getvalue().splitlines() or [""])[-1]])
+print(json.dumps(found))
+"""
+
+NEEDY = [
+    ["train"],
+    ["train", "resume=run"],
+    ["compare", "loss=pnp"],
+    ["reproduce"],
+    ["figure"],
+    ["report", "run"],
+    ["embed", "run", "."],
+    ["index", "e.npz"],
+    ["search", "e.png", "--index", "run"],
+    ["export", "run"],
+    ["detect", "train", "data.root=x"],
+    ["detect", "compare", "loss=ap"],
+    ["detect", "evaluate", "run"],
+    ["datasets", "glyphs"],
+    ["bench", "training", "--quick"],
+]
+ENOUGH = [
+    ["evaluate", "e.npz", "--bootstrap", "10"],
+    ["datasets"],
+    ["bench", "--list"],
+    *([command, "--help"] for command in ("train", "compare", "evaluate", "detect", "search", "bench", "reproduce")),
+]
+
+
+def test_without_the_extras_every_command_says_what_to_install_or_runs(tmp_path):
+    embeddings = np.eye(6)[[0, 0, 1, 1, 2, 2]] + 0.1
+    np.savez(tmp_path / "e.npz", embeddings=embeddings, labels=[0, 0, 1, 1, 2, 2], names=list("abcdef"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("seed: 0\n")
+    (tmp_path / "run" / "model.pt").write_bytes(b"")
+    words = [sys.executable, "-c", WITHOUT, json.dumps([*NEEDY, *ENOUGH])]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for command, (code, told) in zip(NEEDY, found, strict=False):
+        assert code == 2 and told.startswith("rankgrad: this needs ") and "pip install " in told, (command, told)
+    for command, (code, told) in zip(ENOUGH, found[len(NEEDY) :], strict=True):
+        assert code == 0, (command, told)
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "pip install 'rankgrad[search]'"),
+        ({"url": "file:///a%20b/rankgrad", "dir_info": {}}, "pip install '/a b/rankgrad[search]'"),
+        ({"url": "file:///a/r", "dir_info": {"editable": True}}, "pip install -e '/a/r[search]'"),
+        ({"url": "file:///a/r.whl", "archive_info": {}}, "pip install '/a/r.whl[search]'"),
+        (
+            {"url": "https://h/r.git", "vcs_info": {"vcs": "git", "commit_id": "1a"}},
+            "pip install 'rankgrad[search] @ git+https://h/r.git@1a'",
+        ),
+    ],
+)
+def test_the_command_goes_by_where_rankgrad_came_from(monkeypatch, origin, command):
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return None if origin is None else json.dumps(origin)
+
+    monkeypatch.setattr(metadata, "distribution", lambda name: Installed())
+    assert install("search") == command
+    assert missing("faiss.contrib") == f"this needs faiss, which the extra 'search' brings: {command}"
+
+
+def test_a_checkout_that_is_not_installed_names_its_folder(monkeypatch):
+    def absent(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", absent)
+    assert install("train") == f"pip install -e '{Path(__file__).parents[1]}[train]'"
+    assert "[train]" in missing("lightning.pytorch") and "[baselines]" in missing("pytorch_metric_learning.losses")

@@ -1,0 +1,77 @@
+"""Statistics over seeds, against scipy and against definitions."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rankgrad.runs.statistics import holm, paired_t_test, spread
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 200])
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+def test_the_paired_t_test_and_its_interval_are_scipys(n, confidence):
+    one, other = np.random.default_rng(n).normal(size=(2, n))
+    found, expected = paired_t_test([*one], [*other], confidence), stats.ttest_rel(one, other)
+    assert found.n == n and found.mean == pytest.approx(float((one - other).mean()))
+    assert (found.t, found.p) == pytest.approx((expected.statistic, expected.pvalue), rel=1e-9)
+    interval = expected.confidence_interval(confidence)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
+
+
+def test_the_paired_t_test_is_that_of_the_textbook():
+    ours, theirs = [64.0, 63.5, 64.6, 64.1, 63.9], [62.0, 62.4, 62.1, 62.9, 61.8]
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    t = statistics.mean(differences) / (statistics.stdev(differences) / math.sqrt(5))
+    found = paired_t_test(ours, theirs)
+    assert found.mean == pytest.approx(1.78) and found.t == pytest.approx(t, rel=1e-12)
+    # two-sided p with 4 degrees of freedom, by the closed form of Student's distribution there
+    x = t / math.sqrt(4 + t * t)
+    assert found.p == pytest.approx(1 - x * (1 + (1 - x * x) / 2), rel=1e-9)
+
+
+def test_equal_differences_have_no_t():
+    found = paired_t_test([1.0, 2.0], [0.5, 1.5])
+    assert (found.mean, found.t, found.p, found.low, found.high) == (0.5, None, None, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(("one", "other"), [([], []), ([1.0], [2.0]), ([1.0, 2.0], [1.0])])
+def test_too_few_pairs_are_an_error(one, other):
+    with pytest.raises(ValueError, match="needs two lists of two or more values; got"):
+        paired_t_test(one, other)
+
+
+def rejected(p_values: list[float], level: float) -> list[bool]:
+    """Holm's procedure as he gives it: test the smallest p-value at level / m, and so on, until one is kept."""
+    found = [False] * len(p_values)
+    for done, place in enumerate(np.argsort(p_values, kind="stable")):
+        if p_values[place] > level / (len(p_values) - done):
+            break
+        found[place] = True
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_holms_p_values_reject_what_his_procedure_rejects(seed):
+    g = np.random.default_rng(seed)
+    p_values = [float(p) for p in g.uniform(size=8) ** 3]
+    corrected = holm(p_values)
+    for level in g.uniform(size=50):
+        assert [p <= level for p in corrected] == rejected(p_values, level)
+    bonferroni = [min(1.0, 8 * p) for p in p_values]
+    assert all(p <= c <= b for p, c, b in zip(p_values, corrected, bonferroni, strict=True))
+
+
+def test_holm_of_nothing_and_of_one_changes_nothing_and_no_p_value_is_above_one():
+    assert holm([]) == [] and holm([0.3]) == [0.3] and holm([0.9, 0.8]) == [1.0, 1.0]
+    with pytest.raises(ValueError, match=r"p-values lie in 0 .. 1; got 1.5"):
+        holm([0.1, 1.5])
+
+
+def test_the_spread_is_numpys_with_one_degree_of_freedom_taken():
+    values = [*np.random.default_rng(0).normal(size=7)]
+    assert spread(values) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
