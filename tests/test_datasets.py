@@ -936,7 +936,8 @@ def test_broken_files_are_listed_with_their_reason_and_the_rest_is_used(tmp_path
     (root / "b" / "text.JPG").write_text("not an image")
     (root / "b" / "dangling.png").symlink_to(root / "nowhere.png")
     (root / "all broken" / "0.png").write_bytes(b"\x89PNG")
-    (root / "b" / "notes.txt").write_text("no image")
+    (root / "b" / "notes.txt").write_text("a caption: of no interest")
+    (root / "b" / "model.obj").write_text("no image")
     (root / "b" / "photo.HEIC").write_bytes(b"\0\0\0\x18ftypheic and no more")
     (root / "b" / "plan.pdf").write_bytes(b"%PDF-1.7")
     (root / "b" / "logo.svg").write_text("<svg/>")
@@ -953,12 +954,12 @@ def test_broken_files_are_listed_with_their_reason_and_the_rest_is_used(tmp_path
         "b/empty.png",
         "b/text.JPG",
         "b/photo.HEIC",
-        "b/notes.txt",
+        "b/model.obj",
         "b/plan.pdf",
         "b/logo.svg",
         "stray.png",
     }
-    assert skipped["b/notes.txt"] == "not an image by its name"
+    assert skipped["b/model.obj"] == "not an image by its name"
     assert "export its pages" in skipped["b/plan.pdf"] and "render it to PNG" in skipped["b/logo.svg"]
     assert skipped["b/empty.png"] == "empty file"
     assert skipped["b/dangling.png"] == "No such file or directory"

@@ -192,7 +192,7 @@ def odd_names(tmp_path) -> Path:
         folder = Path(os.fsdecode(os.fsencode(root) + b"/" + name))
         save(folder / f"{number}.png")
         save(Path(os.fsdecode(os.fsencode(folder) + b"/\xff\x1b[2J\n.png")))
-    (root / "plain" / "\x1b[2J.txt").write_text("no image")
+    (root / "plain" / "\x1b[2J.obj").write_text("no image")
     return root
 
 
@@ -203,7 +203,7 @@ def test_odd_names_are_read_and_shown_without_harm(odd_names):
     assert len(table) == 8 and all(path.is_file() for path in table.paths)
     assert table.class_names == ("caf\\xe9", "plain", "red\\x1b[31m", "two\\nlines")
     text = table.summary()
-    assert "\x1b" not in text and "\\x1b[2J.txt: not an image by its name" in text
+    assert "\x1b" not in text and "\\x1b[2J.obj: not an image by its name" in text
     "".join([text, *table.names, *table.class_names]).encode("utf-8")
     assert load_folder(odd_names, cache="disk", cache_dir=odd_names.parent / "kept").pixels is not None
 

@@ -57,3 +57,12 @@ def test_a_word_that_is_no_number_of_samples_is_refused(tail, tmp_path):
     with pytest.raises(TypeError, match="an integer, or \"all\"; got 'some'"):
         train(*settings(tail, tmp_path / "run", "sampler.samples_per_class=some"))
     assert compose(["sampler.samples_per_class=all"]).sampler.samples_per_class == "all"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["sampler.classes_per_batch=0", "sampler.short_classes=keep", "sampler.pair_order=up"]
+)
+def test_settings_of_the_batches_are_checked_before_any_file_is_read(tmp_path, wrong):
+    with pytest.raises(ValueError, match=wrong.split(".")[1].split("=")[0]):
+        train("data=folder", f"data.root={tmp_path / 'nowhere'}", f"out={tmp_path / 'run'}", wrong)
+    assert not (tmp_path / "run").exists()

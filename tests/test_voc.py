@@ -12,9 +12,11 @@ from PIL import Image
 from voc_trees import annotation, shapes, write_tree
 
 from rankgrad.cli import main
+from rankgrad.config import compose
 from rankgrad.datasets.samplers import EpochList, ShuffledBatches
 from rankgrad.detection import voc_check
 from rankgrad.detection.data import DetectionSet, read_resized, training_options
+from rankgrad.detection.run import DetectionTask
 from rankgrad.detection.voc import CLASSES, load_voc
 from rankgrad.detection.voc_check import inspect_voc
 
@@ -378,6 +380,16 @@ def test_difficult_objects_are_targets_only_if_asked_for_and_boxes_are_cut_off_a
 def test_sides_and_probabilities_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         DetectionSet((), **options)
+
+
+def test_settings_of_a_run_are_checked_before_its_files_are_read():
+    settings = ["data=voc", "data.root=a folder that does not exist"]
+    for wrong, message in (
+        ("train.vertical_flip=2", "vertical_flip is a prob"),
+        ("data.sides=[9,8]", "longer must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            DetectionTask(compose([*settings, wrong], "detect"), quiet=True)
 
 
 def test_batches_hold_every_image_at_most_once_and_go_on_where_they_stopped():

@@ -18,7 +18,7 @@ List the data sets, describe one, draw its contact sheet, or check that a publis
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("words", nargs="*", metavar="[check] NAME", help="data set; with check: is it all there")
     parser.add_argument("--root", type=Path, help="where its files are")
     parser.add_argument("--images", action="store_true", help="check: decode every image, which takes a while")

@@ -1,4 +1,4 @@
-"""What every data set becomes: a table of images with labels and splits, and a torch Dataset that reads its rows."""
+"""Every data set becomes a table of images with labels and splits; a torch Dataset reads its rows."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class Table:
         return left, top, right, bottom
 
     def cached(self, where: Cache, folder: Path | str | None = None) -> Table:
-        """The same table with its files decoded once: what `ImageSet` gives is the same, bit by bit, only sooner.
+        """Return the same table with its files decoded once: `ImageSet` gives the same, bit by bit, only sooner.
 
         What a cache needs is known before anything is decoded: channels x height x width bytes per image (after
         `shorter_side`), 0.26 MB for 341 x 256 pixels in colour.

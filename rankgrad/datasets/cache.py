@@ -168,7 +168,7 @@ def file_name(name: str, *parts: object) -> str:
 
 
 def default_folder() -> Path:
-    """Where caches lie if nobody says otherwise: $XDG_CACHE_HOME/rankgrad, else ~/.cache/rankgrad."""
+    """Return the folder of caches if nobody says otherwise: $XDG_CACHE_HOME/rankgrad, else ~/.cache/rankgrad."""
     home = os.environ.get("XDG_CACHE_HOME")
     return Path(home) / "rankgrad" if home else Path.home() / ".cache" / "rankgrad"
 
@@ -250,7 +250,7 @@ def _head(key: str, shapes: Sequence[Shape], checksums: npt.NDArray[np.uint32]) 
 
 
 def _offset(head: int) -> int:
-    """Where the pixels begin."""
+    """Return the place of the first pixel."""
     return -(-head // _PAGE) * _PAGE
 
 
@@ -279,7 +279,7 @@ def _written(path: Path, key: str, sizes: Sequence[int], read: Callable[[int], T
 
 
 class _DamageError(Exception):
-    """What is wrong with a cache file."""
+    """A cache file is not as it was written; the message says how."""
 
 
 def _opened(path: Path, key: str) -> Pixels | None:

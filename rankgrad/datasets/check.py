@@ -42,7 +42,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Official:
-    """What was published of a data set, and how to look at it.
+    """A data set as it was published, and the way to look at it.
 
     Attributes:
         title: its full name.
@@ -171,7 +171,7 @@ def parts_of(table: Table) -> dict[str, Table]:
 
 
 def missing_files(paths: Iterable[Path]) -> list[Path]:
-    """Those of some paths that are no files, in their order; every folder is read once, no file is opened."""
+    """List the paths that are no files, in their order; every folder is read once, no file is opened."""
     there: dict[str, set[str]] = {}
     missing = []
     for path in paths:

@@ -14,7 +14,7 @@ import torch
 from ..files import shown
 from .base import SPLITS, Cache, Table, check_reading
 from .cache import PATIENCE, in_threads
-from .images import EXTENSIONS, Skipped, check_image, not_an_image, some
+from .images import EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, some
 
 # Folders that divide the images, by their names in any capitals; the first of each is the name to prefer.
 DIVISIONS = {
@@ -48,10 +48,10 @@ def load_folder(
     (seed, class name), the first `test_fraction` are test, the next `val_fraction` are val; a class added later moves
     hardly any other class. How the folder was understood is the first line of `Table.summary`.
 
-    Links are followed, hidden files and folders left alone, the order is that of the names. Files that can't be used
-    are listed in `Table.skipped`: no images, unreadable, empty, truncated or too large (`images.max_pixels`), and
-    those that lie beside the class folders. A class of which no file is readable is no class. A class with one image
-    is kept; `Table.summary` counts it.
+    Links are followed; hidden files and folders and texts that lie beside images are left alone (`images.SIDECARS`);
+    the order is that of the names. Files that can't be used are listed in `Table.skipped`: no images, unreadable,
+    empty, truncated or too large (`images.max_pixels`), and those that lie beside the class folders. A class of which
+    no file is readable is no class. A class with one image is kept; `Table.summary` counts it.
 
     Names of classes and images are as they may be shown: what no terminal should get is escaped (`files.shown`).
 
@@ -157,7 +157,7 @@ def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...],
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the folders of a root stand for: classes, or splits that hold the classes. Print it for a sentence.
+    """The folders of a root as they are understood: classes, or splits that hold them. Print it for a sentence.
 
     Attributes:
         root: that was looked at.
@@ -171,7 +171,7 @@ class _Layout:
 
     @property
     def divided(self) -> bool:
-        """Whether the folders are splits."""
+        """Say whether the folders are splits."""
         return bool(self.divisions)
 
     @property
@@ -193,7 +193,7 @@ class _Layout:
 
 
 def _layout(root: Path) -> _Layout:
-    """What the folders of root stand for.
+    """Find out what the folders of a root stand for.
 
     Raises:
         ValueError: half a division, or something that stands in its way.
@@ -237,7 +237,7 @@ def _meaning(name: str) -> str:
 
 
 def _looks_divided(meant: Mapping[str, Sequence[Path]]) -> bool:
-    """Whether train and test are there and hold folders; a class of that name (a railway train) holds images."""
+    """Say whether train and test are there and hold folders; a class of that name (a railway train) holds images."""
     return all(split in meant and all(map(_folders, meant[split])) for split in ("train", "test"))
 
 
@@ -273,12 +273,12 @@ def _beside(homes: Sequence[Path]) -> list[tuple[str, str]]:
     return [
         (str(path), not_an_image(path) or "lies beside the class folders")
         for path in files
-        if path.is_file() and not path.name.startswith(".")
+        if path.is_file() and _counts(path.name)
     ]
 
 
 def _walk(folder: Path) -> Iterable[Path]:
-    """Files at any depth that are not hidden, sorted by name; links are followed, but no folder is visited twice."""
+    """Files at any depth that count, sorted by name; links are followed, but no folder is visited twice."""
     visited: set[str] = set()
     for here, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(here)
@@ -287,7 +287,12 @@ def _walk(folder: Path) -> Iterable[Path]:
             continue
         visited.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(here, name) for name in sorted(files) if not name.startswith("."))
+        yield from (Path(here, name) for name in sorted(files) if _counts(name))
+
+
+def _counts(name: str) -> bool:
+    """Say whether a file may be meant as an image: it is not hidden, and no list or caption that lies beside one."""
+    return not name.startswith(".") and Path(name).suffix.lower() not in SIDECARS
 
 
 # ------------------------------------------------------------------------------------------------------ what is checked

@@ -52,6 +52,12 @@ class SkippedWarning(UserWarning):
     """Files were left out that may have been meant."""
 
 
+# What lies beside images and is never meant as one: captions, annotations, lists.
+SIDECARS = (
+    *(".csv", ".db", ".htm", ".html", ".ini", ".json", ".jsonl", ".log", ".md", ".tsv", ".txt", ".xml", ".xmp"),
+    *(".yaml", ".yml"),
+)
+
 MAX_PIXELS = 178_956_970  # as many as Pillow opens without being asked; 0.5 GB as RGB
 VARIABLE = "RANKGRAD_MAX_PIXELS"
 
@@ -109,7 +115,7 @@ def read_image(
 
 
 def open_image(path: Path, channels: int = 3, upright: bool = True) -> Image:
-    """The same as an image of Pillow, of mode RGB or L, in full size.
+    """Read a file as an image of Pillow, of mode RGB or L, in full size.
 
     Args:
         path: the file.
@@ -155,7 +161,7 @@ def image_area(path: Path, shorter_side: int | None = None, box: Box | None = No
 
 
 def check_image(path: Path) -> str | None:
-    """Why an image file can't be used, None if it can. Reads it to its end; a JPEG is decoded at 1/8 of its size."""
+    """Say why an image file can't be used; None if it can. Reads all of it, a JPEG at 1/8 of its size."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
@@ -171,9 +177,9 @@ def check_image(path: Path) -> str | None:
 
 
 def not_an_image(path: Path) -> str | None:
-    """Why a file is not taken for an image, judging by its name alone; None: it is.
+    """Say why a file is not taken for an image, judging by its name alone; None: it is taken for one.
 
-    >>> not_an_image(Path("a/B.JPEG")), not_an_image(Path("notes.txt"))
+    >>> not_an_image(Path("a/B.JPEG")), not_an_image(Path("plan.dwg"))
     (None, 'not an image by its name')
     >>> not_an_image(Path("plan.pdf"))
     'a document and no image: export its pages as PNG or JPEG'
@@ -183,7 +189,7 @@ def not_an_image(path: Path) -> str | None:
 
 
 def skipped_lines(skipped: Sequence[tuple[str, str]], most: int = 10) -> list[str]:
-    """What to say of files that were left out: how many, which, why; many of one kind in one line.
+    """List the files that were left out: how many, which, why; many of one kind in one line.
 
     >>> skipped_lines([("a/b.svg", "a drawing"), ("a/c.png", "empty file")])
     ['skipped 2 files:', '  a/b.svg: a drawing', '  a/c.png: empty file']
@@ -216,7 +222,7 @@ def some(names: Sequence[object], most: int = 5) -> str:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """Those of `FORMATS` that can be read here: HEIF with pillow-heif, AVIF with a Pillow that was built for it."""
+    """List the `FORMATS` that can be read here: HEIF with pillow-heif, AVIF with a Pillow that was built for it."""
     from PIL import Image, features
 
     with contextlib.suppress(ImportError):
@@ -254,7 +260,7 @@ def _too_large(what: str, most: int) -> str:
 
 
 def _lies(image: Image) -> bool:
-    """Whether an EXIF tag turns the image by a quarter."""
+    """Say whether an EXIF tag turns the image by a quarter."""
     return _orientation(image) in (5, 6, 7, 8)
 
 

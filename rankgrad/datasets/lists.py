@@ -23,7 +23,7 @@ Columns = Mapping[str, Callable[[str], Any]]
 
 
 class Reading(TypedDict, total=False):
-    """How files are read, the same for all loaders: see `load_folder`."""
+    """Settings of how files are read, the same for all loaders: see `load_folder`."""
 
     shorter_side: int | None
     draft: bool

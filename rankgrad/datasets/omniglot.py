@@ -97,7 +97,7 @@ def _from_packed(path: Path) -> tuple[list[str], npt.NDArray[np.uint8]]:
 
 
 def _from_zips(paths: list[Path]) -> tuple[list[str], npt.NDArray[np.uint8]]:
-    """The same from the official archives, sorted by name; what is in both of them counts once."""
+    """Read names and masks from the official archives, sorted by name; what is in both of them counts once."""
     from PIL import Image
 
     drawings: dict[str, npt.NDArray[np.uint8]] = {}

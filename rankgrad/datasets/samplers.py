@@ -63,7 +63,7 @@ class EpochList(list[T]):
 
 
 class EpochBatches(BatchSampler):
-    """What all samplers here share: epochs that advance by themselves, parts for processes, going on in the middle.
+    """Base of all samplers: epochs that advance by themselves, parts for processes, going on in the middle.
 
     A sampler says what the batches of an epoch are (`batches`); the rest is here. It is a BatchSampler by type alone:
     trainers that look at the type (pytorch-metric-learning's do) would take another Sampler's batches for indices.
@@ -115,7 +115,7 @@ class EpochBatches(BatchSampler):
         self.epoch, self._named = epoch, True
 
     def state_dict(self, batches_done: int | None = None) -> dict[str, Any]:
-        """What `load_state_dict` needs to go on, all plain values; the same on every process and for any number.
+        """Return what `load_state_dict` needs to go on, all plain values; the same on every process, however many.
 
         Args:
             batches_done: batches of this epoch that were trained on. The caller knows this number; the sampler does
@@ -147,7 +147,7 @@ class EpochBatches(BatchSampler):
         self.start_batch = int(state["start_batch"])
 
     def _identity(self) -> dict[str, Any]:
-        """What the batches depend on, beside the labels and the epoch."""
+        """Return what the batches depend on, beside the labels and the epoch."""
         raise NotImplementedError
 
     def _part(self) -> tuple[int, int]:
@@ -203,9 +203,10 @@ class ClassBatchSampler(EpochBatches):
         self.short = int((sizes < needed).sum())
         self.left_out = len(images) - len(usable)
         if len(usable) < classes_per_batch:
+            least = needed if short_classes == "drop" else 1
+            found = f"of {len(images)} classes ({len(array)} images) {len(usable)} have that many"
             raise ValueError(
-                f"a batch needs {classes_per_batch} classes with at least {needed if self.left_out else 1} images "
-                f"each; of {len(images)} classes ({len(array)} images) {len(usable)} have that many. "
+                f"a batch needs {classes_per_batch} classes with at least {least} images each; {found}. "
                 "Lower classes_per_batch or samples_per_class, or add images."
                 + (" short_classes='repeat' or 'fewer' takes smaller classes, too." if self.left_out else "")
             )
@@ -246,7 +247,7 @@ class ClassBatchSampler(EpochBatches):
 
     @property
     def even(self) -> bool:
-        """Whether all processes get equally many images of each batch; if not, sizes differ."""
+        """Say whether all processes get equally many images of each batch; if not, sizes differ."""
         return self._smallest == self.batch_size and self.batch_size % self._part()[1] == 0
 
     @property
@@ -320,7 +321,8 @@ class MPerClassBatchSampler(ClassBatchSampler):
     A class with fewer than K images is *short*. "repeat": it brings all its images, some of them more often, so that
     there are K; none comes two times more than another. Give the loss the numbers of the images (`ids=`): then no image
     is its own match. "fewer": it brings what it has, and the batch is smaller. "drop": it never appears. A class of
-    one image has nothing to match in any case: with "repeat" and "fewer" it only gives negatives.
+    one image has nothing to match in any case: with "repeat" and "fewer" it only gives negatives. On a long tail "fewer"
+    did best (docs/results/short-classes.md); "drop" is the default here, since its batches are all of one shape.
 
     Batches depend on (labels, seed, epoch) only, and numpy keeps the stream of the generator used here fixed: the same
     on any machine.

@@ -35,7 +35,7 @@ _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Transform(Protocol):
-    """What `Collate` calls: images of a batch -> float32 [image, channel, height, width]."""
+    """A transform as `Collate` calls it: images of a batch -> float32 [image, channel, height, width]."""
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Transform the images whose rows in the table are `index`, [image] long, for `epoch`."""

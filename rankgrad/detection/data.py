@@ -133,7 +133,7 @@ def read_resized(scene: Scene, shorter: int, longer: int) -> tuple[Tensor, tuple
 
 
 def training_options(train: Mapping[str, Any]) -> dict[str, Any]:
-    """What the settings `train.*` of a run say about its images, as arguments of `DetectionSet`.
+    """Make arguments of `DetectionSet` from the settings `train.*` of a run.
 
     The one place that knows the names which settings had earlier: `upend` is `vertical_flip` now.
 

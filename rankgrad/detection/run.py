@@ -51,6 +51,7 @@ class DetectionTask:
 
     def __init__(self, config: DictConfig, quiet: bool) -> None:
         self.config, self.quiet = config, quiet
+        DetectionSet((), *_sides(config), **_training_options(config))  # its settings are checked before files are read
         self.scenes, self.test = load_scenes(config, config.data.train), load_scenes(config, config.data.test)
         model, in_use = build(config, len(self.scenes.class_names))
         images = DetectionSet(self.scenes.scenes, *_sides(config), **_training_options(config), seed=config.seed)

@@ -305,7 +305,7 @@ def _number(entry: ElementTree.Element, key: str, path: Path) -> float:
 
 
 def _size(root: ElementTree.Element, path: Path, image: Path) -> tuple[int, int]:
-    """As annotated; where it is missing or 0, that of the file."""
+    """Return the size as annotated; where it is missing or 0, that of the file."""
     entry = root.find("size")
     try:
         width, height = (0, 0) if entry is None else (int(entry.findtext(key) or 0) for key in ("width", "height"))

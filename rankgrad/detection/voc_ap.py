@@ -40,7 +40,7 @@ CURVE_POINTS = 200  # of a precision-recall curve that is written down
 
 @dataclass(frozen=True, eq=False)
 class Detections:
-    """What a detector found in one image.
+    """The objects that a detector found in one image.
 
     Attributes:
         boxes: [detection, 4] float, edges (left, top, right, bottom) in pixels of the image file.
@@ -144,7 +144,7 @@ class DetectionReport:
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """The same as text, also written to a file."""
+        """Return the report as text, and write it to a file if one is named."""
         text = json.dumps(self.to_dict(), indent=1) + "\n"
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
@@ -230,7 +230,7 @@ class Matches:
     elsewhere: FloatArray
 
     def of(self, label: int) -> Matches:
-        """Those of a class, by falling score."""
+        """Pick the detections of a class, by falling score."""
         rows = np.flatnonzero(self.label == label)
         rows = rows[np.argsort(-self.score[rows], kind="stable")]
         return Matches(*(getattr(self, name)[rows] for name in Matches.__dataclass_fields__))
@@ -363,7 +363,7 @@ def _envelope(hits: BoolArray) -> FloatArray:
 
 
 def mean(values: Any) -> float:
-    """Of those that are not NaN; NaN if all are."""
+    """Return the mean of the values that are not NaN; NaN if all are."""
     known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else math.nan
 
@@ -385,7 +385,7 @@ def curve_points(result: ClassResult, most: int = CURVE_POINTS) -> list[tuple[fl
 
 
 def table(content: Mapping[str, Any]) -> str:
-    """What `DetectionReport.to_dict` holds, as a table for the terminal; per cent."""
+    """Lay out what `DetectionReport.to_dict` holds as a table for the terminal, in per cent."""
     per_class: Mapping[str, Mapping[str, Any]] = content["per_class"]
     names = list(next(iter(per_class.values())))
     heads = ["objects", "detections", *(f"{name}{end}" for name in names for end in ("", " 11pt")), "recall"]
