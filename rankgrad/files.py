@@ -261,7 +261,7 @@ def inside(root: Path, name: str) -> Path:
     ValueError: '../secret.png' is no name below photos: it may not be absolute and not go up with '..'
     """
     path = Path(name)
-    if path.is_absolute() or path.drive or ".." in path.parts:
+    if path.is_absolute() or path.drive or ".." in path.parts or "\0" in name:
         raise ValueError(
             f"{shown(name)!r} is no name below {shown(root)}: it may not be absolute and not go up with '..'"
         )

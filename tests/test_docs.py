@@ -215,7 +215,15 @@ def test_settings_of_the_training_page_exist():
     words = [word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()]
     named = {m[1] for word in words if (m := re.fullmatch(r"\+?([a-z_]+(?:\.[a-z_]+)+)(?:=.*)?", word))}
     files = {"config.yaml", "facts.json", "model.pt", "state.ckpt", "embeddings.npz", "before.json", "after.json"}
-    files |= {"features.pt", "health.json", "report.html", "compare.md", "compare.json", "compare.html", "models.load_weights"}
+    files |= {
+        "features.pt",
+        "health.json",
+        "report.html",
+        "compare.md",
+        "compare.json",
+        "compare.html",
+        "models.load_weights",
+    }
     assert len(named) > 20
     assert named - known - files == set()
 

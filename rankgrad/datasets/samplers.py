@@ -321,8 +321,8 @@ class MPerClassBatchSampler(ClassBatchSampler):
     A class with fewer than K images is *short*. "repeat": it brings all its images, some of them more often, so that
     there are K; none comes two times more than another. Give the loss the numbers of the images (`ids=`): then no image
     is its own match. "fewer": it brings what it has, and the batch is smaller. "drop": it never appears. A class of
-    one image has nothing to match in any case: with "repeat" and "fewer" it only gives negatives. On a long tail "fewer"
-    did best (docs/results/short-classes.md); "drop" is the default here, since its batches are all of one shape.
+    one image has nothing to match in any case: with "repeat" and "fewer" it only gives negatives. On a long tail
+    "fewer" did best (docs/results/short-classes.md); "drop" is the default here: its batches are all of one shape.
 
     Batches depend on (labels, seed, epoch) only, and numpy keeps the stream of the generator used here fixed: the same
     on any machine.
