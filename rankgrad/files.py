@@ -49,7 +49,8 @@ def atomic_write(path: Path, ending: str = "") -> Iterator[Path]:
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        error.filename = error.filename or str(path)  # of a full disk the system does not say which file it was
+        if error.filename is None or str(temporary) in (error.filename, error.filename2):
+            raise OSError(error.errno, error.strerror, str(path)) from error  # by the name that is known outside
         raise
     finally:
         temporary.unlink(missing_ok=True)

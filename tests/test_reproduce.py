@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from small_runs import die_after_writes
 from test_compare import Here
 
@@ -448,9 +449,10 @@ def fake_run(folder: Path, r1: tuple[float, ...], seconds: float | None = 120.0)
     rows = [f"{epoch},{epoch},{value},{value / 2}" for epoch, value in enumerate(r1[:-1])]
     (folder / "logs" / "metrics.csv").write_text("\n".join(["epoch,step,test/R@1,test/mAP@R", *rows]) + "\n")
     values = {"R@1": r1[-1], "mAP@R": r1[-1] / 2, "dists_intra": 0.25}
-    report = Report(values, {}, {}, torch.zeros(0).numpy(), (), (), (), {}, {})
-    report.to_json(run.after)
-    run.config.write_text(f"trainer:\n  max_epochs: {len(r1)}\nseed: 0\n")
+    counts = dict.fromkeys(("queries", "counted", "gallery", "classes"), 4)
+    settings = {"protocol": "leave one out", "similarity": "cosine"}
+    Report(values, {}, {}, torch.zeros(0).numpy(), (), (), (), counts, settings).to_json(run.after)
+    OmegaConf.save(compose([f"trainer.max_epochs={len(r1)}", f"out={folder}"]), run.config, resolve=True)
     (folder / "facts.json").write_text(json.dumps({"train_seconds": seconds, "steps": len(r1)}))
     return run
 
