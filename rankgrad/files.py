@@ -50,7 +50,9 @@ def atomic_write(path: Path, ending: str = "") -> Iterator[Path]:
         sync_folder(path.parent)
     except OSError as error:
         if error.filename is None or str(temporary) in (error.filename, error.filename2):
-            raise OSError(error.errno, error.strerror, str(path)) from error  # by the name that is known outside
+            error.filename = str(path)  # the name that is known outside; of a full disk the system says none
+            if error.filename2 is not None:
+                del error.filename2
         raise
     finally:
         temporary.unlink(missing_ok=True)
