@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from .. import signals
 from ..config import ConfigError, compose
 from ..files import load_json, lock, remove_leftovers, write_text
 from ..tables import markdown
+from . import signals
 from .children import Children
 from .folder import Run
 from .statistics import paired_t_test, spread
