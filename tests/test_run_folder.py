@@ -296,6 +296,7 @@ def test_a_detector_of_an_earlier_version_is_a_finished_run_of_its_kind(old):
     assert not Run(old / "detector-interrupted").finished
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_while_waiting_lets_go(photos, tmp_path):
     """SIGKILL leaves a lock file that nobody holds: the next one takes it."""
     code = "import sys; from rankgrad.cli import main; sys.exit(main(sys.argv[1:]))"
