@@ -16,7 +16,7 @@ from rankgrad.evaluation import Report
 CASES = list(cases())
 # one worker of pytest-xdist: starting the processes is most of the time
 pytestmark = pytest.mark.xdist_group("processes")
-COUNTS = [pytest.param(count, marks=pytest.mark.slow) if count > 3 else count for count in SPLITS]
+COUNTS = [pytest.param(count, marks=pytest.mark.slow) if count > 2 else count for count in SPLITS]
 
 
 @lru_cache
@@ -30,7 +30,7 @@ def one_process(name: str, parts: int | None = None) -> Outcome:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", COUNTS)
 def test_loss_gradient_and_memory_equal_those_of_one_process(name: str, count: int) -> None:
     wanted = one_process(name)
     assert any(g.abs().max() > 1e-6 for g in wanted.gradients)
