@@ -31,6 +31,7 @@ from . import (
     sodeep,
     train,
 )
+from .allocator import keep_large_blocks
 
 MENDABLE = 2  # exit status of everything that the user can mend, wrong usage too, as argparse has it
 STATUS = (
@@ -103,6 +104,7 @@ def _main(argv: list[str]) -> int:
     flags = [word for word in rest if word.startswith("-")]
     if flags or (rest and not arguments.settings_allowed):
         parser.error(f"unknown argument {(flags or rest)[0]!r}; see rankgrad {arguments.command} --help")
+    keep_large_blocks()
     try:
         arguments.run(arguments, rest)
         sys.stdout.flush()  # here, where a reader that has gone is dealt with
