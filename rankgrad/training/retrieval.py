@@ -20,7 +20,7 @@ from ..config import ConfigError, make, named, packages, plain
 from ..datasets.base import ImageSet, Table
 from ..datasets.fingerprint import fingerprint
 from ..datasets.protocols import Trial, over_draws, trials
-from ..datasets.samplers import ClassBatchSampler, check_settings, class_batches
+from ..datasets.samplers import ClassBatchSampler, class_batches
 from ..datasets.transforms import Collate
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
@@ -36,6 +36,7 @@ from ..runs.folder import Run
 from ..tables import aligned
 from . import runner
 from .data import FeatureSet, KeepFeatures, TrainingData
+from .early import check_retrieval
 from .inference import embed
 from .module import RetrievalModule
 from .tensorboard import Board
@@ -62,7 +63,7 @@ class RetrievalTask:
 
     def __init__(self, config: DictConfig, quiet: bool) -> None:
         self.config, self.quiet = config, quiet
-        check_settings(**config.sampler)  # before any file is read
+        check_retrieval(config)  # before any file is read
         self.table = load_table(config)
         self.test = self.table.select(config.evaluation.split)
         self.train_table = self.table.select("train")
