@@ -194,7 +194,7 @@ def test_command_exists_and_its_settings_fit(name, words):
         if "compare" in (arguments.command, getattr(arguments, "action", None)):
             names, _, others = compare._split(settings)
             for each in names:
-                config.compose([*others, *compare._own_settings(each, others, tree)], tree)
+                config.compose([*others, *compare.own_settings(each, others, tree)], tree)
         elif arguments.command == "train" and any(setting.startswith("resume=") for setting in settings):
             assert all(setting.partition("=")[0] in (*MAY_CHANGE, EPOCHS) for setting in settings), name
         elif arguments.command == "train":

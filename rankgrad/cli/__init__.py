@@ -30,6 +30,7 @@ from . import (
     search,
     sodeep,
     train,
+    tune,
 )
 
 MENDABLE = 2  # exit status of everything that the user can mend, wrong usage too, as argparse has it
@@ -58,6 +59,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "train": train,
     "compare": compare,
+    "tune": tune,
     "reproduce": reproduce,
     "figure": figure,
     "evaluate": evaluate,
