@@ -28,6 +28,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Search, compare, and print the tables."""
+    from ..report.tuning import write_tuning
     from ..tuning.tune import tune
 
-    print(tune(settings, arguments.out, arguments.jobs).text())
+    outcome = tune(settings, arguments.out, arguments.jobs)
+    print(outcome.text())
+    print(f"\nreport: {write_tuning(arguments.out / 'tune.html', outcome)}")

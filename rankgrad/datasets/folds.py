@@ -1,4 +1,4 @@
-"""Folds of the training classes, to choose settings by: whole groups are held out, and no test class is there at all."""
+"""Folds of the training classes, to choose settings by: whole groups are held out, and no test class is there."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import statistics
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from .. import signals
 from ..config import ConfigError, compose
 from ..files import load_json, lock, remove_leftovers, write_text
 from ..tables import markdown
-from .children import Children
+from .children import Child, Children
 from .folder import Run
 from .statistics import paired_t_test, spread
 
@@ -154,6 +153,8 @@ def train_in_turn(
     ended: Callable[[Path, str | None], object],
     jobs: int,
     command: str = "train",
+    *,
+    many: bool = False,
 ) -> None:
     """Train runs, each in a process of its own, where what comes next may depend on what came out before.
 
@@ -163,13 +164,14 @@ def train_in_turn(
         ended: is told the folder of each run that has ended, and the last line of its log if it failed.
         jobs: runs at a time.
         command: of rankgrad, that trains.
+        many: short runs, so many that a process is to be kept from which they are forked.
     """
-    running: dict[subprocess.Popen[bytes], Path] = {}
+    running: dict[Child, Path] = {}
     with Children() as children:
         while True:
             while len(running) < jobs and (task := following()) is not None:
                 folder, settings = task
-                running[_start(children, folder, settings, command)] = folder
+                running[_start(children, folder, settings, command, many)] = folder
             if not running:
                 return
             try:
@@ -181,13 +183,13 @@ def train_in_turn(
             ended(folder, _last_words(folder, process.returncode) if process.returncode else None)
 
 
-def _start(children: Children, folder: Path, settings: Sequence[str], command: str) -> subprocess.Popen[bytes]:
+def _start(children: Children, folder: Path, settings: Sequence[str], command: str, many: bool) -> Child:
     """One run in its own process."""
     trusted = [setting for setting in settings if setting.startswith("trust=")]  # the folder does not know it
     words = [f"resume={folder}", *trusted] if Run(folder).config.exists() else [*settings, f"out={folder}"]
     folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
-        return children.start([*command.split(), *words], log=log)
+        return (children.fork if many else children.start)([*command.split(), *words], log=log)
 
 
 def _last_words(folder: Path, code: int) -> str:

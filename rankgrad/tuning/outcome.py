@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..files import load_json, write_text
 from ..runs.statistics import holm, paired_t_test, spread
 from ..tables import markdown
+from .space import Space
 from .study import Study, Tried
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Outcome:
         trials: loss -> its trials.
         winners: loss -> the best of them, of the losses that have one.
         spaces: loss -> setting -> values.
+        importances: loss -> setting -> its share in what came out; of losses with enough trials.
         budgets: loss -> what it took.
         final: loss -> metric -> values over the seeds, on the test classes.
         differences: of the metric that was maximised, from the first loss.
@@ -82,24 +84,32 @@ class Outcome:
     metric: str
     trials: Mapping[str, Sequence[Tried]]
     winners: Mapping[str, Tried]
-    spaces: Mapping[str, Mapping[str, str]]
+    spaces: Mapping[str, Space]
+    importances: Mapping[str, Mapping[str, float]]
     budgets: Mapping[str, Budget]
     final: Mapping[str, Mapping[str, Sequence[float]]]
     differences: Sequence[Difference]
 
     def text(self) -> str:
         """The tables, in Markdown."""
-        parts = [f"Chosen by {self.metric} on held-out training classes, mean over the folds, per cent", self._chosen()]
+        parts = [
+            f"Chosen by {self.metric} on held-out training classes, mean over the folds, per cent",
+            markdown(self.chosen()),
+        ]
         if self.winners:
             parts += ["The winners", *(f"    {loss}: {_words(found.settings)}" for loss, found in self.winners.items())]
         if self.final:
-            parts += ["On the test classes: mean ± standard deviation over the seeds, per cent", self._tested()]
+            parts += [
+                "On the test classes: mean ± standard deviation over the seeds, per cent",
+                markdown(self.tested()),
+            ]
         if self.differences:
             first = next(iter(self.final))
-            parts += [f"{self.metric} against {first}: paired t-tests, p corrected by Holm", self._differences()]
+            parts += [f"{self.metric} against {first}: paired t-tests, p corrected by Holm", markdown(self.compared())]
         return "\n\n".join(parts)
 
-    def _chosen(self) -> str:
+    def chosen(self) -> list[list[str]]:
+        """Rows of a table: the best trial of each loss, and what its search took."""
         head = ["loss", "best", "first trial", "trials", "pruned", "failed", "steps", "minutes"]
         rows = []
         for loss, budget in self.budgets.items():
@@ -107,22 +117,24 @@ class Outcome:
             best = self.winners[loss].value if loss in self.winners else None
             counts = [budget.trials, budget.pruned, budget.failed, budget.steps]
             rows.append([loss, _percent(best), _percent(first), *map(str, counts), f"{budget.seconds / 60:.1f}"])
-        return markdown([head, *rows])
+        return [head, *rows]
 
-    def _tested(self) -> str:
+    def tested(self) -> list[list[str]]:
+        """Rows of a table: the winners on the test classes, the best one first."""
         columns = list(dict.fromkeys(name for values in self.final.values() for name in values))
         ordered = sorted(self.final, key=lambda loss: -statistics.mean(self.final[loss].get(self.metric, [0.0])))
         rows = [[loss, *(_spread(self.final[loss].get(name, ())) for name in columns)] for loss in ordered]
-        return markdown([["loss", *columns], *rows])
+        return [["loss", *columns], *rows]
 
-    def _differences(self) -> str:
+    def compared(self) -> list[list[str]]:
+        """Rows of a table: each winner against that of the first loss."""
         head = ["loss", "difference", "95 % interval", "p", "p (Holm)", "seeds"]
         rows = [
-            [each.loss, f"{each.mean:+.2f}", f"{each.low:+.2f} - {each.high:+.2f}", _p(each.p), _p(each.corrected)]
+            [each.loss, f"{each.mean:+.2f}", f"{each.low:+.2f} to {each.high:+.2f}", _p(each.p), _p(each.corrected)]
             + [str(each.seeds)]
             for each in self.differences
         ]
-        return markdown([head, *rows])
+        return [head, *rows]
 
 
 def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
@@ -141,7 +153,8 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
         plan.metric,
         trials,
         winners,
-        {study.loss: {name: str(values) for name, values in study.space.items()} for study in studies},
+        {study.loss: study.space for study in studies},
+        {study.loss: study.importances() for study in studies},
         {loss: _budget(found) for loss, found in trials.items()},
         final,
         _differences(final, plan.metric),
@@ -192,7 +205,7 @@ def _budget(trials: Sequence[Tried]) -> Budget:
 def _csv(outcome: Outcome, folds: int) -> str:
     names = list(dict.fromkeys(name for space in outcome.spaces.values() for name in space))
     head = ["loss", "trial", "state", outcome.metric, *(f"fold{fold}" for fold in range(1, folds + 1))]
-    rows = [[*head, "steps", "seconds", *names]]
+    rows: list[list[object]] = [[*head, "steps", "seconds", *names]]
     for loss, trials in outcome.trials.items():
         for trial in trials:
             values = [*trial.folds, *[""] * (folds - len(trial.folds))]
@@ -200,7 +213,7 @@ def _csv(outcome: Outcome, folds: int) -> str:
             chosen = [trial.chosen.get(name, "") for name in names]
             rows.append(
                 [loss, trial.number, trial.state, value, *values, trial.steps, round(trial.seconds, 1), *chosen]
-            )  # type: ignore[list-item]
+            )
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
@@ -209,7 +222,8 @@ def _csv(outcome: Outcome, folds: int) -> str:
 def _plain(outcome: Outcome) -> dict[str, Any]:
     return {
         "metric": outcome.metric,
-        "spaces": outcome.spaces,
+        "spaces": {loss: {name: str(of) for name, of in space.items()} for loss, space in outcome.spaces.items()},
+        "importances": outcome.importances,
         "budget": {loss: vars(budget) for loss, budget in outcome.budgets.items()},
         "winners": {
             loss: {"trial": w.number, "value": w.value, "folds": w.folds, "settings": w.settings}

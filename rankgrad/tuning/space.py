@@ -13,6 +13,7 @@ The spaces of the losses stand in spaces.yaml.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,12 @@ class Numbers:
         """Values that must work if all are to work."""
         return self.low, self.high
 
+    def share(self, value: Value) -> float:
+        """Where a value stands between low, 0, and high, 1."""
+        scale = math.log if self.kind in ("log", "times") else float
+        low, here, high = (scale(number) for number in (self.low, float(value), self.high))
+        return (here - low) / (high - low)
+
     def default(self, name: str, base: DictConfig) -> Value | None:
         """The value that the other settings give; None: the interval does not have it."""
         found = 1.0 if self.kind == "times" else OmegaConf.select(base, name)
@@ -99,6 +106,10 @@ class Choice:
     def ends(self) -> tuple[Value, ...]:
         """Values that must work if all are to work."""
         return self.options
+
+    def share(self, value: Value) -> float:
+        """Where a value stands between the last one, 0, and the first, 1."""
+        return 1 - self.options.index(str(value)) / max(len(self.options) - 1, 1)
 
     def default(self, name: str, base: DictConfig) -> Value | None:
         """The first option for a group; else the option that the other settings give, or None."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 from omegaconf import DictConfig
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.pruners import MedianPruner
 from optuna.samplers import TPESampler
 from optuna.storages.journal import JournalFileBackend, JournalStorage
@@ -88,6 +89,7 @@ class _Open:
 
     trial: Trial
     settings: list[str]
+    told: set[int]  # folds whose mean Optuna knows, from 0
     started: set[int] = field(default_factory=set)  # folds, from 1
     done: dict[int, float] = field(default_factory=dict)
 
@@ -126,7 +128,7 @@ class Study:
         seed: int,
     ) -> None:
         self.loss, self.settings, self.space, self.base, self.folder = loss, list(settings), space, base, folder
-        self.folds, self.trials, self.metric, self.seed = folds, trials, metric, seed
+        self.folds, self.trials, self.metric, self.seed, self.kept = folds, trials, metric, seed, kept
         self.errors: list[str] = []
         self.open: _Open | None = None
         self.given_up = False
@@ -194,16 +196,17 @@ class Study:
     def _next_trial(self) -> _Open:
         """The trial that was begun before, or a new one."""
         begun = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        number = (
-            begun[0].number
-            if begun
-            else len([trial for trial in self.study.get_trials(deepcopy=False) if trial.state != TrialState.WAITING])
-        )
+        number = begun[0].number if begun else self.ended
         seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
         self.study.sampler = TPESampler(n_startup_trials=DRAWN, seed=seed, constant_liar=False)
-        trial = Trial(self.study, begun[0]._trial_id) if begun else self.study.ask()
+        trial = Trial(self.study, self._id_of(number)) if begun else self.study.ask()
         chosen = {name: values.suggest(name, trial) for name, values in self.space.items()}
-        return _Open(trial, settings_of(self.space, chosen, self.base))
+        told = set(begun[0].intermediate_values) if begun else set()
+        return _Open(trial, settings_of(self.space, chosen, self.base), told)
+
+    def _id_of(self, number: int) -> int:
+        study = self.kept.get_study_id_from_name(self.loss)
+        return self.kept.get_trial_id_from_study_id_trial_number(study, number)
 
     # ------------------------------------------------------------------------------------------------ what came out
 
@@ -220,11 +223,15 @@ class Study:
         if error is not None:
             self._failed(now, f"trial {now.trial.number}, fold {fold}: {error}")
             return
-        now.done[fold] = Run(folder).read_values()[self.metric]
+        values = Run(folder).read_values()
+        if self.metric not in values:
+            raise ConfigError(f"the runs have no {self.metric}; they have {', '.join(values)}")
+        now.done[fold] = values[self.metric]
         for step in range(1, self.folds + 1):
             if step not in now.done:
                 break
-            if step - 1 not in now.trial._cached_frozen_trial.intermediate_values:
+            if step - 1 not in now.told:
+                now.told.add(step - 1)
                 now.trial.report(statistics.mean(now.done[f] for f in range(1, step + 1)), step - 1)
             if step < self.folds and now.trial.should_prune():
                 self._end(now, TrialState.PRUNED, step)
@@ -272,6 +279,13 @@ class Study:
         """The best of the trials that were trained on all folds, the earliest of equal ones; None: there is none."""
         whole = [trial for trial in self.tried() if trial.state == "complete"]
         return max(whole, key=lambda trial: trial.value or 0.0, default=None)
+
+    def importances(self) -> dict[str, float]:
+        """Share of each setting in whether a trial is among the best, the largest first; {} of too few trials."""
+        whole = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if len(whole) < DRAWN or len({trial.value for trial in whole}) == 1:
+            return {}
+        return get_param_importances(self.study, evaluator=PedAnovaImportanceEvaluator())
 
 
 def settings_for(space: Space, chosen: dict[str, Value], settings: Sequence[str]) -> list[str]:

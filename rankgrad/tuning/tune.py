@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import optuna
 from tqdm import tqdm
 
-from ..checks import integer
+from ..checks import unknown
 from ..config import ConfigError, compose
 from ..runs.compare import (
     RESULTS,
@@ -32,6 +32,7 @@ TRIAL = (
 )
 OURS = ("fold", "lean", "seed", "out", "resume", "evaluation.split")  # settings that a search gives its runs itself
 JOURNAL = "journal.log"
+METRICS = tuple(name for name in RESULTS["train"].columns if name != "NMI")  # of k-means, which a trial leaves out
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Plan:
     seeds: tuple[int, ...] = (0, 1, 2)
     metric: str = RESULTS["train"].main
     search_seed: int = 0
-    space: Mapping[str, str] = None  # type: ignore[assignment]
+    space: Mapping[str, str] = field(default_factory=dict)
     final: tuple[str, ...] = ()
     rest: tuple[str, ...] = ()
 
@@ -71,42 +72,44 @@ def read_plan(settings: Sequence[str]) -> Plan:
     >>> plan.losses, plan.trials, plan.space, plan.rest
     (('supap', 'pnp'), 10, {'loss.tau': 'log(0.01,0.1)'}, ('recipe=small',))
     """
-    found: dict[str, object] = {}
-    space: dict[str, str] = {}
-    final: list[str] = []
-    rest: list[str] = []
+    plan = Plan(())
     for setting in settings:
-        key, equals, value = setting.partition("=")
+        key, _, value = setting.partition("=")
         if key == "loss":
-            found["losses"] = tuple(read_losses(value))
-        elif key in ("trials", "folds", "search_seed"):
-            found[key] = _whole(key, value)
+            plan = replace(plan, losses=tuple(read_losses(value)))
+        elif key == "trials":
+            plan = replace(plan, trials=_whole(key, value, 1))
+        elif key == "folds":
+            plan = replace(plan, folds=_whole(key, value, 2))
+        elif key == "search_seed":
+            plan = replace(plan, search_seed=_whole(key, value, 0))
         elif key == "seeds":
-            found["seeds"] = () if value == "none" else tuple(read_seeds(value))
+            plan = replace(plan, seeds=() if value == "none" else tuple(read_seeds(value)))
         elif key == "metric":
-            found["metric"] = value
+            if value not in METRICS:
+                raise ConfigError(unknown("metric", value, METRICS))
+            plan = replace(plan, metric=value)
         elif key.startswith("space."):
-            space[key.removeprefix("space.")] = value
+            plan = replace(plan, space={**plan.space, key.removeprefix("space."): value})
         elif key.startswith("final."):
-            final.append(setting.removeprefix("final."))
+            plan = replace(plan, final=(*plan.final, setting.removeprefix("final.")))
         elif key in OURS:
             raise ConfigError(
                 f"{key}= is set by the search; its own are trials=, folds=, seeds=, metric=, search_seed="
             )
         else:
-            rest.append(setting)
-    if not found.get("losses"):
+            plan = replace(plan, rest=(*plan.rest, setting))
+    if not plan.losses:
         raise ConfigError("which losses? loss=supap,pnp,pml/multi_similarity")
-    if len(set(found["losses"])) < len(found["losses"]):  # type: ignore[arg-type]
-        raise ConfigError("a loss is named twice")
-    return Plan(**found, space=space, final=tuple(final), rest=tuple(rest))  # type: ignore[arg-type]
+    if len(set(plan.losses)) < len(plan.losses):
+        raise ConfigError(f"a loss is named twice: {', '.join(plan.losses)}")
+    return plan
 
 
-def _whole(key: str, value: str) -> int:
-    low = {"trials": 1, "folds": 2, "search_seed": 0}[key]
-    if not value.isdigit() or int(value) < low:
+def _whole(key: str, value: str, low: int) -> int:
+    if not value.isdecimal() or int(value) < low:
         raise ConfigError(f"{key} is an integer >= {low}; got {value!r}")
-    return integer(int(value), key, low=low)
+    return int(value)
 
 
 def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
@@ -204,7 +207,7 @@ def search(studies: Sequence[Study], jobs: int) -> None:
             owner[folder].run_ended(folder, error)
             bar.update(sum(study.runs_done for study in studies) - bar.n)
 
-        train_in_turn(following, ended, jobs)
+        train_in_turn(following, ended, jobs, many=True)
 
 
 __all__ = ["Plan", "read_plan", "search", "tune"]
