@@ -155,6 +155,8 @@ def read(text: str, where: str) -> Values:
     kind = match[1]
     try:
         low, high = float(match[2]), float(match[3])
+        if math.isinf(low) or math.isinf(high):
+            raise ValueError
     except ValueError:
         raise ConfigError(f"space.{where}: {kind}(LOW,HIGH) takes two numbers; got {text!r}") from None
     if not low < high:
@@ -173,23 +175,22 @@ def _listed() -> dict[str, Any]:
     return found
 
 
-def space_of(loss: str, settings: Sequence[str], own: Sequence[str], given: Mapping[str, str]) -> Space:
+def space_of(loss: str, settings: Sequence[str], base: DictConfig, given: Mapping[str, str]) -> Space:
     """The space of a loss: the shared settings, its own, and what the command says; without what the command fixes.
 
     Args:
         loss: its name, with the settings of a variant or without: only the name counts.
-        settings: KEY=VALUE of all runs.
-        own: KEY=VALUE of this loss, the loss among them.
+        settings: KEY=VALUE of its runs, the loss among them.
+        base: the same, composed.
         given: setting -> values, of the command; they replace those of the table. Those of "loss." concern the losses
             that have the setting.
 
     Raises:
         ConfigError: an unknown setting; values that can't be read, or don't fit.
     """
-    base = compose([*settings, *own])
     listed = _listed()
     texts = {**listed["shared"], **listed["losses"].get(loss.partition(":")[0], {})}
-    fixed = {setting.partition("=")[0] for setting in (*settings, *own)} - {"loss"}
+    fixed = {setting.partition("=")[0] for setting in settings} - {"loss"}
     there = {*keys(base), *GROUPS}
     texts = {name: text for name, text in texts.items() if name in there and name not in fixed}
     if not _takes_references(base):
@@ -207,7 +208,7 @@ def space_of(loss: str, settings: Sequence[str], own: Sequence[str], given: Mapp
             now = plain(OmegaConf.select(base, name))
             if values.kind == "times" and (isinstance(now, bool) or not isinstance(now, (int, float))):
                 raise ConfigError(f"space.{name}: times is a factor on a number, but {name} is {now!r}")
-    _check(space, [*settings, *own], base)
+    _check(space, settings, base)
     return space
 
 

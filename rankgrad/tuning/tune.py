@@ -133,10 +133,11 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
     rest = with_threads(plan.rest, jobs)
     all_runs = [*rest, *TRIAL, f"seed={plan.search_seed}"]
     own = {loss: own_settings(loss, rest, "train") for loss in plan.losses}
-    spaces = {loss: space_of(loss, rest, own[loss], plan.space) for loss in plan.losses}
+    bases = {loss: compose([*rest, *own[loss]]) for loss in plan.losses}
+    spaces = {loss: space_of(loss, [*rest, *own[loss]], bases[loss], plan.space) for loss in plan.losses}
     _check_overrides(plan, spaces)
     finals = [*rest, *plan.final]
-    for loss in plan.losses:
+    for loss in plan.losses if plan.final else ():
         compose([*finals, *own[loss]])  # a misspelt setting fails now, and not after the search
     same = [f"folds={plan.folds}", f"metric={plan.metric}", f"search_seed={plan.search_seed}"]
     words = [word for word in plan.rest if not word.startswith("threads=")]
@@ -147,7 +148,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
                 loss,
                 [*all_runs, *own[loss]],
                 spaces[loss],
-                compose([*all_runs, *own[loss]]),
+                bases[loss],
                 kept,
                 out / "trials" / loss.replace("/", "-"),
                 folds=plan.folds,
