@@ -59,7 +59,7 @@ def parallel(title: str, axes: Sequence[Upright], lines: Sequence[Across], *, su
     True
     """
     step = (WIDTH - 2 * SIDE) / max(len(axes) - 1, 1)
-    drawn = []
+    drawn, above = [], []  # what is written beside an axis stands above all lines
     for place, axis in enumerate(axes):
         x = SIDE + place * step
         drawn.append(f'<path class="grid" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}" />')
@@ -68,9 +68,9 @@ def parallel(title: str, axes: Sequence[Upright], lines: Sequence[Across], *, su
         head = f'x="{x:.1f}" y="{14 + 16 * (place % 2)}" text-anchor="middle"'
         drawn.append(f"<text {head}><title>{escaped(axis.name)}</title>{escaped(short)}</text>")
         for text, share in axis.marks:
-            at = f'x="{x + 5:.1f}" y="{_height(share):.1f}" dy=".35em"'
+            at = f'class="strong" x="{x + 5:.1f}" y="{_height(share):.1f}" dy=".35em"'
             cut = text if len(text) <= 16 else f"{text[:15]}\N{HORIZONTAL ELLIPSIS}"
-            drawn.append(f"<text {at}><title>{escaped(text)}</title>{escaped(cut)}</text>")
+            above.append(f"<text {at}><title>{escaped(text)}</title>{escaped(cut)}</text>")
     for line in lines:
         points = " ".join(
             f"{SIDE + place * step:.1f},{_height(share):.1f}"
@@ -80,7 +80,7 @@ def parallel(title: str, axes: Sequence[Upright], lines: Sequence[Across], *, su
         look = f'class="trial {escaped(line.kind)}" stroke-opacity="{line.strength:.2f}"'
         drawn.append(f'<polyline {look} points="{points}"><title>{escaped(line.told)}</title></polyline>')
     spoken = escaped(f"{title}: {len(lines)} trials over {', '.join(axis.name for axis in axes)}")
-    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{spoken}">{"".join(drawn)}</svg>'
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{spoken}">{"".join([*drawn, *above])}</svg>'
     return figure(title, summary, f'<div class="scroll parallel">{svg}</div>', meaning)
 
 

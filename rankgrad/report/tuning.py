@@ -56,6 +56,7 @@ def write_tuning(path: str | os.PathLike[str], outcome: Outcome) -> Path:
         differences=outcome.compared() if outcome.differences else [],
         chosen=outcome.chosen(),
         curves=_curves(outcome),
+        curved=list(outcome.trials)[:MOST_LINES],
         losses=[_loss(outcome, name) for name in outcome.trials],
     )
 
@@ -73,8 +74,7 @@ def _curves(outcome: Outcome) -> Markup:
         series.append(charts.Series(name, points, kind))
     if not any(one.points for one in series):
         return Markup()
-    legend = Markup(" ").join(Markup("{} {}").format(charts.key(one.kind), one.name) for one in series)
-    drawn = charts.lines(
+    return charts.lines(
         f"Best {outcome.metric} so far",
         series,
         "steps of training, over all trials and folds",
@@ -82,7 +82,6 @@ def _curves(outcome: Outcome) -> Markup:
         meaning="Of the trials that were trained on all folds; the first one has the defaults.",
         size=charts.WIDE,
     )
-    return Markup('{}<p class="small">{}</p>').format(drawn, legend)
 
 
 def _loss(outcome: Outcome, name: str) -> dict[str, object]:
@@ -130,4 +129,4 @@ def _share(value: float, low: float, high: float) -> float:
 
 
 def _marks(of: Values) -> tuple[tuple[str, float], ...]:
-    return tuple((f"{end:g}" if isinstance(end, float) else str(end), of.share(end)) for end in of.ends())
+    return tuple((f"{end:g}" if isinstance(end, float) else end.partition(":")[0], of.share(end)) for end in of.ends())

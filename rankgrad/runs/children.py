@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, Protocol
 
 from .. import signals
-from .forked import SUPPORTED, Forked
+from .forked import Forked, possible
 
 COMMAND = (sys.executable, "-m", "rankgrad")
 
@@ -73,7 +73,7 @@ class Children:
             words: of the command.
             log: for both outputs.
         """
-        if not SUPPORTED:
+        if not possible():
             return self.start(words, log=log)
         process = Forked(words, log.name)
         self.processes.append(process)

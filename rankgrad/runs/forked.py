@@ -2,7 +2,7 @@
 
 A training process spends ten seconds on importing torch, Lightning and what those import; a trial of `rankgrad tune`
 may take less than that. The process that forks is the fork server of the standard library: it has imported, and done
-nothing else, so that no thread and no state of a GPU is copied.
+nothing else, so that no thread that works is copied.
 """
 
 from __future__ import annotations
@@ -14,10 +14,19 @@ import sys
 from collections.abc import Sequence
 from multiprocessing.context import ForkServerProcess
 
+import torch
+
 from .. import signals
 
 PRELOADED = ("rankgrad.cli", "rankgrad.config", "rankgrad.training.retrieval", "hydra", "sklearn.cluster")
-SUPPORTED = sys.platform == "linux"  # elsewhere system libraries may not survive a fork
+
+
+def possible() -> bool:
+    """Whether a process may be forked here: on Linux, as elsewhere system libraries may not survive it; on a CPU.
+
+    A process that has only asked how many GPUs there are may hold CUDA's state, which does not survive a fork either.
+    """
+    return sys.platform == "linux" and not torch.cuda.is_available()
 
 
 class Forked:

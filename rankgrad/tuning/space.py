@@ -57,11 +57,12 @@ class Numbers:
 
     def settings(self, name: str, value: Value, base: DictConfig) -> list[str]:
         """The setting, with a value."""
-        if self.kind == "times":
-            value = float(f"{value * OmegaConf.select(base, name):.6g}")
+        if self.kind != "int":
+            factor = OmegaConf.select(base, name) if self.kind == "times" else 1.0
+            value = float(f"{float(value) * factor:.6g}")  # digits that a person can copy
         return [f"{name}={value!r}"]
 
-    def ends(self) -> tuple[Value, ...]:
+    def ends(self) -> tuple[float, ...]:
         """Values that must work if all are to work."""
         return self.low, self.high
 
@@ -103,7 +104,7 @@ class Choice:
         more = [each if each.startswith(sections) else f"{name}.{each}" for each in own.split("+") if each]
         return [f"{name}={option}", *more]
 
-    def ends(self) -> tuple[Value, ...]:
+    def ends(self) -> tuple[str, ...]:
         """Values that must work if all are to work."""
         return self.options
 
