@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 # Module -> the extra that brings it, of those that are not in "train".
-EXTRAS = {"pytorch_metric_learning": "baselines", "faiss": "search"}
+EXTRAS = {"pytorch_metric_learning": "baselines", "faiss": "search", "optuna": "tune"}
 
 
 def install(extra: str = "all") -> str:

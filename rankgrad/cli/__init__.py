@@ -30,6 +30,7 @@ from . import (
     search,
     sodeep,
     train,
+    tune,
 )
 from .allocator import keep_large_blocks
 
@@ -59,6 +60,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "train": train,
     "compare": compare,
+    "tune": tune,
     "reproduce": reproduce,
     "figure": figure,
     "evaluate": evaluate,

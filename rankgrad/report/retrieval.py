@@ -81,10 +81,11 @@ def read(
 def _images(run: Run, trust: Sequence[str]) -> Pictures | str:
     """The images of the evaluated split of a run, or why they cannot be had."""
     from ..config import load, make
+    from ..datasets.folds import held_out
 
     config = load(run.config, trust)
     try:
-        table: Table = make(config.data.load, slot="data", trust=trust)
+        table: Table = held_out(make(config.data.load, slot="data", trust=trust), config.get("fold"))
         return Pictures(table.select(config.evaluation.split))
     except (OSError, ValueError, MemoryError) as error:
         return str(error)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
 from ..checks import integer
@@ -58,7 +59,7 @@ def check_retrieval(config: DictConfig) -> None:
         raise ConfigError(f"evaluation.split is the name of a part of the data, such as test; got {options['split']!r}")
     integer(options["batch_size"], "evaluation.batch_size counts images", low=1)
     integer(options["every"], "evaluation.every counts epochs", low=0)
-    clusters = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial
+    clusters: Any = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial
     bootstrap = min(options["bootstrap"], 1) if isinstance(options["bootstrap"], int) else options["bootstrap"]
     four = torch.eye(2).repeat(2, 1)
     evaluate(four, torch.tensor([0, 1, 0, 1]), ks=options["ks"], bootstrap=bootstrap, clusters=clusters)

@@ -19,6 +19,7 @@ from .._version import __version__
 from ..config import ConfigError, make, named, packages, plain
 from ..datasets.base import ImageSet, Table
 from ..datasets.fingerprint import fingerprint
+from ..datasets.folds import held_out
 from ..datasets.protocols import Trial, over_draws, trials
 from ..datasets.samplers import ClassBatchSampler, class_batches
 from ..datasets.transforms import Collate
@@ -113,7 +114,7 @@ class RetrievalTask:
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate the untrained model; with frozen=true compute the features."""
-        if fresh or not on_first(run.before.exists):
+        if not self.config.get("lean") and (fresh or not on_first(run.before.exists)):
             _, found = self._evaluated(trainer, self.model)
             on_first(lambda: write_text(run.before, found.report.to_json()))
             self._draw(trainer, found)
@@ -169,7 +170,11 @@ class RetrievalTask:
         return self.model.with_head(self.learner) if self.config.frozen else self.model  # type: ignore[arg-type]
 
     def write(self, run: Run, result: Evaluated, facts: dict[str, Any]) -> str:
-        """Weights, embeddings, facts and page; the report comes last."""
+        """Weights, embeddings, facts and page; the report comes last. Of a lean run the numbers alone."""
+        if self.config.get("lean"):
+            write_text(run.facts, json.dumps(facts, indent=1))
+            run.state.unlink(missing_ok=True)
+            return result.report.to_json()
         model = self.trained()
         assert isinstance(model, EmbeddingModel)
         save_weights(run.weights, model, {"data": plain(runner.lasting(self.config).data), "version": __version__})
@@ -182,9 +187,9 @@ class RetrievalTask:
 
 
 def load_table(config: DictConfig) -> Table:
-    """The images of a configuration."""
+    """The images of a configuration; with fold= the training classes alone, some of them held out."""
     table: Table = make(config.data.load, slot="data", trust=packages(config.get("trust")))
-    return table
+    return held_out(table, config.get("fold"))
 
 
 def _relabelled(table: Table, labels: Tensor) -> Table:
@@ -358,10 +363,12 @@ def train(
 
 def summary(run: Run) -> str:
     """Before | after in per cent, and where to look."""
-    before, after = Report.from_json(run.before), Report.from_json(run.after)
+    before, after = run.read_before(), Report.from_json(run.after)
     rows = [["", "before", "after", "95 % interval"]]
     for name in (n for n in HEADLINE if n in after.values):
         around = after.intervals.get(name)
         interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
-        rows.append([name, f"{100 * before.values[name]:.1f}", f"{100 * after.values[name]:.1f}", interval])
-    return "\n".join([aligned(rows), "", f"run:    {run.folder}", f"report: {run.page}"])
+        untrained = "-" if before is None else f"{100 * before.values[name]:.1f}"
+        rows.append([name, untrained, f"{100 * after.values[name]:.1f}", interval])
+    page = [f"report: {run.page}"] if run.page.exists() else []
+    return "\n".join([aligned(rows), "", f"run:    {run.folder}", *page])
