@@ -71,6 +71,11 @@ class Run:
         return self.folder / "embeddings.npz"
 
     @property
+    def saved(self) -> list[Path]:
+        """Reports of states that were evaluated, earliest first: step-N.json, beside them step-N.npz and step-N.pt."""
+        return sorted(self.folder.glob("step-*.json"), key=lambda path: int(path.stem.removeprefix("step-")))
+
+    @property
     def detections(self) -> Path:
         """What a detector found in the evaluated images."""
         return self.folder / "detections.npz"

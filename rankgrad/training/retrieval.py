@@ -76,6 +76,9 @@ class RetrievalTask:
         optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
         sub_batch = config.train.sub_batch
         self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, self.data.sampler.even)
+        if self.learner is self.model:  # what it takes to build it again from a state, see `unfinished`
+            self.module.kept["model"] = self.model.config
+            self.module.kept["pixels"] = [list(self.model.pixel_mean), list(self.model.pixel_std)]
         self.memories: Sequence[str] = memory_buffers(self.module)
         self.board = Board(self.test, config.seed) if "tensorboard" in (config.loggers or ()) else None
 

@@ -210,7 +210,7 @@ def _train(
     module = task.module
     state = on_first(lambda: read_state(run.state) if run.state.exists() else None)
     data = on_first(task.fingerprint)
-    module.kept = {"kept": settings_of(config), "whole": True, "data": data}
+    module.kept |= {"kept": settings_of(config), "whole": True, "data": data}
     trainer = _trainer(run, task, config, quiet or not first, 0 if state is None else int(state["global_step"]))
     if first and trainer.world_size > 1 and not config.trainer.get("sync_batchnorm"):
         check_batch_norm(module)
