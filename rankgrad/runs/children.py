@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import IO, Protocol
 
-from .. import signals
+from . import signals
 from .forked import Forked, possible
 
 COMMAND = (sys.executable, "-m", "rankgrad")

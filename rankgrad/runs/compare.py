@@ -6,17 +6,17 @@ import json
 import os
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
-from .. import signals
 from ..config import ConfigError, compose
 from ..files import load_json, lock, remove_leftovers, write_text
 from ..tables import markdown
+from . import signals
 from .children import Child, Children
 from .folder import Run
 from .statistics import paired_t_test, spread
@@ -43,8 +43,6 @@ RESULTS = {
 
 def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "train") -> str:
     """Train every loss with every seed below `out`, and return the table (also written to compare.md and .json).
-
-    compare.html is one page over all runs: numbers, curves and pictures, see `report.write_comparison`.
 
     A run that is finished is kept; one that was cut off is resumed. Below the table, each loss against the first one
     of loss=: the mean difference over the seeds, with a paired t-test.
@@ -95,7 +93,6 @@ def compare_variants(
     with shared(out, rest):
         errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs, command)
         table = _table(out, losses, seeds, rest, command)
-        _write_page(out / "compare.html", list(tasks))
     failed = [f"{loss} seed {seed}: {errors[f]}" for loss, seed in tasks if (f := _folder(out, loss, seed)) in errors]
     if failed:
         raise ConfigError("\n".join(["these runs failed:", *failed, "", table]))
@@ -105,7 +102,12 @@ def compare_variants(
 def folders(settings: Sequence[str], out: Path) -> dict[str, list[Path]]:
     """Where `compare` puts the runs of these settings: loss -> folders, one for each seed."""
     losses, seeds, _ = _split(settings)
-    return {loss: [_folder(out, loss, seed) for seed in seeds] for loss in losses}
+    return folders_of(losses, seeds, out)
+
+
+def folders_of(variants: Iterable[str], seeds: Sequence[int], out: Path) -> dict[str, list[Path]]:
+    """Where `compare_variants` puts its runs: name -> folders, one for each seed."""
+    return {name: [_folder(out, name, seed) for seed in seeds] for name in variants}
 
 
 def with_threads(settings: Sequence[str], jobs: int) -> list[str]:
@@ -244,19 +246,6 @@ def read_seeds(text: str) -> list[int]:
 def _folder(out: Path, loss: str, seed: int) -> Path:
     """Of one run: letters that any shell and file system takes, in a name a person reads; no two alike."""
     return out / f"{re.sub(r'[^A-Za-z0-9_.+=-]+', '-', loss)}-seed{seed}"
-
-
-def _write_page(path: Path, runs: Sequence[tuple[str, int]]) -> None:
-    """One page over all runs that were begun."""
-    from ..report import write_comparison  # it reads what this room has written
-
-    folders: dict[str, list[Path]] = {}
-    for loss, seed in runs:
-        folder = _folder(path.parent, loss, seed)
-        if Run(folder).config.exists():
-            folders.setdefault(loss, []).append(folder)
-    if folders:
-        write_comparison(path, folders)
 
 
 def own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:

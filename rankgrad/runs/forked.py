@@ -16,7 +16,7 @@ from multiprocessing.context import ForkServerProcess
 
 import torch
 
-from .. import signals
+from . import signals
 
 PRELOADED = ("rankgrad.cli", "rankgrad.config", "rankgrad.training.retrieval", "hydra", "sklearn.cluster")
 
