@@ -136,34 +136,41 @@ def without_work(out: Path) -> list[dict[str, str]]:
 # ---------------------------------------------------------------------------------------------------- what is searched
 
 
-@pytest.mark.parametrize("loss", [name for name in options("loss") if not name.startswith("sodeep")])
-def test_every_loss_has_a_space_with_the_shared_settings_that_holds_its_defaults(loss):
+# Quick for one loss of each kind: several parameters, choices, a composition, proxies, pairs with a miner.
+QUICK = ("roadmap", "pnp", "recall_at_k", "log_sum_exp", "pml/proxy_anchor", "pml/multi_similarity")
+EVERY = [
+    pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
+    for name in options("loss")
+    if not name.startswith("sodeep")
+]
+
+
+@cache
+def glyphs() -> Any:
+    return load_table(compose([]))
+
+
+@pytest.mark.parametrize("loss", EVERY)
+def test_every_loss_has_a_space_that_holds_its_defaults_and_works_at_both_ends(loss, monkeypatch):
     assert loss in space_module._listed()["losses"]
-    base = compose(["recipe=small", f"loss={loss}"])
-    found = space(loss, ["recipe=small", f"loss={loss}"])
+    words = ["recipe=small", f"loss={loss}", "sampler.classes_per_batch=4"]
+    base = compose(words)
+    monkeypatch.setattr(space_module, "_check", lambda *_: None)  # what is made below has been checked
+    found = dict(space_of(loss, words, base, {}))
     shared = set(space_module._listed()["shared"])
     assert shared - set(found) <= {"memory"} and len(found) > len(shared & set(found))
     defaults = {name: values.default(name, base) for name, values in found.items()}
     assert None not in defaults.values()
-    chosen = compose(["recipe=small", f"loss={loss}", *settings_of(found, defaults, base)])
-    assert chosen.loss == base.loss and chosen.model == base.model and chosen.memory == base.memory
-    assert chosen.optimizer == base.optimizer
-
-
-@pytest.mark.parametrize("loss", [name for name in options("loss") if not name.startswith("sodeep")])
-def test_a_loss_works_at_both_ends_of_its_space(loss):
-    words = ["recipe=small", f"loss={loss}", "sampler.classes_per_batch=4"]
-    base = compose(words)
-    found = space(loss, words)
-    table = load_table(base)
+    chosen = compose([*words, *settings_of(found, defaults, base)])
+    assert [chosen[name] for name in ("loss", "model", "memory", "optimizer")] == [
+        base[name] for name in ("loss", "model", "memory", "optimizer")
+    ]
     for end in (0, -1):
         config = compose([*words, *settings_of(found, {k: v.ends()[end] for k, v in found.items()}, base)])
-        _, made = build(config, table)
-        labels = torch.arange(4).repeat_interleave(4)
+        _, made = build(config, glyphs())
         embeddings = torch.randn(16, config.derived.embedding_size, requires_grad=True)
         remembers = {"ids": torch.arange(16)} if config.memory else {}
-        value = made(embeddings, labels, **remembers)
-        assert value.isfinite()
+        assert made(embeddings, torch.arange(4).repeat_interleave(4), **remembers).isfinite()
 
 
 def test_what_the_command_gives_is_not_searched_and_what_it_names_is():

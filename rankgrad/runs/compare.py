@@ -6,7 +6,7 @@ import json
 import os
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +102,12 @@ def compare_variants(
 def folders(settings: Sequence[str], out: Path) -> dict[str, list[Path]]:
     """Where `compare` puts the runs of these settings: loss -> folders, one for each seed."""
     losses, seeds, _ = _split(settings)
-    return {loss: [_folder(out, loss, seed) for seed in seeds] for loss in losses}
+    return folders_of(losses, seeds, out)
+
+
+def folders_of(variants: Iterable[str], seeds: Sequence[int], out: Path) -> dict[str, list[Path]]:
+    """Where `compare_variants` puts its runs: name -> folders, one for each seed."""
+    return {name: [_folder(out, name, seed) for seed in seeds] for name in variants}
 
 
 def with_threads(settings: Sequence[str], jobs: int) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files import load_json, write_text
+from ..runs.compare import folders_of
 from ..runs.statistics import holm, paired_t_test, spread
 from ..tables import markdown
 from .space import Space
@@ -79,6 +80,7 @@ class Outcome:
         budgets: loss -> what it took.
         final: loss -> metric -> values over the seeds, on the test classes.
         differences: of the metric that was maximised, from the first loss.
+        runs: loss -> folders of the runs on the test classes.
     """
 
     metric: str
@@ -89,6 +91,7 @@ class Outcome:
     budgets: Mapping[str, Budget]
     final: Mapping[str, Mapping[str, Sequence[float]]]
     differences: Sequence[Difference]
+    runs: Mapping[str, Sequence[Path]]
 
     def text(self) -> str:
         """The tables, in Markdown."""
@@ -158,6 +161,7 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
         {loss: _budget(found) for loss, found in trials.items()},
         final,
         _differences(final, plan.metric),
+        {loss: folders_of([final_name(loss, winners[loss])], plan.seeds, out / FINAL).popitem()[1] for loss in final},
     )
     write_text(out / "trials.csv", _csv(outcome, plan.folds))
     write_text(out / "tune.json", json.dumps(_plain(outcome), indent=1))

@@ -57,7 +57,9 @@ class Numbers:
 
     def settings(self, name: str, value: Value, base: DictConfig) -> list[str]:
         """The setting, with a value."""
-        if self.kind != "int":
+        if self.kind == "int":
+            value = int(value)
+        else:
             factor = OmegaConf.select(base, name) if self.kind == "times" else 1.0
             value = float(f"{float(value) * factor:.6g}")  # digits that a person can copy
         return [f"{name}={value!r}"]
