@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from .. import signals
-from ..datasets.samplers import ClassBatchSampler, EpochBatches, class_batches
+from ..datasets.samplers import ClassBatches, EpochBatches, class_batches
 from ..datasets.transforms import Collate
 
 
@@ -100,7 +100,7 @@ class TrainingData(EpochData):
         super_labels: [image] long, for batches_per_pair.
     """
 
-    sampler: ClassBatchSampler
+    sampler: ClassBatches
 
     def __init__(
         self,
