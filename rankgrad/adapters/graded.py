@@ -158,12 +158,13 @@ def _reader(name: str) -> Callable[[TiedRanks, RankBlock], Tensor]:
 def _ranked(scorer: Scorer, rows: Tensor, gains: Tensor) -> tuple[TiedRanks, RankBlock]:
     """Ranks of the documents of positive gain, with the gains and without."""
     keys, relevant = scorer(rows), gains > 0
+    wide = keys.double()  # gains take the precision of the scores
 
     def under_ties(relevance: Tensor) -> TiedRanks:
         return TiedRanks(
-            pessimistic=exact_ranks(keys, relevance, ties="pessimistic"),
-            optimistic=exact_ranks(keys, relevance, ties="optimistic"),
-            index=exact_ranks(keys, relevance, ties="index"),
+            pessimistic=exact_ranks(wide, relevance, ties="pessimistic"),
+            optimistic=exact_ranks(wide, relevance, ties="optimistic"),
+            index=exact_ranks(wide, relevance, ties="index"),
         )
 
     wanted, others = keys.masked_fill(~relevant, -torch.inf), keys.masked_fill(relevant, -torch.inf)

@@ -106,7 +106,9 @@ class RankLoss(nn.Module):
         if getattr(inner, "reduction", "mean") != "mean":
             raise ValueError("this trainer needs one number: build the loss with reduction='mean'")
         if isinstance(loss, GlobalBatch) and gather_across_devices:
-            raise ValueError("GlobalBatch gathers the batch by itself: give it, or gather_across_devices=True, not both")
+            raise ValueError(
+                "GlobalBatch gathers the batch by itself: give it, or gather_across_devices=True, not both"
+            )
         self.model, self.loss, self.gather_across_devices = model, loss, gather_across_devices
 
     def forward(
@@ -610,9 +612,7 @@ class GradedRetrievalEvaluator(_Evaluator):
             lost = next((document for document in judged if document not in row), None)
             if lost is not None:
                 raise ValueError(f"qrels of the query {query!r} name the document {lost!r}, which the corpus lacks")
-        self.gains = [
-            {row[document]: gain for document, gain in qrels.get(query, {}).items()} for query in queries
-        ]
+        self.gains = [{row[document]: gain for document, gain in qrels.get(query, {}).items()} for query in queries]
 
     def measured(self, model: Any, similarity: str) -> Report:
         """The numbers of a model, by a similarity of ours."""
