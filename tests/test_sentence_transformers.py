@@ -683,5 +683,3 @@ def test_without_the_library_the_import_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "rankgrad.adapters.sentence_transformers")
     with pytest.raises(ModuleNotFoundError, match=r"the extra 'sentence-transformers' brings: pip install"):
         import rankgrad.adapters.sentence_transformers  # noqa: F401
-
-
