@@ -37,7 +37,9 @@ def tokenizer() -> Tokenizer:
 
 
 def bert_folder(folder: Path, dim: int = 16, dropout: float = 0.0, head: bool = False) -> str:
-    """A small BERT of random weights with its tokenizer, as save_pretrained leaves it."""
+    """A small BERT of random weights with its tokenizer, as save_pretrained leaves it; made if it is not there yet."""
+    if (folder / "config.json").exists():
+        return str(folder)
     from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedTokenizerFast
 
     torch.manual_seed(0)
