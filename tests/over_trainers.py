@@ -1,4 +1,4 @@
-"""What the processes of the tests of other people's trainers do: losses, metrics and whole trainings, on their share."""
+"""What the processes do in the tests of other people's trainers: losses, metrics, whole trainings, on their share."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def gradients(model: nn.Module, layout: str, kind: str, way: str, rank: int = 0,
         learner = CachedRankLoss(model, loss, 3, gather_across_devices=processes > 1)
     else:
         learner = RankLoss(model, loss, gather_across_devices=processes > 1)
-    features = [model.preprocess(column[mine]) for column in columns]  # type: ignore[operator]
+    # DDP looks for what is used in a dict, as the trainer has it, and not in the tokenizer's own container
+    features = [dict(model.preprocess(column[mine])) for column in columns]  # type: ignore[operator]
     if processes > 1:
         # as the trainer does; the last layer of this BERT, a pooler, is not used
         learner.model = DistributedDataParallel(model, find_unused_parameters=True)

@@ -407,8 +407,8 @@ def test_short_classes_are_dropped_or_bring_what_they_have():
 
 
 def test_too_few_classes_are_one_error_with_both_numbers():
-    with pytest.raises(ValueError, match="batches of 12 texts, 4 of a class, need 3 classes with at least 4 texts; of 4 "
-                       "classes 2 have them"):  # fmt: skip
+    told = "batches of 12 texts, 4 of a class, need 3 classes with at least 4 texts; of 4 classes 2 have them"
+    with pytest.raises(ValueError, match=told):
         sampled([0] * 5 + [1] * 4 + [2] * 3 + [3])
     with pytest.raises(
         ValueError, match="a multiple of 4 texts, at least 8; got a batch size of 10.*ClassBatchSampler.of"

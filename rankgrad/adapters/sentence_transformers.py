@@ -516,15 +516,15 @@ class RetrievalEvaluator(_Evaluator):
         truncate_dim: so many first dimensions of the embeddings, for Matryoshka models.
         write_csv: a line with all numbers and intervals for every evaluation.
         show_progress_bar: while embedding.
-        options: of `rankgrad.evaluation.evaluate`, such as ks, extra, groups, bootstrap. clusters is "none" here: k-means
-            at every evaluation takes longer than the rest.
+        options: of `rankgrad.evaluation.evaluate`, such as ks, extra, groups, bootstrap. clusters is "none" here:
+            k-means at every evaluation takes longer than the rest.
 
     Attributes:
         report: the whole `Report` of the last call.
 
     Raises:
         ValueError: texts and labels of different lengths; by the call, as `evaluate`.
-    """  # noqa: E501
+    """
 
     kind = "retrieval"
 

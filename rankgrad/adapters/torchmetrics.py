@@ -32,8 +32,8 @@ class RetrievalReport(Metric):  # type: ignore[misc]  # the library is not follo
 
     Args:
         prefix: before every name of `compute`.
-        options: of `rankgrad.evaluation.evaluate`, such as ks, extra, similarity, bootstrap (clusters is "none" here, as
-            k-means takes longer than the rest, and bootstrap 0), and of `torchmetrics.Metric`.
+        options: of `rankgrad.evaluation.evaluate`, such as ks, extra, similarity, bootstrap (clusters is "none" here,
+            as k-means takes longer than the rest, and bootstrap 0), and of `torchmetrics.Metric`.
 
     Attributes:
         report: the whole `Report` of the last `compute`, with intervals where bootstrap asks for them.
