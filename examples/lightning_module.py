@@ -28,8 +28,7 @@ class Embedder(lightning.LightningModule):  # noqa: D101
         return torch.optim.Adam(self.parameters(), 0.01)
 
 
-labels = torch.arange(40).repeat_interleave(8)
-data = TensorDataset(torch.randn(40, 64)[labels] + 3 * torch.randn(320, 64), labels)
+data = TensorDataset(torch.randn(40, 64)[labels := torch.arange(320) // 8] + 3 * torch.randn(320, 64), labels)
 batches = DataLoader(data, batch_sampler=MPerClassBatchSampler(labels, classes_per_batch=8, samples_per_class=4))
 trainer = lightning.Trainer(max_epochs=5, logger=False, enable_checkpointing=False, enable_progress_bar=False,
                             use_distributed_sampler=False)  # fmt: skip

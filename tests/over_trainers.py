@@ -95,11 +95,15 @@ SETTINGS = {
     "disable_tqdm": True,
     "use_cpu": True,
     "dataloader_pin_memory": False,
-    "ddp_backend": "gloo",
     "save_strategy": "no",
     "logging_steps": 100,
     "seed": 3,
 }
+
+
+def settings(processes: int) -> dict[str, Any]:
+    """Arguments of both trainers."""
+    return {**SETTINGS, **({"ddp_backend": "gloo"} if processes > 1 else {})}
 
 
 def trained_sentences(folder: str, processes: int = 1) -> dict[str, Tensor]:
@@ -116,7 +120,7 @@ def trained_sentences(folder: str, processes: int = 1) -> dict[str, Tensor]:
             output_dir=f"{folder}/out",
             per_device_train_batch_size=32 // processes,
             batch_sampler=ClassBatchSampler,
-            **SETTINGS,
+            **settings(processes),
         ),
         train_dataset=Dataset.from_dict({"text": texts, "label": labels}),
         loss=CachedRankLoss(model, losses.SmoothAPLoss(tau=0.1), 7, gather_across_devices=processes > 1),
@@ -141,7 +145,9 @@ def trained_transformers(folder: str, processes: int = 1) -> dict[str, Any]:
 
     trainer = ClassBatchTrainer(
         model=model,
-        args=TrainingArguments(output_dir=f"{folder}/out", per_device_train_batch_size=32 // processes, **SETTINGS),
+        args=TrainingArguments(
+            output_dir=f"{folder}/out", per_device_train_batch_size=32 // processes, **settings(processes)
+        ),
         train_dataset=tokenized(0),
         eval_dataset=tokenized(1),
         data_collator=DataCollatorWithPadding(words),
@@ -157,6 +163,8 @@ def _work(rank: int, processes: int, folder: str, port: int, trainings: bool) ->
     warnings.simplefilter("error")
     # of torch's own DDP, on torch 2.15: told to people who write its C++
     warnings.filterwarnings("default", category=FutureWarning, module="torch")
+    # Accelerate calls torch's DDP by an argument that has another name since torch 2.15
+    warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     if trainings:  # as torchrun tells them

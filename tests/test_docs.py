@@ -131,9 +131,10 @@ SCRIPTS = (
         *((script, []) for script in SCRIPTS),
     ],
 )
-# what these frameworks say of a machine without a GPU and of loaders without workers
+# what these frameworks say of a machine without a GPU, of loaders without workers, and of each other's newer versions
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning")
 def test_example_runs(monkeypatch, capsys, script, arguments):
     monkeypatch.setattr(sys, "argv", [script, *arguments])
     runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")

@@ -354,9 +354,9 @@ class ClassBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
         if usable < wanted:
             several = f" on each of {self.processes} processes" if self.processes > 1 else ""
             raise ValueError(
-                f"batches of {batch_size} texts{several}, {each} of a class, need {wanted} classes with at least {each} "
-                f"texts; of {len(sizes)} classes {usable} have them. Make the batches smaller or samples_per_class "
-                "larger."
+                f"batches of {batch_size} texts{several}, {each} of a class, need {wanted} classes with at least "
+                f"{each} texts; of {len(sizes)} classes {usable} have them. Make the batches smaller or "
+                "samples_per_class larger."
             )
         self._dealt = MPerClassBatchSampler(
             self._labels, wanted, each, seed=seed, rank=0, world_size=1, short_classes=short_classes
