@@ -17,6 +17,7 @@ EXTRAS = {
     "transformers": "transformers",
     "accelerate": "transformers",
     "torchmetrics": "torchmetrics",
+    "pyarrow": "sentence-transformers",
 }
 
 
