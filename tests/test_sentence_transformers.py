@@ -27,9 +27,9 @@ from sklearn.metrics import ndcg_score  # noqa: E402
 from text_models import CLASSES, bert_folder, bert_model, sentences, splade_model, static_model  # noqa: E402
 
 from rankgrad import losses  # noqa: E402
-from rankgrad.adapters.graded import evaluate_graded  # noqa: E402
 from rankgrad.distributed import GlobalBatch  # noqa: E402
 from rankgrad.evaluation import evaluate  # noqa: E402
+from rankgrad.evaluation.graded import evaluate_graded  # noqa: E402
 from rankgrad.sentence_transformers import (  # noqa: E402
     CachedRankLoss,
     ClassBatchSampler,
@@ -525,7 +525,7 @@ def test_blocks_of_queries_make_no_difference(monkeypatch):
     queries, corpus = torch.randn(9, 4, generator=g), torch.randn(7, 4, generator=g)
     gains = [{query % 7: 1.0, (query + 2) % 7: 0.5} for query in range(9)]
     whole = evaluate_graded(queries, corpus, gains)
-    monkeypatch.setattr("rankgrad.adapters.graded.PAIRS", 20)
+    monkeypatch.setattr("rankgrad.evaluation.graded.PAIRS", 20)
     assert evaluate_graded(queries, corpus, gains) == whole
 
 

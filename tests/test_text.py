@@ -72,7 +72,7 @@ def test_a_plain_file_needs_two_columns_and_may_have_a_byte_order_mark(tmp_path)
 
 
 BAD = {
-    "missing column": (b"texts,label\na,b\n", r"a.csv, line 2 has no column 'text'; did you mean 'texts'\? It has texts,"),
+    "missing column": (b"texts,label\na,b\n", r"line 2 has no column 'text'; did you mean 'texts'\? It has texts,"),
     "other delimiter": (b"text;label\na;b\n", r"has no column 'text'.*divided by ';': delimiter=';'"),
     "empty text": (b"text,label\na,b\n  ,b\n", "a.csv, line 3: 'text' is empty"),
     "empty label": (b"text,label\na,b\nc,\n", "a.csv, line 3: 'label' is empty"),

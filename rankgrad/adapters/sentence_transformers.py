@@ -33,10 +33,10 @@ from ..checks import integer
 from ..datasets.samplers import MPerClassBatchSampler, ShortClasses
 from ..distributed import GlobalBatch, gather_rows, world
 from ..evaluation import Report, evaluate
+from ..evaluation.graded import NAMES, evaluate_graded
 from ..losses import RetrievalLoss
 from ..normalize import unit_rows
 from ..ranks import computed
-from .graded import NAMES, evaluate_graded
 
 LABEL_COLUMNS = ("label", "labels", "score", "scores")  # what the library's collator takes for labels
 SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> ours
@@ -275,7 +275,7 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch of tokenized columns."""
-        value: Tensor = self.forward_cached(sentence_features, labels)
+        value: Tensor = self.forward_cached(sentence_features, labels)  # type: ignore[operator]  # of the mixin
         return value
 
     def get_config_dict(self) -> dict[str, Any]:
@@ -576,7 +576,7 @@ class GradedRetrievalEvaluator(_Evaluator):
         truncate_dim: so many first dimensions of the embeddings.
         write_csv: a line with all numbers and intervals for every evaluation.
         show_progress_bar: while embedding.
-        options: of `rankgrad.adapters.graded.evaluate_graded`: bootstrap, confidence, seed.
+        options: of `rankgrad.evaluation.graded.evaluate_graded`: bootstrap, confidence, seed.
 
     Attributes:
         report: the whole `Report` of the last call.

@@ -21,7 +21,7 @@ from ..evaluation import Report, evaluate
 from ..relevance import check_labels
 
 
-class RetrievalReport(Metric):  # type: ignore[misc]  # the library is not followed by mypy
+class RetrievalReport(Metric):
     """All retrieval metrics of `rankgrad.evaluation.evaluate`, of everything that came in since the last reset.
 
     Every embedding is a query against all others. Between processes the embeddings and labels are gathered, so every

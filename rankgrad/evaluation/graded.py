@@ -1,6 +1,6 @@
 """Exact metrics of retrieval with graded relevance: queries, a corpus, and how much each document is worth to a query.
 
-`evaluation.evaluate` knows relevance by labels, equal or not. Here a judgement is a number for a (query, document)
+`evaluate` knows relevance by labels, equal or not. Here a judgement is a number for a (query, document)
 pair, as in the files of the retrieval campaigns ("qrels").
 """
 
@@ -16,13 +16,13 @@ from torch import Tensor
 from .. import metrics
 from ..checks import Numbers, integer, number
 from ..checks import tensor as as_tensor
-from ..evaluation import Report, intervals_of_means
-from ..measures import reading
 from ..normalize import unit_rows
 from ..ranks import exact_ranks
-from ..scores import Scorer, check_embeddings
 from ..search import RankBlock
+from ..search.scores import Scorer, check_embeddings
 from ..types import TiedRanks
+from . import Report, intervals_of_means
+from .measures import reading
 
 # Read off the gains themselves; every other name counts a document as relevant if its gain is above 0.
 GRADED: dict[str, Callable[[TiedRanks], Tensor]] = {"NDCG": metrics.ndcg, "H-AP": metrics.hierarchical_ap}
@@ -81,7 +81,7 @@ def evaluate_graded(
 
     scorer = Scorer(sides[0], sides[1], "euclidean" if similarity == "euclidean" else "inner product")
     per_query = {name: np.zeros(count) for name in names}
-    for rows in torch.arange(count, device=scorer.device).split(max(1, PAIRS // items)):
+    for rows in torch.split(torch.arange(count, device=scorer.device), max(1, PAIRS // items)):
         dense = torch.zeros(len(rows), items, dtype=torch.float64, device=scorer.device)
         here = (where[0] >= int(rows[0])) & (where[0] <= int(rows[-1]))
         dense[where[0][here].to(scorer.device) - rows[0], where[1][here].to(scorer.device)] = values[here].to(
