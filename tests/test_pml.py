@@ -561,9 +561,6 @@ def test_extra_metrics_and_clusters_come_by_name():
     assert set(calculator.get_accuracy(query, labels, exclude=("NMI",))) == {"precision_at_1", "R@4", "NDCG"}
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning:torch.utils.data")  # pinned memory, which needs a GPU
-@pytest.mark.filterwarnings("ignore::FutureWarning:tqdm")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:tqdm")
 def test_their_tester_takes_the_calculator_without_faiss(monkeypatch):
     from pytorch_metric_learning.utils import inference
 
