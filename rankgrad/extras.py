@@ -9,7 +9,17 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 # Module -> the extra that brings it, of those that are not in "train".
-EXTRAS = {"pytorch_metric_learning": "baselines", "faiss": "search", "optuna": "tune"}
+EXTRAS = {
+    "pytorch_metric_learning": "baselines",
+    "faiss": "search",
+    "optuna": "tune",
+    "sentence_transformers": "sentence-transformers",
+    "datasets": "sentence-transformers",
+    "transformers": "transformers",
+    "accelerate": "transformers",
+    "torchmetrics": "torchmetrics",
+    "pyarrow": "sentence-transformers",
+}
 
 
 def install(extra: str = "all") -> str:

@@ -1,8 +1,5 @@
-"""An earlier place of these names, kept for code and saved settings that use it: now `adapters.pml`."""
+"""Inside pytorch-metric-learning: losses, memory and exact evaluation. See docs/pytorch-metric-learning.md."""
 
-from .adapters.pml import (  # noqa: F401
-    CrossBatchMemory as CrossBatchMemory,
-)
-from .adapters.pml import (
-    PMLAdapter as PMLAdapter,
-)
+from .adapters.pml import AccuracyCalculator, CrossBatchMemory, PMLAdapter, SelfSupervisedLoss
+
+__all__ = ["AccuracyCalculator", "CrossBatchMemory", "PMLAdapter", "SelfSupervisedLoss"]

@@ -17,19 +17,26 @@ from torch import Tensor, nn
 from rankgrad import losses
 from rankgrad.datasets import glyphs
 from rankgrad.datasets.samplers import MPerClassBatchSampler
+from rankgrad.evaluation import evaluate
 from rankgrad.relevance import from_labels
 
 pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning is an extra")
 
 from pytorch_metric_learning import losses as theirs  # noqa: E402  # after the check that it is there
-from pytorch_metric_learning import miners, reducers, regularizers, trainers  # noqa: E402
+from pytorch_metric_learning import miners, reducers, regularizers, testers, trainers  # noqa: E402
+from pytorch_metric_learning.utils import accuracy_calculator  # noqa: E402
 from pytorch_metric_learning.utils.distributed import DistributedLossWrapper  # noqa: E402
 from pytorch_metric_learning.utils.loss_and_miner_utils import (  # noqa: E402
     get_all_pairs_indices,
     get_all_triplets_indices,
 )
 
-from rankgrad.adapters.pml import CrossBatchMemory, PMLAdapter, SelfSupervisedLoss  # noqa: E402
+from rankgrad.adapters.pml import (  # noqa: E402
+    AccuracyCalculator,
+    CrossBatchMemory,
+    PMLAdapter,
+    SelfSupervisedLoss,
+)
 
 NAMES = list(losses.LOSSES)
 
@@ -495,3 +502,136 @@ def test_without_the_library_the_import_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "rankgrad.adapters.pml")
     with pytest.raises(ModuleNotFoundError, match="pip install pytorch-metric-learning"):
         import rankgrad.adapters.pml  # noqa: F401
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
+
+def brute_force(query: Tensor, k: int, reference: Tensor, ref_includes_query: bool) -> tuple[Tensor, Tensor]:
+    """Their calculator's search, without faiss: exact, the query's own row left out."""
+    distances = torch.cdist(query.double(), reference.double())
+    if ref_includes_query:
+        distances.fill_diagonal_(torch.inf)
+    return distances.topk(k, largest=False)
+
+
+def in_groups(rows: int, seed: int) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 9, (rows,), generator=g)
+    labels[0] = 30 + seed  # nothing matches it
+    return torch.randn(rows, 5, generator=g), labels
+
+
+@pytest.mark.parametrize("how", [{}, {"avg_of_avgs": True}, {"return_per_class": True}], ids=str)
+@pytest.mark.parametrize("gallery", ["itself", "another", "itself and more"])
+def test_the_calculator_has_the_numbers_of_theirs(how, gallery):
+    query, labels = in_groups(60, 0)
+    arguments: tuple = (query, labels)
+    if gallery != "itself":
+        reference, ref_labels = in_groups(40, 1)
+        if gallery == "itself and more":
+            reference, ref_labels = torch.cat([query, reference]), torch.cat([labels, ref_labels])
+        arguments = (query, labels, reference, ref_labels, gallery == "itself and more")
+    skipped, cpu = ("NMI", "AMI"), torch.device("cpu")
+    theirs_says = accuracy_calculator.AccuracyCalculator(
+        exclude=skipped, knn_func=brute_force, kmeans_func=len, device=cpu, **how
+    ).get_accuracy(*arguments)
+    ours = AccuracyCalculator(exclude=skipped, device=cpu, **how)
+    found = ours.get_accuracy(*arguments)
+    assert set(found) == set(theirs_says) == set(ours.get_curr_metrics()) and len(found) == 5
+    for name, wanted in theirs_says.items():
+        assert found[name] == pytest.approx(wanted, abs=1e-6), name
+    assert ours.report is not None and ours.report.uncounted.tolist() == [0]
+    numbers = [each.numpy() for each in arguments[:2]]
+    if gallery == "itself":
+        assert ours.get_accuracy(*numbers) == found
+        assert ours.get_accuracy(query, labels.unsqueeze(1), query, labels.unsqueeze(1), True) == found
+
+
+def test_extra_metrics_and_clusters_come_by_name():
+    query, labels = in_groups(60, 0)
+    calculator = AccuracyCalculator(
+        include=("NMI", "precision_at_1"), extra=["R@4", "NDCG"], device=torch.device("cpu")
+    )
+    found = calculator.get_accuracy(query, labels)
+    wanted = evaluate(query, labels, ks=(4,), similarity="euclidean", bootstrap=0).values
+    assert found == {
+        "NMI": wanted["NMI"], "precision_at_1": wanted["P@1"], "R@4": wanted["R@4"], "NDCG": wanted["NDCG"]
+    }  # fmt: skip
+    assert set(calculator.get_accuracy(query, labels, exclude=("NMI",))) == {"precision_at_1", "R@4", "NDCG"}
+
+
+def test_their_tester_takes_the_calculator_without_faiss(monkeypatch):
+    from pytorch_metric_learning.utils import inference
+
+    monkeypatch.setattr(inference, "faiss", None, raising=False)
+    images, labels = in_groups(60, 0)
+    more, more_labels = in_groups(50, 1)
+    both = [torch.utils.data.TensorDataset(images, torch.stack([labels // 3, labels], 1))]
+    both.append(torch.utils.data.TensorDataset(more, torch.stack([more_labels // 3, more_labels], 1)))
+    calculator = AccuracyCalculator(exclude=("NMI", "AMI"), extra=["R@4"], device=torch.device("cpu"))
+    tester = testers.GlobalEmbeddingSpaceTester(
+        accuracy_calculator=calculator,
+        label_hierarchy_level="all",
+        dataloader_num_workers=0,
+        data_device=torch.device("cpu"),
+    )
+    network = nn.Linear(5, 3)
+    found = tester.test(
+        dict(zip(("val", "train"), both, strict=True)), 1, network, splits_to_eval=[("val", ["val", "train"])]
+    )["val"]
+    with torch.no_grad():
+        rows, others = network(images), network(more)
+    for level, (mine, theirs_are) in enumerate(((labels // 3, more_labels // 3), (labels, more_labels))):
+        wanted = evaluate(
+            rows,
+            mine,
+            ref_embeddings=torch.cat([rows, others]),
+            ref_labels=torch.cat([mine, theirs_are]),
+            ids=torch.arange(60),
+            ref_ids=torch.arange(110),
+            bootstrap=0,
+            ks=(4,),
+            clusters="none",
+        ).values
+        assert found[f"R@4_level{level}"] == wanted["R@4"]
+        assert found[f"mean_average_precision_at_r_level{level}"] == pytest.approx(wanted["mAP@R"], abs=1e-9)
+    assert found["AVERAGE_R@4"] == (found["R@4_level0"] + found["R@4_level1"]) / 2
+
+
+def test_mistakes_of_an_evaluation_are_told():
+    query, labels = in_groups(20, 0)
+    with pytest.raises(ValueError, match=r"k='max_bin_count' cuts the lists.*extra=\['AP@10'\]"):
+        AccuracyCalculator(k="max_bin_count")
+    with pytest.raises(ValueError, match="Primary metrics must be one or more"):
+        AccuracyCalculator(include=("recall",))
+    calculator = AccuracyCalculator(exclude=("NMI", "AMI"), device=torch.device("cpu"))
+    for arguments, told in (
+        ((query, labels.double()), r"query_labels must be integers \[row\]"),
+        ((query, torch.stack([labels, labels], 1)), r"one class each; got torch.int64 \(20, 2\)"),
+        ((query, labels, query), "got no reference_labels"),
+        ((query, labels, query.flip(0), labels, True), "first rows of reference must be those of query"),
+        ((query, labels, query[:5], labels[:5], True), "first rows of reference must be those of query"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            calculator.get_accuracy(*arguments)
+
+
+LARGE = """
+import torch
+from rankgrad.bench.memory import peak_rise
+from rankgrad.pml import AccuracyCalculator
+torch.set_num_threads(1)
+g = torch.Generator().manual_seed(0)
+rows, labels = torch.randn(60_000, 16, generator=g), torch.randint(0, 11_000, (60_000,), generator=g)
+calculator = AccuracyCalculator(exclude=("NMI", "AMI"), device=torch.device("cpu"))
+print(peak_rise(lambda: calculator.get_accuracy(rows, labels)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak can only be set back on Linux")
+def test_60_000_queries_against_as_many_need_less_than_2_gib():
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 2 * 2**30

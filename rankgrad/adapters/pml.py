@@ -1,11 +1,14 @@
 """Every loss as a loss of pytorch-metric-learning: its reducers, miners, wrappers and trainers take it for their own.
 
+And our exact evaluation as the accuracy calculator of its testers.
+
 The other way round, a loss of that library called like ours, is `baselines.PMLLoss`.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,6 +17,7 @@ from torch import Tensor, nn
 try:
     from pytorch_metric_learning import distances
     from pytorch_metric_learning import losses as theirs
+    from pytorch_metric_learning.utils import accuracy_calculator
 except ModuleNotFoundError as error:
     if not (error.name or "").startswith("pytorch_metric_learning"):
         raise
@@ -21,6 +25,9 @@ except ModuleNotFoundError as error:
         "rankgrad.pml needs pytorch-metric-learning: pip install pytorch-metric-learning", name=error.name
     ) from None
 
+from ..checks import Numbers
+from ..checks import tensor as as_tensor
+from ..evaluation import Report, evaluate
 from ..losses import RetrievalLoss
 
 Pairs = tuple[Tensor, ...]
@@ -143,3 +150,146 @@ class SelfSupervisedLoss(theirs.SelfSupervisedLoss):  # type: ignore[misc]
     def supported_losses() -> list[str]:
         """Names of the classes that may be wrapped."""
         return [*theirs.SelfSupervisedLoss.supported_losses(), PMLAdapter.__name__]
+
+
+# its names of what has other names here
+METRICS = {
+    "precision_at_1": "P@1",
+    "r_precision": "R-precision",
+    "mean_average_precision_at_r": "mAP@R",
+    "mean_average_precision": "AP",
+    "mean_reciprocal_rank": "MRR",
+    "NMI": "NMI",
+    "AMI": "AMI",
+}
+
+
+class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignore[misc]
+    """Our exact metrics for the testers of pytorch-metric-learning, under its names; without faiss.
+
+    The whole gallery is ranked for every query, in blocks: memory stays bounded, 60 000 queries against as many need
+    less than 2 GiB. Queries that nothing matches are left out, as there. Level distances: `Report` says who comes
+    first; their calculator leaves it to the search. NMI and AMI are by scikit-learn's k-means.
+
+    Args:
+        include: names of that library; empty: all. NMI and AMI cost a k-means, leave them out by exclude.
+        exclude: names not wanted.
+        avg_of_avgs: mean over the classes of their means.
+        return_per_class: lists, one number per class that has a counted query, in order of the labels.
+        extra: more metrics by their names here, such as "R@4", "NDCG" or "AP@10".
+        similarity: "euclidean", as that library's default (on embeddings of length 1 the order of cosines),
+            "cosine" or "inner product".
+        k: there for its message: lists are not cut here.
+        device: where to compute; None: the GPU if there is one.
+
+    Attributes:
+        report: the whole `Report` of the last call.
+
+    Raises:
+        ValueError: a k; unknown names; by the call, labels that are not one class per row, no query with a match.
+
+    >>> calculator = AccuracyCalculator(include=("precision_at_1", "mean_average_precision_at_r"), extra=["R@2"])
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]])
+    >>> calculator.get_accuracy(embeddings, torch.tensor([0, 0, 1, 1]))
+    {'mean_average_precision_at_r': 0.5, 'precision_at_1': 0.5, 'R@2': 1.0}
+    """
+
+    def __init__(
+        self,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        avg_of_avgs: bool = False,
+        return_per_class: bool = False,
+        *,
+        extra: Sequence[str] = (),
+        similarity: str = "euclidean",
+        k: None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        if k is not None:
+            raise ValueError(
+                f"k={k!r} cuts the lists to save memory, which changes some of the metrics; here every list is ranked "
+                "to its end in little memory. Leave k out, or ask for a list of that length: extra=['AP@10']"
+            )
+        # neither function is called; without them the base class would make faiss's
+        super().__init__(
+            tuple(include), tuple(exclude), avg_of_avgs, return_per_class, device=device, knn_func=len, kmeans_func=len
+        )
+        self.extra, self.similarity = list(extra), similarity
+        self.report: Report | None = None
+
+    def get_curr_metrics(self) -> list[str]:
+        """Names of what `get_accuracy` gives."""
+        return [*self.curr_function_dict, *self.extra]
+
+    def get_accuracy(
+        self,
+        query: Numbers,
+        query_labels: Numbers,
+        reference: Numbers | None = None,
+        reference_labels: Numbers | None = None,
+        ref_includes_query: bool = False,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> dict[str, float | list[float]]:
+        """Metric -> value, or a list of one value per class.
+
+        Args:
+            query: [query, dim].
+            query_labels: [query] or [query, 1] integers.
+            reference: [item, dim]; None: the queries are compared with each other.
+            reference_labels: of the references.
+            ref_includes_query: the first rows of reference are the queries themselves, which do not match themselves.
+            include: for this call only.
+            exclude: for this call only.
+        """
+        self.curr_function_dict = self.get_function_dict(include, exclude)
+        queries, labels = as_tensor(query, "query"), _one_class(query_labels, "query_labels")
+        gallery: dict[str, Any] = {}
+        if reference is not None:
+            if reference_labels is None:
+                raise ValueError("reference and reference_labels belong together; got no reference_labels")
+            items, of_items = as_tensor(reference, "reference"), _one_class(reference_labels, "reference_labels")
+            start = slice(len(queries))
+            if ref_includes_query and not (
+                items[start].shape == queries.shape
+                and torch.allclose(items[start], queries)
+                and torch.equal(of_items[start], labels)
+            ):
+                raise ValueError(
+                    "with ref_includes_query the first rows of reference must be those of query; they differ"
+                )
+            gallery = {"ref_embeddings": items, "ref_labels": of_items}
+            if ref_includes_query and len(items) == len(queries):
+                gallery = {}
+            elif ref_includes_query:
+                gallery |= {"ids": torch.arange(len(queries)), "ref_ids": torch.arange(len(items))}
+        wanted = {name: METRICS[name] for name in self.curr_function_dict} | {name: name for name in self.extra}
+        report = evaluate(
+            queries,
+            labels,
+            **gallery,
+            ks=(1,),
+            extra=self.extra,
+            similarity=self.similarity,  # type: ignore[arg-type]  # evaluate says what it may be
+            bootstrap=0,
+            clusters="auto" if {"NMI", "AMI"} & set(wanted) else "none",
+            device=self.device,
+        )
+        self.report = report
+        return {name: self._averaged(report, ours) for name, ours in wanted.items()}
+
+    def _averaged(self, report: Report, name: str) -> float | list[float]:
+        if name not in report.per_query or not (self.avg_of_avgs or self.return_per_class):
+            return report.values[name]
+        means = [float(row[name]) for row in report.per_class if row["counted"]]
+        return means if self.return_per_class else sum(means) / len(means)
+
+
+def _one_class(labels: Numbers, name: str) -> Tensor:
+    """[row] labels of [row] or, as the testers keep them, [row, 1]."""
+    found = as_tensor(labels, name)
+    found = found.squeeze(1) if found.ndim == 2 and found.shape[1] == 1 else found
+    if found.ndim != 1 or found.is_floating_point() or found.dtype == torch.bool:
+        raise ValueError(f"{name} must be integers [row], one class each; got {found.dtype} {tuple(found.shape)}")
+    return found

@@ -162,7 +162,7 @@ class EpochBatches(BatchSampler):
         return rank, world_size
 
 
-class ClassBatchSampler(EpochBatches):
+class ClassBatches(EpochBatches):
     """Batches of P classes with K images each: images dealt to visits of classes, classes that have too few.
 
     A sampler says which classes its batches hold (`choose`); the rest is here.
@@ -309,7 +309,7 @@ class ClassBatchSampler(EpochBatches):
         return rank, world_size
 
 
-class MPerClassBatchSampler(ClassBatchSampler):
+class MPerClassBatchSampler(ClassBatches):
     """Batches of exactly `classes_per_batch` distinct classes with `samples_per_class` images each.
 
     Classes are dealt like cards: shuffle all usable classes, deal them out, shuffle again. So at every moment of an
@@ -390,7 +390,7 @@ class MPerClassBatchSampler(ClassBatchSampler):
         return _deal(len(self._images), sizes, rng).reshape(-1, self.classes_per_batch)
 
 
-class HierarchicalBatchSampler(ClassBatchSampler):
+class HierarchicalBatchSampler(ClassBatches):
     """Batches of P classes x K images from two super-labels each: classes of one kind are told apart, not kinds.
 
     Every unordered pair of super-labels gets `batches_per_pair` batches per epoch. Half of the classes of a batch come
@@ -620,7 +620,7 @@ def class_batches(
     pair_order: PairOrder = "shuffled",
     super_labels_per_batch: int = 2,
     **settings: Any,
-) -> ClassBatchSampler:
+) -> ClassBatches:
     """The sampler that the settings `sampler.*` of a run describe.
 
     Args:

@@ -319,7 +319,7 @@ def evaluate(
         weighed = inside & (weight > 0)
         group = _array(classes)[weighed] if drawn == "class" else np.arange(weighed.sum())
         columns = np.stack([value[weighed] for value in found.per_query.values()], axis=1)
-        bounds = _bootstrap(columns, group, weight[weighed], bootstrap, confidence, seed)
+        bounds = intervals_of_means(columns, group, weight[weighed], bootstrap, confidence, seed)
         intervals = {name: (float(low), float(high)) for name, (low, high) in zip(found.per_query, bounds, strict=True)}
         drawable = len(np.unique(group))
         if drawable < 10:
@@ -672,8 +672,19 @@ def _means(per_query: dict[str, Array], inside: Array, weights: Array) -> dict[s
     return {name: float((value[inside] * used).sum() / used.sum()) for name, value in per_query.items()}
 
 
-def _bootstrap(table: Array, group: Array, weights: Array, resamples: int, confidence: float, seed: int) -> Array:
-    """[metric, 2] percentile interval of each column's mean when groups of rows are drawn with replacement."""
+def intervals_of_means(
+    table: Array, group: Array, weights: Array, resamples: int, confidence: float, seed: int
+) -> Array:
+    """[metric, 2] percentile interval of each column's mean when groups of rows are drawn with replacement.
+
+    Args:
+        table: [row, metric] values.
+        group: [row] what is drawn together.
+        weights: [row] of each row in the means.
+        resamples: how many times all groups are drawn.
+        confidence: coverage, in (0, 1).
+        seed: of the draws.
+    """
     number = np.unique(group, return_inverse=True)[1]
     groups = int(number.max()) + 1
     size = np.bincount(number, weights=weights)

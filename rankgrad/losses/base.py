@@ -110,6 +110,10 @@ class RetrievalLoss(nn.Module):
         """
         raise NotImplementedError
 
+    def components(self) -> dict[str, Tensor]:
+        """The terms that the last value is the sum of, detached scalars by name; {} for a loss of one term."""
+        return {}
+
     # ------------------------------------------------------------------ what a user calls
 
     def forward(

@@ -126,3 +126,8 @@ class ROADMAPLoss(RetrievalLoss):
         self.stats["supap"], self.stats["calibration"] = supap.detach().mean(), calibration.detach().mean()
         self.stats["has_relevant"] = has_relevant
         return (1 - self.weight) * supap + self.weight * calibration, counted
+
+    def components(self) -> dict[str, Tensor]:
+        """Both parts of the last value, with their weights."""
+        weights = {"supap": 1 - self.weight, "calibration": self.weight}
+        return {name: weight * self.stats[name] for name, weight in weights.items()}

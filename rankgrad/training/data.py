@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ..datasets.samplers import ClassBatchSampler, EpochBatches, class_batches
+from ..datasets.samplers import ClassBatches, EpochBatches, class_batches
 from ..datasets.transforms import Collate
 from ..runs import signals
 
@@ -100,7 +100,7 @@ class TrainingData(EpochData):
         super_labels: [image] long, for batches_per_pair.
     """
 
-    sampler: ClassBatchSampler
+    sampler: ClassBatches
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from ..datasets.base import ImageSet, Table
 from ..datasets.fingerprint import fingerprint
 from ..datasets.folds import held_out
 from ..datasets.protocols import Trial, over_draws, trials
-from ..datasets.samplers import ClassBatchSampler, class_batches
+from ..datasets.samplers import ClassBatches, class_batches
 from ..datasets.transforms import Collate
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
@@ -223,7 +223,7 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
     return model, _build_loss(config, len(rows), batches)
 
 
-def _build_loss(config: DictConfig, images: int, batches: ClassBatchSampler) -> nn.Module:
+def _build_loss(config: DictConfig, images: int, batches: ClassBatches) -> nn.Module:
     """The loss, with a memory if one is wanted; without, it is promised what all batches have in common."""
     trust = packages(config.get("trust"))
     if config.get("memory"):

@@ -1,0 +1,621 @@
+"""Rank losses, class batches and exact evaluation inside the trainer of sentence-transformers.
+
+The library's own words are kept: a loss holds the model, a batch sampler is a class handed to the training arguments,
+an evaluator returns a dict. The names of its modules are absolute imports; this file only shares its name with them.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+try:
+    from sentence_transformers import SentenceTransformer, SparseEncoder
+    from sentence_transformers.base.evaluation import BaseEvaluator
+    from sentence_transformers.base.losses import CachedLossMixin, has_static_embedding_input
+    from sentence_transformers.base.losses.merged_forward import embed_columns
+    from sentence_transformers.base.sampler import DefaultBatchSampler
+except ModuleNotFoundError as error:
+    from ..extras import missing
+
+    raise ModuleNotFoundError(missing(error.name or "sentence_transformers"), name=error.name) from None
+
+from ..checks import integer
+from ..datasets.samplers import MPerClassBatchSampler, ShortClasses
+from ..distributed import GlobalBatch, gather_rows, world
+from ..evaluation import Report, evaluate
+from ..evaluation.graded import NAMES, evaluate_graded
+from ..losses import RetrievalLoss
+from ..normalize import unit_rows
+from ..ranks import computed
+
+LABEL_COLUMNS = ("label", "labels", "score", "scores")  # what the library's collator takes for labels
+SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> ours
+
+
+# -------------------------------------------------------------------------------------------------------------- losses
+
+
+class Components(dict[str, Tensor]):
+    """The terms of a loss by name, which its trainer adds up and logs one by one.
+
+    A wrapper such as MatryoshkaLoss multiplies what a loss returns by a weight; it gets the weighted sum.
+
+    >>> 2.0 * Components(first=torch.tensor(1.0), second=torch.tensor(0.5))
+    tensor(3.)
+    """
+
+    def __mul__(self, weight: float) -> Tensor:
+        return weight * torch.stack(list(self.values())).sum()
+
+    __rmul__ = __mul__
+
+
+class RankLoss(nn.Module):
+    r"""A loss of `rankgrad.losses` as a loss of sentence-transformers, by the columns of the data set.
+
+    | columns | label column | what is ranked |
+    |---|---|---|
+    | text | class, hierarchy (a list of integers, coarse to fine), multi-hot (a list of bools) | each text against the others of the batch |
+    | anchor, positive | none | each anchor against all positives; its own is relevant |
+    | anchor, positive | class, hierarchy, multi-hot | the same, all positives of its class are relevant |
+    | anchor, positive, negative_1 ... | none or class | the same, all negatives of the batch are irrelevant |
+    | query, doc_1 ... doc_n | a list of n scores >= 0 (or of n bools) | each query's own n documents, by their scores |
+    | first, second | a score >= 0 | all pairs of the batch as one list, by their scores (what Spearman's correlation of a similarity benchmark asks) |
+
+    Scores that are integers are gains too, if there are at least two documents. Which losses know gains says their
+    `graded`; NDCGLoss, HAPLoss and SpearmanLoss do.
+
+    Args:
+        model: a SentenceTransformer or a SparseEncoder.
+        loss: a loss with reduction="mean"; for one column of texts also a `GlobalBatch` of one. Its `normalize` decides
+            between cosine (the default) and inner product, whatever the model's similarity.
+        gather_across_devices: rank the batches of all processes as one. Value and gradient are those of one process
+            that holds the whole batch; all processes do the loss's work.
+
+    Returns (of a call):
+        A scalar; of a loss of several terms (ROADMAP) a dict of them, as this trainer logs it.
+
+    Raises:
+        TypeError: a model of token vectors (MultiVectorEncoder) or of pairs (CrossEncoder), or no loss of ours.
+        ValueError: by the call, for columns and labels that do not fit.
+    """  # noqa: E501  # rows of a table
+
+    def __init__(
+        self, model: nn.Module, loss: RetrievalLoss | GlobalBatch, *, gather_across_devices: bool = False
+    ) -> None:
+        super().__init__()
+        if not isinstance(model, (SentenceTransformer, SparseEncoder)):
+            raise TypeError(
+                f"{type(self).__name__} ranks by one vector per text: it takes a SentenceTransformer or a "
+                f"SparseEncoder; got {type(model).__name__}. If that gives a matrix of scores [query, item], call "
+                "the loss itself: loss.from_scores(scores, relevant)."
+            )
+        inner = loss.loss if isinstance(loss, GlobalBatch) else loss
+        if not isinstance(inner, nn.Module if isinstance(loss, GlobalBatch) else RetrievalLoss):
+            raise TypeError(f"loss must be one of rankgrad.losses, such as SmoothAPLoss(); got {type(loss).__name__}")
+        if getattr(inner, "reduction", "mean") != "mean":
+            raise ValueError("this trainer needs one number: build the loss with reduction='mean'")
+        if isinstance(loss, GlobalBatch) and gather_across_devices:
+            raise ValueError(
+                "GlobalBatch gathers the batch by itself: give it, or gather_across_devices=True, not both"
+            )
+        self.model, self.loss, self.gather_across_devices = model, loss, gather_across_devices
+
+    def forward(
+        self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None
+    ) -> Tensor | Components:
+        """The loss of a batch of tokenized columns."""
+        return self.compute_loss_from_embeddings(embed_columns(self.model, sentence_features), labels)
+
+    def compute_loss_from_embeddings(
+        self, embeddings: Sequence[Tensor], labels: Tensor | None = None
+    ) -> Tensor | Components:
+        """The loss of one [row, dim] per column; wrappers such as SpladeLoss call it."""
+        value = self.value(embeddings, labels)
+        parts = self._inner.components()
+        if not parts:
+            return value
+        # the terms are known by value alone: the first one carries the gradient of them all
+        first = next(iter(parts))
+        return Components({**parts, first: parts[first] + (value - value.detach())})
+
+    def value(self, columns: Sequence[Tensor], labels: Tensor | None) -> Tensor:
+        """The loss as a scalar, of one [row, dim] per column."""
+        if self.gather_across_devices:
+            columns = [gather_rows(computed(column)) for column in columns]
+            labels = None if labels is None else gather_rows(labels)
+        if len(columns) == 1:
+            return self._in_batch(columns[0], labels)
+        if isinstance(self.loss, GlobalBatch):
+            raise ValueError(
+                f"GlobalBatch compares one column of texts with itself; the data has {len(columns)} columns. Give the "
+                "loss itself, with gather_across_devices=True."
+            )
+        lists = labels is not None and labels.ndim == 2 and len(columns) > 2
+        if lists or (labels is not None and labels.is_floating_point()):
+            with torch.autocast(columns[0].device.type, enabled=False):  # half precision is coarser than a temperature
+                return self._lists(columns, cast(Tensor, labels))
+        return self._references(columns, labels)
+
+    def _in_batch(self, texts: Tensor, labels: Tensor | None) -> Tensor:
+        if labels is None or labels.is_floating_point():
+            found = "no label column" if labels is None else "a column of scores"
+            raise ValueError(
+                f"one column of texts needs a class each, integers in a column named label; got {found}. Strings are "
+                "numbered by dataset.class_encode_column('label')."
+            )
+        value: Tensor = self.loss(texts, labels)
+        return value
+
+    def _references(self, columns: Sequence[Tensor], labels: Tensor | None) -> Tensor:
+        anchors, positives, *negatives = columns
+        if labels is None:
+            labels = torch.arange(len(anchors), device=anchors.device)
+        if not negatives:
+            value: Tensor = self.loss(anchors, labels, ref_emb=positives, ref_labels=labels)
+            return value
+        relevant = labels.unsqueeze(1) == labels
+        relevant = torch.cat([relevant, torch.zeros_like(relevant).repeat(1, len(negatives))], dim=1)
+        value = self.loss(anchors, ref_emb=torch.cat([positives, *negatives]), relevant=relevant)
+        return value
+
+    def _lists(self, columns: Sequence[Tensor], labels: Tensor) -> Tensor:
+        queries, *documents = (self._rows(column) for column in columns)
+        if labels.dtype != torch.bool:
+            labels = labels.to(queries.dtype)
+        if labels.ndim == 1 and len(documents) == 1:  # one list of pairs
+            scores, labels = (queries * documents[0]).sum(1).unsqueeze(0), labels.unsqueeze(0)
+        elif labels.shape == (len(queries), len(documents)) and len(documents) > 1:
+            scores = torch.stack([(queries * document).sum(1) for document in documents], dim=1)
+        else:
+            raise ValueError(
+                f"{len(documents)} columns of documents need one list of {len(documents)} scores per query (a single "
+                f"number if there is one); got labels {tuple(labels.shape)} for {len(queries)} queries"
+            )
+        value: Tensor = self._inner.from_scores(scores, labels)
+        return value
+
+    def _rows(self, column: Tensor) -> Tensor:
+        rows = computed(column)
+        return unit_rows(rows) if self._inner.normalize else rows
+
+    @property
+    def _inner(self) -> RetrievalLoss:
+        """The loss of ours behind wrappers."""
+        found: Any = self.loss
+        while not isinstance(found, RetrievalLoss):
+            found = found.loss
+        return found
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """What the model card says of the loss."""
+        inner = self._inner
+        return {
+            "loss": f"{type(inner).__name__}({inner.extra_repr()})",
+            "gather_across_devices": self.gather_across_devices or isinstance(self.loss, GlobalBatch),
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the paper the loss is from, for the model card; of no paper, an empty text."""
+        inner = self._inner
+        year = re.search(r"\b(19|20)\d\d\b", inner.source)
+        if year is None:
+            return ""
+        authors = inner.source[: year.start()].split(",")[0]
+        number = re.search(r"arxiv\.org/abs/([\d.]+)", inner.source)
+        paper = f"\n    eprint={{{number[1]}}},\n    archivePrefix={{arXiv}}," if number else ""
+        return (
+            f"\n@misc{{rankgrad_{type(inner).__name__.lower()},\n    author={{{authors}}},\n"
+            f"    note={{{re.sub(r'[][]|[(]http[^)]*[)]', '', inner.source)}}},\n    year={{{year[0]}}},{paper}\n}}\n"
+        )
+
+
+class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the library is not followed by mypy
+    """`RankLoss` for batches whose activations do not fit: texts are embedded in parts, and again in the backward pass.
+
+    The gradient is that of `RankLoss`; the price is a second forward pass. Dropout draws the same masks both times.
+    Works inside MatryoshkaLoss.
+
+    Args:
+        model: a SentenceTransformer or SparseEncoder; not one of a StaticEmbedding, whose inputs cannot be divided
+            (and which needs no memory to speak of).
+        loss: as of `RankLoss`.
+        mini_batch_size: texts of a column that are embedded at once.
+        mini_batch_num_tokens: pack the parts by number of tokens instead.
+        gather_across_devices: as of `RankLoss`.
+        show_progress_bar: of the parts.
+
+    Returns (of a call):
+        A scalar, also of a loss of several terms: their values are in `loss.loss.stats`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: RetrievalLoss | GlobalBatch,
+        mini_batch_size: int = 32,
+        *,
+        mini_batch_num_tokens: int | None = None,
+        gather_across_devices: bool = False,
+        show_progress_bar: bool = False,
+    ) -> None:
+        super().__init__(model, loss, gather_across_devices=gather_across_devices)
+        if has_static_embedding_input(model):
+            raise ValueError(
+                "a StaticEmbedding has no batch of rows that could be divided, and next to no activations: use RankLoss"
+            )
+        self.mini_batch_size = integer(mini_batch_size, "mini_batch_size counts texts embedded at once", low=1)
+        self.mini_batch_num_tokens = (
+            None
+            if mini_batch_num_tokens is None
+            else integer(mini_batch_num_tokens, "mini_batch_num_tokens counts tokens embedded at once", low=1)
+        )
+        self.show_progress_bar = show_progress_bar
+
+    def calculate_loss(
+        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
+    ) -> Tensor:
+        """The loss of the parts [column][part] of a batch; with_backward: gradients are left at the parts."""
+        value = self.value([torch.cat(parts) for parts in reps], labels)
+        if with_backward:
+            value.backward()  # type: ignore[no-untyped-call]
+            value = value.detach()
+        return value
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        """The loss of a batch of tokenized columns."""
+        value: Tensor = self.forward_cached(sentence_features, labels)  # type: ignore[operator]  # of the mixin
+        return value
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """What the model card says of the loss."""
+        mine = {"mini_batch_size": self.mini_batch_size, "mini_batch_num_tokens": self.mini_batch_num_tokens}
+        return {**super().get_config_dict(), **mine}
+
+
+# ------------------------------------------------------------------------------------------------------------- batches
+
+
+class ClassBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
+    """Batches of exactly P classes with K texts each, for `batch_sampler=` of the training arguments.
+
+    Give the class itself (K = 4, P = batch size / 4), or `ClassBatchSampler.of(samples_per_class=8)`. Classes and
+    texts are dealt like cards, see `rankgrad.datasets.samplers.MPerClassBatchSampler`. The batches are a function of
+    (labels, seed, epoch) alone, and go on as they were after a checkpoint.
+
+    With W processes the batches of a step hold W P classes between them, each in one process only: what a loss that
+    gathers them ranks is again exactly W P x K.
+
+    Args:
+        dataset: a `datasets.Dataset` with a column of classes: integers, strings, or lists of integers (a hierarchy,
+            balanced by its finest level).
+        batch_size: texts per process, a multiple of K.
+        drop_last: makes no difference, all batches are whole.
+        valid_label_columns: names a label column may have; the first one that is there counts.
+        generator: not used; the batches follow from seed and epoch.
+        seed: 0 .. 2**32 - 1.
+        samples_per_class: K, >= 2.
+        short_classes: classes with fewer than K texts: "drop", or "fewer": they bring what they have, and batches get
+            smaller (on one process only: Accelerate loses such batches on several).
+
+    Raises:
+        ValueError: no classes, too few of them, a batch size that is no multiple of K.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        drop_last: bool = False,
+        valid_label_columns: Sequence[str] | None = None,
+        generator: torch.Generator | None = None,
+        seed: int = 0,
+        *,
+        samples_per_class: int = 4,
+        short_classes: ShortClasses = "drop",
+    ) -> None:
+        super().__init__(
+            dataset,
+            batch_size=batch_size,
+            drop_last=drop_last,
+            valid_label_columns=valid_label_columns,
+            generator=generator,
+            seed=seed,
+        )
+        each = integer(samples_per_class, "samples_per_class counts texts of a class", low=2)
+        if batch_size % each or batch_size < 2 * each:
+            raise ValueError(
+                f"a batch of P classes x {each} texts has a multiple of {each} texts, at least {2 * each}; got a batch "
+                f"size of {batch_size}. Change it, or K: ClassBatchSampler.of(samples_per_class=...)"
+            )
+        self.classes_per_batch, self.samples_per_class = batch_size // each, each
+        self.processes = world()[1]
+        if short_classes == "repeat":
+            raise ValueError(
+                "short_classes='repeat' needs the numbers of the texts, so that none is its own match, and this "
+                "trainer does not hand them to a loss: use 'drop' or 'fewer'"
+            )
+        if short_classes == "fewer" and self.processes > 1:
+            raise ValueError("short_classes='fewer' makes batches of several sizes, which Accelerate loses: use 'drop'")
+        self._labels = _classes(dataset, valid_label_columns or LABEL_COLUMNS)
+        sizes = np.bincount(self._labels)
+        usable, wanted = int((sizes >= (each if short_classes == "drop" else 1)).sum()), self._wanted
+        if usable < wanted:
+            several = f" on each of {self.processes} processes" if self.processes > 1 else ""
+            raise ValueError(
+                f"batches of {batch_size} texts{several}, {each} of a class, need {wanted} classes with at least "
+                f"{each} texts; of {len(sizes)} classes {usable} have them. Make the batches smaller or "
+                "samples_per_class larger."
+            )
+        self._dealt = MPerClassBatchSampler(
+            self._labels, wanted, each, seed=seed, rank=0, world_size=1, short_classes=short_classes
+        )
+
+    @classmethod
+    def of(cls, **settings: Any) -> partial[ClassBatchSampler]:
+        """The sampler with other settings: samples_per_class, short_classes.
+
+        >>> ClassBatchSampler.of(samples_per_class=8).keywords
+        {'samples_per_class': 8}
+        """
+        return partial(cls, **settings)
+
+    @property
+    def _wanted(self) -> int:
+        """Classes of one step, on all processes together."""
+        return self.classes_per_batch * self.processes
+
+    def __len__(self) -> int:
+        """Batches of an epoch, of all processes together."""
+        return len(self._dealt) * self.processes
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The batches of the epoch; those of one step follow each other, and Accelerate deals them out in turn."""
+        for step in self._dealt.batches(self.epoch):
+            of_row = self._labels[step]
+            starts = np.flatnonzero(np.r_[True, of_row[1:] != of_row[:-1]])  # the texts of a class stand together
+            for part in np.split(np.asarray(step), starts[self.classes_per_batch :: self.classes_per_batch]):
+                yield part.tolist()
+
+
+def _classes(dataset: Any, columns: Sequence[str]) -> npt.NDArray[np.int64]:
+    """[row] classes of a data set, numbered from 0."""
+    name = next((name for name in columns if name in dataset.column_names), None)
+    if name is None:
+        raise ValueError(
+            f"class batches need a column of classes named {' or '.join(columns)}; the data set has "
+            f"{', '.join(dataset.column_names)}"
+        )
+    try:
+        labels = np.asarray(dataset[name][:])
+    except ValueError:
+        labels = np.zeros((0, 0, 0))
+    if labels.dtype.kind not in "iuU" or labels.ndim not in (1, 2):
+        raise ValueError(
+            f"column {name!r} must hold one class per text, an integer or a string, or a list of integers from coarse "
+            f"to fine; got {dataset.features[name]}"
+        )
+    found: npt.NDArray[np.int64] = np.unique(labels, axis=0, return_inverse=True)[1]
+    return found.reshape(-1)
+
+
+# ---------------------------------------------------------------------------------------------------------- evaluation
+
+
+class _Evaluator(BaseEvaluator):  # type: ignore[misc]
+    """What both evaluators share: embedding, the file of numbers, the model card."""
+
+    kind = ""  # how the file begins
+
+    def __init__(
+        self,
+        name: str,
+        primary_metric: str,
+        batch_size: int,
+        truncate_dim: int | None,
+        write_csv: bool,
+        show_progress_bar: bool,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.name, self.primary_metric, self.options = name, primary_metric, options
+        self.encoding: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
+        self.truncate_dim, self.write_csv = truncate_dim, write_csv
+        self.csv_file = f"{self.kind}_evaluation{'_' + name if name else ''}_results.csv"
+        self.report: Report | None = None
+
+    def measured(self, model: Any, similarity: str) -> Report:
+        """The numbers of a model, by a similarity of ours."""
+        raise NotImplementedError
+
+    def __call__(
+        self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Metrics by name, those of `Report.values`, and the interval of the first of them (`..._low`, `..._high`).
+
+        Args:
+            model: a SentenceTransformer or SparseEncoder.
+            output_path: folder for a line of the CSV file; None: none is written.
+            epoch: of the line.
+            steps: of the line.
+        """
+        if not isinstance(model, (SentenceTransformer, SparseEncoder)):
+            raise TypeError(
+                f"{type(self).__name__} compares one vector per text, of a SentenceTransformer or SparseEncoder; got "
+                f"{type(model).__name__}"
+            )
+        if model.similarity_fn_name not in SIMILARITIES:
+            raise ValueError(
+                f"the model compares by {model.similarity_fn_name}; exact ranking knows {', '.join(SIMILARITIES)}"
+            )
+        self.report = report = self.measured(model, SIMILARITIES[model.similarity_fn_name])
+        primary = self.primary_metric.removeprefix(f"{self.name}_")
+        if primary not in report.values:
+            raise ValueError(f"primary_metric {primary!r} was not measured; there are {', '.join(report.values)}")
+        if output_path is not None and self.write_csv:
+            self._write(os.path.join(output_path, self.csv_file), report, epoch, steps)
+        ends = dict(zip((f"{primary}_low", f"{primary}_high"), report.intervals.get(primary, ()), strict=False))
+        metrics: dict[str, float] = self.prefix_name_to_metrics({**report.values, **ends}, self.name)
+        self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
+        return metrics
+
+    def encoded(self, model: Any, texts: list[str], **how: Any) -> Tensor:
+        """[text, dim] embeddings, by model.encode or by `encode_fn` of its name."""
+        encode = getattr(model, how.pop("encode_fn", "encode"))
+        if isinstance(model, SparseEncoder):
+            how["convert_to_sparse_tensor"] = False
+            if self.truncate_dim is not None:
+                raise ValueError("truncate_dim is for dense embeddings; this model is sparse")
+        else:
+            how |= {"truncate_dim": self.truncate_dim, "convert_to_tensor": True}
+        embeddings: Tensor = encode(texts, **self.encoding, **how)
+        return embeddings
+
+    def _write(self, path: str, report: Report, epoch: float, steps: int) -> None:
+        """One line of numbers with their intervals, under a header."""
+        row: dict[str, Any] = {"epoch": epoch, "steps": steps}
+        for name, value in report.values.items():
+            row[name] = value
+            if name in report.intervals:
+                row[f"{name}_low"], row[f"{name}_high"] = report.intervals[name]
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        new = not os.path.isfile(path)
+        if not new:
+            with open(path, encoding="utf-8", newline="") as file:
+                if next(csv.reader(file), None) != list(row):
+                    raise ValueError(f"{path} has other columns than {', '.join(row)}: move it away, or give a name=")
+        with open(path, "a", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(row))
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+
+
+class RetrievalEvaluator(_Evaluator):
+    """Exact retrieval metrics of texts with classes: every text is a query against all others.
+
+    Args:
+        texts: the texts.
+        labels: their classes, of any kind that `rankgrad.evaluation.evaluate` takes.
+        name: first part of the metrics' names: with "dev", metric_for_best_model is "eval_dev_mAP@R".
+        primary_metric: what the best model is chosen by, and what has its interval among the numbers.
+        batch_size: texts embedded at once.
+        prompt_name: of the model's prompts.
+        prompt: a prompt by its text.
+        truncate_dim: so many first dimensions of the embeddings, for Matryoshka models.
+        write_csv: a line with all numbers and intervals for every evaluation.
+        show_progress_bar: while embedding.
+        options: of `rankgrad.evaluation.evaluate`, such as ks, extra, groups, bootstrap. clusters is "none" here:
+            k-means at every evaluation takes longer than the rest.
+
+    Attributes:
+        report: the whole `Report` of the last call.
+
+    Raises:
+        ValueError: texts and labels of different lengths; by the call, as `evaluate`.
+    """
+
+    kind = "retrieval"
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        labels: Any,
+        name: str = "",
+        *,
+        primary_metric: str = "mAP@R",
+        batch_size: int = 32,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        write_csv: bool = True,
+        show_progress_bar: bool = False,
+        **options: Any,
+    ) -> None:
+        options = {"clusters": "none", **options}
+        super().__init__(name, primary_metric, batch_size, truncate_dim, write_csv, show_progress_bar, options)
+        self.texts, self.labels = list(texts), labels
+        if len(self.texts) != len(labels):
+            raise ValueError(f"texts and labels must be equally many; got {len(self.texts)} and {len(labels)}")
+        self.prompting = {"prompt_name": prompt_name, "prompt": prompt}
+
+    def measured(self, model: Any, similarity: str) -> Report:
+        """The numbers of a model, by a similarity of ours."""
+        embeddings = self.encoded(model, self.texts, **self.prompting)
+        return evaluate(embeddings, self.labels, **{"similarity": similarity, **self.options})
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """What the model card says of the evaluator."""
+        return {name: value for name, value in self.options.items() if isinstance(value, (str, int, float))}
+
+
+class GradedRetrievalEvaluator(_Evaluator):
+    """Exact retrieval metrics of queries against a corpus, with gains that are numbers and not 0 or 1.
+
+    Args:
+        queries: id -> text.
+        corpus: id -> text.
+        qrels: id of a query -> id of a document -> gain >= 0. Documents that are not named have gain 0; queries that
+            are not named, or have no positive gain, are left out of the means.
+        name: first part of the metrics' names: with "dev", metric_for_best_model is "eval_dev_NDCG@10".
+        metrics: NDCG, NDCG@k and H-AP read the gains, all others of `rankgrad.evaluation.Report` whether a gain is
+            above 0.
+        primary_metric: one of them.
+        batch_size: texts embedded at once.
+        truncate_dim: so many first dimensions of the embeddings.
+        write_csv: a line with all numbers and intervals for every evaluation.
+        show_progress_bar: while embedding.
+        options: of `rankgrad.evaluation.graded.evaluate_graded`: bootstrap, confidence, seed.
+
+    Attributes:
+        report: the whole `Report` of the last call.
+
+    Raises:
+        ValueError: qrels that name a query or a document that is not there; negative gains.
+    """
+
+    kind = "graded_retrieval"
+
+    def __init__(
+        self,
+        queries: Mapping[str, str],
+        corpus: Mapping[str, str],
+        qrels: Mapping[str, Mapping[str, float]],
+        name: str = "",
+        *,
+        metrics: Sequence[str] = NAMES,
+        primary_metric: str = "NDCG@10",
+        batch_size: int = 32,
+        truncate_dim: int | None = None,
+        write_csv: bool = True,
+        show_progress_bar: bool = False,
+        **options: Any,
+    ) -> None:
+        options = {"names": tuple(metrics), **options}
+        super().__init__(name, primary_metric, batch_size, truncate_dim, write_csv, show_progress_bar, options)
+        self.queries, self.corpus = list(queries.values()), list(corpus.values())
+        row = {key: place for place, key in enumerate(corpus)}
+        for query, judged in qrels.items():
+            if query not in queries:
+                raise ValueError(f"qrels judge the query {query!r}, which is not among the queries")
+            lost = next((document for document in judged if document not in row), None)
+            if lost is not None:
+                raise ValueError(f"qrels of the query {query!r} name the document {lost!r}, which the corpus lacks")
+        self.gains = [{row[document]: gain for document, gain in qrels.get(query, {}).items()} for query in queries]
+
+    def measured(self, model: Any, similarity: str) -> Report:
+        """The numbers of a model, by a similarity of ours."""
+        queries = self.encoded(model, self.queries, encode_fn="encode_query")
+        corpus = self.encoded(model, self.corpus, encode_fn="encode_document")
+        return evaluate_graded(queries, corpus, self.gains, **{"similarity": similarity, **self.options})

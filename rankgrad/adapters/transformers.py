@@ -1,0 +1,233 @@
+"""Rank losses, class batches and exact evaluation in the Trainer of transformers.
+
+It has no place for a sampler of its own but a method to override, and hands a loss function the model's outputs without
+the inputs. So there are four parts: a model that pools (`EmbeddingModel`), the loss (`RankLoss`), the numbers
+(`RetrievalMetrics`), and a Trainer that differs in its sampler alone (`ClassBatchTrainer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Sampler
+
+try:
+    from transformers import Trainer
+    from transformers.utils import ModelOutput
+except ModuleNotFoundError as error:
+    from ..extras import missing
+
+    raise ModuleNotFoundError(missing(error.name or "transformers"), name=error.name) from None
+
+from ..checks import integer, unknown
+from ..datasets.samplers import MPerClassBatchSampler
+from ..distributed import gather_rows, world
+from ..evaluation import evaluate
+from ..losses import RetrievalLoss
+from ..ranks import computed
+
+Pooling = Literal["mean", "first", "last"]
+POOLINGS = ("mean", "first", "last")
+
+
+@dataclass
+class EmbeddingOutput(ModelOutput):  # type: ignore[misc]  # the library is not followed by mypy
+    """What an `EmbeddingModel` returns.
+
+    Attributes:
+        embeddings: [row, dim].
+    """
+
+    embeddings: Tensor | None = None
+
+
+class EmbeddingModel(nn.Module):
+    """A text model of transformers and a pooling of its tokens: one vector per text.
+
+    Args:
+        body: a model with `last_hidden_state`, such as `AutoModel.from_pretrained(...)` gives.
+        pooling: "mean" over the tokens of the text; "first" (BERT's [CLS]); "last" (of models that read left to right).
+
+    Shape:
+        input_ids, attention_mask, token_type_ids: [row, token]; embeddings: [row, dim]. `labels` are not used: they are
+        there for the Trainer, which looks at the arguments to know what its data set should keep.
+    """
+
+    def __init__(self, body: nn.Module, pooling: Pooling = "mean") -> None:
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ValueError(unknown("pooling", pooling, POOLINGS))
+        self.body, self.pooling = body, pooling
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> EmbeddingOutput:
+        """Embed the tokenized texts of a batch."""
+        extra = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        tokens: Tensor = self.body(input_ids=input_ids, attention_mask=mask, **extra).last_hidden_state
+        if self.pooling == "mean":
+            weight = mask.unsqueeze(-1).to(tokens.dtype)
+            pooled = (tokens * weight).sum(1) / weight.sum(1).clamp(min=1)
+        else:
+            place = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+            there = mask.bool()
+            at = place.masked_fill(~there, -1).amax(1) if self.pooling == "last" else there.int().argmax(1)
+            pooled = tokens[torch.arange(len(tokens), device=tokens.device), at.clamp(min=0)]
+        return EmbeddingOutput(embeddings=pooled)
+
+
+class RankLoss:
+    """A loss of `rankgrad.losses` as `compute_loss_func=` of a Trainer: every row against the others of its batch.
+
+    The Trainer adds up the losses of accumulated batches and multiplies by the number of processes where a loss
+    function is given; that is undone here, so that the gradient is the mean over them. Accumulated batches are ranked
+    one by one: a larger batch is another loss.
+
+    Args:
+        loss: with reduction="mean".
+        output: the name of the embeddings among the model's outputs: "embeddings" of `EmbeddingModel`, "pooler_output",
+            "image_embeds", ...
+        gather_across_devices: rank the batches of all processes as one, with the gradient of one process that holds
+            them all.
+    """
+
+    def __init__(self, loss: RetrievalLoss, *, output: str = "embeddings", gather_across_devices: bool = False) -> None:
+        if not isinstance(loss, RetrievalLoss):
+            raise TypeError(f"loss must be one of rankgrad.losses, such as SmoothAPLoss(); got {type(loss).__name__}")
+        if loss.reduction != "mean":
+            raise ValueError("the Trainer needs one number: build the loss with reduction='mean'")
+        self.loss, self.output, self.gather_across_devices = loss, output, gather_across_devices
+
+    def __call__(
+        self, outputs: Mapping[str, Any], labels: Tensor | None, num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
+        """The loss of a batch, as the share of a step that it is.
+
+        Args:
+            outputs: of the model.
+            labels: [row] classes, [row, level] a hierarchy or [row, class] bool.
+            num_items_in_batch: labels of the whole step, of all accumulated batches and processes.
+        """
+        if self.output not in outputs:
+            raise ValueError(
+                f"the model's outputs are {', '.join(outputs)}, without {self.output!r}: wrap it in EmbeddingModel, or "
+                "name the embeddings by output="
+            )
+        if labels is None:
+            raise ValueError("a rank loss needs classes: a column named label or labels in the data set")
+        embeddings = outputs[self.output]
+        share = 1.0 if num_items_in_batch is None else labels.ne(-100).sum() / num_items_in_batch
+        if self.gather_across_devices:
+            embeddings, labels = gather_rows(computed(embeddings)), gather_rows(labels)
+        value: Tensor = self.loss(embeddings, labels) * share
+        return value
+
+
+class RetrievalMetrics:
+    """`compute_metrics=` of a Trainer: our exact metrics of the evaluation set, every row a query against all others.
+
+    metric_for_best_model is then for example "eval_mAP@R".
+
+    Args:
+        options: of `rankgrad.evaluation.evaluate`, such as ks and extra. bootstrap is 0 and clusters "none" here.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.options = {"bootstrap": 0, "clusters": "none", **options}
+
+    def __call__(self, prediction: Any) -> dict[str, float]:
+        """Metric -> value.
+
+        Args:
+            prediction: the Trainer's EvalPrediction.
+        """
+        embeddings, labels = prediction.predictions, prediction.label_ids
+        if not isinstance(embeddings, np.ndarray) or labels is None:
+            raise TypeError(
+                "the predictions must be the embeddings alone, with their labels: wrap the model in EmbeddingModel, or "
+                "choose among its outputs by preprocess_logits_for_metrics="
+            )
+        return evaluate(embeddings, labels, **self.options).values
+
+
+class ClassBatchTrainer(Trainer):  # type: ignore[misc]
+    """The Trainer, with batches of exactly P classes x K rows each.
+
+    P is the batch size per device / K. With W processes the batches of a step hold W P classes between them, each in
+    one process only. Batches follow from (labels, seed, epoch), also after a checkpoint. See
+    `rankgrad.datasets.samplers.MPerClassBatchSampler` for how they are dealt.
+
+    Args:
+        arguments: those of the Trainer.
+        samples_per_class: K, >= 2.
+        named: those of the Trainer.
+
+    Raises:
+        ValueError: when training starts: no column of labels, too few classes, a batch size that is no multiple of K.
+    """
+
+    def __init__(self, *arguments: Any, samples_per_class: int = 4, **named: Any) -> None:
+        self.samples_per_class = integer(samples_per_class, "samples_per_class counts rows of a class", low=2)
+        super().__init__(*arguments, **named)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        # the data set may have lost columns that the model does not take, but not its labels
+        names = getattr(dataset, "column_names", None) or []
+        name = next((name for name in ("labels", "label", "label_ids") if name in names), None)
+        if name is None:
+            raise ValueError(
+                "class batches need a datasets.Dataset with a column named label, labels or label_ids; got "
+                f"{type(dataset).__name__} with {', '.join(names) or 'no columns'}"
+            )
+        return _ClassOrder(
+            np.asarray(dataset[name][:]),
+            self._train_batch_size,
+            self.samples_per_class,
+            self.args.seed if self.args.data_seed is None else self.args.data_seed,
+        )
+
+
+class _ClassOrder(Sampler[int]):
+    """Rows in such an order that consecutive batches of `batch_size` are whole class batches."""
+
+    def __init__(self, labels: Any, batch_size: int, samples_per_class: int, seed: int) -> None:
+        processes = world()[1]
+        if batch_size % samples_per_class or batch_size < 2 * samples_per_class:
+            raise ValueError(
+                f"a batch of P classes x {samples_per_class} rows has a multiple of {samples_per_class} rows, at least "
+                f"{2 * samples_per_class}; got a batch size of {batch_size}"
+            )
+        wanted = batch_size // samples_per_class * processes
+        finest = labels if labels.ndim == 1 else np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
+        sizes = np.unique(finest, return_counts=True)[1]
+        usable = int((sizes >= samples_per_class).sum())
+        if usable < wanted:
+            several = f" on each of {processes} processes" if processes > 1 else ""
+            raise ValueError(
+                f"batches of {batch_size} rows{several}, {samples_per_class} of a class, need {wanted} classes with at "
+                f"least {samples_per_class} rows; of {len(sizes)} classes {usable} have them. Make the batches smaller "
+                "or samples_per_class larger."
+            )
+        self._dealt = MPerClassBatchSampler(finest, wanted, samples_per_class, seed=seed, rank=0, world_size=1)
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._dealt) * self._dealt.batch_size
+
+    def __iter__(self) -> Iterator[int]:
+        for batch in self._dealt.batches(self.epoch):
+            yield from batch

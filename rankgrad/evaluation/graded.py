@@ -1,0 +1,181 @@
+"""Exact metrics of retrieval with graded relevance: queries, a corpus, and how much each document is worth to a query.
+
+`evaluate` knows relevance by labels, equal or not. Here a judgement is a number for a (query, document)
+pair, as in the files of the retrieval campaigns ("qrels").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import metrics
+from ..checks import Numbers, integer, number
+from ..checks import tensor as as_tensor
+from ..normalize import unit_rows
+from ..ranks import exact_ranks
+from ..search import RankBlock
+from ..search.scores import Scorer, check_embeddings
+from ..types import TiedRanks
+from . import Report, intervals_of_means
+from .measures import reading
+
+# Read off the gains themselves; every other name counts a document as relevant if its gain is above 0.
+GRADED: dict[str, Callable[[TiedRanks], Tensor]] = {"NDCG": metrics.ndcg, "H-AP": metrics.hierarchical_ap}
+NAMES = ("NDCG@10", "NDCG", "H-AP", "AP", "MRR@10", "R@1", "R@10", "found@10")
+PAIRS = 2**22  # (query, document) pairs that are ranked together
+
+
+def evaluate_graded(
+    queries: Numbers,
+    corpus: Numbers,
+    gains: Sequence[Mapping[int, float]],
+    *,
+    names: Sequence[str] = NAMES,
+    similarity: str = "cosine",
+    bootstrap: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Report:
+    """Rank the corpus for every query and read metrics off the ranks and the gains, exactly.
+
+    NDCG (linear gains; ties as in scikit-learn) and H-AP use the gains; all other metrics ask only whether a gain is
+    above 0. Queries without such a document are left out of the means and listed in `Report.uncounted`.
+
+    Args:
+        queries: [query, dim] floats. float64 stays, everything else is computed in float32.
+        corpus: [document, dim] floats.
+        gains: for each query, row of the corpus -> gain >= 0; documents that are not named have 0.
+        names: metrics; NDCG, NDCG@k, H-AP, and those of `evaluation.Report`.
+        similarity: "cosine", "inner product" or "euclidean".
+        bootstrap: resamples of the queries for the intervals; 0: none.
+        confidence: coverage of the intervals.
+        seed: of the bootstrap.
+
+    Raises:
+        ValueError: NaN, shapes out of step, a gain that is negative or of a row that is not there, no positive gain.
+
+    >>> queries, corpus = torch.eye(2), torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+    >>> report = evaluate_graded(queries, corpus, [{0: 1, 1: 3}, {2: 1}], names=["NDCG", "R@1"], bootstrap=0)
+    >>> round(report.values["NDCG"], 3), report.values["R@1"]
+    (0.898, 1.0)
+    """
+    sides = [as_tensor(queries, "queries").detach(), as_tensor(corpus, "corpus").detach()]
+    for name, side in zip(("queries", "corpus"), sides, strict=True):
+        check_embeddings(name, side)
+    dtype = torch.promote_types(torch.promote_types(sides[0].dtype, sides[1].dtype), torch.float32)
+    sides = [side.to(sides[0].device, dtype) for side in sides]
+    if similarity not in ("cosine", "inner product", "euclidean"):
+        raise ValueError(f"similarity must be 'cosine', 'inner product' or 'euclidean'; got {similarity!r}")
+    if similarity == "cosine":
+        sides = [unit_rows(side) for side in sides]
+    integer(bootstrap, "bootstrap is a number of resamples", low=0)
+    number(confidence, "confidence is a coverage", above=0, high=1)
+    count, items = len(sides[0]), len(sides[1])
+    where, values = _pairs(gains, count, items)
+    read = {name: _reader(name) for name in names}
+
+    scorer = Scorer(sides[0], sides[1], "euclidean" if similarity == "euclidean" else "inner product")
+    per_query = {name: np.zeros(count) for name in names}
+    for rows in torch.split(torch.arange(count, device=scorer.device), max(1, PAIRS // items)):
+        dense = torch.zeros(len(rows), items, dtype=torch.float64, device=scorer.device)
+        here = (where[0] >= int(rows[0])) & (where[0] <= int(rows[-1]))
+        dense[where[0][here].to(scorer.device) - rows[0], where[1][here].to(scorer.device)] = values[here].to(
+            scorer.device
+        )
+        graded, block = _ranked(scorer, rows, dense)
+        for name, metric in read.items():
+            per_query[name][rows.cpu().numpy()] = metric(graded, block).double().cpu().numpy()
+
+    counted = np.zeros(count, dtype=bool)
+    counted[where[0][values > 0].numpy()] = True
+    if not counted.any():
+        raise ValueError(f"none of the {count} queries has a document of positive gain: nothing can be evaluated")
+    columns = np.stack([column[counted] for column in per_query.values()], axis=1)
+    intervals: dict[str, tuple[float, float]] = {}
+    if bootstrap:
+        every = np.arange(len(columns))
+        bounds = intervals_of_means(columns, every, np.ones(len(columns)), bootstrap, confidence, seed)
+        intervals = {name: (float(low), float(high)) for name, (low, high) in zip(names, bounds, strict=True)}
+    uncounted = np.flatnonzero(~counted)
+    notes = [f"{len(uncounted)} queries have no document of positive gain and are left out of all means."]
+    return Report(
+        values=dict(zip(names, columns.mean(axis=0).tolist(), strict=True)),
+        intervals=intervals,
+        per_query=per_query,
+        uncounted=uncounted,
+        per_class=(),
+        per_super_label=(),
+        levels=(),
+        counts={
+            "queries": count,
+            "counted": int(counted.sum()),
+            "gallery": items,
+            "classes": len(set(values.tolist()) | {0.0}),
+        },
+        settings={
+            "protocol": "graded",
+            "similarity": similarity,
+            "bootstrap": bootstrap,
+            "confidence": confidence,
+            "resample": "query",
+            "seed": seed,
+            "precision": str(dtype).removeprefix("torch."),
+        },
+        notes=tuple(notes if len(uncounted) else ()),
+    )
+
+
+def _pairs(gains: Sequence[Mapping[int, float]], count: int, items: int) -> tuple[Tensor, Tensor]:
+    """([2, pair] query and document, [pair] gain), checked."""
+    if len(gains) != count:
+        raise ValueError(f"gains must have one mapping per query, {count}; got {len(gains)}")
+    pairs = [(query, int(item), float(gain)) for query, row in enumerate(gains) for item, gain in row.items()]
+    for query, item, gain in pairs:
+        if not 0 <= item < items:
+            raise ValueError(f"gains of query {query} name row {item}; the corpus has rows 0 .. {items - 1}")
+        if not (math.isfinite(gain) and gain >= 0):
+            raise ValueError(f"gains must be finite and >= 0; that of query {query} and row {item} is {gain}")
+    where = torch.tensor([pair[:2] for pair in pairs], dtype=torch.long).reshape(-1, 2).T
+    return where, torch.tensor([pair[2] for pair in pairs], dtype=torch.float64)
+
+
+def _reader(name: str) -> Callable[[TiedRanks, RankBlock], Tensor]:
+    """How a metric is read off the graded ranks, or off those of the documents of positive gain."""
+    if name in GRADED:
+        return lambda graded, block: GRADED[name](graded)
+    kind, _, k = name.partition("@")
+    if kind == "NDCG" and k.isdigit() and int(k):
+        return lambda graded, block: metrics.ndcg(graded, k=int(k))
+    binary = reading(name)
+    return lambda graded, block: binary(block)
+
+
+def _ranked(scorer: Scorer, rows: Tensor, gains: Tensor) -> tuple[TiedRanks, RankBlock]:
+    """Ranks of the documents of positive gain, with the gains and without."""
+    keys, relevant = scorer(rows), gains > 0
+    wide = keys.double()  # gains take the precision of the scores
+
+    def under_ties(relevance: Tensor) -> TiedRanks:
+        return TiedRanks(
+            pessimistic=exact_ranks(wide, relevance, ties="pessimistic"),
+            optimistic=exact_ranks(wide, relevance, ties="optimistic"),
+            index=exact_ranks(wide, relevance, ties="index"),
+        )
+
+    wanted, others = keys.masked_fill(~relevant, -torch.inf), keys.masked_fill(relevant, -torch.inf)
+    block = RankBlock(
+        rows=rows,
+        ranks=under_ties(relevant),
+        lowest_positive=scorer.scores(keys.masked_fill(~relevant, torch.inf).amin(1), rows),
+        highest_negative=scorer.scores(others.amax(1), rows),
+        irrelevant=(~relevant).sum(1),
+        nearest_positive=wanted.argmax(1),
+        relevant_scores=lambda: scorer.scores(keys[relevant], rows[relevant.nonzero()[:, 0]]),
+        irrelevant_scores=lambda: scorer.scores(others, rows),
+    )
+    return under_ties(gains), block

@@ -1,0 +1,206 @@
+"""Files of texts become tables, and what is wrong with them is named with its row."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from rankgrad.datasets.text import load_banking77, load_clinc150, load_text
+
+HEADER = "text,label,topic,part,who"
+ROWS = [
+    ("where is my card", "card", "bank", "train", "ann"),
+    ("lost, again", "card", "bank", "test", "bob"),
+    ("a café\nin town", "food", "out", "dev", "ann"),
+    ('say "hi"', "talk", "out", "train", "eve"),
+]
+COLUMNS = {"super_label": "topic", "split": "part", "group": "who"}
+
+
+def quoted(value: str) -> str:
+    return '"' + value.replace('"', '""') + '"'
+
+
+def as_csv(sign: str = ",") -> str:
+    return "\n".join([HEADER.replace(",", sign), *(sign.join(map(quoted, row)) for row in ROWS)]) + "\n"
+
+
+def written(folder: Path, kind: str) -> Path:
+    path = folder / f"mine.{kind}"
+    records = [dict(zip(HEADER.split(","), row, strict=True)) for row in ROWS]
+    if kind == "parquet":
+        pyarrow = pytest.importorskip("pyarrow", reason="pyarrow comes with an extra")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(records), path)
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    else:
+        path.write_text(as_csv("\t" if kind == "tsv" else ","), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_every_format_gives_the_same_table(kind, tmp_path):
+    table = load_text(written(tmp_path, kind), **COLUMNS)
+    assert table.name == "mine" and table.texts == tuple(row[0] for row in ROWS)
+    assert table.class_names == ("card", "food", "talk") and table.label.tolist() == [0, 0, 1, 2]
+    assert table.super_names == ("bank", "out") and table.super_label.tolist() == [0, 0, 1, 1]
+    assert table.split == ("train", "test", "val", "train") and table.splits == ("train", "val", "test")
+    assert table.group == ("ann", "bob", "ann", "eve") and len(table) == 4
+    train = table.select("train")
+    assert train.texts == ("where is my card", 'say "hi"') and train.label.tolist() == [0, 2]
+    assert (
+        train.super_label.tolist() == [0, 1]
+        and train.group == ("ann", "eve")
+        and train.class_names == table.class_names
+    )
+
+
+def test_a_plain_file_needs_two_columns_and_may_have_a_byte_order_mark(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("\ufefftext;label\nein Käse;3\nzwei;1\n".encode())
+    table = load_text(path, delimiter=";")
+    assert table.texts == ("ein Käse", "zwei") and table.class_names == ("1", "3")
+    assert table.split == ("train", "train") and table.super_label is None and table.group is None
+    with pytest.raises(ValueError, match="a has no split 'test'; it has train"):
+        table.select("test")
+
+
+BAD = {
+    "missing column": (b"texts,label\na,b\n", r"line 2 has no column 'text'; did you mean 'texts'\? It has texts,"),
+    "other delimiter": (b"text;label\na;b\n", r"has no column 'text'.*divided by ';': delimiter=';'"),
+    "empty text": (b"text,label\na,b\n  ,b\n", "a.csv, line 3: 'text' is empty"),
+    "empty label": (b"text,label\na,b\nc,\n", "a.csv, line 3: 'label' is empty"),
+    "nan": (b"text,label\na,nan\n", "a.csv, line 2: 'label' is empty"),
+    "comma in a text": (b"text,label\na,b\nwell, no,b\n", "a.csv, line 3 has 3 fields, the header 2: .* double quotes"),
+    "field too few": (b"text,label\na\n", "a.csv, line 2 has 1 fields, the header 2"),
+    "latin-1": ("text,label\na,b\ncafé,b\n".encode("latin-1"), "a.csv, line 3: byte 0xe9 is not UTF-8"),
+    "utf-16": ("text,label\na,b\n".encode("utf-16"), "a.csv is UTF-16, by its byte order mark"),
+    "open quote": (b'text,label\n"a,b\n', "a.csv, line 2: unexpected end of data"),
+    "column twice": (b"text,text\na,b\n", "a.csv, line 1: the column 'text' stands there twice"),
+    "no rows": (b"text,label\n", "a.csv has no rows"),
+    "nothing": (b"", "a.csv has no rows"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_named_with_its_row(case, tmp_path):
+    content, told = BAD[case]
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=told):
+        load_text(tmp_path / "a.csv")
+
+
+def test_rows_that_contradict_each_other_are_both_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label,part\na,x,train\nb,x,train\na,x,train\na,x,test\n")
+    with pytest.raises(
+        ValueError, match=r"line 5 \(test\) has the text of .*line 2 \(train\): 'a'. A text belongs to one"
+    ):
+        load_text(path, split="part")
+    assert len(load_text(path)) == 4  # twice in one split is no leak
+    path.write_text("text,label,part,topic\na,x,train,t\nb,x,train,u\n")
+    with pytest.raises(
+        ValueError, match="line 3: the class 'x' has topic 'u' here and 't' in .*line 2; a class has one"
+    ):
+        load_text(path, super_label="topic")
+    path.write_text("text,label,part\na,x,training\n")
+    with pytest.raises(ValueError, match=r"line 2: a split is train, val \(validation, dev\) or test; got 'training'"):
+        load_text(path, split="part")
+
+
+def test_lines_of_json_are_named_too(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for content, told in (
+        ('{"text": "a", "label": 1}\n{"text": "b"}\n', "line 2 has no column 'label'. It has text. .*label=..."),
+        ('{"text": "a", "label": 1}\n\n{oops\n', "line 3 is no JSON"),
+        ("[1]\n", "line 1 must be an object with columns; got list"),
+        ('{"text": "a", "label": NaN}\n', "line 1: 'label' is empty"),
+        ('{"text": "a", "label": null}\n', "line 1: 'label' is empty"),
+        ('{"text": "a", "label": true}\n', "line 1: 'label' must be a text or a whole number; got True"),
+        ('{"text": "a", "label": 0.5}\n', "line 1: 'label' must be a text or a whole number; got 0.5"),
+        ('{"text": ["a"], "label": 1}\n', "line 1: 'text' must be a text or a whole number"),
+    ):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=told):
+            load_text(path)
+    path.write_text('{"text": "a", "label": 2.0}\n{"text": "b", "label": 10}\n')
+    assert load_text(path).class_names == ("10", "2")
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file .*a.csv"):
+        load_text(tmp_path / "a.csv")
+    (tmp_path / "a.xlsx").write_bytes(b"x")
+    with pytest.raises(ValueError, match="must be a file of texts: .csv, .tsv, .jsonl, .parquet; got .xlsx"):
+        load_text(tmp_path / "a.xlsx")
+    pytest.importorskip("pyarrow", reason="pyarrow comes with an extra")
+    (tmp_path / "a.parquet").write_bytes(b"x" * 20)
+    with pytest.raises(ValueError, match="a.parquet is no parquet file, or it is damaged"):
+        load_text(tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("text,label\n")
+    with pytest.raises(ValueError, match="delimiter must be one character; got ', '"):
+        load_text(tmp_path / "b.csv", delimiter=", ")
+
+
+# --- the public sets --------------------------------------------------------------------------------------------------
+
+needs_data = pytest.mark.skipif(
+    not Path(os.environ.get("RANKGRAD_DATA", ""), "clinc150").is_dir() or not os.environ.get("RANKGRAD_DATA"),
+    reason="RANKGRAD_DATA names no folder with clinc150 and banking77",
+)
+
+
+@needs_data
+def test_clinc150_is_divided_by_intents_within_each_domain():
+    root = Path(os.environ["RANKGRAD_DATA"], "clinc150")
+    table = load_clinc150(root)
+    assert len(table) == 22_500 and len(table.class_names) == 150 and len(table.super_names) == 10
+    assert len(table.distractors) == 1_200
+    for split, intents in (("train", 75), ("val", 25), ("test", 50)):
+        part = table.select(split)
+        assert (
+            len(part) == 150 * intents and len(part.label.unique()) == intents and len(part.super_label.unique()) == 10
+        )
+    # the first domain by name is auto_and_commute: its third intent by name is of the test
+    domains = json.loads((root / "domains.json").read_text())
+    third = sorted(domains[min(domains)])[2]
+    assert table.class_names.index(third) in table.select("test").label.tolist()
+    final = load_clinc150(root, validation="train")
+    assert final.splits == ("train", "test") and len(final.select("train")) == 15_000
+    assert torch.equal(final.select("test").label, table.select("test").label)
+    with pytest.raises(ValueError, match="validation must be 'apart' or 'train'; got 'none'"):
+        load_clinc150(root, validation="none")
+
+
+@needs_data
+def test_banking77_is_divided_by_intents():
+    root = Path(os.environ["RANKGRAD_DATA"], "banking77")
+    table = load_banking77(root)
+    assert len(table) == 13_083 and len(table.class_names) == 77
+    assert [len(table.select(split).label.unique()) for split in ("train", "val", "test")] == [39, 13, 25]
+    assert {number % 3 for number in table.select("test").label.tolist()} == {2}
+    assert load_banking77(root, "train").splits == ("train", "test")
+
+
+def test_folders_without_the_files_are_told_apart(tmp_path):
+    with pytest.raises(FileNotFoundError, match="has no data_full.json, which belongs to CLINC150"):
+        load_clinc150(tmp_path)
+    with pytest.raises(FileNotFoundError, match="has no train.csv: BANKING77 is a folder"):
+        load_banking77(tmp_path)
+    (tmp_path / "train.csv").write_text("text,label\na,b\n")
+    with pytest.raises(ValueError, match="line 2 is not of BANKING77: its columns are text and category"):
+        load_banking77(tmp_path)
+    empty = {part: [] for part in ("train", "val", "test", "oos_train", "oos_val", "oos_test")}
+    (tmp_path / "data_full.json").write_text(json.dumps({**empty, "train": [["a", "b"]]}))
+    (tmp_path / "domains.json").write_text("{}")
+    with pytest.raises(ValueError, match="knows no intent 'b': the two files do not belong together"):
+        load_clinc150(tmp_path)
+    (tmp_path / "domains.json").write_text("{")
+    with pytest.raises(ValueError, match="domains.json is no JSON, or it is damaged"):
+        load_clinc150(tmp_path)

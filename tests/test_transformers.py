@@ -1,0 +1,215 @@
+"""Inside the Trainer of transformers: our loss as a share of a step, exact batches, exact numbers."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="transformers is an extra")
+pytest.importorskip("datasets", reason="datasets comes with the extra")
+
+from datasets import Dataset  # noqa: E402  # after the check that they are there
+from text_models import bert_folder, sentences  # noqa: E402
+from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, TrainingArguments  # noqa: E402
+
+from rankgrad import losses  # noqa: E402
+from rankgrad.evaluation import evaluate  # noqa: E402
+from rankgrad.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics  # noqa: E402
+
+# importing the libraries is most of the time: one worker of pytest-xdist
+pytestmark = pytest.mark.xdist_group("text")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return bert_folder(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def words(folder):
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def model_of(folder, pooling="mean"):
+    return EmbeddingModel(AutoModel.from_pretrained(folder, add_pooling_layer=False).double(), pooling)
+
+
+def tokenized(words, seed=0, each=6, classes=16):
+    texts, labels = sentences(each=each, seed=seed, classes=classes)
+    return Dataset.from_dict({**words(texts), "label": labels})
+
+
+def trainer_of(model, words, folder, loss, **settings):
+    settings = {
+        "per_device_train_batch_size": 16,
+        "num_train_epochs": 1,
+        "learning_rate": 0.1,
+        "optim": "sgd",
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 0.0,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+        "save_strategy": "no",
+        "logging_steps": 100,
+        "seed": 3,
+        **settings,
+    }
+    more = {name: settings.pop(name) for name in ("samples_per_class", "train_dataset") if name in settings}
+    trainer = ClassBatchTrainer(
+        model=model,
+        args=TrainingArguments(output_dir=str(folder), **settings),
+        train_dataset=more.pop("train_dataset", None) or tokenized(words),
+        eval_dataset=tokenized(words, seed=1),
+        data_collator=DataCollatorWithPadding(words),
+        compute_loss_func=loss,
+        compute_metrics=RetrievalMetrics(),
+        **more,
+    )
+    trainer.seen = []
+    compute = trainer.compute_loss
+
+    def watched(model, inputs, *rest, **named):
+        if model.training:
+            trainer.seen.append(inputs["labels"].tolist())
+        return compute(model, inputs, *rest, **named)
+
+    trainer.compute_loss = watched
+    return trainer
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first", "last"])
+def test_padding_does_not_change_an_embedding(pooling, folder, words):
+    model = model_of(folder, pooling).eval()
+    texts = ["my card please", "loan rate of the account that you want"]
+    padded = words(texts, padding=True, return_tensors="pt")
+    together = model(**padded).embeddings
+    tokens = model.body(**words(texts[:1], return_tensors="pt")).last_hidden_state[0]
+    alone = model(words(texts[:1], return_tensors="pt")["input_ids"]).embeddings[0]
+    expected = {"mean": tokens.mean(0), "first": tokens[0], "last": tokens[-1]}[pooling]
+    torch.testing.assert_close(together[0], expected)
+    torch.testing.assert_close(alone, expected)
+
+
+@pytest.mark.parametrize("name", losses.LOSSES)
+def test_the_loss_function_is_our_loss_of_the_named_output(name):
+    g = torch.Generator().manual_seed(0)
+    rows, labels = torch.randn(12, 4, generator=g, dtype=torch.float64), torch.arange(12) // 3
+    wanted = losses.LOSSES[name]()(rows, labels)
+    assert RankLoss(losses.LOSSES[name]())({"embeddings": rows}, labels) == wanted
+    # half of the labels of a step: half of the loss
+    half = RankLoss(losses.LOSSES[name](), output="image_embeds")({"image_embeds": rows}, labels, torch.tensor(24))
+    torch.testing.assert_close(half, wanted / 2)
+
+
+def test_every_batch_of_the_trainer_has_p_classes_with_k_rows(folder, words, tmp_path):
+    trainer = trainer_of(model_of(folder), words, tmp_path, RankLoss(losses.SmoothAPLoss()), num_train_epochs=2)
+    trainer.train()
+    assert len(trainer.seen) == 2 * (96 // 16)
+    for batch in trainer.seen:
+        assert np.unique(batch, return_counts=True)[1].tolist() == [4] * 4
+    assert trainer.seen[:6] != trainer.seen[6:]
+    again = trainer_of(
+        model_of(folder), words, tmp_path, RankLoss(losses.SmoothAPLoss()), samples_per_class=2, max_steps=2
+    )
+    again.train()
+    assert [np.unique(batch, return_counts=True)[1].tolist() for batch in again.seen] == [[2] * 8] * 2
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_a_step_moves_the_weights_by_the_mean_gradient_of_its_batches(accumulated, folder, words, tmp_path):
+    model = model_of(folder)
+    trainer = trainer_of(
+        model,
+        words,
+        tmp_path,
+        RankLoss(losses.SmoothAPLoss(tau=0.1)),
+        gradient_accumulation_steps=accumulated,
+        max_steps=2,
+    )
+    batches = list(trainer.get_train_dataloader())[: 2 * accumulated]
+    trainer.train()
+    plain, loss = model_of(folder).train(), losses.SmoothAPLoss(tau=0.1)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for step in range(2):
+        optimizer.zero_grad()
+        for batch in batches[step * accumulated : (step + 1) * accumulated]:
+            (loss(plain(**batch).embeddings, batch["labels"]) / accumulated).backward()
+        optimizer.step()
+    torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=0, atol=1e-10)
+    fresh = model_of(folder).state_dict()
+    assert any((weight - fresh[name]).abs().max() > 1e-4 for name, weight in model.state_dict().items())
+
+
+def test_the_best_model_is_chosen_by_our_numbers(folder, words, tmp_path):
+    model = model_of(folder).float()
+    trainer = trainer_of(
+        model,
+        words,
+        tmp_path,
+        RankLoss(losses.SmoothAPLoss(tau=0.1)),
+        num_train_epochs=3,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_mAP@R",
+    )
+    trainer.train()
+    measured = [entry["eval_mAP@R"] for entry in trainer.state.log_history if "eval_mAP@R" in entry]
+    assert len(measured) == 3 and trainer.state.best_metric == max(measured)
+    texts, labels = sentences(each=6, seed=1)
+    with torch.no_grad():
+        rows = trainer.model.eval()(**words(texts, padding=True, return_tensors="pt")).embeddings
+    assert evaluate(rows, labels, clusters="none").values["mAP@R"] == pytest.approx(max(measured), abs=1e-6)
+
+
+def test_a_training_that_goes_on_sees_the_batches_that_were_to_come(folder, words, tmp_path):
+    settings = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 8}
+    whole = trainer_of(model_of(folder), words, tmp_path, RankLoss(losses.SmoothAPLoss(tau=0.1)), **settings)
+    whole.train()
+    rest = trainer_of(model_of(folder), words, tmp_path / "b", RankLoss(losses.SmoothAPLoss(tau=0.1)), **settings)
+    rest.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert rest.seen == whole.seen[8:]
+    torch.testing.assert_close(rest.model.state_dict(), whole.model.state_dict(), rtol=0, atol=1e-9)
+
+
+def test_what_does_not_fit_is_refused_with_what_to_do(folder, words, tmp_path):
+    loss, rows = RankLoss(losses.SmoothAPLoss()), torch.randn(4, 2)
+    with pytest.raises(
+        ValueError, match="outputs are last_hidden_state, without 'embeddings': wrap it in EmbeddingMod"
+    ):
+        loss({"last_hidden_state": rows}, torch.arange(4))
+    with pytest.raises(ValueError, match="needs classes: a column named label"):
+        loss({"embeddings": rows}, None)
+    with pytest.raises(TypeError, match="one of rankgrad.losses.*got CrossEntropyLoss"):
+        RankLoss(torch.nn.CrossEntropyLoss())
+    with pytest.raises(ValueError, match="reduction='mean'"):
+        RankLoss(losses.SmoothAPLoss(reduction="none"))
+    with pytest.raises(ValueError, match="unknown pooling 'max'"):
+        EmbeddingModel(torch.nn.Linear(2, 2), "max")
+    with pytest.raises(TypeError, match="embeddings alone.*preprocess_logits_for_metrics"):
+        RetrievalMetrics()(type("Prediction", (), {"predictions": (rows, rows), "label_ids": None}))
+    for settings, told in (
+        ({"per_device_train_batch_size": 10}, "a multiple of 4 rows, at least 8; got a batch size of 10"),
+        (
+            {"per_device_train_batch_size": 128},
+            "batches of 128 rows, 4 of a class, need 32 classes .*; of 16 classes 16",
+        ),
+        (
+            {"train_dataset": tokenized(words).remove_columns("label")},
+            "named label, labels or label_ids; got Dataset with",
+        ),
+    ):
+        with pytest.raises(ValueError, match=told):
+            trainer_of(model_of(folder), words, tmp_path, loss, **settings).train()
+
+
+def test_without_the_library_the_import_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.delitem(sys.modules, "rankgrad.adapters.transformers")
+    with pytest.raises(ModuleNotFoundError, match=r"the extra 'transformers' brings: pip install"):
+        import rankgrad.adapters.transformers  # noqa: F401
