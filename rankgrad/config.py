@@ -57,7 +57,7 @@ def options(group: str, name: str = "train") -> list[str]:
     """Names that a group (data, model, loss) of a root configuration can take.
 
     >>> options("loss", "detect")
-    ['ap', 'cross_entropy', 'smooth_ap', 'supap']
+    ['ap', 'cross_entropy', 'rambo', 'smooth_ap', 'supap']
     >>> options("memory")
     ['joint', 'none', 'sum']
     """

@@ -4,6 +4,7 @@ A file has rows (methods) and columns (data sets, batch sizes ...); every row ru
 says in which. A cell's settings are those of the table, the column and the row, later ones winning:
 
     id, title, rule (best | last), seeds, metrics, notes
+    sources: {SETTING: "[PAPER PLACE] ..."}, of all that the cells set and of rule and seeds, see `sources`
     command: train | detect train, what each run is started by
     settings: [...]        of all cells
     columns:               where: what the number's line in paper_tables.csv says of data set, batch size ...
@@ -12,7 +13,7 @@ says in which. A cell's settings are those of the table, the column and the row,
                            varies: {name: value} of a figure's axis;  metrics: if they differ between columns
                            test: settings of another test set, for the weights of the same run
     rows:                  row: its name in paper_tables.csv;  settings, full_only, where, metrics
-                           only: {dataset: cub}, in which columns
+                           only: {dataset: cub}, in which columns;  columns: its own instead of the table's
                            against: row that a relative number is relative to
     t_test: the row that a paired t-test compares with all others
 """
@@ -31,9 +32,22 @@ from ...config import ConfigError
 
 RULES = ("best", "last")
 COMMANDS = ("train", "detect train")
-_TABLE = {"id", "title", "command", "rule", "seeds", "metrics", "settings", "columns", "rows", "t_test", "notes"}
+_TABLE = {
+    "id",
+    "title",
+    "command",
+    "rule",
+    "seeds",
+    "metrics",
+    "settings",
+    "columns",
+    "rows",
+    "t_test",
+    "notes",
+    "sources",
+}
 _COLUMN = {"where", "experiment", "settings", "full_only", "varies", "metrics", "test"}
-_ROW = {"row", "where", "settings", "full_only", "only", "metrics", "against"}
+_ROW = {"row", "where", "settings", "full_only", "only", "metrics", "against", "columns"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +57,7 @@ class Cell:
     Attributes:
         row: name of the method, as in the paper's table.
         where: what identifies its numbers there.
-        varies: axis of a figure and the place on it, or nothing.
+        varies: axis of a figure and the place on it, or nothing; a cell of a figure without one is a baseline.
         experiment: full-size experiment.
         settings: what the table varies.
         full_only: what goes with them at full size.
@@ -81,6 +95,7 @@ class Grid:
         t_test: row to compare with all others, or None.
         notes: what a reader should know, one sentence each.
         command: of its runs, one of `COMMANDS`.
+        sources: setting -> where it comes from, see `sources`.
     """
 
     id: str
@@ -91,6 +106,7 @@ class Grid:
     t_test: str | None = None
     notes: tuple[str, ...] = field(default=())
     command: str = "train"
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tree(self) -> str:
@@ -155,7 +171,7 @@ def parse(text: str, name: str) -> Grid:
     cells = []
     for row in content["rows"]:
         _known(row, _ROW, f"{name}, row {row.get('row')!r}")
-        for column in content["columns"]:
+        for column in row.get("columns", content["columns"]):
             _known(column, _COLUMN, f"{name}, a column")
             where = {key: str(value) for part in (column, row) for key, value in part.get("where", {}).items()}
             if _fits(where, row.get("only", {})):
@@ -173,6 +189,7 @@ def parse(text: str, name: str) -> Grid:
         t_test=content.get("t_test"),
         notes=tuple(content.get("notes", ())),
         command=command,
+        sources=dict(content.get("sources", {})),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -17,6 +17,9 @@ AP = ("AP50", "AP50_11", "AP75", "AP75_11")  # of a detector
 DISTANCES = {"dists@intra": "dists_intra", "dists@inter": "dists_inter"}
 NMI = "NMI"
 MINUTES, GAP, GAP_DECREASE = "minutes_per_epoch", "DG_AP", "DG_AP_relative_decrease_percent"
+INCREASE = "mAP@R_relative_increase_percent"
+# Metric of two methods -> that of each, and whether more of it counts (1) or less (-1).
+RELATIVE = {GAP_DECREASE: (GAP, -1), INCREASE: ("mAP@R", 1)}
 # The batches of DG_AP: ROADMAP's table 9 does not say its own [ours].
 GAP_BATCH, GAP_PER_CLASS = 64, 4
 
@@ -49,6 +52,16 @@ def measure(run: Run, metric: str, rule: str, test: Sequence[str] = ()) -> float
     if name not in values:
         return None
     return values[name] if metric in DISTANCES else 100 * values[name]
+
+
+def relative(metric: str, ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
+    """A metric of `RELATIVE` seed by seed, in per cent of theirs; seeds that only one has are left out.
+
+    >>> relative("mAP@R_relative_increase_percent", {0: 22.0, 1: 30.0}, {0: 20.0})
+    {0: 10.0}
+    """
+    sign = RELATIVE[metric][1]
+    return {seed: 100 * sign * (ours[seed] - theirs[seed]) / theirs[seed] for seed in ours if theirs.get(seed)}
 
 
 def minutes_per_epoch(run: Run) -> float | None:

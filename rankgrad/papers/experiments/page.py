@@ -21,6 +21,7 @@ NAMES = {
     "minutes_per_epoch": "min/epoch",
     "DG_AP": "DG_AP (%)",
     "DG_AP_relative_decrease_percent": "DG_AP decrease (%)",
+    "mAP@R_relative_increase_percent": "mAP@R increase (%)",
 }
 
 
