@@ -13,7 +13,7 @@ from ...config import ConfigError, compose, options
 from ...files import write_text
 from ...runs.compare import shared, train_all, with_threads
 from ...runs.folder import Run
-from . import page, standin
+from . import page, sources, standin
 from .catalogue import find, listing, stand_in_seeds
 from .grid import RULES, Cell, Grid, grids, merge
 from .outcome import Outcome, group, not_run, outcome_line, relative, t_tests
@@ -110,6 +110,18 @@ def reproduce(
     if failed:
         raise ConfigError("\n".join(["these runs failed:", *failed, "", text]))
     return text
+
+
+def sources_of(name: str) -> str:
+    """Where each setting of a table comes from, see `sources`.
+
+    Raises:
+        ConfigError: unknown, or nothing is trained for it.
+    """
+    entry = find(name)
+    if entry.how not in ("runs", "detection"):
+        raise ConfigError(f"{entry.id} ({entry.title}) has no runs whose settings could have sources: {entry.way}")
+    return sources.text(grids("detect train" if entry.how == "detection" else "train")[entry.id])
 
 
 def planned(

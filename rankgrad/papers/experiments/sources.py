@@ -27,7 +27,7 @@ from ...checks import closest
 from ...config import TREES, ConfigError, compose, flat, options
 from ...losses import LOSSES
 from ...losses import settings as loss_settings
-from ...tables import aligned, markdown
+from ...tables import aligned
 from .grid import Grid, grids
 
 # Sections, tables, figures, algorithms and appendices of the four papers. RaMBO's appendix A is also its supplement's.
@@ -194,7 +194,7 @@ def _file() -> Any:
 
 @cache
 def _written(name: str, tree: str) -> Mapping[str, tuple[str, Source | None]]:
-    """Setting -> (value, source), as an experiment's file and those that it includes have them, the last one winning."""
+    """Setting -> (value, source): what an experiment's file and those that it includes say, the last one winning."""
     text = (resources.files(TREES[tree][0]) / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
     lines, where = text.splitlines(), f"experiment/{name}.yaml"
 
@@ -211,7 +211,7 @@ def _written(name: str, tree: str) -> Mapping[str, tuple[str, Source | None]]:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
     defaults = next((value for key, value in root.value if key.value == "defaults"), None)
-    found: dict[str, tuple[str, Source | None]] = {}
+    found: dict[str, tuple[str, Source | None]] = {} if defaults is not None else dict(leaves(root, ""))
     for node in defaults.value if defaults is not None else ():
         if isinstance(node, yaml.MappingNode):
             [(key, value)] = node.value
@@ -259,8 +259,8 @@ def text(grid: Grid) -> str:
 
 
 LEGEND = (
-    "A source is a place in the paper (rambo, auc, pnp, roadmap and a section, table or figure), code: what its authors "
-    "published beside it, or ours: neither says it."
+    "A source is a place in a paper (rambo, auc, pnp or roadmap, and a section, heading, table or figure of it), code: "
+    "what its authors published beside it, or ours: neither says it."
 )
 
 
@@ -280,7 +280,7 @@ def page() -> str:
             (key, value, source, "all" if len(found) in count.values() and len(found) > 1 else ", ".join(found))
             for (key, value, source), found in sorted(rows.items())
         ]
-        parts += [f"## {paper}: experiments", markdown([("setting", "value", "source", "of"), *map(_safe, lines)])]
+        parts += [f"## {paper}: experiments", _rows([("setting", "value", "source", "of"), *lines])]
         tables = [
             grid for command in ("train", "detect train") for grid in grids(command).values() if grid.paper == paper
         ]
@@ -291,7 +291,7 @@ def page() -> str:
         lines = [(key, value, source, ", ".join(found)) for (key, value, source), found in sorted(shared.items())]
         parts += [
             f"## {paper}: tables and figures",
-            markdown([("setting", "values", "source", "of"), *map(_safe, lines)]),
+            _rows([("setting", "values", "source", "of"), *lines]),
         ]
     used = {
         (name, grid.tree): None
@@ -300,9 +300,11 @@ def page() -> str:
         for name in losses_of(grid)
     }
     lines = [(name, s.key, s.value, str(s.source)) for name, tree in used for s in of_loss(name, tree)]
-    parts += ["## Losses", markdown([("loss", "setting", "default", "source"), *map(_safe, lines)])]
+    parts += ["## Losses", _rows([("loss", "setting", "default", "source"), *lines])]
     return "\n\n".join(parts) + "\n"
 
 
-def _safe(row: Sequence[str]) -> list[str]:
-    return [cell.replace("|", "/") for cell in row]
+def _rows(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table without padding: padded to its widest cell this one would be four times as long."""
+    text = ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows]
+    return "\n".join([text[0], "|---" * len(rows[0]) + "|", *text[1:]])
