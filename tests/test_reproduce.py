@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -26,11 +27,13 @@ from rankgrad.datasets.base import Table
 from rankgrad.evaluation import Report
 from rankgrad.papers.analysis.decomposability import class_batches
 from rankgrad.papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
+from rankgrad.papers.experiments import reproduce as reproduce_module
 from rankgrad.papers.experiments.grid import Cell, Grid, grids, parse
 from rankgrad.papers.experiments.numbers import Number, find, numbers, select
 from rankgrad.papers.experiments.reproduce import collect, planned, reproduce
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
+from rankgrad.runs.history import evaluations
 from rankgrad.training import retrieval as runs
 
 LABEL = "stand-in: small convnet on the built-in glyphs, not the paper's data; paper's numbers are not comparable"
@@ -199,7 +202,7 @@ rows:
     ("change", "message"),
     [
         (("metrics: [R@1]", "metric: [R@1]"), "unknown metric"),
-        (("rule: last", "rule: first"), "rule is best or last; got 'first'"),
+        (("rule: last", "rule: first"), "rule is best, held_out, last; got 'first'"),
         (("row: a", "name: a"), "unknown name"),
         (("title: t\n", ""), "t.yaml has no title:"),
         (("metrics: [R@1]\n", ""), "no metrics for row 'a'"),
@@ -471,11 +474,13 @@ def test_time_of_an_epoch_is_unknown_for_a_run_that_was_resumed(tmp_path):
 def test_another_test_set_is_evaluated_with_the_weights_of_the_run_and_once(whole, monkeypatch):
     out, _, _ = whole
     run = Run(next((out / "runs").glob("loss=roadmap*-seed1")))
-    assert measures.other_test(run, ["data.load.seed=0"]).values == pytest.approx(Report.from_json(run.after).values)
-    other = measures.other_test(run, ["data.load.seed=1"])
+    last = measures.checkpoint(run, "last")
+    same = measures.other_test(run, ["data.load.seed=0"], last)
+    assert same.values == pytest.approx(Report.from_json(run.after).values)
+    other = measures.other_test(run, ["data.load.seed=1"], last)
     assert other.values["R@1"] != Report.from_json(run.after).values["R@1"]
-    monkeypatch.setattr("rankgrad.models.load_weights", None)
-    assert measures.other_test(run, ["data.load.seed=1"]) == other
+    monkeypatch.setattr(measures, "load_weights", None)
+    assert measures.other_test(run, ["data.load.seed=1"], last) == other
     for path in run.folder.glob("after-*"):
         path.unlink()
 
@@ -486,6 +491,89 @@ def test_nmi_comes_from_the_embeddings_where_training_did_not_compute_it(whole):
     assert "NMI" not in Report.from_json(run.after).values
     value = measures.measure(run, "NMI", "best")
     assert value is not None and 0 < value < 100 and measures.measure(run, "NMI", "last") == value
+
+
+@pytest.fixture(scope="module")
+def falling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run that is best in its first epoch, and holds a fifth of the training classes out."""
+    short = ["data=glyphs", "recipe=small", *TINY[:4], "trainer.enable_progress_bar=false", "threads=1"]
+    held = [f"data.load._target_={reproduce_module.LOADER}", "++data.load.source=rankgrad.datasets.load_glyphs"]
+    held += ["++data.load.held_out=0.2", "evaluation.keep_best=val"]
+    more = ["trainer.max_epochs=4", "evaluation.every=1", "optimizer.lr=0.5", "evaluation.bootstrap=0"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rankgrad.datasets.load_glyphs", without_val)
+        out = tmp_path_factory.mktemp("falling") / "run"
+        yield runs.train(compose([*short, *held, *more, f"out={out}"]), quiet=True)
+
+
+def without_val(seed: int = 0, hard: float = 0.6) -> Table:
+    """The few glyphs, whose held-out classes are training classes again."""
+    table = few_glyphs(seed, hard)
+    return replace(table, split=tuple("train" if name == "val" else name for name in table.split))
+
+
+def test_all_numbers_of_a_run_are_of_the_weights_that_the_rule_chooses(falling, monkeypatch):
+    monkeypatch.setattr("rankgrad.datasets.load_glyphs", without_val)
+    chosen, last = (measures.checkpoint(falling, rule) for rule in ("held_out", "last"))
+    table = evaluations(falling)
+    assert chosen.steps == max(table, key=lambda step: (table[step]["val/R@1"], -step)) < last.steps
+    assert chosen.there and chosen.values == table[chosen.steps]
+    # the weights that were kept have these numbers: another "test set" that is the same one
+    again = measures.other_test(falling, ["data.load.seed=0"], chosen).values
+    assert {name: again[name] for name in again} == pytest.approx({name: chosen.values[name] for name in again})
+    assert again["R@1"] != Report.from_json(falling.after).values["R@1"]
+    for metric in ("NMI", "DG_AP"):
+        held_out, after = (measures.measure(falling, metric, rule) for rule in ("held_out", "last"))
+        assert held_out is not None and after is not None and held_out != after
+    assert measures.measure(falling, "R@1", "best") >= measures.measure(falling, "R@1", "held_out")
+
+
+def test_weights_that_were_not_kept_give_no_number(falling, tmp_path):
+    copy = Run(tmp_path / "copy")
+    shutil.copytree(falling.folder, copy.folder)
+    copy.best.unlink()
+    for path in copy.folder.glob("*-of-step-*"):
+        path.unlink()
+    assert measures.measure(copy, "NMI", "held_out") is None and measures.measure(copy, "R@1", "held_out") is not None
+    assert measures.measure(fake_run(tmp_path / "run", (0.5, 0.8)), "R@1", "held_out") is None  # nothing held out
+
+
+def test_the_rule_that_selects_on_training_classes_holds_a_tenth_of_them_out(tmp_path):
+    for name in ("roadmap/table2", "pnp/table6"):
+        for stand_in, roots in ((None, {"": tmp_path}), ("glyphs", {})):
+            grid = replace(grids()[name], cells=grids()[name].cells[:1], t_test=None)
+            [settings] = planned(grid, [], roots, stand_in, held_out=True).settings.values()
+            config = compose(settings)
+            assert config.evaluation.keep_best == "val" and config.data.load._target_ == reproduce_module.LOADER
+            assert config.data.load.held_out == 0.1 and config.data.load.source.startswith("rankgrad.datasets.load_")
+            assert config.data.load.get("merge", 1) == (3 if name == "pnp/table6" else 1)
+
+
+def test_held_out_classes_leave_training_whole_and_unmerged():
+    plain, table = letters(), merged.load_merged(letters, merge=2, held_out=0.3)
+    assert [len(torch.unique(table.select(split).label)) for split in ("train", "val", "test")] == [3, 3, 3]
+    assert {table.class_names[i] for i in table.select("val").label.tolist()} <= set("abcdefghij")
+    assert len(table.select("train")) == 28 and len(table.select("val")) == 12 and table.names == plain.names
+    with pytest.raises(ValueError, match="held_out is a share"):
+        merged.load_merged(letters, held_out=1.0)
+    with pytest.raises(ValueError, match="leaves 1 to train on"):
+        merged.load_merged(letters, held_out=0.9)
+    with pytest.raises(ValueError, match="has a split val already"):
+        merged.load_merged(lambda: merged.load_merged(letters, held_out=0.3), held_out=0.3)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("first", "evaluation.keep_best is null, test or val; got 'first'"),
+        ("val", "needs classes held out of training"),
+    ],
+)
+def test_a_choice_that_cannot_be_made_is_refused_before_training(tmp_path, monkeypatch, given, message):
+    monkeypatch.setattr("rankgrad.datasets.load_glyphs", without_val)
+    with pytest.raises(ConfigError, match=message):
+        runs.train(compose(["data=glyphs", f"evaluation.keep_best={given}", f"out={tmp_path / 'run'}"]), quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 # -------------------------------------------------------------------------------------------------------- their pages

@@ -30,7 +30,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--stand-in", choices=("omniglot", "glyphs", "bccd"), help="the same grid on these, with a small network"
     )
     parser.add_argument("--seeds", help="such as 0,1,2 (default: those of the table)")
-    parser.add_argument("--rule", choices=("best", "last"), help="evaluation to report (default: the paper's)")
+    parser.add_argument(
+        "--rule",
+        choices=("best", "held_out", "last"),
+        help="evaluation to report: best on the test classes, best on a tenth of the training classes that is held "
+        "out, or last (default: the paper's)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and stop")
     parser.add_argument("--sources", action="store_true", help="say where each setting comes from, and stop")
     parser.add_argument("-o", "--out", type=Path, help="folder (default: runs/reproduce, runs/reproduce-STAND_IN)")

@@ -3,7 +3,7 @@
 A file has rows (methods) and columns (data sets, batch sizes ...); every row runs in every column, unless its `only`
 says in which. A cell's settings are those of the table, the column and the row, later ones winning:
 
-    id, title, rule (best | last), seeds, metrics, notes
+    id, title, rule (best | held_out | last), seeds, metrics, notes
     sources: {SETTING: "[PAPER PLACE] ..."}, of all that the cells set and of rule and seeds, see `sources`
     command: train | detect train, what each run is started by
     settings: [...]        of all cells
@@ -30,7 +30,8 @@ from omegaconf import OmegaConf
 
 from ...config import ConfigError
 
-RULES = ("best", "last")
+# Reporting: best on the test classes, as papers do; best on training classes held out; after the last epoch.
+RULES = ("best", "held_out", "last")
 COMMANDS = ("train", "detect train")
 _TABLE = {
     "id",
@@ -89,7 +90,7 @@ class Grid:
     Attributes:
         id: paper/table2.
         title: what it shows.
-        rule: how the paper reports: best evaluation by R@1, or last epoch.
+        rule: how the paper reports, one of `RULES`.
         seeds: of its runs.
         cells: row by row.
         t_test: row to compare with all others, or None.
@@ -164,7 +165,7 @@ def parse(text: str, name: str) -> Grid:
         if needed not in content:
             raise ConfigError(f"{name} has no {needed}:")
     if content["rule"] not in RULES:
-        raise ConfigError(f"{name}: rule is {' or '.join(RULES)}; got {content['rule']!r}")
+        raise ConfigError(f"{name}: rule is {', '.join(RULES)}; got {content['rule']!r}")
     command = content.get("command", "train")
     if command not in COMMANDS:
         raise ConfigError(f"{name}: command is {' or '.join(COMMANDS)}; got {command!r}")

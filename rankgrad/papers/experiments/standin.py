@@ -40,7 +40,8 @@ def base(name: str, root: Path | None) -> list[str]:
         if root is None:
             raise ConfigError("--stand-in bccd reads files: say where with --data-root DIR")
         return ["experiment=bccd", f"data.root={root.absolute()}"]
-    common = ["recipe=small", KS, "evaluation.bootstrap=0", "evaluation.clusters=none", "evaluation.every=1"]
+    common = ["recipe=small", KS, "evaluation.bootstrap=0", "evaluation.clusters=none"]
+    common += ["evaluation.every=1", "evaluation.keep_best=test"]
     if name == "glyphs":
         if root is not None:
             raise ConfigError("glyphs are built in and read no files; leave out --data-root")

@@ -108,7 +108,7 @@ def read(
         grid: the figure.
         over: a setting, such as loss.alpha, to draw runs against instead of the figure's own axes.
         metric: instead of the figure's own.
-        rule: evaluation of a run that counts, best or last; None: the figure's.
+        rule: evaluation of a run that counts, one of `grid.RULES`; None: the figure's.
         trust: packages whose classes the settings of runs may name, see `config.load`.
 
     Raises:
@@ -218,7 +218,7 @@ def from_runs(
             everything else that the figure varies.
         metrics: to read.
         over: a setting to draw against instead.
-        rule: best or last.
+        rule: one of `grid.RULES`.
         trust: packages whose classes the settings may name, see `config.load`.
     """
     runs = {run: load(run.config, trust) for run in _runs(folders)}
