@@ -495,25 +495,17 @@ def test_nmi_comes_from_the_embeddings_where_training_did_not_compute_it(whole):
 
 @pytest.fixture(scope="module")
 def falling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """A run that is best in its first epoch, and holds a fifth of the training classes out."""
+    """A run that is best early, and has classes held out of training."""
     short = ["data=glyphs", "recipe=small", *TINY[:4], "trainer.enable_progress_bar=false", "threads=1"]
-    held = [f"data.load._target_={reproduce_module.LOADER}", "++data.load.source=rankgrad.datasets.load_glyphs"]
-    held += ["++data.load.held_out=0.2", "evaluation.keep_best=val"]
     more = ["trainer.max_epochs=4", "evaluation.every=1", "optimizer.lr=0.5", "evaluation.bootstrap=0"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rankgrad.datasets.load_glyphs", without_val)
+        patch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
         out = tmp_path_factory.mktemp("falling") / "run"
-        yield runs.train(compose([*short, *held, *more, f"out={out}"]), quiet=True)
-
-
-def without_val(seed: int = 0, hard: float = 0.6) -> Table:
-    """The few glyphs, whose held-out classes are training classes again."""
-    table = few_glyphs(seed, hard)
-    return replace(table, split=tuple("train" if name == "val" else name for name in table.split))
+        yield runs.train(compose([*short, *more, "evaluation.keep_best=val", f"out={out}"]), quiet=True)
 
 
 def test_all_numbers_of_a_run_are_of_the_weights_that_the_rule_chooses(falling, monkeypatch):
-    monkeypatch.setattr("rankgrad.datasets.load_glyphs", without_val)
+    monkeypatch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
     chosen, last = (measures.checkpoint(falling, rule) for rule in ("held_out", "last"))
     table = evaluations(falling)
     assert chosen.steps == max(table, key=lambda step: (table[step]["val/R@1"], -step)) < last.steps
@@ -540,9 +532,11 @@ def test_weights_that_were_not_kept_give_no_number(falling, tmp_path):
 
 def test_the_rule_that_selects_on_training_classes_holds_a_tenth_of_them_out(tmp_path):
     for name in ("roadmap/table2", "pnp/table6"):
-        for stand_in, roots in ((None, {"": tmp_path}), ("glyphs", {})):
-            grid = replace(grids()[name], cells=grids()[name].cells[:1], t_test=None)
-            [settings] = planned(grid, [], roots, stand_in, held_out=True).settings.values()
+        grid = replace(grids()[name], cells=grids()[name].cells[:1], t_test=None)
+        [settings] = planned(grid, [], {}, "glyphs", held_out=True).settings.values()
+        assert "evaluation.keep_best=val" in settings and not any("held_out" in each for each in settings)
+        for stand_in in (None, "omniglot"):
+            [settings] = planned(grid, [], {"": tmp_path}, stand_in, held_out=True).settings.values()
             config = compose(settings)
             assert config.evaluation.keep_best == "val" and config.data.load._target_ == reproduce_module.LOADER
             assert config.data.load.held_out == 0.1 and config.data.load.source.startswith("rankgrad.datasets.load_")
@@ -569,11 +563,11 @@ def test_held_out_classes_leave_training_whole_and_unmerged():
         ("val", "needs classes held out of training"),
     ],
 )
-def test_a_choice_that_cannot_be_made_is_refused_before_training(tmp_path, monkeypatch, given, message):
-    monkeypatch.setattr("rankgrad.datasets.load_glyphs", without_val)
+def test_a_choice_that_cannot_be_made_is_refused_before_training(given, message):
+    config = compose(["data=glyphs", f"evaluation.keep_best={given}"])
     with pytest.raises(ConfigError, match=message):
-        runs.train(compose(["data=glyphs", f"evaluation.keep_best={given}", f"out={tmp_path / 'run'}"]), quiet=True)
-    assert not (tmp_path / "run").exists()
+        runs._to_choose_on(config, letters())
+    assert runs._to_choose_on(compose(["data=glyphs"]), letters()) is None
 
 
 # -------------------------------------------------------------------------------------------------------- their pages

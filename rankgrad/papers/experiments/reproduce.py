@@ -171,7 +171,7 @@ def planned(
         for number, cell in enumerate(grid.cells):
             found[number] = merge(base, standin.translate(cell.settings, stand_in), settings)
     if held_out:
-        found = {number: _held_out(each, grid.tree) for number, each in found.items()}
+        found = {number: _held_out(each, grid.tree, stand_in) for number, each in found.items()}
     if stand_in is not None or grid.command != "train":
         for each in dict.fromkeys(found.values()):
             compose(each, grid.tree)
@@ -180,8 +180,10 @@ def planned(
     return Plan(grid, stand_in, found, lines, skipped, chosen, tuple(settings))
 
 
-def _held_out(settings: tuple[str, ...], tree: str) -> tuple[str, ...]:
+def _held_out(settings: tuple[str, ...], tree: str, stand_in: str | None) -> tuple[str, ...]:
     """The same with classes held out of training, which choose the weights that are kept."""
+    if stand_in in standin.WITH_VAL:
+        return merge(settings, ["evaluation.keep_best=val"])
     config = compose(settings, tree)
     source = OmegaConf.select(config, "data.load.source") or config.data.load._target_
     given = [f"data.load._target_={LOADER}", f"++data.load.source={source}", f"++data.load.held_out={HELD_OUT}"]

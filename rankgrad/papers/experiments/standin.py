@@ -18,6 +18,7 @@ LABELS = {
     for name, data in (("omniglot", "Omniglot"), ("glyphs", "the built-in glyphs"))
 }
 LABELS["bccd"] = "stand-in: small detector on BCCD, not the paper's data; paper's numbers are not comparable"
+WITH_VAL = ("glyphs",)  # those that have classes held out of training already
 # Of the runs of a command.
 NAMES = {"train": ("omniglot", "glyphs"), "detect train": ("bccd",)}
 LOADERS = {"omniglot": "rankgrad.datasets.load_omniglot", "glyphs": "rankgrad.datasets.load_glyphs"}
