@@ -49,7 +49,10 @@ def atomic_write(path: Path, ending: str = "") -> Iterator[Path]:
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        error.filename = error.filename or str(path)  # of a full disk the system does not say which file it was
+        if error.errno is not None and (error.filename is None or str(temporary) in (error.filename, error.filename2)):
+            error.filename = str(path)  # the name that is known outside; of a full disk the system says none
+            if error.filename2 is not None:
+                del error.filename2
         raise
     finally:
         temporary.unlink(missing_ok=True)

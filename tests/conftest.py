@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
+
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # several workers: together as many threads as cores, before torch starts
+    share = (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, share)))
+
 import torch
 from torch import Tensor
 

@@ -131,7 +131,9 @@ def test_page_is_as_wide_as_a_telephone(browser, pages):
                 shot(browser, f"{name}-narrow-{part}", f"#{part}")
 
 
-@pytest.mark.parametrize("name", ["single", "several", "large", "detectors"])
+@pytest.mark.parametrize(
+    "name", ["single", *(pytest.param(n, marks=pytest.mark.slow) for n in ("several", "large", "detectors"))]
+)
 def test_links_land_on_their_sections_and_stay_there(browser, pages, name):
     browser.open(pages[name])
     for part in browser.run("[...document.querySelectorAll('section')].map(section => section.id)"):

@@ -87,6 +87,7 @@ def test_a_comparison_trains_every_loss_with_every_seed_and_the_same_settings(ph
         row = next(line for line in table.splitlines() if line.startswith(f"| {loss} "))
         assert f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" in row
     assert (tmp_path / "compare.md").read_text() == table + "\n"
+    assert main(["compare", "loss=roadmap,pnp", "seeds=0,1", *small(photos), "-o", str(tmp_path)]) == 0
     page = (tmp_path / "compare.html").read_text()
     assert "All runs" in page and all(f"<th scope=row>{loss}</th><td>2</td>" in page for loss in ("roadmap", "pnp"))
     content = json.loads((tmp_path / "compare.json").read_text())

@@ -16,7 +16,7 @@ from rankgrad.evaluation import Report
 CASES = list(cases())
 # one worker of pytest-xdist: starting the processes is most of the time
 pytestmark = pytest.mark.xdist_group("processes")
-COUNTS = [pytest.param(count, marks=pytest.mark.slow) if count > 3 else count for count in SPLITS]
+COUNTS = [pytest.param(count, marks=pytest.mark.slow) if count > 2 else count for count in SPLITS]
 
 
 @lru_cache

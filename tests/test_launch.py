@@ -91,6 +91,7 @@ def test_a_run_on_two_processes_goes_on_after_sigkill(photos: Path, tmp_path: Pa
     assert same_results(out, tmp_path / "whole")  # dropout's generators of both processes included
 
 
+@pytest.mark.slow
 def test_an_error_of_all_processes_is_told_once_in_our_words(photos: Path, tmp_path: Path) -> None:
     done = run(*command(*small(photos, *TWO, "loss.tau=0"), f"out={tmp_path / 'run'}"))
     assert done.returncode == 2

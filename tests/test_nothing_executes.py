@@ -184,6 +184,7 @@ def test_an_interrupted_run_that_would_run_something_is_not_resumed(capsys, tmp_
     assert (run / "state.ckpt").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_comparison_does_not_go_on_with_a_run_that_would_run_something(tmp_path, photos, canary):
     run = received("interrupted", tmp_path / "run", photos)
     changed(run, lambda config: config["loss"].update(_system(canary)))

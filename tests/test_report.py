@@ -346,17 +346,18 @@ def test_choice_by_each_reason():
 # ---------------------------------------------------------------------------------------------- paired differences
 
 
-def test_paired_test_is_that_over_all_signs_of_whole_classes():
+@pytest.mark.parametrize(("classes", "within"), [(9, 1e-12), (13, 0.03)])  # all signs are tried, and some are drawn
+def test_paired_test_is_that_over_all_signs_of_whole_classes(classes, within):
     generator = np.random.default_rng(0)
-    group = np.repeat(np.arange(9), 4)
-    run, other = generator.random(36) + 0.1, generator.random(36)
+    group = np.repeat(np.arange(classes), 4)
+    run, other = generator.random(4 * classes) + 0.1, generator.random(4 * classes)
     sums = np.bincount(group, weights=run - other)
-    all_signs = np.array(list(itertools.product([1, -1], repeat=9)))
+    all_signs = np.array(list(itertools.product([1, -1], repeat=classes)))
     exact = (np.abs(all_signs @ sums) >= abs(sums.sum()) - 1e-12).mean()
     found = paired_difference(run, other, group)
-    assert 0.02 < exact < 0.9 and found.p == pytest.approx(exact, abs=0.03)
+    assert 0.02 < exact < 0.9 and found.p == pytest.approx(exact, abs=within)
     assert found.mean == pytest.approx((run - other).mean())
-    assert (found.better, found.worse) == ((run > other).sum(), (run < other).sum()) and found.queries == 36
+    assert (found.better, found.worse) == ((run > other).sum(), (run < other).sum()) and found.queries == 4 * classes
 
 
 def test_paired_interval_is_that_of_a_mean_and_knows_that_queries_of_a_class_are_not_independent():

@@ -20,6 +20,7 @@ from rankgrad.models.weights import load_weights
 from rankgrad.runs.folder import Run
 from rankgrad.training import retrieval as runs
 from rankgrad.training import runner
+from rankgrad.training.health import HealthWarning
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +126,8 @@ BROKEN = {"empty.png", "cut.png", "text.jpg", "beside.png", "only.png"}
 
 
 def test_broken_files_are_listed_and_the_run_goes_to_its_end(messy, tmp_path, capsys):
-    run = train(*small(messy), f"out={tmp_path / 'run'}")  # classes of one image, too
+    with pytest.warns(HealthWarning, match="47 % of the queries have no other image of their class"):
+        run = train(*small(messy), f"out={tmp_path / 'run'}")  # classes of one image, too
     shown = capsys.readouterr().out
     assert run.finished and "skipped 5 files" in shown and all(name in shown for name in BROKEN)
     assert "one image only" in shown
@@ -243,7 +245,7 @@ def test_relative_paths_are_those_of_the_caller_and_a_run_resumes_from_anywhere(
 
 
 WRONG = [
-    (["sampler.classes_per_batch=40"], "a batch needs 40 classes with at least 2 images each; of 5 classes"),
+    (["sampler.classes_per_batch=40"], "a batch needs 40 classes with at least 1 image each; of 5 classes"),
     (["optimizer.name=lion"], "unknown optimizer.name 'lion'"),
     (["optimizer.warmup=2"], "optimizer.warmup is a share"),
     (["optimizer.schedule=stairs"], "unknown optimizer.schedule .stairs.; known: cosine, constant, steps"),
@@ -253,7 +255,7 @@ WRONG = [
     (["trainer.accelerator=cpu", "trainer.devices=0"], "trainer.devices must be >= 1, or auto; got 0"),
     (["trainer.accelerator=cpu", "trainer.devices=2"], "needs a process for each device: use the command"),
     (["trainer.devices=many"], "a number of devices, a list of them, or auto; got 'many'"),
-    (["memory=sum", "memory.size=0"], "size must be an integer >= 1; got 0"),
+    (["memory=sum", "memory.size=0"], "size counts the entries and must be an integer >= 1; got 0"),
     (["memory=sum", "memory.batches=2"], "give memory.batches or memory.size, not both"),
     (["memory=joint", "loss=cross_entropy"], "CrossEntropyLoss can't have a memory"),
     (["train.sub_batch=0"], "an integer >= 1, or null; got 0"),

@@ -286,7 +286,8 @@ def test_a_finished_run_of_an_earlier_version_is_read_reported_and_embedded(old,
 
 def test_an_interrupted_run_of_an_earlier_version_goes_on(old):
     run = train(f"resume={old / 'interrupted'}")  # its first steps had that version's rounding
-    assert run.finished and run.read_facts()["steps"] == 6 and len(curves(run)["loss"]) == 6
+    assert run.finished and run.read_facts()["steps"] == 6
+    assert [step for step, _ in curves(run)["loss"]] == [0, 1, 2, 4, 5]  # that version could lose a row of the log
 
 
 def test_a_detector_of_an_earlier_version_is_a_finished_run_of_its_kind(old):
@@ -295,6 +296,7 @@ def test_a_detector_of_an_earlier_version_is_a_finished_run_of_its_kind(old):
     assert not Run(old / "detector-interrupted").finished
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_while_waiting_lets_go(photos, tmp_path):
     """SIGKILL leaves a lock file that nobody holds: the next one takes it."""
     code = "import sys; from rankgrad.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -338,16 +340,16 @@ def test_a_whole_run_is_found_whole_and_every_damage_is_seen(photos, tmp_path, c
 
 
 def test_check_says_what_an_unfinished_run_and_an_old_one_lack(old, capsys):
-    assert main(["check", str(old / "interrupted"), str(old / "detector"), str(old / "photos.index")]) == 1
+    assert main(["check", str(old / "interrupted"), str(old / "detector"), str(old / "photos.index")]) == 2
     shown = capsys.readouterr().out
     assert "unfinished run (retrieval)" in shown and f"it goes on with resume={old / 'interrupted'}" in shown
     assert re.search(r"report.html +missing\n", shown) and "no checksums.sha256: the run is of an earlier" in shown
     assert "photos.index: index" in shown
     vectors = next((old / "photos.index").glob("*.faiss"))
     vectors.write_bytes(vectors.read_bytes()[:-1] + b"\0")
-    assert main(["check", str(old / "photos.index")]) == 1
+    assert main(["check", str(old / "photos.index")]) == 2
     assert "damaged or changed" in capsys.readouterr().out
-    assert main(["check", str(old)]) == 1
+    assert main(["check", str(old)]) == 2
     assert "neither a run nor an index" in capsys.readouterr().err
 
 

@@ -394,7 +394,7 @@ def test_too_few_classes_are_named_with_the_ways_to_use_small_ones():
     labels = long_tail()
     with pytest.raises(ValueError, match="3 have that many.* short_classes='repeat' or 'fewer' takes smaller"):
         MPerClassBatchSampler(labels, 4, 4)
-    with pytest.raises(ValueError, match="needs 8 classes with at least 1 images each; of 7 classes") as caught:
+    with pytest.raises(ValueError, match="needs 8 classes with at least 1 image each; of 7 classes") as caught:
         MPerClassBatchSampler(labels, 8, 4, short_classes="repeat")
     assert "short_classes=" not in str(caught.value)
 

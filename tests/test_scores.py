@@ -11,7 +11,7 @@ from torch import Tensor
 from rankgrad import scores, search
 from rankgrad.evaluation import evaluate
 from rankgrad.normalize import unit_rows
-from rankgrad.scores import Scorer, whole_rows
+from rankgrad.search.scores import Scorer, whole_rows
 
 DTYPES = [torch.float16, torch.float32, torch.float64]
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rankgrad import signals
 from rankgrad.runs import children as children_module
+from rankgrad.runs import signals
 from rankgrad.runs.children import Children
-from rankgrad.signals import Stopped, deferred, graceful, requested
+from rankgrad.runs.signals import Stopped, deferred, graceful, requested
 
 ALL = [pytest.param(number, id=number.name) for number in signals.ASKED]
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from .. import signals
 from .._version import __version__
 from ..extras import missing
 from ..files import shown
+from ..runs import signals
 from . import (
     bench,
     check,

@@ -31,4 +31,4 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..runs.compare import compare, folders
 
     print(compare(settings, arguments.out, arguments.jobs))
-    print(f"report: {write_comparison(arguments.out / 'report.html', folders(settings, arguments.out))}")
+    print(f"report: {write_comparison(arguments.out / 'compare.html', folders(settings, arguments.out))}")

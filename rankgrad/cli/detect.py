@@ -91,7 +91,7 @@ def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..runs.compare import compare, folders
 
     print(compare(settings, arguments.out, arguments.jobs, "detect train"))
-    print(f"report: {write_comparison(arguments.out / 'report.html', folders(settings, arguments.out))}")
+    print(f"report: {write_comparison(arguments.out / 'compare.html', folders(settings, arguments.out))}")
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:

@@ -55,8 +55,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print the report of a run or of embeddings."""
     from ..evaluation import Report, evaluate
+    from ..evaluation.measures import meaning
     from ..files import read_npz
-    from ..measures import meaning
     from ..runs.folder import Run
 
     source = arguments.source / "embeddings.npz" if arguments.source.is_dir() else arguments.source

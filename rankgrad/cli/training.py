@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from .. import signals
+from ..runs import signals
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

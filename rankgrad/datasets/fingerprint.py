@@ -24,6 +24,7 @@ def fingerprint(
         paths: their files; None: there are none.
         pixels: of data without files.
 
+    >>> import torch
     >>> sorted(fingerprint(["a", "b"], torch.tensor([0, 1])))
     ['images', 'labels', 'names']
     """

@@ -203,10 +203,10 @@ class ClassBatchSampler(EpochBatches):
         self.short = int((sizes < needed).sum())
         self.left_out = len(images) - len(usable)
         if len(usable) < classes_per_batch:
-            least = needed if short_classes == "drop" else 1
+            least = f"{needed} images" if short_classes == "drop" else "1 image"
             found = f"of {len(images)} classes ({len(array)} images) {len(usable)} have that many"
             raise ValueError(
-                f"a batch needs {classes_per_batch} classes with at least {least} images each; {found}. "
+                f"a batch needs {classes_per_batch} classes with at least {least} each; {found}. "
                 "Lower classes_per_batch or samples_per_class, or add images."
                 + (" short_classes='repeat' or 'fewer' takes smaller classes, too." if self.left_out else "")
             )

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from .. import signals
 from ..distributed import gather_objects, world
+from ..runs import signals
 from ..training.module import TrainedModule
 from .adapter import LossInUse
 from .data import DetectionSet, Example, Target

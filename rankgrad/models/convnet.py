@@ -10,7 +10,7 @@ from torch import nn
 from ..checks import unknown
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
-from .pooling import _POOLINGS
+from .pooling import POOLINGS
 
 
 def convnet(
@@ -45,8 +45,8 @@ def convnet(
     widths = tuple(int(width) for width in widths)
     if not widths or min(widths) < 1 or in_channels < 1:
         raise ValueError(f"convnet needs in_channels >= 1 and widths >= 1; got {in_channels} and {widths}")
-    if pooling not in _POOLINGS:
-        raise ValueError(unknown("pooling", pooling, _POOLINGS))
+    if pooling not in POOLINGS:
+        raise ValueError(unknown("pooling", pooling, POOLINGS))
     blocks = [
         nn.Sequential(
             nn.Conv2d(before, after, 3, padding=1, bias=False),  # batch norm brings the shift
@@ -58,7 +58,7 @@ def convnet(
     ]
     return EmbeddingModel(
         nn.Sequential(*blocks),
-        _POOLINGS[pooling](),
+        POOLINGS[pooling](),
         EmbeddingHead(widths[-1], embedding_size, head),
         in_channels,
         smallest=2 ** len(widths),

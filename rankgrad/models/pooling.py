@@ -73,7 +73,7 @@ class GeM(nn.Module):
         return f"p={self.p.item():.4g}, eps={self.eps:g}"
 
 
-class _ChannelsLastMap(nn.Module):
+class ChannelsLastMap(nn.Module):
     """A pooling for backbones whose map is [image, height, width, channel] (Swin and its kin)."""
 
     def __init__(self, pool: nn.Module) -> None:
@@ -81,6 +81,7 @@ class _ChannelsLastMap(nn.Module):
         self.pool = pool
 
     def forward(self, maps: Tensor) -> Tensor:
+        """[image, height, width, channel] -> [image, feature]."""
         return cast(Tensor, self.pool(maps.permute(0, 3, 1, 2)))
 
 
@@ -112,7 +113,7 @@ class TokenPool(nn.Module):
         return f"prefix={self.prefix}, class_tokens={self.class_tokens}"
 
 
-class _Tokens(nn.Module):
+class Tokens(nn.Module):
     """A timm transformer stopped before its own pooling: images -> tokens."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -120,7 +121,8 @@ class _Tokens(nn.Module):
         self.model = model
 
     def forward(self, images: Tensor) -> Tensor:
+        """[image, channel, height, width] -> [image, token, feature]."""
         return cast(Tensor, self.model.forward_features(images))  # type: ignore[operator]
 
 
-_POOLINGS: dict[str, type[nn.Module]] = {"avg": AvgPool, "max": MaxPool, "gem": GeM}
+POOLINGS: dict[str, type[nn.Module]] = {"avg": AvgPool, "max": MaxPool, "gem": GeM}

@@ -66,7 +66,8 @@ def one_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _sample(keys: Iterable[str]) -> str:
+def sample(keys: Iterable[str]) -> str:
+    """Join the first few of these names, for a message."""
     keys = list(keys)
     return ", ".join(keys[:4]) + (", ..." if len(keys) > 4 else "")
 
@@ -82,7 +83,7 @@ def misfits(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list
     surplus = [key for key in found if key not in expected]
     sentences = shapes[:4] + ([f"{len(shapes) - 4} more differ in shape"] if len(shapes) > 4 else [])
     if missing:
-        sentences.append(f"{len(missing)} missing in the file: {_sample(missing)}")
+        sentences.append(f"{len(missing)} missing in the file: {sample(missing)}")
     if surplus:
-        sentences.append(f"{len(surplus)} unknown to the model: {_sample(surplus)}")
+        sentences.append(f"{len(surplus)} unknown to the model: {sample(surplus)}")
     return sentences

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from ..checks import unknown
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
-from .pooling import _POOLINGS, Pooling, TokenPool, _ChannelsLastMap, _Tokens
-from .state_dicts import _sample, misfits, why_unread
+from .pooling import POOLINGS, ChannelsLastMap, Pooling, TokenPool, Tokens
+from .state_dicts import misfits, sample, why_unread
 
 
 def timm_model(
@@ -63,8 +63,8 @@ def timm_model(
     """
     import timm
 
-    if pooling not in (*_POOLINGS, "token"):
-        raise ValueError(unknown("pooling", pooling, (*_POOLINGS, "token")))
+    if pooling not in (*POOLINGS, "token"):
+        raise ValueError(unknown("pooling", pooling, (*POOLINGS, "token")))
     if pretrained and weights is not None:
         raise ValueError("give pretrained=True (timm's weights) or weights=FILE (yours), not both")
     if not timm.is_model(name):
@@ -94,9 +94,9 @@ def timm_model(
 
     pool: nn.Module
     if has_map:
-        pool = _POOLINGS[pooling]()
+        pool = POOLINGS[pooling]()
         if str(getattr(backbone, "output_fmt", "NCHW")) == "NHWC":
-            pool = _ChannelsLastMap(pool)
+            pool = ChannelsLastMap(pool)
     else:
         prefix = int(getattr(backbone, "num_prefix_tokens", 0))
         if pooling == "token" and prefix == 0:
@@ -105,7 +105,7 @@ def timm_model(
         norm = getattr(backbone, "fc_norm", None) or nn.Identity()
         if hasattr(backbone, "fc_norm"):
             backbone.fc_norm = nn.Identity()
-        inner = None if pooling == "token" else _POOLINGS[pooling]()
+        inner = None if pooling == "token" else POOLINGS[pooling]()
         pool = TokenPool(inner, prefix, 2 if hasattr(backbone, "head_dist") and prefix > 1 else 1, norm)
 
     exact_size: tuple[int, int] | None = None
@@ -114,7 +114,7 @@ def timm_model(
         exact_size = (image_size, image_size) if image_size is not None else (height, width)
     feature_size = getattr(backbone, "head_hidden_size", None) or backbone.num_features
     model = EmbeddingModel(
-        backbone if has_map else _Tokens(backbone),
+        backbone if has_map else Tokens(backbone),
         pool,
         EmbeddingHead(int(cast(int, feature_size)), embedding_size, head),
         in_channels,
@@ -152,7 +152,7 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
     except Exception as error:  # torch, pickle, zip and safetensors each raise their own
         raise ValueError(f"{path} {why_unread(error)}") from error
     if not all(isinstance(value, Tensor) for value in found.values()):
-        other = _sample(str(key) for key, value in found.items() if not isinstance(value, Tensor))
+        other = sample(str(key) for key, value in found.items() if not isinstance(value, Tensor))
         raise ValueError(
             f"{path} holds no state dict of a backbone (not tensors: {other}); a file from rankgrad is "
             f"read by rankgrad.models.load_weights"

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from . import numbers
 from .numbers import mean_of
-from .retrieval import Space
+from .retrieved import Space
 
 CANDIDATES = 2000  # queries among which `retrieval_gallery` looks for the best and the worst
 

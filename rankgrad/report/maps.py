@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 from torch import Tensor, tensor
@@ -15,10 +14,8 @@ from ..html.text import percent
 from . import numbers
 from .content import Extent, Section
 from .measured import SideBySide
-from .retrieval import Content
-
-if TYPE_CHECKING:
-    from .sections import Shelf
+from .retrieved import Retrieved
+from .shelf import Shelf
 
 SIDE = 1000  # of a drawing, in its own units
 EDGE = 30
@@ -31,7 +28,7 @@ METHODS = {
 
 
 def section(
-    runs: Sequence[Content], found: SideBySide, shelf: Shelf, extent: Extent, budget: int, seed: int
+    runs: Sequence[Retrieved], found: SideBySide, shelf: Shelf, extent: Extent, budget: int, seed: int
 ) -> Section | None:
     """The drawings, and what a script needs to colour them and to name their points.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..html.text import enumeration
-from .retrieval import Content, Space
+from .retrieved import Retrieved, Space
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +31,10 @@ class Matching:
         return max((len(rows) for rows in self.rows), default=0)
 
 
-def match(runs: Sequence[Content]) -> Matching:
+def match(runs: Sequence[Retrieved]) -> Matching:
     r"""The queries that all runs with embeddings have: the same name and the same class.
 
+    >>> from rankgrad.report import Content
     >>> def run(name, names, labels):
     ...     space = Space(torch.eye(len(names)), torch.tensor(labels), tuple(names), ("one", "two"))
     ...     return Content(name, space=space)

@@ -19,7 +19,7 @@ from torch import Tensor
 from .. import metrics, search
 from ..evaluation import Report
 from ..relevance import own_columns, relevance_of
-from .retrieval import Space
+from .retrieved import Space
 
 BINS = 100  # of similarities, from -1 to 1
 LEVELS = 100  # of recall

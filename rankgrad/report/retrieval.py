@@ -1,188 +1,29 @@
-"""Runs that retrieve, as their page shows them: embeddings, the images they are of, and what is measured of both."""
+"""Runs that retrieve: read from their folder, drawn by the sections that are theirs."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from ..evaluation import Report
-from ..files import read_npz
-from ..html.images import THUMBNAIL, Images
-from ..losses import CalibrationLoss, ROADMAPLoss
-from ..normalize import unit_rows
+from ..html.images import Images
 from ..runs.folder import Run
-from .content import Extent, RunContent, Section, read_common
+from .content import Extent, Section, read_common
+from .retrieved import Pictures, Retrieved, Space
+from .sections import sections
 
 if TYPE_CHECKING:
     from ..datasets.base import Table
 
-ALPHA, BETA = 0.9, 0.6  # CalibrationLoss's defaults, for losses that have no such thresholds
 
-
-@dataclass(frozen=True, eq=False)
-class Space:
-    """Embeddings that are asked, and embeddings that are searched.
-
-    Attributes:
-        queries: [query, dim] float, rows of length 1.
-        labels: [query] long, place of the class in class_names.
-        names: [query] what a person calls the image.
-        class_names: of all classes.
-        items: [item, dim] the gallery; None: leave-one-out, each query against all others.
-        item_labels: [item] long.
-        item_names: [item].
-        super_labels: [query] long, place in super_names; or None.
-        super_names: of all super-labels.
-    """
-
-    queries: Tensor
-    labels: Tensor
-    names: tuple[str, ...]
-    class_names: tuple[str, ...]
-    items: Tensor | None = None
-    item_labels: Tensor | None = None
-    item_names: tuple[str, ...] = ()
-    super_labels: Tensor | None = None
-    super_names: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        queries, items = len(self.queries), 0 if self.items is None else len(self.items)
-        lengths = {"labels": len(self.labels), "names": len(self.names)}
-        if self.super_labels is not None:
-            lengths["super_labels"] = len(self.super_labels)
-        wrong = {name: found for name, found in lengths.items() if found != queries}
-        if len(self.item_names) != items or (0 if self.item_labels is None else len(self.item_labels)) != items:
-            wrong["item_labels, item_names"] = len(self.item_names)
-        if wrong:
-            raise ValueError(f"embeddings of {queries} queries and {items} items do not fit {wrong}")
-
-    @property
-    def leave_one_out(self) -> bool:
-        """Are the queries their own gallery?"""
-        return self.items is None
-
-    @property
-    def gallery(self) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-        """Embeddings, labels and names of what is searched."""
-        if self.items is None or self.item_labels is None:
-            return self.queries, self.labels, self.names
-        return self.items, self.item_labels, self.item_names
+class Content(Retrieved):
+    """A run that retrieves, as a page shows it: what `Retrieved` holds, and how it is drawn."""
 
     @classmethod
-    def load(cls, path: Path) -> Space:
-        """Read what `runs.embeddings.save_embeddings` has written.
-
-        Raises:
-            ValueError: the file lacks a column, or its columns are out of step.
-            OSError: the file cannot be read.
-        """
-        columns = read_npz(path, "embeddings", "labels", "names", "class_names")
-
-        def texts(name: str) -> tuple[str, ...]:
-            return tuple(columns[name].tolist()) if name in columns else ()
-
-        def numbers(name: str) -> Tensor | None:
-            return torch.from_numpy(columns[name].astype(np.int64)) if name in columns else None
-
-        labels, items = numbers("labels"), columns.get("ref_embeddings")
-        assert labels is not None
-        return cls(
-            queries=unit_rows(torch.from_numpy(columns["embeddings"]).float()),
-            labels=labels,
-            names=texts("names"),
-            class_names=texts("class_names"),
-            items=None if items is None else unit_rows(torch.from_numpy(items).float()),
-            item_labels=numbers("ref_labels"),
-            item_names=texts("ref_names"),
-            super_labels=numbers("super_labels"),
-            super_names=texts("super_names"),
-        )
-
-
-class Pictures:
-    """The images of an evaluated split, by their names; those that cannot be read are counted.
-
-    Attributes:
-        failed: name -> why it could not be read.
-    """
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        times = Counter(table.names)
-        # a name that stands for several images stands for none: a wrong picture is worse than no picture
-        self._row = {name: row for row, name in enumerate(table.names) if times[name] == 1}
-        self.failed: dict[str, str] = {}
-
-    def get(self, name: str) -> Tensor | None:
-        """The image, uint8 [channel, height, width], small where it comes from a file; None: it is not to be had."""
-        from ..datasets.base import ImageSet, read_image
-
-        row = self._row.get(name)
-        if row is None:
-            self.failed.setdefault(name, "the data set has no image of this name, or several")
-            return None
-        table = self.table
-        try:
-            if table.paths is None or table.pixels is not None:
-                return ImageSet(table)[row][0]
-            return read_image(table.paths[row], table.channels, THUMBNAIL, True, table.box_of(row))
-        except OSError as error:
-            self.failed[name] = str(error)
-            return None
-
-
-@dataclass(frozen=True, eq=False)
-class Content(RunContent):
-    """A run that retrieves, as a page shows it.
-
-    Attributes:
-        name, config, facts, curves, latest, notes, siblings: see `RunContent`.
-        before: evaluation of the untrained network, or None.
-        after: evaluation of the trained network; None: the run is not finished.
-        space: embeddings of the evaluated split, or None.
-        pictures: images of the same split, or None.
-    """
-
-    before: Report | None = None
-    after: Report | None = None
-    space: Space | None = None
-    pictures: Pictures | None = None
-
-    kind = "retrieval"
-
-    @property
-    def headline(self) -> tuple[str, ...]:
-        """See `RunContent`."""
-        return ("R@1", "mAP@R", "AP")
-
-    @property
-    def main(self) -> tuple[str, ...]:
-        """See `RunContent`."""
-        return ("R@1", "R@4", "mAP@R", "AP", "NMI")
-
-    @classmethod
-    def sections(cls, runs: Sequence[Content], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
+    def sections(cls, runs: Sequence[Retrieved], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
         """Paired differences, similarities, retrieved images, confused classes, tables of classes, a map."""
-        from .sections import sections  # it draws what this file describes
-
         return sections(runs, images, extent)
-
-    @property
-    def thresholds(self) -> tuple[float, float, bool]:
-        """(alpha, beta) of the calibration, and whether they are the run's own or ROADMAP's defaults."""
-        found = self.config.get("loss", {})
-        own = {ROADMAPLoss.__name__, CalibrationLoss.__name__}
-        if self.loss in own and {"alpha", "beta"} <= set(found):
-            return float(found["alpha"]), float(found["beta"]), True
-        return ALPHA, BETA, False
 
 
 def read(

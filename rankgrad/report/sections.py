@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,8 @@ from . import maps, numbers, tables
 from .content import Extent, Section
 from .measured import Answers, SideBySide, compare
 from .paired import Paired, paired_difference
-from .retrieval import Content
+from .retrieved import Retrieved
+from .shelf import Shelf
 
 REASONS = {
     "random": "random",
@@ -35,27 +35,7 @@ CONFUSED = 30  # pairs of classes
 CARD_BYTES, PICTURE_BYTES = 9_000_000, 14_000_000
 
 
-@dataclass(frozen=True, eq=False)
-class Shelf:
-    """Where pictures come from and go to.
-
-    Attributes:
-        runs: with their pictures; several may share them.
-        images: the store of the page.
-    """
-
-    runs: Sequence[Content]
-    images: Images
-
-    def show(self, run: int, name: str, budget: float = math.inf) -> str | None:
-        """Class that shows an image of a run; None: it is not to be had, or would be one beyond so many bytes."""
-        pictures = self.runs[run].pictures
-        if pictures is None:
-            return None
-        return self.images.get((id(pictures), name), lambda: pictures.get(name), budget)
-
-
-def sections(runs: Sequence[Content], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
+def sections(runs: Sequence[Retrieved], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
     """All of them, and what a reader must know about the queries and the pictures."""
     seed = int(runs[0].config.get("seed") or 0)
     found = compare(runs, extent.queries, extent.items, seed)
@@ -74,7 +54,7 @@ def sections(runs: Sequence[Content], images: Images, extent: Extent) -> tuple[l
     return made, [*found.matching.notes, *_lost(runs, len(images))]
 
 
-def _lost(runs: Sequence[Content], shown: int) -> list[str]:
+def _lost(runs: Sequence[Retrieved], shown: int) -> list[str]:
     """Images that were wanted and could not be read."""
     failed = {name: why for run in runs if run.pictures is not None for name, why in run.pictures.failed.items()}
     if not failed:
@@ -88,7 +68,7 @@ def _lost(runs: Sequence[Content], shown: int) -> list[str]:
 # ------------------------------------------------------------------------------------------------- paired differences
 
 
-def paired(runs: Sequence[Content], found: SideBySide, seed: int = 0) -> Markup:
+def paired(runs: Sequence[Retrieved], found: SideBySide, seed: int = 0) -> Markup:
     """Every other run minus the first one, query by query."""
     first, *others = runs
     rows = []
@@ -103,7 +83,7 @@ def paired(runs: Sequence[Content], found: SideBySide, seed: int = 0) -> Markup:
     return render("report/paired.html", first=first, rows=rows, queries=queries) if rows else Markup()
 
 
-def _paired(first: Content, other: Content, rows: Any, others: Any, name: str, seed: int) -> Paired | None:
+def _paired(first: Retrieved, other: Retrieved, rows: Any, others: Any, name: str, seed: int) -> Paired | None:
     """None where one run has no such numbers, or they are not of the queries whose embeddings it has."""
     values, keep = [], np.ones(len(rows), dtype=bool)
     for run, own in ((first, rows), (other, others)):
@@ -126,7 +106,7 @@ def _paired(first: Content, other: Content, rows: Any, others: Any, name: str, s
 # -------------------------------------------------------------------------------------------------------------- ranking
 
 
-def ranking(runs: Sequence[Content], found: SideBySide) -> Section:
+def ranking(runs: Sequence[Retrieved], found: SideBySide) -> Section:
     """Similarities of pairs, precision and recall, R@K."""
     several = len(runs) > 1
     known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
@@ -166,7 +146,7 @@ def _level_from(points: Sequence[tuple[int, float]]) -> int:
     return next((k for k, share in points if share >= points[-1][1]), 0)
 
 
-def _whose_thresholds(runs: Sequence[Content]) -> str:
+def _whose_thresholds(runs: Sequence[Retrieved]) -> str:
     own = [run for run in runs if run.thresholds[2]]
     if len(own) == len(runs):
         return "where the calibration of the loss pulls them, above \u03b1 and below \u03b2."
@@ -180,7 +160,7 @@ def _whose_thresholds(runs: Sequence[Content]) -> str:
     )
 
 
-def _histograms(runs: Sequence[Content], found: SideBySide) -> list[Markup]:
+def _histograms(runs: Sequence[Retrieved], found: SideBySide) -> list[Markup]:
     """One per run, on the same axes: as wide as the pairs and the thresholds need."""
     known = [(i, run.similarities) for i, run in enumerate(found.runs) if run is not None]
     shares = [both for _, similarities in known for both in similarities.shares]
@@ -221,7 +201,7 @@ def _histograms(runs: Sequence[Content], found: SideBySide) -> list[Markup]:
 # ----------------------------------------------------------------------------------------------------- retrieved images
 
 
-def gallery(runs: Sequence[Content], found: SideBySide, shelf: Shelf) -> Section:
+def gallery(runs: Sequence[Retrieved], found: SideBySide, shelf: Shelf) -> Section:
     """One card per query, a strip of items per run, and what filters them."""
     places: list[int] = []
     cards: list[dict[str, Any]] = []
@@ -254,7 +234,7 @@ def _in_turn(shown: dict[str, list[int]]) -> list[int]:
     return list(dict.fromkeys(order))
 
 
-def _card(runs: Sequence[Content], found: SideBySide, place: int, shelf: Shelf) -> dict[str, Any]:
+def _card(runs: Sequence[Retrieved], found: SideBySide, place: int, shelf: Shelf) -> dict[str, Any]:
     known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
     (index, first), several = known[0], len(runs) > 1
     row = int(first.rows[place])
@@ -294,7 +274,7 @@ def _items(index: int, run: Answers, place: int, shelf: Shelf) -> list[Neighbour
 # ----------------------------------------------------------------------------------------------------- confused classes
 
 
-def confusions(runs: Sequence[Content], found: SideBySide, shelf: Shelf) -> Section:
+def confusions(runs: Sequence[Retrieved], found: SideBySide, shelf: Shelf) -> Section:
     """Table of the pairs of classes that are most often confused, with the most similar pair of images of each."""
     known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
     counts: dict[tuple[str, str], dict[int, int]] = {}
@@ -324,7 +304,7 @@ def confusions(runs: Sequence[Content], found: SideBySide, shelf: Shelf) -> Sect
 # -------------------------------------------------------------------------------------------------------------- classes
 
 
-def classes(runs: Sequence[Content]) -> Section:
+def classes(runs: Sequence[Retrieved]) -> Section:
     """Metrics by super-label and by class."""
     data, parts = {}, []
     metrics = runs[0].main

@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import IO
 
-from .. import signals
+from . import signals
 
 COMMAND = (sys.executable, "-m", "rankgrad")
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from .. import signals
 from ..config import ConfigError, compose
 from ..files import load_json, lock, remove_leftovers, write_text
 from ..tables import markdown
+from . import signals
 from .children import Children
 from .folder import Run
 from .statistics import paired_t_test, spread
@@ -44,8 +44,6 @@ RESULTS = {
 
 def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "train") -> str:
     """Train every loss with every seed below `out`, and return the table (also written to compare.md and .json).
-
-    compare.html is one page over all runs: numbers, curves and pictures, see `report.write_comparison`.
 
     A run that is finished is kept; one that was cut off is resumed. Below the table, each loss against the first one
     of loss=: the mean difference over the seeds, with a paired t-test.
@@ -74,7 +72,6 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
     with shared(out, rest):
         errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs, command)
         table = _table(out, losses, seeds, rest, command)
-        _write_page(out / "compare.html", list(tasks))
     failed = [f"{loss} seed {seed}: {errors[f]}" for loss, seed in tasks if (f := _folder(out, loss, seed)) in errors]
     if failed:
         raise ConfigError("\n".join(["these runs failed:", *failed, "", table]))
@@ -173,19 +170,6 @@ def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
 def _folder(out: Path, loss: str, seed: int) -> Path:
     """Of one run: letters that any shell and file system takes, in a name a person reads; no two alike."""
     return out / f"{re.sub(r'[^A-Za-z0-9_.+=-]+', '-', loss)}-seed{seed}"
-
-
-def _write_page(path: Path, runs: Sequence[tuple[str, int]]) -> None:
-    """One page over all runs that were begun."""
-    from ..report import write_comparison  # it reads what this room has written
-
-    folders: dict[str, list[Path]] = {}
-    for loss, seed in runs:
-        folder = _folder(path.parent, loss, seed)
-        if Run(folder).config.exists():
-            folders.setdefault(loss, []).append(folder)
-    if folders:
-        write_comparison(path, folders)
 
 
 def _own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:

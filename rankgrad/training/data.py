@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from .. import signals
 from ..datasets.samplers import ClassBatchSampler, EpochBatches, class_batches
 from ..datasets.transforms import Collate
+from ..runs import signals
 
 
 class FeatureSet(Dataset[tuple[Tensor, int, int]]):

@@ -246,7 +246,8 @@ def _of_batches(samples: Sequence[Sample]) -> list[Finding]:
             "no_positive",
             "warning",
             f"{100 * share:.0f} % of the queries have no other image of their class in the batch: they teach nothing",
-            "Draw K >= 2 images of each class (sampler.samples_per_class=4), and leave out classes of one image.",
+            "Draw K >= 2 images of each class (sampler.samples_per_class=4), and leave out smaller classes "
+            "(sampler.short_classes=drop).",
         )
     ]
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from .. import signals
 from ..datasets.base import ImageSet, Table
 from ..datasets.transforms import Collate
 from ..distributed import gather_rows, world
+from ..runs import signals
 
 
 def embed(

@@ -20,9 +20,9 @@ import torch
 import torch.distributed as dist
 from omegaconf import DictConfig
 
-from .. import signals
 from ..config import ConfigError
 from ..files import shown
+from ..runs import signals
 from ..runs.children import Children
 
 STORE = "RANKGRAD_STORE"  # environment variable: the file by which the processes of `launch` find each other

@@ -15,7 +15,6 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from .. import signals
 from .._version import __version__
 from ..config import ConfigError, make, named, packages, plain
 from ..datasets.base import ImageSet, Table
@@ -31,6 +30,7 @@ from ..memory import CrossBatchMemory, memory_buffers
 from ..models import EmbeddingModel, build_model, extract_features, head_only, load_weights, save_weights
 from ..models.state_dicts import read_plain, write_plain
 from ..report import read_run, write_report
+from ..runs import signals
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
 from ..runs.history import CHOSEN_BY

@@ -26,11 +26,11 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from .. import signals
 from .._version import __version__
 from ..config import ConfigError, flat, load, packages, plain
 from ..distributed import on_first, world
 from ..files import write_text
+from ..runs import signals
 from ..runs.folder import Kind, Run, created, opened
 from ..runs.log import TEST
 from . import launch

@@ -11,11 +11,11 @@ from typing import Any
 import lightning as L
 import torch
 
-from .. import signals
 from ..config import ConfigError, flat
 from ..distributed import largest
 from ..files import atomic_write, check_archive
 from ..models.state_dicts import misfits
+from ..runs import signals
 
 # What may be another when a run goes on: how and where it computes, not what. All other settings are as they were.
 MAY_CHANGE = (

@@ -48,7 +48,8 @@ ARCHITECTURES: dict[str, Architecture] = {
 ABSENT = -1.5
 
 
-def _plan(items: int, architecture: str) -> Architecture:
+def architecture_of(items: int, architecture: str) -> Architecture:
+    """Look an architecture up, and check that it can sort lists of so many items."""
     if isinstance(items, bool) or not isinstance(items, int) or items < 2:
         raise ValueError(f"items is the length of the lists to be sorted, an integer >= 2; got {items!r}")
     if architecture not in ARCHITECTURES:
@@ -70,7 +71,7 @@ class Sorter(nn.Module):
 
     def __init__(self, items: int = 20, architecture: str = "lstm_small") -> None:
         super().__init__()
-        self.plan = plan = _plan(items, architecture)
+        self.plan = plan = architecture_of(items, architecture)
         self.items, self.architecture = items, architecture
         self.facts: dict[str, float] = {}
         self.recurrent: nn.LSTM | nn.GRU | None = None

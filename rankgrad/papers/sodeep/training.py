@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 
 from ...ranks import blackbox_rank
 from ...types import Mask
-from .networks import Sorter, _plan
+from .networks import Sorter, architecture_of
 
 Draw = Callable[[int, int, Generator], Tensor]
 
@@ -113,7 +113,7 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _plan(self.items, self.architecture)
+        architecture_of(self.items, self.architecture)
         if self.steps < 1 or self.batch_size < 1 or not self.lr > 0:
             raise ValueError(f"steps and batch_size must be >= 1 and lr > 0; got {self!r}")
 

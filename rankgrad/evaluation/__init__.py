@@ -19,15 +19,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from . import metrics
-from .checks import Numbers, integer, number, query_weights
-from .checks import tensor as as_tensor
-from .distributed import gather_objects, on_all, on_first, require_same, share, world
+from .. import metrics
+from ..checks import Numbers, integer, number, query_weights
+from ..checks import tensor as as_tensor
+from ..distributed import gather_objects, on_all, on_first, require_same, share, world
+from ..normalize import unit_rows
+from ..relevance import Ids, Labels, as_labels, words_of
+from ..search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
+from ..tables import aligned
 from .measures import FNMR, WHOLE, Read, false_match_rate, reading
-from .normalize import unit_rows
-from .relevance import Ids, Labels, as_labels, words_of
-from .search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
-from .tables import aligned
 
 Array = npt.NDArray[Any]
 Names = Sequence[str] | Mapping[int, str] | Mapping[str, str] | None

@@ -20,14 +20,14 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from .checks import integer
-from .kernels.counting import Counter, Ties
-from .ranks.exact import Order
-from .relevance import Ids, Labels, Relevance, as_labels, listed_items, own_columns, ragged, relevance_of
+from ..checks import integer
+from ..kernels.counting import Counter, Ties
+from ..ranks.exact import Order
+from ..relevance import Ids, Labels, Relevance, as_labels, listed_items, own_columns, ragged, relevance_of
+from ..types import Ranks, TiedRanks
 from .scores import Scorer, Similarity
 from .scores import check_embeddings as check_embeddings
 from .scores import duplicate_rows as duplicate_rows
-from .types import Ranks, TiedRanks
 
 MEMORY = 256 * 2**20  # bytes that a block of scores and its pairs may take
 MAX_BLOCK = 256  # queries; larger blocks make the matrix product no faster

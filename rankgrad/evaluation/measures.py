@@ -1,0 +1,233 @@
+"""The names of a report: how each number is read off the ranks of a block of queries, and what it says.
+
+`P@5` is a name with a length: the part before the sign is looked up in `AT`, the number after it is k.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import torch
+
+from .. import metrics
+from ..checks import closest, number
+
+if TYPE_CHECKING:
+    from ..search import RankBlock
+
+R = TypeVar("R")
+Read = Callable[["RankBlock"], torch.Tensor]
+ReadAt = Callable[["RankBlock", int], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Measure(Generic[R]):
+    """A number of a report.
+
+    Args:
+        read: its [query] values of a block of queries; None: it is no mean over queries. Every metric takes its own
+            reading of ties.
+        meaning: a few words, for a table.
+        definition: a sentence or two, with the range: that of docs/metrics.md in short.
+    """
+
+    read: R
+    meaning: str
+    definition: str
+
+
+BETTER, WORSE = "0 to 100, higher is better.", "0 to 100, lower is better."
+WHOLE: dict[str, Measure[Read]] = {
+    "mAP@R": Measure(
+        lambda part: metrics.map_at_r(part.ranks),
+        "average precision over the R nearest, R = number of right items",
+        "Of a query with R relevant items: precision at each of them among the first R places, summed and divided by "
+        f"R. Never above AP. {BETTER}",
+    ),
+    "AP": Measure(
+        lambda part: metrics.average_precision(part.ranks),
+        "average precision over the whole ranking",
+        "Of a query: precision at each relevant item, however late it comes, and the mean of these; tied items count "
+        f"as above. Its mean over the queries is known as mAP. {BETTER}",
+    ),
+    "R-precision": Measure(
+        lambda part: metrics.r_precision(part.ranks),
+        "right items among the R nearest",
+        f"Precision of the list of R items, R = number of the query's relevant ones. {BETTER}",
+    ),
+    "P@1": Measure(
+        lambda part: metrics.precision_at_k(part.ranks, k=1),
+        "nearest item is right, as R@1",
+        f"Relevant items among the 1 nearest, divided by 1. {BETTER}",
+    ),
+    "MRR": Measure(
+        lambda part: metrics.reciprocal_rank(part.ranks),
+        "1 / rank of the first right item",
+        f"Mean reciprocal rank of the first relevant item. {BETTER}",
+    ),
+    "NDCG": Measure(
+        lambda part: metrics.ndcg(part.ranks),
+        "right items, each discounted by the logarithm of its rank, against the best order",
+        f"Sum of 1 / log2(1 + rank) over the relevant items, divided by what the best order gives. {BETTER}",
+    ),
+    "ROC AUC": Measure(
+        lambda part: metrics.roc_auc(part.ranks, irrelevant=part.irrelevant),
+        "pairs of a right and a wrong item in the right order",
+        f"Share of a query's (relevant, irrelevant) pairs with the relevant item nearer, ties as half. {BETTER}",
+    ),
+}
+AT: dict[str, Measure[ReadAt]] = {
+    "R": Measure(
+        lambda part, k: metrics.recall_at_k(part.ranks, k=k),
+        "a right item among the {k} nearest",
+        f"Share of the queries with a relevant item among the {{k}} nearest: a hit rate. {BETTER}",
+    ),
+    "P": Measure(
+        lambda part, k: metrics.precision_at_k(part.ranks, k=k),
+        "share of right ones among the {k} nearest",
+        f"Relevant items among the {{k}} nearest, divided by {{k}}. {BETTER}",
+    ),
+    "found": Measure(
+        lambda part, k: metrics.found_at_k(part.ranks, k=k),
+        "share of the right items among the {k} nearest",
+        f"Relevant items among the {{k}} nearest, divided by all of the query's. {BETTER}",
+    ),
+    "refined": Measure(
+        lambda part, k: metrics.refined_recall_at_k(part.ranks, k=k),
+        "share of the right items with fewer than {k} wrong ones above",
+        f"Share of the relevant items with fewer than {{k}} irrelevant ones above. {BETTER}",
+    ),
+    "AP": Measure(
+        lambda part, k: metrics.average_precision_at_k(part.ranks, k=k),
+        "average precision over the {k} nearest",
+        f"AP of the list cut off after {{k}} items. {BETTER}",
+    ),
+    "MRR": Measure(
+        lambda part, k: metrics.reciprocal_rank(part.ranks, k=k),
+        "1 / rank of the first right item, 0 if that is not among the {k} nearest",
+        f"Mean reciprocal rank of the first relevant item, 0 where that is not among the {{k}} nearest. {BETTER}",
+    ),
+    "NDCG": Measure(
+        lambda part, k: metrics.ndcg(part.ranks, k=k),
+        "NDCG of the {k} nearest",
+        "Sum of 1 / log2(1 + rank) over the relevant items among the {k} nearest, divided by what the best order "
+        f"gives. {BETTER}",
+    ),
+    "fall-out": Measure(
+        lambda part, k: metrics.fall_out_at_k(part.ranks, k=k, irrelevant=part.irrelevant),
+        "share of the wrong items among the {k} nearest: lower is better",
+        f"Irrelevant items among the {{k}} nearest, divided by all irrelevant ones. {WORSE}",
+    ),
+}
+OTHERS: dict[str, Measure[None]] = {
+    "AUC_hardest": Measure(
+        None,
+        "a query's worst right item against any query's best wrong one",
+        "One number for all queries: share of the pairs (q, q') in which the farthest relevant item of q is nearer "
+        f"than the nearest irrelevant item of q'. It asks for one threshold for all queries. {BETTER}",
+    ),
+    "NMI": Measure(
+        None,
+        "k-means clusters against classes",
+        "Normalised mutual information of the labels and of k-means with as many clusters as classes; it moves a "
+        f"little with the seed. {BETTER}",
+    ),
+    "AMI": Measure(
+        None,
+        "the same less what clusters by chance have, 0",
+        "Mutual information of labels and clusters, adjusted: clusters drawn by chance have 0, the classes 100.",
+    ),
+    "dists_intra": Measure(
+        None,
+        "mean cosine distance within a class, 0 to 2: lower is tighter",
+        "Cosine distance of two items of a class, mean over its pairs, then over the classes. 0 to 2.",
+    ),
+    "dists_inter": Measure(
+        None,
+        "mean cosine distance between classes, 0 to 2",
+        "Cosine distance of the means of two classes, mean over the pairs of classes. 0 to 2.",
+    ),
+}
+FNMR = "FNMR@FMR="
+_FNMR = (
+    "right pairs missed by the threshold that {f} of the wrong pairs pass: lower is better",
+    "At one threshold for all queries, which a share of {f} of the irrelevant pairs pass: share of the relevant pairs "
+    f"that do not pass. {WORSE}",
+)
+_R_AT_1 = "nearest item is right"
+
+
+def reading(name: str) -> Read:
+    """How a metric is read off a block of ranks, by its name in a report.
+
+    Raises:
+        ValueError: there is none of that name.
+
+    >>> from rankgrad.search import rank_blocks
+    >>> [block] = rank_blocks(torch.tensor([[1.0], [2.0], [3.0]]), ["a", "a", "b"])
+    >>> reading("MRR@1")(block)
+    tensor([0., 0.], dtype=torch.float64)
+    """
+    if name in WHOLE:
+        return WHOLE[name].read
+    kind, k = _with_length(name)
+    if kind is None:
+        length = re.sub(r".*?(\d*)$", r"\1", name) or "10"
+        lengths = [f"{other}@{length}" for other in AT]
+        raise ValueError(
+            f"unknown metric {name!r}{closest(name, [*WHOLE, *lengths])} Known: {', '.join(WHOLE)}, and with a length "
+            f"such as {length}: {', '.join(lengths)}"
+        )
+    read = AT[kind].read
+    return lambda part: read(part, k)
+
+
+def meaning(name: str) -> str:
+    """What a number of a report says, in a few words; nothing if the name is not known.
+
+    >>> meaning("R@4"), meaning("AUC_hardest"), meaning("FNMR@FMR=0.01")
+    ('a right item among the 4 nearest', "a query's worst right item against any query's best wrong one", \
+'right pairs missed by the threshold that 0.01 of the wrong pairs pass: lower is better')
+    """
+    return _R_AT_1 if name == "R@1" else _words(name)[0]
+
+
+def definition(name: str) -> str:
+    """A number of a report in full, with its range; nothing if the name is not known.
+
+    >>> definition("P@5")
+    'Relevant items among the 5 nearest, divided by 5. 0 to 100, higher is better.'
+    """
+    return _words(name)[1]
+
+
+def _words(name: str) -> tuple[str, str]:
+    measure = WHOLE.get(name) or OTHERS.get(name)
+    if measure is not None:
+        return measure.meaning, measure.definition
+    if name.startswith(FNMR):
+        return _FNMR[0].format(f=name[len(FNMR) :]), _FNMR[1].format(f=name[len(FNMR) :])
+    kind, k = _with_length(name)
+    return ("", "") if kind is None else (AT[kind].meaning.format(k=k), AT[kind].definition.format(k=k))
+
+
+def false_match_rate(name: str) -> float | None:
+    """The rate in the name of an FNMR; None for another name.
+
+    >>> false_match_rate("FNMR@FMR=0.001"), false_match_rate("AP@10")
+    (0.001, None)
+    """
+    if not name.startswith(FNMR):
+        return None
+    try:
+        return number(float(name[len(FNMR) :]), name, low=0, high=1)
+    except ValueError:
+        raise ValueError(f"{name!r} must end in a share of false matches in [0, 1], such as {FNMR}0.001") from None
+
+
+def _with_length(name: str) -> tuple[str | None, int]:
+    found = re.fullmatch(r"(.+)@([1-9]\d*)", name)
+    return (found[1], int(found[2])) if found and found[1] in AT else (None, 0)
