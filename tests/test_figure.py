@@ -220,7 +220,6 @@ def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_dra
     [
         (["rambo/fig7"], "no figure 'rambo/fig7'; did you mean 'rambo/fig"),
         (["rambo/table2"], "is not a figure: training runs: rankgrad reproduce rambo/table2"),
-        (["pnp/fig2"], "has nothing to draw"),
         (["roadmap/fig8", "-o", "x.bmp"], "a figure is written as .svg, .png, .pdf; got 'x.bmp'"),
         (["roadmap/fig8", "--runs", "x"], "--runs does not belong to roadmap/fig8, which needs nothing"),
         (["roadmap/fig4", "-k", "3"], "-k does not belong to roadmap/fig4, which needs --runs DIR"),

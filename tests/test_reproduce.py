@@ -401,7 +401,7 @@ def test_other_settings_need_another_folder(whole):
         (["rambo/table5"], "nothing to run: no voc: say where it is with --data-root voc=DIR"),
         (["rambo/table5", "--stand-in", "glyphs"], "unknown stand-in 'glyphs' for this table; known: bccd"),
         (["rambo/table5", "--stand-in", "bccd"], "--stand-in bccd reads files: say where with --data-root DIR"),
-        (["roadmap/fig2"], "a drawing without numbers"),
+        (["roadmap/fig13"], "rankgrad figure roadmap/fig13 --run RUN"),
         (["roadmap/table2"], "nothing to run: no cub: say where it is with --data-root cub=DIR"),
         (
             ["roadmap/table2", "--stand-in", "omniglot"],
@@ -705,9 +705,18 @@ def test_growth_of_a_loss_that_is_quadratic_is_two(monkeypatch):
 
 
 def test_complexities_are_the_papers_beside_measured_growth(monkeypatch):
-    monkeypatch.setattr(computed, "growth", lambda loss: 1.25)
+    monkeypatch.setattr(computed, "growth", lambda loss, lengths=(): 1.25)
     rows = {row[0]: row[1:] for row in computed.complexity().sheet.rows}
     assert rows["RaMBO"] == ["O(n log n)", "yes", "n^1.25"] and rows["Yue et al. [68]"] == ["O(n^2)", "no", "-"]
+    assert rows["SoDeep [10]"] == ["O((n+p)h^2)", "yes", "n^1.25"]
+
+
+def test_the_time_of_a_sorting_network_is_that_of_its_ranks():
+    scores = torch.linspace(-1, 1, 16).unsqueeze(0).requires_grad_()
+    relevant = torch.arange(16).unsqueeze(0) < 4
+    value = computed._sorted_by_network(scores, relevant)
+    value.backward()
+    assert value.shape == () and scores.grad.abs().sum() > 0
 
 
 def test_slopes_of_auc_follow_the_step_and_small_steps_estimate_the_area_better():

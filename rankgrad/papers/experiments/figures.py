@@ -124,7 +124,7 @@ def find(name: str) -> Drawable:
     """The figure of a name; one that only repeats another gives that.
 
     Raises:
-        ConfigError: there is none, or it is a table, or a drawing without numbers.
+        ConfigError: there is none, or it is a table.
     """
     known = drawables()
     entries = {entry.id: entry for entry in catalogue.entries()}
@@ -134,8 +134,7 @@ def find(name: str) -> Drawable:
     if entry is not None and entry.id in known:
         return known[entry.id]
     if entry is not None:
-        what = "has nothing to draw" if entry.how == "drawing" else "is not a figure"
-        raise ConfigError(f"{entry.id} ({entry.title}) {what}: {entry.way}")
+        raise ConfigError(f"{entry.id} ({entry.title}) is not a figure: {entry.way}")
     raise ConfigError(f"no figure {name!r}{closest(name, known)} rankgrad figure lists them")
 
 
