@@ -32,6 +32,7 @@ from rankgrad.papers.experiments import reproduce as reproduce_module
 from rankgrad.papers.experiments.grid import Cell, Grid, grids, parse
 from rankgrad.papers.experiments.numbers import Number, find, numbers, select
 from rankgrad.papers.experiments.reproduce import collect, planned, reproduce
+from rankgrad.papers.experiments.sweep import drawn, from_outcome, read
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import evaluations
@@ -661,6 +662,87 @@ def test_a_sweep_is_drawn_as_curves(tmp_path, monkeypatch):
     [axis] = drawn[0].axes
     assert axis.get_xscale() == "log" and axis.get_xlabel() == "ρ, sop"
     assert axis.lines[0].get_xdata().tolist() == [1, 10, 100] and axis.lines[0].get_ydata().tolist() == [2, 11, 101]
+
+
+def places(name: str) -> dict[str, list[float]]:
+    """Axis -> places of a figure, those of its first data set."""
+    found: dict[str, list[float]] = {}
+    first = grids()[name].cells[0].dataset
+    for cell in grids()[name].cells:
+        for axis, place in cell.varies.items():
+            if cell.dataset == first:
+                found.setdefault(axis, []).append(place)
+    return found
+
+
+def test_the_figures_vary_what_the_papers_vary_over_the_ranges_that_their_texts_name():
+    four = places("roadmap/fig4")
+    assert {0, 0.2, 0.5, 0.8, 1} <= set(four["λ"]) and {0, 10, 100, 10_000} <= set(four["ρ"])
+    assert {0.1, 0.4, 0.6} <= set(four["α − β"])
+    [baseline] = [cell for cell in grids()["roadmap/fig4"].cells if not cell.varies]
+    assert baseline.row == "SupAP" and "loss=supap" in baseline.settings
+    twelve = grids()["roadmap/fig12"]
+    assert {cell.row for cell in twelve.cells} == {"SupAP"} and all("loss=supap" in c.settings for c in twelve.cells)
+    span = {axis: (min(each), max(each)) for axis, each in places("roadmap/fig12").items()}
+    assert span == {"τ": (1e-3, 1.0), "ρ": (0.1, 1e4)}
+    assert grids()["roadmap/fig5"].metrics == ("mAP@R", measures.INCREASE)
+    assert {cell.dataset for cell in grids()["pnp/fig8"].cells} == {"sop", "vehicleid"}
+
+
+def test_deit_in_roadmaps_table_3_has_the_batches_of_the_rows_that_table_7_repeats(tmp_path):
+    grid = grids()["roadmap/table3"]
+    for number, settings in planned(grid, [], {"": tmp_path}, None).settings.items():
+        where, sampler = grid.cells[number].where, compose(settings).sampler
+        size = sampler.classes_per_batch * sampler.samples_per_class
+        expected = 384 if where["backbone"] == "DeiT-S" or where["dataset"] == "inaturalist" else 64
+        assert size == expected, dict(where)
+
+
+def relative_sweep() -> outcome.Outcome:
+    """Figure 5 with two seeds: SupAP 20 and 25, and with the calibration 22 and 20."""
+    grid = grids()["roadmap/fig5"]
+    kept = [cell for cell in grid.cells if cell.dataset == "cub" and cell.varies["batch size"] == 32]
+    values = {"SupAP": {0: 20.0, 1: 25.0}, "ROADMAP (Lcalibr added to SupAP)": {0: 22.0, 1: 20.0}}
+    lines = [
+        outcome.Line(c.row, {"dataset": "cub", "batch size": "32"}, (c,), {}, {"mAP@R": values[c.row]}, {})
+        for c in kept
+    ]
+    whole = outcome.relative(lines)
+    return outcome.Outcome(replace(grid, cells=tuple(kept)), "best", None, None, (), tuple(whole), (), (), (0, 1))
+
+
+def test_the_relative_increase_is_that_of_each_seed_in_per_cent_of_the_other_method():
+    found = relative_sweep()
+    assert measures.INCREASE not in found.lines[0].values
+    assert found.lines[1].values[measures.INCREASE] == {0: pytest.approx(10), 1: pytest.approx(-20)}
+    sweep = from_outcome(found, drawn(found.grid))
+    assert [(point.row, point.metric) for point in sweep.points if point.values] == [
+        ("ROADMAP (Lcalibr added to SupAP)", measures.INCREASE)
+    ]
+
+
+def test_a_method_that_does_not_vary_is_a_line_through_every_panel(monkeypatch, tmp_path):
+    supap = Cell("SupAP", {"dataset": "sop"}, {}, "roadmap/sop", (), (), ("mAP@R",))
+    cells = [supap]
+    lines = [outcome.Line("SupAP", {"dataset": "sop"}, (supap,), {}, {"mAP@R": {0: 30.0, 1: 32.0}}, {})]
+    for axis, place in (("λ", 0.0), ("λ", 0.5), ("ρ", 0.0), ("ρ", 1.0), ("ρ", 1e4)):
+        cell = Cell("ROADMAP", {"dataset": "sop"}, {axis: place}, "roadmap/sop", (), (), ("mAP@R",))
+        labels = {"dataset": "sop", axis: f"{place:g}"}
+        cells.append(cell)
+        lines.append(outcome.Line("ROADMAP", labels, (cell,), {}, {"mAP@R": {0: 20 + place / 1000}}, {}))
+    grid = Grid("roadmap/fig4", "t", "best", (0, 1), tuple(cells))
+    found = outcome.Outcome(grid, "best", None, None, (), tuple(lines), (), (), (0, 1))
+    drawing = picture.curves(from_outcome(found, ["mAP@R"]))
+    left, right = drawing.axes
+    for axis in (left, right):
+        assert any(set(line.get_ydata()) == {31.0} for line in axis.lines)
+    assert left.get_xscale() == "linear" and right.get_xscale() == "symlog"  # 0 among powers of ten
+    assert {text.get_text() for text in drawing.legends[0].get_texts()} == {"SupAP", "ROADMAP"}
+    (tmp_path / "roadmap-fig4.csv").write_text(page.csv_text(found))
+    again = read([tmp_path / "roadmap-fig4.csv"], grid)
+    assert {(p.row, p.axis, p.place) for p in again.points} == {
+        (p.row, p.axis, p.place) for p in from_outcome(found, ["mAP@R"]).points
+    }
 
 
 def test_t_tests_pair_the_seeds_that_both_have_within_a_column():

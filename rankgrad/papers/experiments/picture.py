@@ -170,5 +170,5 @@ def _label(line: Line, names: Sequence[str]) -> str:
 
 
 def _named(metric: str) -> str:
-    unit = " (%)" if metric.startswith(("R@", "mAP", "NMI")) else ""
-    return f"{NAMES.get(metric, metric)}{unit}"
+    name = NAMES.get(metric, metric)
+    return name if "%" in name or not metric.startswith(("R@", "mAP", "NMI")) else f"{name} (%)"
