@@ -417,7 +417,7 @@ def test_folder_json_and_csv_of_reproduce_give_the_same_points(results):
     ways = [results, results / "roadmap-fig12.json", results / "roadmap-fig12.csv"]
     found = [sweep.read([path], grid) for path in ways]
     assert found[0] == found[1] and found[0].label == found[2].label
-    assert set(map(str, found[0].points)) == set(map(str, found[2].points)) and len(found[0].points) == 9
+    assert set(map(str, found[0].points)) == set(map(str, found[2].points)) and len(found[0].points) == 11
     well_drawn(picture.curves(found[0]))
     assert "stand-in" in picture.curves(found[0]).get_suptitle()
 
