@@ -245,7 +245,16 @@ def test_settings_of_the_training_page_exist():
         known |= set(config.keys(config.compose(choice)))
     words = [word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()]
     named = {m[1] for word in words if (m := re.fullmatch(r"\+?([a-z_]+(?:\.[a-z_]+)+)(?:=.*)?", word))}
-    files = {"config.yaml", "facts.json", "model.pt", "state.ckpt", "embeddings.npz", "before.json", "after.json"}
+    files = {
+        "config.yaml",
+        "facts.json",
+        "model.pt",
+        "best.pt",
+        "state.ckpt",
+        "embeddings.npz",
+        "before.json",
+        "after.json",
+    }
     files |= {
         "features.pt",
         "health.json",

@@ -34,6 +34,7 @@ from ..report import read_run, write_report
 from ..runs import signals
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
+from ..runs.history import CHOSEN_BY
 from ..tables import aligned
 from . import runner
 from .data import FeatureSet, KeepFeatures, TrainingData
@@ -67,6 +68,9 @@ class RetrievalTask:
         check_retrieval(config)  # before any file is read
         self.table = load_table(config)
         self.test = self.table.select(config.evaluation.split)
+        self.held_out = _to_choose_on(config, self.table)
+        self.run: Run | None = None
+        self.best = -1.0  # R@1 of the weights that are kept
         self.train_table = self.table.select("train")
         # classes counted 0 .. C - 1 over the training set, as classifiers need them
         self.labels = torch.unique(self.train_table.label, return_inverse=True)[1]
@@ -117,6 +121,9 @@ class RetrievalTask:
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate the untrained model; with frozen=true compute the features."""
+        self.run = run
+        if not fresh and on_first(run.best.exists):
+            self.best = on_first(lambda: float(load_weights(run.best)[1]["value"]))
         if not self.config.get("lean") and (fresh or not on_first(run.before.exists)):
             _, found = self._evaluated(trainer, self.model)
             on_first(lambda: write_text(run.before, found.report.to_json()))
@@ -153,12 +160,35 @@ class RetrievalTask:
             seed=config.seed,
             device=device,
         )
+        if self.held_out is not None:  # R@1 alone: it chooses, and is no result
+            settings = {**plain(config.evaluation), "ks": [1], "bootstrap": 0, "clusters": "none"}
+            chosen, _ = evaluate_model(
+                model,
+                self.held_out,
+                self.transform,
+                settings,
+                workers=config.data.workers,
+                seed=config.seed,
+                device=device,
+            )
+            report = replace(report, values={**report.values, CHOSEN_BY["val"]: chosen.values["R@1"]})
         return report.values, Evaluated(report, embeddings)
+
+    def _keep_best(self, trainer: L.Trainer, values: Mapping[str, float]) -> None:
+        """Write the weights if no evaluation before was as good: the earliest of equals stays."""
+        where = self.config.evaluation.get("keep_best")
+        if where is None or self.run is None or values[CHOSEN_BY[where]] <= self.best:
+            return
+        self.best = values[CHOSEN_BY[where]]
+        if trainer.is_global_zero:
+            save_weights(self.run.best, self.model, {"steps": trainer.global_step, "value": self.best})
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
         """By the protocol of the data; TensorBoard shows what is retrieved."""
         values, found = self._evaluated(trainer, model)
         after = not trainer.training  # during training the values are logged anyway
+        if not after:
+            self._keep_best(trainer, values)
         self._draw(trainer, found, values=after)
         if self.board is not None and after:
             self.board.finished(trainer, self.module.kept["kept"], found.report)
@@ -187,6 +217,21 @@ class RetrievalTask:
             run.page, [read_run(run, after=result.report, table=self.test, trust=packages(self.config.get("trust")))]
         )
         return result.report.to_json()
+
+
+def _to_choose_on(config: DictConfig, table: Table) -> Table | None:
+    """The held-out classes on which the best evaluation is chosen, if they are what chooses."""
+    where = config.evaluation.get("keep_best")
+    if where not in (None, *CHOSEN_BY):
+        raise ConfigError(f"evaluation.keep_best is null, test or val; got {where!r}")
+    if where != "val":
+        return None
+    if "val" not in table.splits:
+        raise ConfigError(
+            f"evaluation.keep_best=val needs classes held out of training, and {table.name} has no split val; a loader "
+            "that has one: data.load._target_=rankgrad.papers.experiments.merged.load_merged, see docs/reproducing.md"
+        )
+    return table.select("val")
 
 
 def load_table(config: DictConfig) -> Table:
