@@ -10,17 +10,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..files import load_json, write_text
 from ..runs.compare import folders_of
 from ..runs.statistics import holm, paired_t_test, spread
 from ..tables import markdown
+from .plan import Plan
 from .space import Space
 from .study import Study, Tried
-
-if TYPE_CHECKING:
-    from .tune import Plan
 
 FINAL = "final"
 
