@@ -44,7 +44,7 @@ KEPT = {
 }
 # Settings that came later: a run of before there was such a setting has none, and needs none.
 LATER = (
-    *("health", "trust", "extended", "check_data", "optimizer.restart"),
+    *("health", "trust", "extended", "check_data", "optimizer.restart", "fold", "lean", "evaluation.keep_best"),
     *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
 )
 RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today
@@ -57,7 +57,7 @@ def options(group: str, name: str = "train") -> list[str]:
     """Names that a group (data, model, loss) of a root configuration can take.
 
     >>> options("loss", "detect")
-    ['ap', 'cross_entropy', 'smooth_ap', 'supap']
+    ['ap', 'cross_entropy', 'rambo', 'smooth_ap', 'supap']
     >>> options("memory")
     ['joint', 'none', 'sum']
     """

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlparse
 EXTRAS = {
     "pytorch_metric_learning": "baselines",
     "faiss": "search",
+    "optuna": "tune",
     "sentence_transformers": "sentence-transformers",
     "datasets": "sentence-transformers",
     "transformers": "transformers",

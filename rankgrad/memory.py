@@ -2,7 +2,7 @@ r"""Cross-batch memory: embeddings of earlier batches, as further items of the l
 
 A batch holds a few hundred of the thousands of images that a query is ranked against in the end. Embeddings drift
 slowly, so those of the last batches are good stand-ins for the rest (XBM, Wang et al., CVPR 2020, arXiv:1912.06798;
-RaMBO, section 4.3; ROADMAP, section 4.2). They have no graph: gradients go to the current batch alone.
+RaMBO, section 4.3; ROADMAP, sections 4.1 and B.4). They have no graph: gradients go to the current batch alone.
 
 What goes wrong with rank losses and memories elsewhere, and not here: a query meets an older embedding of itself
 (sample ids prevent it), old *queries* are added instead of items to be ranked (lists never grow), the memory is lost

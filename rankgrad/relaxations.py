@@ -118,7 +118,7 @@ class SupStep:
 
     Args:
         tau: temperature of the sigmoid, score units, > 0.
-        rho: slope of the linear part, per score unit, > 0.
+        rho: slope of the linear part, per score unit, >= 0; 0 keeps the bound, but an item far above has no gradient.
         delta: where the linear part begins, score units, >= 0. "auto" is the paper's tau ln((1 - eps) / eps) with
             eps = 0.01 (0.04595 at tau = 0.01); the published code has the constant 0.05.
         offset: value at which the linear part begins. None keeps the function continuous (the paper):
@@ -144,7 +144,7 @@ class SupStep:
 
     def __post_init__(self) -> None:
         _check_temperature(self.tau)
-        number(self.rho, "rho is a slope per score unit", above=0)
+        number(self.rho, "rho is a slope per score unit", low=0)
         if self.delta != "auto":
             number(self.delta, "delta is in score units", low=0, otherwise=", or 'auto'")
         if self.offset is not None:

@@ -10,7 +10,7 @@ import pytest
 import reference
 import torch
 
-from rankgrad import metrics, relaxations
+from rankgrad import losses, metrics, relaxations
 from rankgrad.papers import analysis
 from rankgrad.papers.analysis import (
     batch_bias,
@@ -20,6 +20,7 @@ from rankgrad.papers.analysis import (
     margin_collapse,
     pnp_curves,
     pnp_toy,
+    schemes,
     style,
 )
 
@@ -562,6 +563,35 @@ def test_margin_study_needs_a_margin():
         margin_collapse.compute(margin=0)
 
 
+# ----------------------------------------------------------------------------------------------------------- schemes
+
+
+def test_every_relevant_item_behind_an_irrelevant_one_pushes_it_by_the_slope_of_the_variant():
+    found = schemes.pushes()
+    for item, relevant in enumerate(schemes.RELEVANT):
+        behind = [other for other in range(item + 1, 6) if schemes.RELEVANT[other] and not relevant]
+        front = [other for other in range(item) if relevant and not schemes.RELEVANT[other]]
+        assert (int(found.behind[item]), int(found.front[item])) == (len(behind), len(front))
+        for name in schemes.VARIANTS:
+            assert float(found.push[name][item]) == pytest.approx(sum(float(found.pull[name][i]) for i in behind))
+    end = 5  # PNP-I pulls hardest at the relevant item with most irrelevant ones in front, PNP-D least
+    assert found.pull["PNP-Ib"].argmax() == end and found.pull["PNP-Dq"][[1, 2, 3, 5]].argmin() == 3
+    assert found.pull["PNP-Ib"][1] == pytest.approx(1 / (1 + 2)) and found.pull["PNP-Dq"][5] == pytest.approx(2 / 27)
+
+
+def test_clusters_are_drawn_together_across_a_class_by_pnp_i_alone():
+    found = schemes.clusters()
+    assert found.within["PNP-Ib"] == 0 and found.across["PNP-Ib"] == pytest.approx(9 / (1 + 2 * 9))
+    assert found.within["PNP-Dq"] == 2 and found.across["PNP-Dq"] == pytest.approx(2 / 10**3)
+
+
+def test_the_path_of_scores_ends_in_roadmaps_loss():
+    found = schemes.path()
+    loss = losses.ROADMAPLoss().from_scores(found.scores[None], found.relevant[None])
+    assert float(loss) == pytest.approx((found.supap + found.calibration) / 2)
+    assert (found.steps["H⁻, irrelevant items"] >= found.steps["H⁺, relevant items"]).all()
+
+
 # ------------------------------------------------------------------------------------------- figures (see test_figure)
 
 
@@ -573,4 +603,5 @@ def test_figures_are_written_as_what_their_ending_says(tmp_path):
 def test_every_study_has_a_title_and_an_honest_note_where_the_construction_is_ours():
     assert all(study.title and study.sees and study.seconds > 0 for study in analysis.FIGURES.values())
     ours = {"rambo/fig1", "rambo/fig2", "rambo/fig3", "rambo/fig5", "rambo/fig6", "auc/slopes", "pnp/fig6-ring"}
+    ours |= {"pnp/fig2", "pnp/fig4", "roadmap/fig2"}
     assert all(analysis.FIGURES[name].note for name in ours | {"pnp/fig6", "roadmap/bounds"})

@@ -23,7 +23,7 @@ from voc_trees import shapes
 
 from rankgrad import config as configuration
 from rankgrad.cli import main
-from rankgrad.config import DETECT_GROUPS, compose, make, options, plain
+from rankgrad.config import DETECT_GROUPS, compose, flat, make, options, plain
 from rankgrad.detection import DETECTION_LOSSES, models
 from rankgrad.detection import run as runs
 from rankgrad.detection.data import DetectionSet
@@ -410,8 +410,9 @@ FOLDER = Path(str(resources.files("rankgrad.configs.detect"))) / "experiment"
 
 def test_experiments_are_those_of_rambos_tables_with_its_values():
     names = [name for name in options("experiment", "detect") if name.startswith("rambo/")]
-    assert names == ["rambo/voc0712_r101", "rambo/voc0712_r50", "rambo/voc0712_x101", "rambo/voc07_r50"]
-    for name in names:
+    toolbox = "rambo/voc07_r50_toolbox"
+    assert names == ["rambo/voc0712_r101", "rambo/voc0712_r50", "rambo/voc0712_x101", "rambo/voc07_r50", toolbox]
+    for name in names[:-1]:
         config = compose([f"experiment={name}", "data.root=x"], "detect")
         assert (config.trainer.max_epochs, plain(config.optimizer.milestones), config.train.batch_size) == (12, [9], 8)
         loss = config.loss
@@ -421,6 +422,18 @@ def test_experiments_are_those_of_rambos_tables_with_its_values():
         assert config.data.train == years[re.match(r"rambo/voc(\d+)_", name)[1]]
         backbone = {"r50": "resnet50", "r101": "resnet101", "x101": "resnext101_32x4d"}[name.rpartition("_")[2]]
         assert config.model.backbone == backbone
+        # section 5.2's rate; 320 000 elements (section 5.3) are all proposals; the memory is that of L_AP, so of both
+        assert (config.optimizer.lr, loss.memory_for) == (0.1, "both")
+        assert config.train.batch_size * config.model.rois * 20 == 320_000 and config.model.positive_share == 1.0
+        classifier = compose([f"experiment={name}", "data.root=x", "loss=cross_entropy"], "detect").loss
+        assert plain(classifier) == {"name": "cross_entropy"}
+    text, code = (flat(plain(compose([f"experiment={n}", "data.root=x"], "detect"))) for n in names[-2:])
+    assert {key: code[key] for key in code if code[key] != text[key]} == {
+        "model.rois": 512,
+        "model.positive_share": 0.25,
+        "optimizer.lr": 0.01,
+        "loss.memory_for": "map",
+    }
 
 
 def test_every_row_of_the_papers_own_method_is_a_cell_and_every_cell_has_its_number():

@@ -197,6 +197,7 @@ def commands() -> list[tuple[str, list[str]]]:
 def test_command_exists_and_its_settings_fit(name, words):
     from rankgrad import cli, config
     from rankgrad.runs import compare
+    from rankgrad.tuning import tune
 
     program, *rest = words
     if program == "torchrun":
@@ -220,7 +221,11 @@ def test_command_exists_and_its_settings_fit(name, words):
         if "compare" in (arguments.command, getattr(arguments, "action", None)):
             names, _, others = compare._split(settings)
             for each in names:
-                config.compose([*others, *compare._own_settings(each, others, tree)], tree)
+                config.compose([*others, *compare.own_settings(each, others, tree)], tree)
+        elif arguments.command == "tune":
+            plan = tune.read_plan(settings)
+            for each in plan.losses:
+                config.compose([*plan.rest, *plan.final, *compare.own_settings(each, plan.rest, tree)], tree)
         elif arguments.command == "train" and any(setting.startswith("resume=") for setting in settings):
             assert all(setting.partition("=")[0] in (*MAY_CHANGE, EPOCHS) for setting in settings), name
         elif arguments.command == "train":
@@ -240,7 +245,16 @@ def test_settings_of_the_training_page_exist():
         known |= set(config.keys(config.compose(choice)))
     words = [word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()]
     named = {m[1] for word in words if (m := re.fullmatch(r"\+?([a-z_]+(?:\.[a-z_]+)+)(?:=.*)?", word))}
-    files = {"config.yaml", "facts.json", "model.pt", "state.ckpt", "embeddings.npz", "before.json", "after.json"}
+    files = {
+        "config.yaml",
+        "facts.json",
+        "model.pt",
+        "best.pt",
+        "state.ckpt",
+        "embeddings.npz",
+        "before.json",
+        "after.json",
+    }
     files |= {
         "features.pt",
         "health.json",

@@ -223,7 +223,7 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
             (f"rambo/{data}_log", "sampler.classes_per_batch", classes, "text: batches of 128"),
             (f"rambo/{data}_log", "sampler.samples_per_class", each, "text"),
             (f"rambo/{data}_log", "sampler.batches_per_pair", pairs, "text: super-label pairs of Cakir et al."),
-            (f"rambo/{data}_log", "sampler.pair_order", "consecutive" if pairs else "shuffled", "B.1"),
+            (f"rambo/{data}_log", "sampler.pair_order", "consecutive" if pairs else "shuffled", "A"),
             (f"rambo/{data}_log", "memory.combine", "joint", "section 4.3"),
             (f"rambo/{data}_log", "memory.batches", 3, "section 4.3: tau = 3"),
             (f"rambo/{data}_log", "data.train_transform.resize", SQUARE, "text"),
@@ -246,7 +246,7 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
         entry
         for name in ("pnp/sop", "pnp/vehicleid", "pnp/inaturalist")
         for entry in (
-            (name, "model.freeze_batch_norm", True, "text"),
+            (name, "model.freeze_batch_norm", True, "code"),
             (name, "loss.variant", "Dq", "tables 3 to 5"),
             (name, "loss.tau", 0.01, "text"),
             (name, "loss.alpha", 4.0, "published run"),
@@ -258,7 +258,7 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
             (name, "sampler.samples_per_class", 4, "text"),
             (name, "data.train_transform.resize", SQUARE, "text"),
             (name, "data.train_transform.scale", PLAIN, "text"),
-            (name, "data.eval_transform.resize", 256, "code"),
+            (name, "data.eval_transform.resize", SQUARE, "text: Experimental Setup"),
         )
     ),
     ("pnp/sop", "optimizer.milestones", [120, 220, 250, 280], "code"),
@@ -270,9 +270,9 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
     *(
         (f"roadmap/{name}", key, value, "section 4.1 and supplement")
         for name, values in {
-            "cub": {"lr": 1e-6, "weight_decay": 4e-4, "schedule": "constant", "head_lr_factor": 2.0},
+            "cub": {"lr": 1e-6, "weight_decay": 4e-4, "schedule": "constant", "head_lr_factor": 1.0},
             "sop": {"lr": 1e-5, "weight_decay": 1e-4, "milestones": [30, 70], "factor": 0.3, "head_lr_factor": 2.0},
-            "inaturalist": {"lr": 1e-5, "weight_decay": 4e-4, "milestones": [30, 70], "factor": 0.3},
+            "inaturalist": {"lr": 1e-5, "weight_decay": 4e-4, "milestones": [30, 70], "head_lr_factor": 2.0},
             "inshop": {"lr": 1e-5, "weight_decay": 1e-4, "schedule": "constant", "head_lr_factor": 2.0},
             "deit_cub": {"name": "adamw", "lr": 1e-6, "weight_decay": 5e-4, "schedule": "constant"},
             "deit_sop": {"name": "adamw", "lr": 1e-5, "weight_decay": 5e-4, "milestones": [25, 50], "factor": 0.3},
@@ -297,14 +297,17 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
             "loss.beta": 0.6,
             "sampler.samples_per_class": 4,
             "data.train_transform.scale": [(40 / 256) ** 2, 1.0],
+            "data.train_transform.ratio": [3 / 4, 4 / 3],
             "trainer.precision": "16-mixed",
         }.items()
     ),
-    ("roadmap/cub", "model.freeze_batch_norm", True, "text"),
-    ("roadmap/cub", "data.train_transform.resize", None, "code"),
-    ("roadmap/cub", "data.eval_transform.resize", 256, "code"),
-    ("roadmap/sop", "data.train_transform.resize", 256, "code"),
-    ("roadmap/sop", "data.eval_transform.resize", [256, 256], "code"),
+    ("roadmap/cub", "model.freeze_batch_norm", True, "code"),
+    *(
+        (f"roadmap/{name}", f"data.{kind}_transform.resize", side, "B.2: the shorter side, whatever the data")
+        for name, side in {"cub": 256, "sop": 256, "inaturalist": 256, "deit_sop": 256, "sota_inaturalist": 256}.items()
+        for kind in ("train", "eval")
+    ),
+    *((f"roadmap/sota_{name}", "sampler.classes_per_batch", 16, "4.2: as section 4.1") for name in ("cub", "sop")),
     ("roadmap/sop", "sampler.batches_per_pair", 10, "code"),
     ("roadmap/sop", "sampler.pair_order", "consecutive", "text: as RaMBO"),
     ("roadmap/xbm_sop", "sampler.pair_order", "consecutive", "text: as RaMBO"),
@@ -314,9 +317,9 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
     ("roadmap/sota_cub", "model.pooling", "max", "section 4.2"),
     ("roadmap/sota_cub", "model.head", "layer_norm", "section 4.2"),
     ("roadmap/sota_cub", "data.eval_transform.resize", 288, "code"),
-    ("roadmap/sota_sop", "data.eval_transform.resize", [288, 288], "code"),
+    ("roadmap/sota_sop", "data.eval_transform.resize", 288, "code"),
     ("roadmap/sota_sop", "data.train_transform.resize", 288, "code"),
-    ("roadmap/sota_inaturalist", "sampler.classes_per_batch", 96, "README: 384"),
+    ("roadmap/sota_inaturalist", "sampler.classes_per_batch", 96, "tables 6 and 8: 384"),
     ("roadmap/deit_cub", "model.head", "none", "text: 384-d, no linear layer"),
     ("roadmap/xbm_sop", "memory.combine", "joint", "XBM, algorithm 1"),
     ("roadmap/xbm_sop", "memory.size", "auto", "table 5: the whole training set"),

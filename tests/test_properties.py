@@ -1034,3 +1034,27 @@ def test_misspelt_loss_is_answered_with_the_closest_and_all_names(wrong, right):
 def test_every_loss_is_found_by_its_name_and_is_public(name):
     assert losses.find(name) is LOSSES[name]
     assert LOSSES[name].__name__ in losses.__all__
+
+
+def test_roadmaps_ends_of_lambda_and_rho_are_the_losses_that_they_name():
+    g = torch.Generator().manual_seed(0)
+    scores, relevant = torch.rand(6, 40, dtype=torch.float64, generator=g), torch.rand(6, 40, generator=g) > 0.7
+    supap, calibration = losses.SupAPLoss(), losses.CalibrationLoss()
+    for weight, alone in ((0.0, supap), (1.0, calibration)):
+        both = losses.ROADMAPLoss(weight=weight)
+        torch.testing.assert_close(both.from_scores(scores, relevant), alone.from_scores(scores, relevant))
+    # rho = 0: still a bound, and an irrelevant item far above a relevant one has no gradient, as with a sigmoid
+    flat = losses.SupAPLoss(rho=0.0)
+    exact = 1 - metrics.average_precision(exact_ranks(scores, relevant))
+    assert (losses.SupAPLoss(rho=0.0, reduction="none").from_scores(scores, relevant) >= exact).all()
+    leaf = torch.tensor([[0.1, 0.9]], dtype=torch.float64, requires_grad=True)
+    flat.from_scores(leaf, torch.tensor([[True, False]])).backward()
+    torch.testing.assert_close(leaf.grad, torch.zeros_like(leaf), rtol=0, atol=1e-12)
+
+
+def test_rho_0_on_long_lists_is_what_it_is_pair_by_pair():
+    g = torch.Generator().manual_seed(0)
+    scores, relevant = torch.rand(2, 50_000, generator=g), torch.zeros(2, 50_000, dtype=torch.bool)
+    relevant[:, ::400] = True
+    value = losses.SupAPLoss(rho=0.0).from_scores(scores, relevant)
+    torch.testing.assert_close(value, losses.SupAPLoss(rho=1e-9).from_scores(scores, relevant), rtol=1e-6, atol=0)

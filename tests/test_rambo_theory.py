@@ -1,8 +1,7 @@
 """RaMBO's statements by brute force over all permutations of n <= 7 items.
 
-The exact wording of the paper's Theorem 1 and Lemma 1 was not at hand. What is proved is what the formulas say: the
-interpolation f_lambda whose gradient Algorithm 1 is (Vlastelica et al., ICLR 2020), and for the lemma the exchange of
-sums behind Proposition 2 (eq. 20).
+Theorem 1 (rearrangement inequality, with its uniqueness), Propositions 1 and 2, Lemma 1, and the interpolation f_lambda
+whose gradient Algorithm 1 is (Vlastelica et al., ICLR 2020).
 """
 
 from __future__ import annotations
@@ -26,6 +25,38 @@ def permutations(n: int) -> Tensor:
 
 def randn(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# ----------------------------------------------------------------------------------------------------------- Theorem 1
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+def test_the_identity_has_the_smallest_sum_and_of_distinct_numbers_no_other_order_has_it(n):
+    every, falling = permutations(n), randn(20, n, seed=n).sort(1, descending=True).values
+    identity = torch.arange(1.0, n + 1, dtype=torch.float64)
+    assert all(len(torch.unique(row)) == n for row in falling)
+    sums = falling @ every.T
+    smallest = falling @ identity
+    others = (every != identity).any(1)
+    torch.testing.assert_close(sums[:, ~others].squeeze(1), smallest)
+    if n > 1:  # the next best order exchanges two neighbours, which costs their difference: the minimum is unique
+        gaps = falling.diff(dim=1).abs().amin(1)
+        assert (gaps > 0).all()
+        torch.testing.assert_close(sums[:, others].amin(1) - smallest, gaps, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", range(2, 7))
+def test_of_level_numbers_exactly_the_orders_that_exchange_them_have_the_smallest_sum(n):
+    every = permutations(n)
+    falling = torch.randint(0, 3, (20, n), generator=torch.Generator().manual_seed(n)).sort(1, descending=True).values
+    falling = falling.double()
+    for row in falling:
+        sums = every @ row
+        sorted_by = torch.stack([row[order.argsort()] for order in every])  # what stands at ranks 1 .. n
+        keeps = (sorted_by == row).all(1)
+        assert torch.equal(sums == sums.min(), keeps)
+        ways = math.prod(math.factorial(int(count)) for count in torch.unique(row, return_counts=True)[1])
+        assert int(keeps.sum()) == ways
 
 
 # ------------------------------------------------------------------------------------------------------- Proposition 1

@@ -19,13 +19,21 @@ SMOOTH = [
     SupStep(offset=1.44),
     SupStep(offset=1.0, start=0.0),
     SupStep(tie="official"),
+    SupStep(rho=0.0),
     Exponential(0.05),
     Exponential(0.5, cap=2.0),
     Softplus(0.02),
     AutogradStep(torch.tanh),
 ]
 STEPS = [Heaviside(), *SMOOTH]
-UPPER = [SupStep(), SupStep(0.03, 7.0, "auto"), SupStep(0.2, 1.0, 0.0), Exponential(0.05), Softplus(0.02)]
+UPPER = [
+    SupStep(),
+    SupStep(rho=0.0),
+    SupStep(0.03, 7.0, "auto"),
+    SupStep(0.2, 1.0, 0.0),
+    Exponential(0.05),
+    Softplus(0.02),
+]
 
 
 def grid() -> torch.Tensor:
@@ -176,7 +184,7 @@ def test_temperature_that_is_no_positive_number_is_an_error(make, tau):
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"rho": 0.0}, "rho"),
+        ({"rho": -1.0}, "rho"),
         ({"delta": -0.1}, "delta"),
         ({"delta": "automatic"}, "delta"),
         ({"tie": "lower"}, "tie"),

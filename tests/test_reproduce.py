@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -27,11 +28,14 @@ from rankgrad.datasets.base import Table
 from rankgrad.evaluation import Report
 from rankgrad.papers.analysis.decomposability import class_batches
 from rankgrad.papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
+from rankgrad.papers.experiments import reproduce as reproduce_module
 from rankgrad.papers.experiments.grid import Cell, Grid, grids, parse
 from rankgrad.papers.experiments.numbers import Number, find, numbers, select
 from rankgrad.papers.experiments.reproduce import collect, planned, reproduce
+from rankgrad.papers.experiments.sweep import drawn, from_outcome, read
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
+from rankgrad.runs.history import evaluations
 from rankgrad.training import retrieval as runs
 
 LABEL = "stand-in: small convnet on the built-in glyphs, not the paper's data; paper's numbers are not comparable"
@@ -200,7 +204,7 @@ rows:
     ("change", "message"),
     [
         (("metrics: [R@1]", "metric: [R@1]"), "unknown metric"),
-        (("rule: last", "rule: first"), "rule is best or last; got 'first'"),
+        (("rule: last", "rule: first"), "rule is best, held_out, last; got 'first'"),
         (("row: a", "name: a"), "unknown name"),
         (("title: t\n", ""), "t.yaml has no title:"),
         (("metrics: [R@1]\n", ""), "no metrics for row 'a'"),
@@ -398,7 +402,7 @@ def test_other_settings_need_another_folder(whole):
         (["rambo/table5"], "nothing to run: no voc: say where it is with --data-root voc=DIR"),
         (["rambo/table5", "--stand-in", "glyphs"], "unknown stand-in 'glyphs' for this table; known: bccd"),
         (["rambo/table5", "--stand-in", "bccd"], "--stand-in bccd reads files: say where with --data-root DIR"),
-        (["roadmap/fig2"], "a drawing without numbers"),
+        (["roadmap/fig13"], "rankgrad figure roadmap/fig13 --run RUN"),
         (["roadmap/table2"], "nothing to run: no cub: say where it is with --data-root cub=DIR"),
         (
             ["roadmap/table2", "--stand-in", "omniglot"],
@@ -479,11 +483,13 @@ def test_time_of_an_epoch_is_unknown_for_a_run_that_was_resumed(tmp_path):
 def test_another_test_set_is_evaluated_with_the_weights_of_the_run_and_once(whole, monkeypatch):
     out, _, _ = whole
     run = Run(next((out / "runs").glob("loss=roadmap*-seed1")))
-    assert measures.other_test(run, ["data.load.seed=0"]).values == pytest.approx(Report.from_json(run.after).values)
-    other = measures.other_test(run, ["data.load.seed=1"])
+    last = measures.checkpoint(run, "last")
+    same = measures.other_test(run, ["data.load.seed=0"], last)
+    assert same.values == pytest.approx(Report.from_json(run.after).values)
+    other = measures.other_test(run, ["data.load.seed=1"], last)
     assert other.values["R@1"] != Report.from_json(run.after).values["R@1"]
-    monkeypatch.setattr("rankgrad.models.load_weights", None)
-    assert measures.other_test(run, ["data.load.seed=1"]) == other
+    monkeypatch.setattr(measures, "load_weights", None)
+    assert measures.other_test(run, ["data.load.seed=1"], last) == other
     for path in run.folder.glob("after-*"):
         path.unlink()
 
@@ -495,6 +501,83 @@ def test_nmi_comes_from_the_embeddings_where_training_did_not_compute_it(whole):
     assert "NMI" not in Report.from_json(run.after).values
     value = measures.measure(run, "NMI", "best")
     assert value is not None and 0 < value < 100 and measures.measure(run, "NMI", "last") == value
+
+
+@pytest.fixture(scope="module")
+def falling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run that is best early, and has classes held out of training."""
+    short = ["data=glyphs", "recipe=small", *TINY[:4], "trainer.enable_progress_bar=false", "threads=1"]
+    more = ["trainer.max_epochs=4", "evaluation.every=1", "optimizer.lr=0.5", "evaluation.bootstrap=0"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
+        out = tmp_path_factory.mktemp("falling") / "run"
+        yield runs.train(compose([*short, *more, "evaluation.keep_best=val", f"out={out}"]), quiet=True)
+
+
+def test_all_numbers_of_a_run_are_of_the_weights_that_the_rule_chooses(falling, monkeypatch):
+    monkeypatch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
+    chosen, last = (measures.checkpoint(falling, rule) for rule in ("held_out", "last"))
+    table = evaluations(falling)
+    assert chosen.steps == max(table, key=lambda step: (table[step]["val/R@1"], -step)) < last.steps
+    assert chosen.there and chosen.values == table[chosen.steps]
+    # the weights that were kept have these numbers: another "test set" that is the same one
+    again = measures.other_test(falling, ["data.load.seed=0"], chosen).values
+    assert {name: again[name] for name in again} == pytest.approx({name: chosen.values[name] for name in again})
+    assert again["R@1"] != Report.from_json(falling.after).values["R@1"]
+    for metric in ("NMI", "DG_AP"):
+        held_out, after = (measures.measure(falling, metric, rule) for rule in ("held_out", "last"))
+        assert held_out is not None and after is not None and held_out != after
+    assert measures.measure(falling, "R@1", "best") >= measures.measure(falling, "R@1", "held_out")
+
+
+def test_weights_that_were_not_kept_give_no_number(falling, tmp_path):
+    copy = Run(tmp_path / "copy")
+    shutil.copytree(falling.folder, copy.folder)
+    copy.best.unlink()
+    for path in copy.folder.glob("*-of-step-*"):
+        path.unlink()
+    assert measures.measure(copy, "NMI", "held_out") is None and measures.measure(copy, "R@1", "held_out") is not None
+    assert measures.measure(fake_run(tmp_path / "run", (0.5, 0.8)), "R@1", "held_out") is None  # nothing held out
+
+
+def test_the_rule_that_selects_on_training_classes_holds_a_tenth_of_them_out(tmp_path):
+    for name in ("roadmap/table2", "pnp/table6"):
+        grid = replace(grids()[name], cells=grids()[name].cells[:1], t_test=None)
+        [settings] = planned(grid, [], {}, "glyphs", held_out=True).settings.values()
+        assert "evaluation.keep_best=val" in settings and not any("held_out" in each for each in settings)
+        for stand_in in (None, "omniglot"):
+            [settings] = planned(grid, [], {"": tmp_path}, stand_in, held_out=True).settings.values()
+            config = compose(settings)
+            assert config.evaluation.keep_best == "val" and config.data.load._target_ == reproduce_module.LOADER
+            assert config.data.load.held_out == 0.1 and config.data.load.source.startswith("rankgrad.datasets.load_")
+            assert config.data.load.get("merge", 1) == (3 if name == "pnp/table6" else 1)
+
+
+def test_held_out_classes_leave_training_whole_and_unmerged():
+    plain, table = letters(), merged.load_merged(letters, merge=2, held_out=0.3)
+    assert [len(torch.unique(table.select(split).label)) for split in ("train", "val", "test")] == [3, 3, 3]
+    assert {table.class_names[i] for i in table.select("val").label.tolist()} <= set("abcdefghij")
+    assert len(table.select("train")) == 28 and len(table.select("val")) == 12 and table.names == plain.names
+    with pytest.raises(ValueError, match="held_out is a share"):
+        merged.load_merged(letters, held_out=1.0)
+    with pytest.raises(ValueError, match="leaves 1 to train on"):
+        merged.load_merged(letters, held_out=0.9)
+    with pytest.raises(ValueError, match="has a split val already"):
+        merged.load_merged(lambda: merged.load_merged(letters, held_out=0.3), held_out=0.3)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("first", "evaluation.keep_best is null, test or val; got 'first'"),
+        ("val", "needs classes held out of training"),
+    ],
+)
+def test_a_choice_that_cannot_be_made_is_refused_before_training(given, message):
+    config = compose(["data=glyphs", f"evaluation.keep_best={given}"])
+    with pytest.raises(ConfigError, match=message):
+        runs._to_choose_on(config, letters())
+    assert runs._to_choose_on(compose(["data=glyphs"]), letters()) is None
 
 
 # -------------------------------------------------------------------------------------------------------- their pages
@@ -581,6 +664,87 @@ def test_a_sweep_is_drawn_as_curves(tmp_path, monkeypatch):
     assert axis.lines[0].get_xdata().tolist() == [1, 10, 100] and axis.lines[0].get_ydata().tolist() == [2, 11, 101]
 
 
+def places(name: str) -> dict[str, list[float]]:
+    """Axis -> places of a figure, those of its first data set."""
+    found: dict[str, list[float]] = {}
+    first = grids()[name].cells[0].dataset
+    for cell in grids()[name].cells:
+        for axis, place in cell.varies.items():
+            if cell.dataset == first:
+                found.setdefault(axis, []).append(place)
+    return found
+
+
+def test_the_figures_vary_what_the_papers_vary_over_the_ranges_that_their_texts_name():
+    four = places("roadmap/fig4")
+    assert {0, 0.2, 0.5, 0.8, 1} <= set(four["λ"]) and {0, 10, 100, 10_000} <= set(four["ρ"])
+    assert {0.1, 0.4, 0.6} <= set(four["α − β"])
+    [baseline] = [cell for cell in grids()["roadmap/fig4"].cells if not cell.varies]
+    assert baseline.row == "SupAP" and "loss=supap" in baseline.settings
+    twelve = grids()["roadmap/fig12"]
+    assert {cell.row for cell in twelve.cells} == {"SupAP"} and all("loss=supap" in c.settings for c in twelve.cells)
+    span = {axis: (min(each), max(each)) for axis, each in places("roadmap/fig12").items()}
+    assert span == {"τ": (1e-3, 1.0), "ρ": (0.1, 1e4)}
+    assert grids()["roadmap/fig5"].metrics == ("mAP@R", measures.INCREASE)
+    assert {cell.dataset for cell in grids()["pnp/fig8"].cells} == {"sop", "vehicleid"}
+
+
+def test_deit_in_roadmaps_table_3_has_the_batches_of_the_rows_that_table_7_repeats(tmp_path):
+    grid = grids()["roadmap/table3"]
+    for number, settings in planned(grid, [], {"": tmp_path}, None).settings.items():
+        where, sampler = grid.cells[number].where, compose(settings).sampler
+        size = sampler.classes_per_batch * sampler.samples_per_class
+        expected = 384 if where["backbone"] == "DeiT-S" or where["dataset"] == "inaturalist" else 64
+        assert size == expected, dict(where)
+
+
+def relative_sweep() -> outcome.Outcome:
+    """Figure 5 with two seeds: SupAP 20 and 25, and with the calibration 22 and 20."""
+    grid = grids()["roadmap/fig5"]
+    kept = [cell for cell in grid.cells if cell.dataset == "cub" and cell.varies["batch size"] == 32]
+    values = {"SupAP": {0: 20.0, 1: 25.0}, "ROADMAP (Lcalibr added to SupAP)": {0: 22.0, 1: 20.0}}
+    lines = [
+        outcome.Line(c.row, {"dataset": "cub", "batch size": "32"}, (c,), {}, {"mAP@R": values[c.row]}, {})
+        for c in kept
+    ]
+    whole = outcome.relative(lines)
+    return outcome.Outcome(replace(grid, cells=tuple(kept)), "best", None, None, (), tuple(whole), (), (), (0, 1))
+
+
+def test_the_relative_increase_is_that_of_each_seed_in_per_cent_of_the_other_method():
+    found = relative_sweep()
+    assert measures.INCREASE not in found.lines[0].values
+    assert found.lines[1].values[measures.INCREASE] == {0: pytest.approx(10), 1: pytest.approx(-20)}
+    sweep = from_outcome(found, drawn(found.grid))
+    assert [(point.row, point.metric) for point in sweep.points if point.values] == [
+        ("ROADMAP (Lcalibr added to SupAP)", measures.INCREASE)
+    ]
+
+
+def test_a_method_that_does_not_vary_is_a_line_through_every_panel(monkeypatch, tmp_path):
+    supap = Cell("SupAP", {"dataset": "sop"}, {}, "roadmap/sop", (), (), ("mAP@R",))
+    cells = [supap]
+    lines = [outcome.Line("SupAP", {"dataset": "sop"}, (supap,), {}, {"mAP@R": {0: 30.0, 1: 32.0}}, {})]
+    for axis, place in (("λ", 0.0), ("λ", 0.5), ("ρ", 0.0), ("ρ", 1.0), ("ρ", 1e4)):
+        cell = Cell("ROADMAP", {"dataset": "sop"}, {axis: place}, "roadmap/sop", (), (), ("mAP@R",))
+        labels = {"dataset": "sop", axis: f"{place:g}"}
+        cells.append(cell)
+        lines.append(outcome.Line("ROADMAP", labels, (cell,), {}, {"mAP@R": {0: 20 + place / 1000}}, {}))
+    grid = Grid("roadmap/fig4", "t", "best", (0, 1), tuple(cells))
+    found = outcome.Outcome(grid, "best", None, None, (), tuple(lines), (), (), (0, 1))
+    drawing = picture.curves(from_outcome(found, ["mAP@R"]))
+    left, right = drawing.axes
+    for axis in (left, right):
+        assert any(set(line.get_ydata()) == {31.0} for line in axis.lines)
+    assert left.get_xscale() == "linear" and right.get_xscale() == "symlog"  # 0 among powers of ten
+    assert {text.get_text() for text in drawing.legends[0].get_texts()} == {"SupAP", "ROADMAP"}
+    (tmp_path / "roadmap-fig4.csv").write_text(page.csv_text(found))
+    again = read([tmp_path / "roadmap-fig4.csv"], grid)
+    assert {(p.row, p.axis, p.place) for p in again.points} == {
+        (p.row, p.axis, p.place) for p in from_outcome(found, ["mAP@R"]).points
+    }
+
+
 def test_t_tests_pair_the_seeds_that_both_have_within_a_column():
     lines = [
         line("ours", {"R@1": {0: 5.0, 1: 7.0, 2: 9.0}}, "1"),
@@ -623,9 +787,18 @@ def test_growth_of_a_loss_that_is_quadratic_is_two(monkeypatch):
 
 
 def test_complexities_are_the_papers_beside_measured_growth(monkeypatch):
-    monkeypatch.setattr(computed, "growth", lambda loss: 1.25)
+    monkeypatch.setattr(computed, "growth", lambda loss, lengths=(): 1.25)
     rows = {row[0]: row[1:] for row in computed.complexity().sheet.rows}
     assert rows["RaMBO"] == ["O(n log n)", "yes", "n^1.25"] and rows["Yue et al. [68]"] == ["O(n^2)", "no", "-"]
+    assert rows["SoDeep [10]"] == ["O((n+p)h^2)", "yes", "n^1.25"]
+
+
+def test_the_time_of_a_sorting_network_is_that_of_its_ranks():
+    scores = torch.linspace(-1, 1, 16).unsqueeze(0).requires_grad_()
+    relevant = torch.arange(16).unsqueeze(0) < 4
+    value = computed._sorted_by_network(scores, relevant)
+    value.backward()
+    assert value.shape == () and scores.grad.abs().sum() > 0
 
 
 def test_slopes_of_auc_follow_the_step_and_small_steps_estimate_the_area_better():

@@ -248,6 +248,8 @@ WRONG = [
     (["sampler.classes_per_batch=40"], "a batch needs 40 classes with at least 1 image each; of 5 classes"),
     (["optimizer.name=lion"], "unknown optimizer.name 'lion'"),
     (["optimizer.warmup=2"], "optimizer.warmup is a share"),
+    (["optimizer.lr=fast"], "optimizer.lr is a .*number; got 'fast'"),
+    (["trainer.max_epochs=-1"], "trainer.max_epochs counts epochs and must be an integer >= 0; got -1"),
     (["optimizer.schedule=stairs"], "unknown optimizer.schedule .stairs.; known: cosine, constant, steps"),
     (["loggers=[wandb]"], "unknown logger 'wandb'; known: csv, tensorboard"),
     (["trainer.precision=3"], "Precision 3 is invalid"),
@@ -264,12 +266,13 @@ WRONG = [
     (["evaluation.clusters=some"], "clusters must be 'auto' or 'none'"),
     (["evaluation.ks=[0]"], "ks are list lengths"),
     (["evaluation.split=val"], "has no images of split 'val'; it has train, test"),
-    (["evaluation.batch_size=0"], "batch_size should be a positive integer"),
+    (["evaluation.batch_size=0"], "evaluation.batch_size counts images and must be an integer >= 1; got 0"),
     (["data.size=8"], "at least 16 x 16; got 8 x 8"),
     (["data.load.channels=1"], "mean and std are given for 3 channels"),
     (["data.workers=-1"], "num_workers"),
-    (["threads=0"], "threads must be an integer >= 1"),
+    (["threads=0"], "threads counts CPU threads and must be an integer >= 1"),
     (["loss.tau=0"], "tau is a temperature"),
+    (["loss.tau=abc"], "tau is a temperature.*got 'abc'"),
     (["model.head=two"], "unknown head 'two'"),
     (["model=timm", "model.name=resnet81"], "unknown timm model 'resnet81'; did you mean"),
     (["model=timm", "model.weights=missing.pth"], "no weights file at missing.pth"),
@@ -283,6 +286,18 @@ def test_settings_that_cannot_work_are_refused_and_the_folder_stays_free(photos,
     with pytest.raises((ValueError, TypeError, FileNotFoundError), match=message):
         train(*small(photos, *settings), f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+EARLY = ("loss.tau", "model", "evaluation.ks", "evaluation.clusters", "optimizer", "trainer.max_epochs", "threads")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"), [(s, m) for s, m in WRONG if s[0].startswith(EARLY)], ids=lambda value: str(value)[:40]
+)
+def test_settings_are_refused_before_any_file_is_read(photos, tmp_path, settings, message, monkeypatch):
+    monkeypatch.setattr(runs, "load_table", lambda config: pytest.fail("files were read first"))
+    with pytest.raises((ValueError, TypeError, FileNotFoundError), match=message):
+        train(*small(photos, *settings), f"out={tmp_path / 'run'}")
 
 
 def test_a_folder_in_which_settings_failed_takes_better_ones(photos, finished, tmp_path):
@@ -359,3 +374,11 @@ def test_weights_that_expect_other_pixels_are_refused_with_the_settings_to_give(
     with pytest.raises(ConfigError, match=r"data\.train_transform\.mean=\[0\.485,0\.456,0\.406\]"):
         train(*given, f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run").exists()
+
+
+def test_batch_norm_that_sees_a_part_of_each_batch_is_warned_of():
+    model = build_model("convnet", widths=(8, 8))
+    with pytest.warns(runner.BatchNormWarning, match=r"\+trainer.sync_batchnorm=true .* model.freeze_batch_norm=true"):
+        runner.check_batch_norm(model)
+    runner.check_batch_norm(model.eval())
+    runner.check_batch_norm(torch.nn.SyncBatchNorm.convert_sync_batchnorm(model.train()))

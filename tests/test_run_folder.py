@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -23,6 +24,7 @@ from rankgrad.cli import main
 from rankgrad.config import ConfigError
 from rankgrad.evaluation import Report
 from rankgrad.files import LockedError, lock
+from rankgrad.models.weights import load_weights
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import curves, evaluations
 from rankgrad.runs.log import LogTable, read_rows
@@ -392,3 +394,35 @@ def test_an_extended_run_that_is_cut_off_goes_on_the_same_way(photos, tmp_path):
     train(f"resume={other.folder}")
     assert same_results(run.folder, other.folder) and other.page.exists()
     assert (run.logs / "metrics.csv").read_bytes() == (other.logs / "metrics.csv").read_bytes()
+
+
+# -------------------------------------------------------------------------------------------------- not finished yet
+
+
+def test_an_interrupted_run_is_evaluated_embedded_and_reported_from_its_state(photos, tmp_path, capsys):
+    whole = train(*small(photos), f"out={tmp_path / 'whole'}")
+    cut_off([*small(photos), f"out={tmp_path / 'cut'}"], 2)
+    cut = Run(tmp_path / "cut")
+    assert not cut.finished
+    assert main(["evaluate", str(cut.folder), "--bootstrap", "0", "-o", str(tmp_path / "x.json")]) == 0
+    shown = capsys.readouterr().out
+    assert f"{cut.folder} is not finished: this is its step 2" in shown
+    assert {"step-2.pt", "step-2.npz", "step-2.json"} <= {path.name for path in cut.folder.iterdir()}
+    values = Report.from_json(cut.saved[-1]).values
+    assert Report.from_json(tmp_path / "x.json").values["mAP@R"] == values["mAP@R"]
+    assert main(["embed", str(cut.folder), str(photos), "-o", str(tmp_path / "all.npz")]) == 0
+    with np.load(tmp_path / "all.npz") as file:
+        assert len(file["embeddings"]) == 50 and str(file["model"]).endswith("step-2.pt")
+    assert main(["report", str(cut.folder), "-o", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert f"{100 * values['AP']:.1f}" in page and "not finished" in page
+    # its weights are those of the state, and the run goes on as if nothing had been asked
+    model, _ = load_weights(cut.folder / "step-2.pt")
+    state = torch.load(cut.state, weights_only=True)["state_dict"]
+    assert all(torch.equal(value, state[f"model.{name}"]) for name, value in model.state_dict().items())
+    assert same_results(train(f"resume={cut.folder}").folder, whole.folder)
+
+
+def test_a_state_without_a_model_of_its_own_is_told(old, photos, tmp_path, capsys):
+    assert main(["evaluate", str(old / "interrupted")]) == 2
+    assert "is of an earlier version, which kept no model: finish it with resume=" in capsys.readouterr().err

@@ -20,6 +20,8 @@ from test_detect import QUICK, TINY
 from test_reproduce import TINY as FEW_WEIGHTS
 from voc_trees import shapes
 
+from rankgrad.runs.forked import possible
+
 # one worker of pytest-xdist: each of these has up to five processes
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.usefixtures("hangup")]
 
@@ -84,6 +86,16 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Command]:
             lambda f: ("-o", str(f)),
             runs=2,
             family=2,
+        ),
+        "tune": Command(
+            (
+                *("tune", "loss=pnp,roadmap", "trials=1", "folds=2", "seeds=none", "-j", "2"),
+                *small(photos, *LONG[:2], "checkpoint_minutes=0.01", "sampler.classes_per_batch=2"),
+            ),
+            lambda f: ("-o", str(f)),
+            runs=2,
+            sign="state.ckpt",
+            family=4 if possible() else 2,  # the process that forks, and one that it needs
         ),
         "reproduce": Command(
             ("reproduce", "roadmap/table9", "--stand-in", "glyphs", "--seeds", "0", "-j", "2", *many, *LONG),
@@ -162,7 +174,7 @@ SIGNALS = [pytest.param(getattr(signal, name), id=name) for name in ("SIGINT", "
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("name", ["train", "devices", "compare", "reproduce", "detect"])
+@pytest.mark.parametrize("name", ["train", "devices", "compare", "tune", "reproduce", "detect"])
 def test_a_command_that_is_stopped_goes_on_and_ends_like_one_that_was_not(
     commands, undisturbed, tmp_path, name, number
 ):
@@ -177,7 +189,7 @@ def test_a_command_that_is_stopped_goes_on_and_ends_like_one_that_was_not(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["train", "devices", "compare", "reproduce", "detect"])
+@pytest.mark.parametrize("name", ["train", "devices", "compare", "tune", "reproduce", "detect"])
 def test_when_a_command_is_killed_its_children_save_their_states_and_end(commands, undisturbed, tmp_path, name):
     command = commands[name]
     assert stop(command, tmp_path, signal.SIGKILL) == -signal.SIGKILL

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import (
+    allocator,
     bank,
     detection,
     evaluator,
@@ -34,6 +35,7 @@ SUITES: dict[str, Suite] = {
     "sub_batch": sub_batch.sub_batch,
     "step_profile": step_profile.step_profile,
     "pipeline": pipeline.pipeline,
+    "allocator": allocator.allocator,
 }
 GPU_SUITES: dict[str, Suite] = {
     "long_list": long_list.long_list,

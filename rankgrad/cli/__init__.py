@@ -30,7 +30,9 @@ from . import (
     search,
     sodeep,
     train,
+    tune,
 )
+from .allocator import keep_large_blocks
 
 MENDABLE = 2  # exit status of everything that the user can mend, wrong usage too, as argparse has it
 STATUS = (
@@ -58,6 +60,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "train": train,
     "compare": compare,
+    "tune": tune,
     "reproduce": reproduce,
     "figure": figure,
     "evaluate": evaluate,
@@ -103,6 +106,7 @@ def _main(argv: list[str]) -> int:
     flags = [word for word in rest if word.startswith("-")]
     if flags or (rest and not arguments.settings_allowed):
         parser.error(f"unknown argument {(flags or rest)[0]!r}; see rankgrad {arguments.command} --help")
+    keep_large_blocks()
     try:
         arguments.run(arguments, rest)
         sys.stdout.flush()  # here, where a reader that has gone is dealt with

@@ -32,8 +32,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder."""
     from ..config import packages
     from ..datasets.images import skipped_lines
+    from ..files import shown
     from ..index.embedder import Embedded
     from ..index.folder import embed_folder, embeddings_file
+    from ..runs.folder import Run
 
     out = arguments.out
     if out is None:
@@ -42,8 +44,14 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             origin = Embedded.load(out).origin
             if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
                 raise FileExistsError(f"{out} holds embeddings of another folder: choose a file with -o")
+    model, run = arguments.model, Run(arguments.model)
+    if run.state.exists() and not run.weights.exists() and run.kind == "retrieval":
+        from ..training.unfinished import saved_weights
+
+        model = saved_weights(run, packages(arguments.trust))
+        print(f"{shown(run.folder)} is not finished: this is its {model.stem.replace('-', ' ')}")
     count, skipped = embed_folder(
-        *(arguments.model, arguments.images, out, arguments.batch_size),
+        *(model, arguments.images, out, arguments.batch_size),
         invert=arguments.invert,
         trust=packages(arguments.trust),
     )

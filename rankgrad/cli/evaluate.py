@@ -56,10 +56,18 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print the report of a run or of embeddings."""
     from ..evaluation import Report, evaluate
     from ..evaluation.measures import meaning
-    from ..files import read_npz
+    from ..files import read_npz, shown
     from ..runs.folder import Run
 
-    source = arguments.source / "embeddings.npz" if arguments.source.is_dir() else arguments.source
+    source, run = arguments.source, Run(arguments.source)
+    if source.is_dir():
+        source = run.embeddings
+        if run.state.exists() and not run.finished and run.kind == "retrieval":
+            from ..config import packages
+            from ..training.unfinished import evaluated
+
+            source, _ = evaluated(run, packages(arguments.trust))
+            print(f"{shown(run.folder)} is not finished: this is its {source.stem.replace('-', ' ')}\n")
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist: give the folder of a finished run, or an npz file")
     if arguments.out and not arguments.out.parent.is_dir():
@@ -75,7 +83,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         ks = tuple(int(k) for k in arguments.ks.split(","))
     except ValueError:
         raise ValueError(f"--ks takes integers such as 1,10,100; got {arguments.ks!r}") from None
-    done = Run(arguments.source).after
+    done = run.after
     # k-means and intervals of a run are those of its own report
     seed = Report.from_json(done).settings["seed"] if done.exists() else 0
     report = evaluate(

@@ -37,7 +37,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     runs.add_argument("--runs", type=Path, nargs="+", metavar="DIR", help="folders of runs, or one csv or json")
     runs.add_argument("--over", metavar="KEY", help="setting on the axis (default: those of the figure)")
     runs.add_argument("--metric", help="such as R@1 (default: that of the figure)")
-    runs.add_argument("--rule", choices=("best", "last"), help="evaluation of a run (default: that of the figure)")
+    runs.add_argument(
+        "--rule", choices=("best", "held_out", "last"), help="evaluation of a run (default: that of the figure)"
+    )
     run = parser.add_argument_group("retrieved examples")
     # `run` is taken: it is what does the command
     run.add_argument("--run", dest="run_", type=Path, nargs="+", metavar="RUN", help="folders of finished runs")

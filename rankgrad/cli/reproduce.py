@@ -12,6 +12,7 @@ Run a table of the four papers and put our cells beside the printed ones; withou
   rankgrad reproduce roadmap/table2 --data-root sop=DIR --data-root cub=DIR       what these two data sets fill
   rankgrad reproduce roadmap/table2 --stand-in omniglot --data-root DIR -j 2      the same grid with a small network
   rankgrad reproduce pnp/table1 --stand-in glyphs --seeds 0,1 --dry-run           which runs, and which are done
+  rankgrad reproduce pnp/table1 --sources                                         where each setting comes from
 
 KEY=VALUE settings of `rankgrad train` go to all runs. Finished runs are kept, a run that was cut off is resumed: the
 same command again goes on. A stand-in is not the paper's data, and everything it writes says so.
@@ -29,19 +30,30 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--stand-in", choices=("omniglot", "glyphs", "bccd"), help="the same grid on these, with a small network"
     )
     parser.add_argument("--seeds", help="such as 0,1,2 (default: those of the table)")
-    parser.add_argument("--rule", choices=("best", "last"), help="evaluation to report (default: the paper's)")
+    parser.add_argument(
+        "--rule",
+        choices=("best", "held_out", "last"),
+        help="evaluation to report: best on the test classes, best on a tenth of the training classes that is held "
+        "out, or last (default: the paper's)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and stop")
+    parser.add_argument("--sources", action="store_true", help="say where each setting comes from, and stop")
     parser.add_argument("-o", "--out", type=Path, help="folder (default: runs/reproduce, runs/reproduce-STAND_IN)")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List the papers' tables, or run one."""
-    from ..papers.experiments.reproduce import reproduce
+    from ..papers.experiments.reproduce import reproduce, sources_of
 
     name = arguments.id
     if name is not None and "=" in name:  # a setting that stands where the ID belongs
         raise ValueError(f"which table? rankgrad reproduce ID {name}; rankgrad reproduce lists them")
+    if arguments.sources:
+        if name is None:
+            raise ValueError("whose sources? rankgrad reproduce ID --sources; rankgrad reproduce lists the IDs")
+        print(sources_of(name))
+        return
     text = reproduce(
         name,
         settings,

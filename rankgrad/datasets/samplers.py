@@ -398,7 +398,7 @@ class HierarchicalBatchSampler(ClassBatches):
     dealt like cards over its batches, and images over the visits of their class, as `MPerClassBatchSampler` does; P, K,
     short classes, distinct classes, seeds, parts of processes and going on later are the same, too.
 
-    Source: Cakir et al., FastAP, CVPR 2019; the pairs of RaMBO (Rolínek et al., CVPR 2020, supplement B.1) and ROADMAP
+    Source: Cakir et al., FastAP, CVPR 2019; the pairs of RaMBO (Rolínek et al., CVPR 2020, appendix A) and ROADMAP
     (Ramzi et al., NeurIPS 2021): 10 batches per pair and K = 4 on Stanford Online Products, 4 and K = 8 on In-shop, 128
     images each, the batches of a pair one after the other (pair_order="consecutive"). What the papers leave open is
     ours: a super-label with fewer classes than its half gives all it has, and the others give the rest, so that every

@@ -6,9 +6,9 @@ class; all others, background and objects of other classes, are irrelevant. Two 
 * per class: the proposals by their score for it; L_mAP is the mean of 1 - AP over the classes that have a relevant one;
 * of all classes: every (proposal, class) in one list; L_APC is 1 - AP of that list.
 
-The loss is the weighted mean of both, 2 : 1 in RaMBO (Rolínek et al., CVPR 2020, arXiv:1912.03500, section 4.4). It is
-AP over proposals before non-maximum suppression: several proposals on one object are all rewarded, and an object that
-no proposal hits costs nothing. That is not the AP of a benchmark, only near it.
+The loss is the weighted mean of both, 2 : 1 in RaMBO (Rolínek et al., CVPR 2020, arXiv:1912.03500, sections 4.6, 5.2).
+It is AP over proposals before non-maximum suppression: several proposals on one object are all rewarded, and an object
+that no proposal hits costs nothing. That is not the AP of a benchmark, only near it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class DetectionRankLoss(nn.Module):
         metric: Ranks -> [query] value in [0, 1], higher is better.
         memory: batches whose scores are ranked too, without gradient, >= 0; RaMBO: 7. See `ScoreMemory`.
         weights: of the classes' term and of the one-list term, >= 0, not both 0; scaled to sum 1.
-        memory_for: "map": the memory lengthens the lists of the classes (published code); "both": also the one list.
+        memory_for: "map": the memory lengthens the lists of the classes (published code); "both": also the one list
+            (RaMBO's text).
         check_finite: NaN or infinity in the scores: None: ValueError on CPU, an asynchronous assertion on CUDA; True:
             ValueError everywhere; False: not checked.
 
@@ -207,7 +208,7 @@ class DetectionRankLoss(nn.Module):
 
 
 class DetectionAPLoss(DetectionRankLoss):
-    r"""RaMBO's detection loss: 2/3 L_mAP + 1/3 L_APC on blackbox ranks (eqs. 14, 21-23; section 4.4).
+    r"""RaMBO's detection loss: 2/3 L_mAP + 1/3 L_APC on blackbox ranks (eqs. 14, 21-23; sections 4.4, 4.6).
 
     Scores are shifted by the margin first (irrelevant + margin/2, relevant - margin/2); both terms are 1 - mean over
     the relevant of rk^+ / rk; gradient: `ranks.Blackbox`, the weights being part of what perturbs. Differs from the

@@ -1,4 +1,7 @@
-"""Losses to compare with: cross-entropy, histogram, and those of pytorch-metric-learning by one thin bridge."""
+"""Losses to compare with, and those of pytorch-metric-learning by one thin bridge.
+
+Ours are what that library lacks, or has with an error: cross-entropy, histogram, binomial deviance, tie-aware AP.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..checks import number
 from ..ranks import computed
 from ..relevance import from_labels, validity
+from ..types import Mask, PerQuery, Scores
+from .histogram import SoftBinAPLoss, soft_histogram
 
 Pairs = tuple[Tensor, ...]  # of pytorch-metric-learning: (anchor, positive, anchor, negative) or triplets
 
@@ -39,7 +45,52 @@ class CrossEntropyLoss(nn.Module):
         return F.cross_entropy(self.classifier(self.scale * F.normalize(embeddings, dim=1)), labels)
 
 
-class HistogramLoss(nn.Module):
+class _PairLoss(nn.Module):
+    """A function of the cosines of all relevant and of all irrelevant pairs; no sample is compared with itself."""
+
+    def of_pairs(self, relevant: Tensor, others: Tensor) -> Tensor:
+        """The loss.
+
+        Args:
+            relevant: [pair] cosines of relevant pairs.
+            others: [pair] cosines of irrelevant pairs.
+        """
+        raise NotImplementedError
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        ref_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of the batch, or of the batch against references.
+
+        Args:
+            embeddings: [row, dim] float.
+            labels: long [row].
+            ref_emb: [item, dim] references, e.g. a memory.
+            ref_labels: long [item].
+            ids: [row] integers naming samples; no sample is compared with itself.
+            ref_ids: [item] likewise.
+
+        Raises:
+            ValueError: references without labels, or ids out of step.
+        """
+        _check_references(ref_emb, ref_labels, ref_ids)
+        relevant, valid = from_labels(labels, ref_labels, ids=ids, ref_ids=ref_ids)
+        valid = torch.ones_like(relevant) if valid is None else valid
+        with torch.autocast(embeddings.device.type, enabled=False):
+            rows = F.normalize(computed(embeddings), dim=1)
+            items = rows if ref_emb is None else F.normalize(computed(ref_emb), dim=1)
+            cosine = rows @ items.T
+            return self.of_pairs(cosine[relevant & valid], cosine[~relevant & valid]) + 0 * cosine.sum()
+
+
+class HistogramLoss(_PairLoss):
     r"""Probability that a random irrelevant pair is more similar than a random relevant one, from soft histograms.
 
         L = sum_r h-_r sum_{q <= r} h+_q        h: triangular bins of the cosine on [-1, 1], spaced 2 / bins
@@ -63,38 +114,9 @@ class HistogramLoss(nn.Module):
             raise ValueError(f"bins counts the intervals of the histograms, an integer >= 1; got {bins!r}")
         self.bins = bins
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-        ids: Tensor | None = None,
-        ref_ids: Tensor | None = None,
-    ) -> Tensor:
-        """Loss of the batch, or of the batch against references; 0 where one kind of pair is missing.
-
-        Args:
-            embeddings: [row, dim] float.
-            labels: long [row].
-            ref_emb: [item, dim] references, e.g. a memory.
-            ref_labels: long [item].
-            ids: [row] integers naming samples; no sample is compared with itself.
-            ref_ids: [item] likewise.
-
-        Raises:
-            ValueError: references without labels, or ids out of step.
-        """
-        _check_references(ref_emb, ref_labels, ref_ids)
-        relevant, valid = from_labels(labels, ref_labels, ids=ids, ref_ids=ref_ids)
-        valid = torch.ones_like(relevant) if valid is None else valid
-        with torch.autocast(embeddings.device.type, enabled=False):
-            rows = F.normalize(computed(embeddings), dim=1)
-            items = rows if ref_emb is None else F.normalize(computed(ref_emb), dim=1)
-            cosine = rows @ items.T
-            of_relevant, of_others = self._density(cosine[relevant & valid]), self._density(cosine[~relevant & valid])
-            return (of_others * of_relevant.cumsum(0)).sum() + 0 * cosine.sum()
+    def of_pairs(self, relevant: Tensor, others: Tensor) -> Tensor:
+        """The double sum over bins; 0 where one kind of pair is missing."""
+        return (self._density(others) * self._density(relevant).cumsum(0)).sum()
 
     def _density(self, values: Tensor) -> Tensor:
         """[bins + 1] shares of the values at -1, ..., 1; each is divided between its two neighbours."""
@@ -108,6 +130,80 @@ class HistogramLoss(nn.Module):
     def extra_repr(self) -> str:
         """The argument."""
         return f"bins={self.bins}"
+
+
+class BinomialDevianceLoss(_PairLoss):
+    r"""Logistic cost of every pair's cosine, relevant and irrelevant pairs weighing the same.
+
+        L = mean_{relevant} log(1 + exp(-alpha (s - beta)))  +  mean_{irrelevant} log(1 + exp(alpha cost (s - beta)))
+
+    Source: Yi, Lei and Li, "Deep metric learning for person re-identification", ICPR 2014, arXiv:1407.4979; the form
+    with a cost of irrelevant pairs that Ustinova and Lempitsky (NeurIPS 2016) compare their histogram loss with, whose
+    numbers the tables of retrieval papers repeat. A mean over no pairs is 0.
+
+    Args:
+        alpha: slope, > 0.
+        beta: the cosine at which a pair costs log 2, -1 .. 1.
+        cost: how much steeper irrelevant pairs are, > 0; 25 and 10 are in use.
+
+    >>> loss = BinomialDevianceLoss(alpha=2, beta=0.5, cost=1)
+    >>> loss(torch.eye(2)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1]))    # cosines 1 and 0: twice log(1 + 1/e)
+    tensor(0.6265)
+    """
+
+    def __init__(self, alpha: float = 2.0, beta: float = 0.5, cost: float = 25.0) -> None:
+        super().__init__()
+        self.alpha = number(alpha, "alpha is the slope of the logistic cost", above=0)
+        self.beta = number(beta, "beta is a cosine", low=-1, high=1)
+        self.cost = number(cost, "cost is that of irrelevant pairs", above=0)
+
+    def of_pairs(self, relevant: Tensor, others: Tensor) -> Tensor:
+        """Both means."""
+        near = F.softplus(-self.alpha * (relevant - self.beta)).sum() / max(len(relevant), 1)
+        return near + F.softplus(self.alpha * self.cost * (others - self.beta)).sum() / max(len(others), 1)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"alpha={self.alpha}, beta={self.beta}, cost={self.cost}"
+
+
+class TieAwareAPLoss(SoftBinAPLoss):
+    r"""1 - AP of soft bins whose items are tied: AP is averaged over the orders that a bin leaves open.
+
+        L = 1 - 1/p sum_l h+_l (2 H+_{l-1} + h+_l + 1) / (2 H_{l-1} + h_l + 1)
+
+    with h+_l and h_l the relevant and all items of bin l, high scores first, and H their cumulative sums. That is each
+    bin's precision at the middle of its places. `SoftBinAPLoss` takes it at their end instead, as if the relevant items
+    stood last. Items that are alone on bin centres give the exact AP.
+
+    Source: tie-aware AP of McSherry and Najork (ECIR 2008), as a loss in He, Cakir, Bargal and Sclaroff, "Hashing as
+    tie-aware learning to rank", CVPR 2018, arXiv:1705.08562; on soft bins of a score as in Revaud et al., ICCV 2019.
+    The middle of the places stands for the mean over them [ours], because soft bins hold fractions of items.
+
+    Args:
+        bins: see `SoftBinAPLoss`.
+        low: lowest bin centre.
+        high: highest bin centre.
+        common: see `RetrievalLoss`.
+
+    >>> loss = TieAwareAPLoss(bins=3)
+    >>> loss.from_scores(torch.tensor([[0.0, 1.0, -1.0]]), torch.tensor([[True, False, False]]))    # alone: exact
+    tensor(0.5000)
+    >>> loss.from_scores(torch.tensor([[0.0, 0.0]]), torch.tensor([[True, False]]))    # place 1.5 of a tie
+    tensor(0.3333)
+    """
+
+    def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
+        """The sum over bins."""
+        present = torch.ones_like(relevant) if valid is None else valid
+        relevant = relevant & present
+        position, bins = self.position(scores)
+        items = soft_histogram(position, present.to(scores.dtype), bins)
+        hits = soft_histogram(position, relevant.to(scores.dtype), bins)
+        items_before, hits_before = items.cumsum(1) - items, hits.cumsum(1) - hits
+        precision = (2 * hits_before + hits + 1) / (2 * items_before + items + 1)
+        p = relevant.sum(1)
+        return 1 - (hits * precision).sum(1) / p.clamp(min=1), p > 0
 
 
 def _check_references(ref_emb: Tensor | None, ref_labels: Tensor | None, ref_ids: Tensor | None) -> None:
@@ -127,17 +223,18 @@ class PMLBatchLoss(nn.Module):
     Args:
         loss: its loss object, e.g. NormalizedSoftmaxLoss(100, 512).
         miner: its miner, or None.
+        normalize: give it embeddings of length 1, for a loss that does not see to that itself.
     """
 
-    def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:
+    def __init__(self, loss: nn.Module, miner: nn.Module | None = None, normalize: bool = False) -> None:
         super().__init__()
-        self.loss, self.miner = loss, miner
+        self.loss, self.miner, self.normalize = loss, miner, normalize
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch; labels are long [row]."""
         # distances in that library expect float32, and autocast would hand them half precision
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = computed(embeddings)
+            embeddings = F.normalize(computed(embeddings), dim=1) if self.normalize else computed(embeddings)
             pairs: Pairs | None = None if self.miner is None else self.miner(embeddings, labels)
             result: Tensor = self.loss(embeddings, labels, pairs)
         return result
@@ -160,6 +257,9 @@ class PMLLoss(PMLBatchLoss):
         loss: its loss object, e.g. MultiSimilarityLoss(2, 50, 0.5).
         miner: its miner, or None.
     """
+
+    def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:
+        super().__init__(loss, miner)
 
     def forward(
         self,

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.cells import Cells, Line
+from ..kernels.cells import Cells, Line, known
 from ..kernels.host import on_host
 from ..relaxations import Sigmoid, Step, SupStep
 from ..types import PerPair, Scores
@@ -167,7 +167,7 @@ class Blocks:
         return self._line(neg, self.scores.shape[1], method), self._line(pos, self.peers.shape[1], method)
 
     def _line(self, step: Step, columns: int, method: Method) -> Line | None:
-        if not isinstance(step, (Sigmoid, SupStep)):
+        if not (known(step) and isinstance(step, (Sigmoid, SupStep))):
             return None
         rows, relevant, cost = self.filled, sum(self.sizes), COSTS[type(step)]
         # what pairs cost beyond what cells cost in any case

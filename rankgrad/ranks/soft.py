@@ -166,8 +166,8 @@ def _check_method(method: str, lists: Lists, pos: Step, neg: Step) -> None:
         raise ValueError("method='cells' needs bool relevance: gains are compared in pairs; use method='auto'")
     if method == "cells" and not (known(neg) and (known(pos) or isinstance(pos, Heaviside))):
         raise ValueError(
-            f"method='cells' knows Sigmoid and SupStep, and Heaviside as pos; got pos={pos!r}, neg={neg!r}; "
-            "use method='auto'"
+            f"method='cells' knows Sigmoid and SupStep with rho > 0, and Heaviside as pos; got pos={pos!r}, "
+            f"neg={neg!r}; use method='auto'"
         )
 
 

@@ -45,11 +45,19 @@ def read(
         pictures: False: numbers and curves alone.
         trust: packages whose classes its settings may name.
     """
+    embeddings, saved = run.embeddings, run.saved
     if after is None and run.after.exists():
         after = Report.from_json(run.after)
-    common = read_common(run, after, trust)
+    elif after is None and saved:  # of a run that is not finished, a state that was evaluated
+        after, embeddings = Report.from_json(saved[-1]), saved[-1].with_suffix(".npz")
+    common = read_common(run, None if embeddings != run.embeddings else after, trust)
     config, notes = common["config"], list(common["notes"])
-    embeddings, space = run.embeddings, None
+    if embeddings != run.embeddings:
+        common["after"] = after
+        notes.insert(
+            0, f"The run is not finished: results and pictures are of its {embeddings.stem.replace('-', ' ')}."
+        )
+    space = None
     if pictures and embeddings.exists():
         try:
             space = Space.load(embeddings)
@@ -81,10 +89,11 @@ def read(
 def _images(run: Run, trust: Sequence[str]) -> Pictures | str:
     """The images of the evaluated split of a run, or why they cannot be had."""
     from ..config import load, make
+    from ..datasets.folds import held_out
 
     config = load(run.config, trust)
     try:
-        table: Table = make(config.data.load, slot="data", trust=trust)
+        table: Table = held_out(make(config.data.load, slot="data", trust=trust), config.get("fold"))
         return Pictures(table.select(config.evaluation.split))
     except (OSError, ValueError, MemoryError) as error:
         return str(error)

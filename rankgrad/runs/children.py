@@ -10,11 +10,28 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import IO
+from typing import IO, Protocol
 
 from . import signals
+from .forked import Forked, possible
 
 COMMAND = (sys.executable, "-m", "rankgrad")
+
+
+class Child(Protocol):
+    """A process, as `subprocess.Popen` has it."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        """The exit status; None while it runs."""
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+
+    def wait(self) -> int:
+        """Wait for its end."""
 
 
 class Children:
@@ -26,11 +43,11 @@ class Children:
     """
 
     def __init__(self) -> None:
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Child] = []
 
     def start(
         self, words: Sequence[str], *, log: IO[str] | None = None, environment: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[bytes]:
+    ) -> Child:
         """Start `python -m rankgrad WORDS`.
 
         Args:
@@ -49,6 +66,19 @@ class Children:
         self.processes.append(process)
         return process
 
+    def fork(self, words: Sequence[str], log: IO[str]) -> Child:
+        """Start a command in a process that has imported everything already, where that is possible.
+
+        Args:
+            words: of the command.
+            log: for both outputs.
+        """
+        if not possible():
+            return self.start(words, log=log)
+        process = Forked(words, log.name)
+        self.processes.append(process)
+        return process
+
     def __enter__(self) -> Children:
         return self
 
@@ -57,7 +87,7 @@ class Children:
     ) -> None:
         self.end()
 
-    def wait(self) -> subprocess.Popen[bytes]:
+    def wait(self) -> Child:
         """The next process that has ended; each is given once.
 
         Raises:
@@ -85,6 +115,6 @@ class Children:
                     os.killpg(process.pid, signal.SIGKILL)  # its workers, too
                 process.wait()
 
-    def running(self) -> list[subprocess.Popen[bytes]]:
+    def running(self) -> list[Child]:
         """Those that have not ended."""
         return [process for process in self.processes if process.poll() is None]

@@ -6,8 +6,7 @@ import json
 import os
 import re
 import statistics
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..config import ConfigError, compose
 from ..files import load_json, lock, remove_leftovers, write_text
 from ..tables import markdown
 from . import signals
-from .children import Children
+from .children import Child, Children
 from .folder import Run
 from .statistics import paired_t_test, spread
 
@@ -62,11 +61,33 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
     """
     losses, seeds, rest = _split(settings)
     rest = with_threads(rest, jobs)
+    return compare_variants(
+        {loss: own_settings(loss, rest, command.split()[0]) for loss in losses}, seeds, rest, out, jobs, command
+    )
+
+
+def compare_variants(
+    variants: Mapping[str, Sequence[str]],
+    seeds: Sequence[int],
+    rest: Sequence[str],
+    out: Path,
+    jobs: int = 1,
+    command: str = "train",
+) -> str:
+    """See `compare`, which reads these from words.
+
+    Args:
+        variants: name -> its own settings, the loss among them.
+        seeds: of each variant.
+        rest: settings of all runs.
+        out: folder of the runs.
+        jobs: runs at a time.
+        command: that trains, one of `RESULTS`.
+    """
+    losses = list(variants)
     tasks: dict[tuple[str, int], list[str]] = {}
-    tree = command.split()[0]
-    for loss in losses:
-        own = _own_settings(loss, rest, tree)
-        compose([*rest, *own], tree)  # a misspelt setting fails before the first run, not after an hour
+    for loss, own in variants.items():
+        compose([*rest, *own], command.split()[0])  # a misspelt setting fails before the first run, not after an hour
         for seed in seeds:
             tasks[loss, seed] = [*rest, *own, f"seed={seed}"]
     with shared(out, rest):
@@ -81,7 +102,12 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
 def folders(settings: Sequence[str], out: Path) -> dict[str, list[Path]]:
     """Where `compare` puts the runs of these settings: loss -> folders, one for each seed."""
     losses, seeds, _ = _split(settings)
-    return {loss: [_folder(out, loss, seed) for seed in seeds] for loss in losses}
+    return folders_of(losses, seeds, out)
+
+
+def folders_of(variants: Iterable[str], seeds: Sequence[int], out: Path) -> dict[str, list[Path]]:
+    """Where `compare_variants` puts its runs: name -> folders, one for each seed."""
+    return {name: [_folder(out, name, seed) for seed in seeds] for name in variants}
 
 
 def with_threads(settings: Sequence[str], jobs: int) -> list[str]:
@@ -111,33 +137,61 @@ def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "tr
         Folder -> the last line of its log, for the runs that failed.
     """
     errors: dict[Path, str] = {}
-    waiting = [folder for folder in tasks if not Run(folder).finished]
-    running: dict[subprocess.Popen[bytes], Path] = {}
-    done = len(tasks) - len(waiting)
-    with Children() as children, tqdm(total=len(tasks), initial=done, desc="runs", unit="run") as bar:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                folder = waiting.pop(0)
-                running[_start(children, folder, tasks[folder], command)] = folder
+    waiting = iter([(folder, settings) for folder, settings in tasks.items() if not Run(folder).finished])
+    finished = sum(Run(folder).finished for folder in tasks)
+    with tqdm(total=len(tasks), initial=finished, desc="runs", unit="run") as bar:
+
+        def ended(folder: Path, error: str | None) -> None:
+            if error is not None:
+                errors[folder] = error
+            bar.update()
+
+        train_in_turn(lambda: next(waiting, None), ended, jobs, command)
+    return {folder: errors[folder] for folder in tasks if folder in errors}
+
+
+def train_in_turn(
+    following: Callable[[], tuple[Path, Sequence[str]] | None],
+    ended: Callable[[Path, str | None], object],
+    jobs: int,
+    command: str = "train",
+    *,
+    many: bool = False,
+) -> None:
+    """Train runs, each in a process of its own, where what comes next may depend on what came out before.
+
+    Args:
+        following: gives folder and settings of the next run; None: none for now. It is asked again after each run that
+            has ended, and when it has none then either, this is over.
+        ended: is told the folder of each run that has ended, and the last line of its log if it failed.
+        jobs: runs at a time.
+        command: of rankgrad, that trains.
+        many: short runs, so many that a process is to be kept from which they are forked.
+    """
+    running: dict[Child, Path] = {}
+    with Children() as children:
+        while True:
+            while len(running) < jobs and (task := following()) is not None:
+                folder, settings = task
+                running[_start(children, folder, settings, command, many)] = folder
+            if not running:
+                return
             try:
                 process = children.wait()
             except KeyboardInterrupt:
                 signals.say(f"stopping; {len(running)} of the runs save their state{signals.ONCE_MORE}")
                 raise
             folder = running.pop(process)
-            if process.returncode:
-                errors[folder] = _last_words(folder, process.returncode)
-            bar.update()
-    return {folder: errors[folder] for folder in tasks if folder in errors}
+            ended(folder, _last_words(folder, process.returncode) if process.returncode else None)
 
 
-def _start(children: Children, folder: Path, settings: Sequence[str], command: str) -> subprocess.Popen[bytes]:
+def _start(children: Children, folder: Path, settings: Sequence[str], command: str, many: bool) -> Child:
     """One run in its own process."""
     trusted = [setting for setting in settings if setting.startswith("trust=")]  # the folder does not know it
     words = [f"resume={folder}", *trusted] if Run(folder).config.exists() else [*settings, f"out={folder}"]
     folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
-        return children.start([*command.split(), *words], log=log)
+        return (children.fork if many else children.start)([*command.split(), *words], log=log)
 
 
 def _last_words(folder: Path, code: int) -> str:
@@ -152,12 +206,9 @@ def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
     for setting in settings:
         key, _, value = setting.partition("=")
         if key == "loss":
-            losses = [name for name in re.split(r",(?![^\[]*\])", value) if name]  # k=[1,2] is one value
+            losses = read_losses(value)
         elif key == "seeds":
-            try:
-                seeds = [int(seed) for seed in value.split(",")]
-            except ValueError:
-                raise ConfigError(f"seeds are integers such as seeds=0,1,2; got {value!r}") from None
+            seeds = read_seeds(value)
         elif key in ("seed", "out", "resume"):
             raise ConfigError(f"{key}= belongs to a single run; compare takes seeds=0,1,2 and --out DIR")
         else:
@@ -167,12 +218,37 @@ def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
     return losses, seeds, rest
 
 
+def read_losses(text: str) -> list[str]:
+    """The losses of loss=a,b:k=[1,2]: a list in brackets is one value.
+
+    >>> read_losses("supap,recall_at_k:k=[1,2]")
+    ['supap', 'recall_at_k:k=[1,2]']
+    """
+    return [name for name in re.split(r",(?![^\[]*\])", text) if name]
+
+
+def read_seeds(text: str) -> list[int]:
+    """The seeds of seeds=0,1,2 or, from the first to the last, of seeds=0..9.
+
+    >>> read_seeds("0..3"), read_seeds("7,1")
+    ([0, 1, 2, 3], [7, 1])
+    """
+    first, dots, last = text.partition("..")
+    try:
+        found = [*range(int(first), int(last) + 1)] if dots else [int(seed) for seed in text.split(",")]
+    except ValueError:
+        found = []
+    if not found:
+        raise ConfigError(f"seeds are integers such as seeds=0,1,2 or seeds=0..9; got {text!r}")
+    return found
+
+
 def _folder(out: Path, loss: str, seed: int) -> Path:
     """Of one run: letters that any shell and file system takes, in a name a person reads; no two alike."""
     return out / f"{re.sub(r'[^A-Za-z0-9_.+=-]+', '-', loss)}-seed{seed}"
 
 
-def _own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
+def own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
     """Of a variant: those whose first word is a group of the configuration are whole, others are the loss's."""
     name, _, own = loss.partition(":")
     chosen = [f"loss={name}"]

@@ -51,6 +51,11 @@ class Run:
         return self.folder / "model.pt"
 
     @property
+    def best(self) -> Path:
+        """Model at the best evaluation during training, if it was to be kept (`evaluation.keep_best`)."""
+        return self.folder / "best.pt"
+
+    @property
     def before(self) -> Path:
         """Report of the untrained model."""
         return self.folder / "before.json"
@@ -69,6 +74,11 @@ class Run:
     def embeddings(self) -> Path:
         """Embeddings of the evaluated images, see `runs.embeddings`."""
         return self.folder / "embeddings.npz"
+
+    @property
+    def saved(self) -> list[Path]:
+        """Reports of states that were evaluated, earliest first: step-N.json, beside them step-N.npz and step-N.pt."""
+        return sorted(self.folder.glob("step-*.json"), key=lambda path: int(path.stem.removeprefix("step-")))
 
     @property
     def detections(self) -> Path:
@@ -138,7 +148,16 @@ class Run:
         Args:
             result: text of `after`.
         """
-        listed = (self.config, self.state, self.weights, self.before, self.facts, self.embeddings, self.detections)
+        listed = (
+            self.config,
+            self.state,
+            self.weights,
+            self.best,
+            self.before,
+            self.facts,
+            self.embeddings,
+            self.detections,
+        )
         sums = [(sha256_of(path), path.name) for path in (*listed, self.health, self.page) if path.exists()]
         sums.append((hashlib.sha256(result.encode()).hexdigest(), self.after.name))
         write_text(self.checksums, "".join(f"{digest}  {name}\n" for digest, name in sums))

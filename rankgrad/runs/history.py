@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from .folder import Run
 from .log import TEST, read_curves
 
@@ -23,11 +25,17 @@ def evaluations(run: Run) -> dict[int, dict[str, float]]:
     return dict(sorted(found.items()))
 
 
+# Where the evaluation to report is chosen -> the metric that chooses.
+CHOSEN_BY = {"test": "R@1", "val": "val/R@1"}
+Chooser = Literal["test", "val"]
+
+
 def best(run: Run, metric: str = "R@1") -> tuple[int, dict[str, float]]:
     """(steps done, metrics) of the evaluation that is best by one metric, the earliest of equals.
 
     Papers on CUB, SOP and In-shop report this number: the best over regular evaluations on the test set. It selects
-    on the test set; the numbers after the last epoch do not.
+    on the test set; the numbers after the last epoch do not, nor those where "val/R@1" is best: that is R@1 of classes
+    held out of training, and is there with `evaluation.keep_best=val`.
 
     Raises:
         ValueError: nothing was evaluated yet, or not by this metric.

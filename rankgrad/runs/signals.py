@@ -176,11 +176,21 @@ def follow_parent() -> None:
     """End this process in good order when the one that started it has died, if that one asked for it; see `PARENT`."""
     parent = os.environ.pop(PARENT, None)
     if parent is not None:
-        threading.Thread(target=_follow, args=(int(parent),), name="follow parent", daemon=True).start()
+        number = int(parent)
+        follow(lambda: os.getppid() == number)
 
 
-def _follow(parent: int) -> None:
-    while os.getppid() == parent:
+def follow(alive: Callable[[], bool]) -> None:
+    """End this process in good order when the one that started it has died.
+
+    Args:
+        alive: whether that one still lives.
+    """
+    threading.Thread(target=_follow, args=(alive,), name="follow parent", daemon=True).start()
+
+
+def _follow(alive: Callable[[], bool]) -> None:
+    while alive():
         time.sleep(0.5)
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
     time.sleep(GRACE)

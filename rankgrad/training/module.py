@@ -11,6 +11,7 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
+from ..checks import number
 from ..distributed import GlobalBatch, gather_objects, gather_rows, world
 from ..large_batch import embed_in_parts
 from ..memory import CrossBatchMemory, memory_buffers
@@ -19,6 +20,25 @@ from .health import look, step_of
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 RESTART = 0.3  # of optimizer.restart
+
+
+def check_optimizer(settings: Mapping[str, Any]) -> None:
+    """Raise if settings of an optimiser and its schedule are out of range.
+
+    Args:
+        settings: see `TrainedModule`.
+
+    Raises:
+        TypeError, ValueError: naming the setting.
+    """
+    if settings["name"] not in OPTIMIZERS:
+        raise ValueError(f"unknown optimizer.name {settings['name']!r}; known: {', '.join(OPTIMIZERS)}")
+    if settings.get("schedule", "cosine") not in SCHEDULES:
+        known = ", ".join(SCHEDULES)
+        raise ValueError(f"unknown optimizer.schedule {settings['schedule']!r}; known: {known}")
+    number(settings["lr"], "optimizer.lr is a rate", low=0)
+    number(settings["weight_decay"], "optimizer.weight_decay is a factor", low=0)
+    number(settings["warmup"], "optimizer.warmup is a share of all steps, which", low=0, high=1)
 
 
 class TrainedModule(L.LightningModule):
@@ -40,13 +60,7 @@ class TrainedModule(L.LightningModule):
         self.kept: dict[str, Any] = {}
         self.noted: dict[str, Tensor] = {}
         self._rng: dict[str, Any] | None = None
-        if self.settings["name"] not in OPTIMIZERS:
-            raise ValueError(f"unknown optimizer.name {self.settings['name']!r}; known: {', '.join(OPTIMIZERS)}")
-        if self.settings.get("schedule", "cosine") not in SCHEDULES:
-            known = ", ".join(SCHEDULES)
-            raise ValueError(f"unknown optimizer.schedule {self.settings['schedule']!r}; known: {known}")
-        if not 0 <= self.settings["warmup"] <= 1:
-            raise ValueError(f"optimizer.warmup is a share of all steps, 0 .. 1; got {self.settings['warmup']}")
+        check_optimizer(self.settings)
 
     def learned(self) -> list[dict[str, Any]]:
         """Groups of parameters with their rates, as an optimiser takes them: here what of the model is not frozen."""

@@ -19,8 +19,9 @@ from .._version import __version__
 from ..config import ConfigError, make, named, packages, plain
 from ..datasets.base import ImageSet, Table
 from ..datasets.fingerprint import fingerprint
+from ..datasets.folds import held_out
 from ..datasets.protocols import Trial, over_draws, trials
-from ..datasets.samplers import ClassBatches, check_settings, class_batches
+from ..datasets.samplers import ClassBatches, class_batches
 from ..datasets.transforms import Collate
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
@@ -33,9 +34,11 @@ from ..report import read_run, write_report
 from ..runs import signals
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
+from ..runs.history import CHOSEN_BY
 from ..tables import aligned
 from . import runner
 from .data import FeatureSet, KeepFeatures, TrainingData
+from .early import check_retrieval
 from .inference import embed
 from .module import RetrievalModule
 from .tensorboard import Board
@@ -62,9 +65,12 @@ class RetrievalTask:
 
     def __init__(self, config: DictConfig, quiet: bool) -> None:
         self.config, self.quiet = config, quiet
-        check_settings(**config.sampler)  # before any file is read
+        check_retrieval(config)  # before any file is read
         self.table = load_table(config)
         self.test = self.table.select(config.evaluation.split)
+        self.held_out = _to_choose_on(config, self.table)
+        self.run: Run | None = None
+        self.best = -1.0  # R@1 of the weights that are kept
         self.train_table = self.table.select("train")
         # classes counted 0 .. C - 1 over the training set, as classifiers need them
         self.labels = torch.unique(self.train_table.label, return_inverse=True)[1]
@@ -74,6 +80,9 @@ class RetrievalTask:
         optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
         sub_batch = config.train.sub_batch
         self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, self.data.sampler.even)
+        if self.learner is self.model:  # what it takes to build it again from a state, see `unfinished`
+            self.module.kept["model"] = self.model.config
+            self.module.kept["pixels"] = [list(self.model.pixel_mean), list(self.model.pixel_std)]
         self.memories: Sequence[str] = memory_buffers(self.module)
         self.board = Board(self.test, config.seed) if "tensorboard" in (config.loggers or ()) else None
 
@@ -112,7 +121,10 @@ class RetrievalTask:
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate the untrained model; with frozen=true compute the features."""
-        if fresh or not on_first(run.before.exists):
+        self.run = run
+        if not fresh and on_first(run.best.exists):
+            self.best = on_first(lambda: float(load_weights(run.best)[1]["value"]))
+        if not self.config.get("lean") and (fresh or not on_first(run.before.exists)):
             _, found = self._evaluated(trainer, self.model)
             on_first(lambda: write_text(run.before, found.report.to_json()))
             self._draw(trainer, found)
@@ -148,12 +160,35 @@ class RetrievalTask:
             seed=config.seed,
             device=device,
         )
+        if self.held_out is not None:  # R@1 alone: it chooses, and is no result
+            settings = {**plain(config.evaluation), "ks": [1], "bootstrap": 0, "clusters": "none"}
+            chosen, _ = evaluate_model(
+                model,
+                self.held_out,
+                self.transform,
+                settings,
+                workers=config.data.workers,
+                seed=config.seed,
+                device=device,
+            )
+            report = replace(report, values={**report.values, CHOSEN_BY["val"]: chosen.values["R@1"]})
         return report.values, Evaluated(report, embeddings)
+
+    def _keep_best(self, trainer: L.Trainer, values: Mapping[str, float]) -> None:
+        """Write the weights if no evaluation before was as good: the earliest of equals stays."""
+        where = self.config.evaluation.get("keep_best")
+        if where is None or self.run is None or values[CHOSEN_BY[where]] <= self.best:
+            return
+        self.best = values[CHOSEN_BY[where]]
+        if trainer.is_global_zero:
+            save_weights(self.run.best, self.model, {"steps": trainer.global_step, "value": self.best})
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
         """By the protocol of the data; TensorBoard shows what is retrieved."""
         values, found = self._evaluated(trainer, model)
         after = not trainer.training  # during training the values are logged anyway
+        if not after:
+            self._keep_best(trainer, values)
         self._draw(trainer, found, values=after)
         if self.board is not None and after:
             self.board.finished(trainer, self.module.kept["kept"], found.report)
@@ -168,7 +203,11 @@ class RetrievalTask:
         return self.model.with_head(self.learner) if self.config.frozen else self.model  # type: ignore[arg-type]
 
     def write(self, run: Run, result: Evaluated, facts: dict[str, Any]) -> str:
-        """Weights, embeddings, facts and page; the report comes last."""
+        """Weights, embeddings, facts and page; the report comes last. Of a lean run the numbers alone."""
+        if self.config.get("lean"):
+            write_text(run.facts, json.dumps(facts, indent=1))
+            run.state.unlink(missing_ok=True)
+            return result.report.to_json()
         model = self.trained()
         assert isinstance(model, EmbeddingModel)
         save_weights(run.weights, model, {"data": plain(runner.lasting(self.config).data), "version": __version__})
@@ -180,10 +219,25 @@ class RetrievalTask:
         return result.report.to_json()
 
 
+def _to_choose_on(config: DictConfig, table: Table) -> Table | None:
+    """The held-out classes on which the best evaluation is chosen, if they are what chooses."""
+    where = config.evaluation.get("keep_best")
+    if where not in (None, *CHOSEN_BY):
+        raise ConfigError(f"evaluation.keep_best is null, test or val; got {where!r}")
+    if where != "val":
+        return None
+    if "val" not in table.splits:
+        raise ConfigError(
+            f"evaluation.keep_best=val needs classes held out of training, and {table.name} has no split val; a loader "
+            "that has one: data.load._target_=rankgrad.papers.experiments.merged.load_merged, see docs/reproducing.md"
+        )
+    return table.select("val")
+
+
 def load_table(config: DictConfig) -> Table:
-    """The images of a configuration."""
+    """The images of a configuration; with fold= the training classes alone, some of them held out."""
     table: Table = make(config.data.load, slot="data", trust=packages(config.get("trust")))
-    return table
+    return held_out(table, config.get("fold"))
 
 
 def _relabelled(table: Table, labels: Tensor) -> Table:
@@ -357,10 +411,12 @@ def train(
 
 def summary(run: Run) -> str:
     """Before | after in per cent, and where to look."""
-    before, after = Report.from_json(run.before), Report.from_json(run.after)
+    before, after = run.read_before(), Report.from_json(run.after)
     rows = [["", "before", "after", "95 % interval"]]
     for name in (n for n in HEADLINE if n in after.values):
         around = after.intervals.get(name)
         interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
-        rows.append([name, f"{100 * before.values[name]:.1f}", f"{100 * after.values[name]:.1f}", interval])
-    return "\n".join([aligned(rows), "", f"run:    {run.folder}", f"report: {run.page}"])
+        untrained = "-" if before is None else f"{100 * before.values[name]:.1f}"
+        rows.append([name, untrained, f"{100 * after.values[name]:.1f}", interval])
+    page = [f"report: {run.page}"] if run.page.exists() else []
+    return "\n".join([aligned(rows), "", f"run:    {run.folder}", *page])

@@ -36,6 +36,7 @@ from ..runs.log import TEST
 from . import launch
 from .callbacks import EvaluateEvery
 from .data import EpochData, SetEpoch
+from .early import check_trainer
 from .health import Health
 from .log import WriteLog, loggers, write
 from .module import TrainedModule
@@ -199,9 +200,8 @@ def _train(
 ) -> None:
     first = world()[0] == 0
     silence_lightning()
+    check_trainer(config)
     if config.threads is not None:
-        if not (isinstance(config.threads, int) and config.threads >= 1):
-            raise ConfigError(f"threads must be an integer >= 1, or null for all cores; got {config.threads!r}")
         torch.set_num_threads(config.threads)
     L.seed_everything(config.seed, verbose=False)
     task = kind.make(config, quiet or not first)
@@ -210,8 +210,10 @@ def _train(
     module = task.module
     state = on_first(lambda: read_state(run.state) if run.state.exists() else None)
     data = on_first(task.fingerprint)
-    module.kept = {"kept": settings_of(config), "whole": True, "data": data}
+    module.kept |= {"kept": settings_of(config), "whole": True, "data": data}
     trainer = _trainer(run, task, config, quiet or not first, 0 if state is None else int(state["global_step"]))
+    if first and trainer.world_size > 1 and not config.trainer.get("sync_batchnorm"):
+        check_batch_norm(module)
     if state is not None:
         check_state(
             state,
@@ -254,6 +256,23 @@ def _train(
         "data": data,
     }
     on_first(lambda: run.finish(task.write(run, result, facts)))
+
+
+class BatchNormWarning(UserWarning):
+    """Several processes train something else than one would."""
+
+
+def check_batch_norm(module: nn.Module) -> None:
+    """Warn of batch norm that sees its own process's part of each batch alone."""
+    norms = (layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm))
+    if any(layer.training and not isinstance(layer, nn.SyncBatchNorm) for layer in norms):
+        warnings.warn(
+            "batch norm takes mean and deviation over its own process's part of each batch: the run is not that of one "
+            "process. +trainer.sync_batchnorm=true takes them over the whole batch (on GPUs); "
+            "model.freeze_batch_norm=true, or a model without batch norm, does not need them",
+            BatchNormWarning,
+            stacklevel=2,
+        )
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:

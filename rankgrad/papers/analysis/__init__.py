@@ -30,6 +30,7 @@ from . import (
     overview,
     pnp_curves,
     pnp_toy,
+    schemes,
     style,
 )
 
@@ -63,7 +64,9 @@ def _examples(*names: str) -> Callable[[], list[decomposability.Example]]:
 
 
 def _ways() -> landscapes.Landscapes:
-    return landscapes.compute("6", sorters=landscapes.learned())
+    from ..sodeep import load_sorter
+
+    return landscapes.compute("6", sorters={"SoDeep": load_sorter(items=20)})
 
 
 _PLANE = "The papers name neither seed nor scale of the plane; ours are in the docstring of `analysis.landscapes`."
@@ -91,7 +94,7 @@ FIGURES: dict[str, Study] = {
         _ways,
         landscapes.draw,
         5,
-        _PLANE + " The panel of SoDeep needs a trained sorter: rankgrad sodeep train --items 20, once.",
+        _PLANE + " SoDeep's sorter is trained at the first use, in some minutes on one core, and kept.",
     ),
     "rambo/fig2": Study(
         "mAP inside random batches against their size",
@@ -124,12 +127,29 @@ FIGURES: dict[str, Study] = {
         pnp_curves.draw_surface,
         0.3,
     ),
+    "pnp/fig2": Study(
+        "what pushes an irrelevant item back",
+        "Every relevant item behind an irrelevant one pushes it: four push (a), one pushes (e). PNP-Ib pulls hardest "
+        "at the relevant item at the end (f), PNP-Dq lets it be.",
+        schemes.pushes,
+        schemes.draw_pushes,
+        0.3,
+        "The paper's figure is a sketch of images; the list is ours, the forces are the losses' derivatives.",
+    ),
     "pnp/fig3": Study(
         "PNP's losses and their derivatives",
         "O and I push hardest where many irrelevant items are in front, D lets those items be and perfects the others.",
         pnp_curves.compute,
         pnp_curves.draw_variants,
         0.5,
+    ),
+    "pnp/fig4": Study(
+        "two clusters of a class with another class between them",
+        "PNP-Ib draws the clusters together across the other class (arrows), PNP-Dq draws within each cluster alone.",
+        schemes.clusters,
+        schemes.draw_clusters,
+        0.3,
+        "The paper's figure is a sketch; the angles are ours, the forces are the losses' derivatives.",
     ),
     "pnp/fig5": Study(
         "gradient of AP's loss and of PNP-Dq",
@@ -161,6 +181,15 @@ FIGURES: dict[str, Study] = {
         overview.compute,
         overview.draw,
         0.5,
+    ),
+    "roadmap/fig2": Study(
+        "from a query's scores to the loss",
+        "Irrelevant items are counted by H⁻, which never stops growing, relevant ones by the exact step (b); the "
+        "calibration costs what is on the wrong side of α or β (c).",
+        schemes.path,
+        schemes.draw_path,
+        0.3,
+        "The paper's figure is a diagram; the scores are ours, counts and costs are the losses' own.",
     ),
     "roadmap/fig3": Study(
         "the steps and their slopes",
@@ -226,5 +255,6 @@ __all__ = [
     "overview",
     "pnp_curves",
     "pnp_toy",
+    "schemes",
     "style",
 ]

@@ -15,7 +15,7 @@ from .grid import Grid, grids
 from .outcome import group
 from .standin import translate
 
-How = Literal["runs", "computed", "bench", "figure", "examples", "detection", "drawing"]
+How = Literal["runs", "computed", "bench", "figure", "examples", "detection"]
 
 PAPERS = {
     "rambo": "RaMBO: Rolinek et al., CVPR 2020, arXiv:1912.03500",
@@ -31,7 +31,6 @@ WAYS: Mapping[How, str] = {
     "figure": "drawn: rankgrad figure ID (rankgrad reproduce ID: with its numbers)",
     "examples": "drawn from finished runs: rankgrad figure ID --run RUN",
     "detection": "training runs of detectors: rankgrad reproduce ID",
-    "drawing": "a drawing without numbers: nothing to reproduce",
 }
 DATA = {
     "cub": "CUB",
@@ -99,9 +98,6 @@ def entries() -> tuple[Entry, ...]:
     def shown(name: str, title: str) -> Entry:
         return Entry(name, title, "data, weights", "-", "examples")
 
-    def drawing(name: str, title: str) -> Entry:
-        return Entry(name, title, nothing, "-", "drawing")
-
     def table(*names: str) -> list[Entry]:
         return [_of_grid(runs[name]) for name in names]
 
@@ -128,8 +124,8 @@ def entries() -> tuple[Entry, ...]:
         figure("pnp/fig1"),
         figure("pnp/fig3"),
         figure("pnp/fig5"),
-        drawing("pnp/fig2", "PNP in a drawing"),
-        drawing("pnp/fig4", "clusters of a class in a drawing"),
+        figure("pnp/fig2"),
+        figure("pnp/fig4"),
         figure("pnp/fig6"),
         figure("pnp/fig6-ring"),
         *table(*(f"pnp/table{number}" for number in range(1, 8))),
@@ -141,7 +137,7 @@ def entries() -> tuple[Entry, ...]:
         figure("roadmap/fig9"),
         figure("roadmap/fig10"),
         figure("roadmap/bounds"),
-        drawing("roadmap/fig2", "the losses in a drawing"),
+        figure("roadmap/fig2"),
         figure("roadmap/fig3"),
         figure("roadmap/fig11"),
         *table(*(f"roadmap/table{number}" for number in (1, 2, 3, 4, 6, 7, 8))),

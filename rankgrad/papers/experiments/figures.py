@@ -37,9 +37,9 @@ LARGEST = 100_000  # numbers of one array in a json; larger ones are named, not 
 # What to look for in the figures that are drawn from results.
 SEES = {
     "pnp/fig8": "R@1 over α, b and the images per class: how much each choice matters, against the spread of seeds.",
-    "roadmap/fig4": "mAP@R over λ, ρ and α − β: where it is flat, the value hardly matters.",
-    "roadmap/fig5": "mAP@R over the batch size: what the bound and the calibration are worth in small batches.",
-    "roadmap/fig12": "mAP@R over τ and ρ: how wide the useful range of each is.",
+    "roadmap/fig4": "mAP@R over λ, ρ and α − β, and SupAP's: where it is flat, the value hardly matters.",
+    "roadmap/fig5": "What the calibration adds to SupAP's mAP@R, in per cent: in the paper most in small batches.",
+    "roadmap/fig12": "SupAP's mAP@R over τ and ρ: how wide the useful range of each is.",
     "rambo/table1": "Time and memory of one step on logarithmic axes: the slope is the exponent in the legend.",
 }
 _RETRIEVED = "The same queries in every run, right and wrong neighbours told apart by frame and sign."
@@ -124,7 +124,7 @@ def find(name: str) -> Drawable:
     """The figure of a name; one that only repeats another gives that.
 
     Raises:
-        ConfigError: there is none, or it is a table, or a drawing without numbers.
+        ConfigError: there is none, or it is a table.
     """
     known = drawables()
     entries = {entry.id: entry for entry in catalogue.entries()}
@@ -134,8 +134,7 @@ def find(name: str) -> Drawable:
     if entry is not None and entry.id in known:
         return known[entry.id]
     if entry is not None:
-        what = "has nothing to draw" if entry.how == "drawing" else "is not a figure"
-        raise ConfigError(f"{entry.id} ({entry.title}) {what}: {entry.way}")
+        raise ConfigError(f"{entry.id} ({entry.title}) is not a figure: {entry.way}")
     raise ConfigError(f"no figure {name!r}{closest(name, known)} rankgrad figure lists them")
 
 

@@ -3,7 +3,8 @@
 A file has rows (methods) and columns (data sets, batch sizes ...); every row runs in every column, unless its `only`
 says in which. A cell's settings are those of the table, the column and the row, later ones winning:
 
-    id, title, rule (best | last), seeds, metrics, notes
+    id, title, rule (best | held_out | last), seeds, metrics, notes
+    sources: {SETTING: "[PAPER PLACE] ..."}, of all that the cells set and of rule and seeds, see `sources`
     command: train | detect train, what each run is started by
     settings: [...]        of all cells
     columns:               where: what the number's line in paper_tables.csv says of data set, batch size ...
@@ -12,7 +13,7 @@ says in which. A cell's settings are those of the table, the column and the row,
                            varies: {name: value} of a figure's axis;  metrics: if they differ between columns
                            test: settings of another test set, for the weights of the same run
     rows:                  row: its name in paper_tables.csv;  settings, full_only, where, metrics
-                           only: {dataset: cub}, in which columns
+                           only: {dataset: cub}, in which columns;  columns: its own instead of the table's
                            against: row that a relative number is relative to
     t_test: the row that a paired t-test compares with all others
 """
@@ -29,11 +30,25 @@ from omegaconf import OmegaConf
 
 from ...config import ConfigError
 
-RULES = ("best", "last")
+# Reporting: best on the test classes, as papers do; best on training classes held out; after the last epoch.
+RULES = ("best", "held_out", "last")
 COMMANDS = ("train", "detect train")
-_TABLE = {"id", "title", "command", "rule", "seeds", "metrics", "settings", "columns", "rows", "t_test", "notes"}
+_TABLE = {
+    "id",
+    "title",
+    "command",
+    "rule",
+    "seeds",
+    "metrics",
+    "settings",
+    "columns",
+    "rows",
+    "t_test",
+    "notes",
+    "sources",
+}
 _COLUMN = {"where", "experiment", "settings", "full_only", "varies", "metrics", "test"}
-_ROW = {"row", "where", "settings", "full_only", "only", "metrics", "against"}
+_ROW = {"row", "where", "settings", "full_only", "only", "metrics", "against", "columns"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +58,7 @@ class Cell:
     Attributes:
         row: name of the method, as in the paper's table.
         where: what identifies its numbers there.
-        varies: axis of a figure and the place on it, or nothing.
+        varies: axis of a figure and the place on it, or nothing; a cell of a figure without one is a baseline.
         experiment: full-size experiment.
         settings: what the table varies.
         full_only: what goes with them at full size.
@@ -75,12 +90,13 @@ class Grid:
     Attributes:
         id: paper/table2.
         title: what it shows.
-        rule: how the paper reports: best evaluation by R@1, or last epoch.
+        rule: how the paper reports, one of `RULES`.
         seeds: of its runs.
         cells: row by row.
         t_test: row to compare with all others, or None.
         notes: what a reader should know, one sentence each.
         command: of its runs, one of `COMMANDS`.
+        sources: setting -> where it comes from, see `sources`.
     """
 
     id: str
@@ -91,6 +107,7 @@ class Grid:
     t_test: str | None = None
     notes: tuple[str, ...] = field(default=())
     command: str = "train"
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tree(self) -> str:
@@ -148,14 +165,14 @@ def parse(text: str, name: str) -> Grid:
         if needed not in content:
             raise ConfigError(f"{name} has no {needed}:")
     if content["rule"] not in RULES:
-        raise ConfigError(f"{name}: rule is {' or '.join(RULES)}; got {content['rule']!r}")
+        raise ConfigError(f"{name}: rule is {', '.join(RULES)}; got {content['rule']!r}")
     command = content.get("command", "train")
     if command not in COMMANDS:
         raise ConfigError(f"{name}: command is {' or '.join(COMMANDS)}; got {command!r}")
     cells = []
     for row in content["rows"]:
         _known(row, _ROW, f"{name}, row {row.get('row')!r}")
-        for column in content["columns"]:
+        for column in row.get("columns", content["columns"]):
             _known(column, _COLUMN, f"{name}, a column")
             where = {key: str(value) for part in (column, row) for key, value in part.get("where", {}).items()}
             if _fits(where, row.get("only", {})):
@@ -173,6 +190,7 @@ def parse(text: str, name: str) -> Grid:
         t_test=content.get("t_test"),
         notes=tuple(content.get("notes", ())),
         command=command,
+        sources=dict(content.get("sources", {})),
     )
 
 

@@ -3,52 +3,112 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ...evaluation import Report, evaluate
 from ...files import read_json, read_npz
+from ...models.weights import load_weights
 from ...runs.folder import Run
-from ...runs.history import best
+from ...runs.history import CHOSEN_BY, Chooser, best
 from ..analysis.decomposability import class_batches, gaps
 
+# Rule of reporting -> where its evaluation is chosen; "last" chooses nothing.
+RULES: Mapping[str, Chooser] = {"best": "test", "held_out": "val"}
 AP = ("AP50", "AP50_11", "AP75", "AP75_11")  # of a detector
 DISTANCES = {"dists@intra": "dists_intra", "dists@inter": "dists_inter"}
 NMI = "NMI"
 MINUTES, GAP, GAP_DECREASE = "minutes_per_epoch", "DG_AP", "DG_AP_relative_decrease_percent"
+INCREASE = "mAP@R_relative_increase_percent"
+# Metric of two methods -> that of each, and whether more of it counts (1) or less (-1).
+RELATIVE = {GAP_DECREASE: (GAP, -1), INCREASE: ("mAP@R", 1)}
 # The batches of DG_AP: ROADMAP's table 9 does not say its own [ours].
 GAP_BATCH, GAP_PER_CLASS = 64, 4
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The weights of which everything is told.
+
+    Attributes:
+        steps: done before this evaluation.
+        values: of the evaluation.
+        last: it is the one after training.
+        weights: its file; it is there where the run kept it.
+    """
+
+    steps: int
+    values: Mapping[str, float]
+    last: bool
+    weights: Path
+
+    @property
+    def there(self) -> bool:
+        """Whether the weights were kept: those after training always are."""
+        return self.last or (self.weights.exists() and load_weights(self.weights)[1]["steps"] == self.steps)
+
+    def beside(self, run: Run, name: str) -> Path:
+        """A file in the run for something computed with these weights."""
+        return run.folder / (f"{name}.json" if self.last else f"{name}-of-step-{self.steps}.json")
+
+
+def checkpoint(run: Run, rule: str) -> Checkpoint | None:
+    """What a rule of `RULES` reports; None if the run can't say: nothing was held out to choose on."""
+    end = int(run.read_facts()["steps"])
+    if rule == "last":
+        return Checkpoint(end, run.read_values(), True, run.weights)
+    try:
+        steps, values = best(run, CHOSEN_BY[RULES[rule]])
+    except ValueError:
+        return None
+    return Checkpoint(steps, values, steps == end, run.weights if steps == end else run.best)
 
 
 def measure(run: Run, metric: str, rule: str, test: Sequence[str] = ()) -> float | None:
     """A metric of a finished run in the units of the papers' tables; None if the run does not have it.
 
+    All metrics of a run are of the same weights, those that the rule chooses.
+
     Args:
         run: finished.
         metric: R@K, mAP@R, NMI (per cent), dists@intra, dists@inter (0 .. 2), minutes_per_epoch, DG_AP (per cent); of
             a detector those of `AP` (per cent).
-        rule: "best": of the evaluation with the best R@1; "last": after the last epoch. NMI, DG_AP and other test
-            sets are always those of the last epoch, whose weights and embeddings are kept.
+        rule: "best": of the evaluation with the best R@1 on the test set; "held_out": with the best on classes held
+            out of training; "last": after the last epoch.
         test: settings of another test set.
     """
     if metric == MINUTES:
         return minutes_per_epoch(run)
-    if metric in AP:  # after the last epoch under either rule
+    if metric in AP:  # after the last epoch under every rule
         value = read_json(run.after, "values")["values"].get(metric)
         return None if value is None else 100 * float(value)
-    if metric == GAP:
-        return 100 * gap_of_run(run)
-    if metric == NMI:
-        return 100 * nmi_of_run(run)
+    chosen = checkpoint(run, rule)
+    if chosen is None:
+        return None
+    if metric in (GAP, NMI) or test:
+        if not chosen.there:
+            return None
+        if metric in (GAP, NMI):
+            return 100 * (gap_of_run if metric == GAP else nmi_of_run)(run, chosen)
     name = DISTANCES.get(metric, metric)
-    if test:
-        values = other_test(run, test).values
-    else:
-        values = best(run, "R@1")[1] if rule == "best" else Report.from_json(run.after).values
+    values = other_test(run, test, chosen).values if test else chosen.values
     if name not in values:
         return None
     return values[name] if metric in DISTANCES else 100 * values[name]
+
+
+def relative(metric: str, ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
+    """A metric of `RELATIVE` seed by seed, in per cent of theirs; seeds that only one has are left out.
+
+    >>> relative("mAP@R_relative_increase_percent", {0: 22.0, 1: 30.0}, {0: 20.0})
+    {0: 10.0}
+    """
+    sign = RELATIVE[metric][1]
+    return {seed: 100 * sign * (ours[seed] - theirs[seed]) / theirs[seed] for seed in ours if theirs.get(seed)}
 
 
 def minutes_per_epoch(run: Run) -> float | None:
@@ -59,58 +119,71 @@ def minutes_per_epoch(run: Run) -> float | None:
     return None if seconds is None else float(seconds) / int(load(run.config).trainer.max_epochs) / 60
 
 
-def other_test(run: Run, test: Sequence[str]) -> Report:
+def other_test(run: Run, test: Sequence[str], chosen: Checkpoint) -> Report:
     """The report of a run's weights on the test set of other data settings; computed once, kept in the run.
 
     Args:
         run: finished.
         test: such as ["data.load.test=medium"].
+        chosen: which weights.
     """
-    path = run.folder / f"after-{'-'.join(test)}.json"
+    path = chosen.beside(run, f"after-{'-'.join(test)}")
     if path.exists():
         return Report.from_json(path)
+    report, _, _ = _evaluated(run, chosen, test)
+    report.to_json(path)
+    return report
+
+
+def _evaluated(run: Run, chosen: Checkpoint, test: Sequence[str] = ()) -> tuple[Report, Tensor, Tensor]:
+    """Report, embeddings and labels of weights of a run, on its test set or that of other settings."""
     from omegaconf import OmegaConf
 
     from ... import training
     from ...config import load, make
-    from ...models.weights import load_weights
 
     config = OmegaConf.merge(load(run.config), OmegaConf.from_dotlist(list(test)))
-    model, _ = load_weights(run.weights)
+    model, _ = load_weights(chosen.weights)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    report, _ = training.evaluate_model(
+    table = make(config.data.load, slot="data").select(config.evaluation.split)
+    report, embeddings = training.evaluate_model(
         model,
-        make(config.data.load, slot="data").select(config.evaluation.split),
+        table,
         make(config.data.eval_transform, slot="transform"),
         training.plain(config.evaluation),
         workers=config.data.workers,
         seed=config.seed,
     )
-    report.to_json(path)
-    return report
+    return report, embeddings, table.label
 
 
-def nmi_of_run(run: Run) -> float:
-    """NMI of the test embeddings after training; k-means runs once, its result is kept in the run."""
-    path = run.folder / "nmi.json"
+def _embedded(run: Run, chosen: Checkpoint) -> tuple[Tensor, Tensor]:
+    """Test embeddings and labels: those that the run has kept, or computed again from its weights."""
+    if not chosen.last:
+        return _evaluated(run, chosen)[1:]
+    file = read_npz(run.embeddings, "embeddings", "labels")
+    return torch.from_numpy(file["embeddings"]), torch.from_numpy(file["labels"])
+
+
+def nmi_of_run(run: Run, chosen: Checkpoint) -> float:
+    """NMI of the test embeddings; k-means runs once, its result is kept in the run."""
+    path = chosen.beside(run, "nmi")
     if path.exists():
         return float(read_json(path, "NMI")["NMI"])
     from ...config import load
 
-    file = read_npz(run.embeddings, "embeddings", "labels")
-    report = evaluate(file["embeddings"], file["labels"], ks=[1], bootstrap=0, seed=load(run.config).seed)
+    report = evaluate(*_embedded(run, chosen), ks=[1], bootstrap=0, seed=load(run.config).seed)
     value = report.values["NMI"]
     path.write_text(json.dumps({"NMI": value, "clusters": report.settings["clusters"]}), encoding="utf-8")
     return value
 
 
-def gap_of_run(run: Run) -> float:
+def gap_of_run(run: Run, chosen: Checkpoint) -> float:
     """Mean decomposability gap of AP over the test set of a run; computed once, kept in the run."""
-    path = run.folder / "decomposability.json"
+    path = chosen.beside(run, "decomposability")
     if path.exists():
         return float(read_json(path, "gap")["gap"])
-    file = read_npz(run.embeddings, "embeddings", "labels")
-    embeddings, labels = torch.from_numpy(file["embeddings"]), torch.from_numpy(file["labels"])
+    embeddings, labels = _embedded(run, chosen)
     batch = class_batches(labels, GAP_BATCH, GAP_PER_CLASS)
     gap = float(gaps(embeddings.double(), labels, batch).nanmean())
     content = {"gap": gap, "batch": GAP_BATCH, "per_class": GAP_PER_CLASS}

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from ...runs.folder import Run
 from ...runs.statistics import paired_t_test
+from . import measures
 from .grid import Cell, Grid
-from .measures import GAP, GAP_DECREASE, measure
+from .measures import RELATIVE, measure
 from .numbers import Number, find, select
 
 
@@ -117,7 +118,7 @@ def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], ru
     metrics = tuple(dict.fromkeys(metric for cell in cells for metric in cell.metrics))
     values: dict[str, dict[int, float]] = {}
     for metric in metrics:
-        if metric == GAP_DECREASE:  # of two lines together: see `relative`
+        if metric in RELATIVE:  # of two lines together: see `relative`
             continue
         test = () if stand_in else first.test
         found = {seed: measure(run, metric, rule, test) for seed, run in done.items()}
@@ -135,17 +136,17 @@ def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], ru
 
 
 def relative(lines: Sequence[Line]) -> list[Line]:
-    """The same with the relative decrease of DG_AP, seed by seed, where a cell asks for it."""
+    """The same with the metrics that are relative to another line of the same column, where a cell asks for them."""
     found = []
     for line in lines:
-        against = line.cells[0].against
-        if against is not None:
+        against, asked = line.cells[0].against, [m for m in line.cells[0].metrics if m in RELATIVE]
+        if against is not None and asked:
             reference = next(other for other in lines if other.row == against and other.key == line.key)
-            ours, theirs = line.values.get(GAP, {}), reference.values.get(GAP, {})
-            decrease = {seed: 100 * (theirs[seed] - ours[seed]) / theirs[seed] for seed in ours if theirs.get(seed)}
-            line = Line(
-                line.row, line.labels, line.cells, line.runs, {**line.values, GAP_DECREASE: decrease}, line.paper
-            )
+            values = dict(line.values)
+            for metric in asked:
+                of = RELATIVE[metric][0]
+                values[metric] = measures.relative(metric, line.values.get(of, {}), reference.values.get(of, {}))
+            line = Line(line.row, line.labels, line.cells, line.runs, values, line.paper)
         found.append(line)
     return found
 

@@ -21,6 +21,7 @@ NAMES = {
     "minutes_per_epoch": "min/epoch",
     "DG_AP": "DG_AP (%)",
     "DG_AP_relative_decrease_percent": "DG_AP decrease (%)",
+    "mAP@R_relative_increase_percent": "mAP@R increase (%)",
 }
 
 
@@ -228,7 +229,11 @@ def _title(outcome: Outcome) -> str:
 
 
 def _how(outcome: Outcome) -> str:
-    rules = {"best": "the evaluation with the best R@1 on the test set", "last": "after the last epoch"}
+    rules = {
+        "best": "the evaluation with the best R@1 on the test set",
+        "held_out": "the evaluation with the best R@1 on training classes that were held out",
+        "last": "after the last epoch",
+    }
     seeds = ", ".join(map(str, outcome.seeds))
     own = f" Settings: {' '.join(outcome.settings)}." if outcome.settings else ""
     return f"Mean ± standard deviation over seeds {seeds}; {rules[outcome.rule]}.{own}"

@@ -11,14 +11,14 @@ from typing import Any
 from ..analysis.style import BLUE, CYCLE, DASHES, GREY, MARKERS, ONE, TWO, VERMILION, figure, letters, save, styled
 from .outcome import Line, Outcome
 from .page import NAMES, varying
-from .sweep import Point, Sweep, from_outcome
+from .sweep import Point, Sweep, drawn, from_outcome
 
 
 @styled
 def picture(outcome: Outcome, path: Path) -> None:
     """Draw our means with their spread, each seed, and at full size the paper's number."""
     if any(cell.varies for line in outcome.lines for cell in line.cells):
-        drawing = curves(from_outcome(outcome, shown(outcome)))
+        drawing = curves(from_outcome(outcome, drawn(outcome.grid)))
     else:
         drawing = _dots(outcome)
         _title(drawing, f"{outcome.grid.id}: {outcome.grid.title}", outcome.label)
@@ -90,7 +90,7 @@ def curves(sweep: Sweep) -> Any:
         sweep: with at least one point.
     """
     metrics = list(dict.fromkeys(point.metric for point in sweep.points))
-    panels = list(dict.fromkeys((point.axis, point.data) for point in sweep.points))
+    panels = list(dict.fromkeys((point.axis, point.data) for point in sweep.points if point.axis))
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns) * len(metrics)
     methods = list(dict.fromkeys(point.row for point in sweep.points))
@@ -105,9 +105,17 @@ def curves(sweep: Sweep) -> Any:
         here = [point for point in sweep.points if (point.axis, point.data, point.metric) == (name, data, metric)]
         for number, method in enumerate(methods):
             explained |= _curve(axis, [point for point in here if point.row == method], number)
-        values = [point.place for point in here]
-        if values and min(values) > 0 and max(values) / min(values) > 20:
-            axis.set_xscale("log")
+        for level in (
+            point for point in sweep.points if not point.axis and (point.data, point.metric) == (data, metric)
+        ):
+            explained |= _level(axis, level, methods.index(level.row))
+        values = sorted(point.place for point in here)
+        positive = [value for value in values if value > 0]
+        if positive and positive[-1] / positive[0] > 20:
+            if values[0] > 0:
+                axis.set_xscale("log")
+            elif values[0] == 0 and positive[-1] / positive[0] > 200:  # 0 among powers of ten
+                axis.set_xscale("symlog", linthresh=positive[0])
         axis.set_xlabel(f"{name}{', ' + data if data else ''}")
         axis.set_ylabel(_named(metric))
         axis.grid()
@@ -143,6 +151,14 @@ def _curve(axis: Any, points: Sequence[Point], style: int) -> dict[str, Any]:
     return {points[0].row: axis.errorbar([point.place for point in ordered], means, spread, capsize=3, **look)}
 
 
+def _level(axis: Any, point: Point, style: int) -> dict[str, Any]:
+    """A baseline as a horizontal line; what the legend has to explain."""
+    if not point.values:
+        return {}
+    mean = statistics.mean(point.values.values())
+    return {point.row: axis.axhline(mean, color=CYCLE[style % len(CYCLE)], linestyle=":", linewidth=1.2)}
+
+
 def _data(outcome: Outcome, line: Line) -> str:
     """What a panel is about: a data set of the paper; a stand-in has but one."""
     return "" if outcome.label else line.labels.get("dataset", "")
@@ -154,5 +170,5 @@ def _label(line: Line, names: Sequence[str]) -> str:
 
 
 def _named(metric: str) -> str:
-    unit = " (%)" if metric.startswith(("R@", "mAP", "NMI")) else ""
-    return f"{NAMES.get(metric, metric)}{unit}"
+    name = NAMES.get(metric, metric)
+    return name if "%" in name or not metric.startswith(("R@", "mAP", "NMI")) else f"{name} (%)"

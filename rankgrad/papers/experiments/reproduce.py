@@ -9,16 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from omegaconf import OmegaConf
+
 from ...config import ConfigError, compose, options
 from ...files import write_text
 from ...runs.compare import shared, train_all, with_threads
 from ...runs.folder import Run
-from . import page, standin
+from . import page, sources, standin
 from .catalogue import find, listing, stand_in_seeds
 from .grid import RULES, Cell, Grid, grids, merge
 from .outcome import Outcome, group, not_run, outcome_line, relative, t_tests
 from .picture import picture
 
+# A share of the training classes, by the loader that can hold classes out.
+HELD_OUT, LOADER = 0.1, "rankgrad.papers.experiments.merged.load_merged"
 SINGLE = ("seed", "out", "resume", "data", "data.root", "experiment")
 
 
@@ -73,7 +77,7 @@ def reproduce(
         stand_in: omniglot, glyphs; of detectors bccd: the same grid with a small network on these.
         seeds: "0,1,2"; None: those of the table.
         jobs: runs at a time.
-        rule: best or last; None: that of the table.
+        rule: one of `grid.RULES`; None: that of the table.
         dry_run: say what would run.
 
     Raises:
@@ -93,9 +97,9 @@ def reproduce(
             raise ConfigError(f"{entry.id} trains nothing: leave out {'--stand-in' if stand_in else settings[0]}")
         return (figures.make if entry.how == "figure" else computed.make)(entry, out, dry_run)
     grid = grids("detect train" if entry.how == "detection" else "train")[entry.id]
-    plan = planned(grid, settings, _roots(data_roots), stand_in, _seeds(seeds))
     if rule not in (None, *RULES):
-        raise ConfigError(f"--rule is {' or '.join(RULES)}; got {rule!r}")
+        raise ConfigError(f"--rule is {', '.join(RULES)}; got {rule!r}")
+    plan = planned(grid, settings, _roots(data_roots), stand_in, _seeds(seeds), held_out=rule == "held_out")
     tasks = _tasks(plan, out, jobs)
     if dry_run:
         return _dry(tasks, plan)
@@ -112,12 +116,25 @@ def reproduce(
     return text
 
 
+def sources_of(name: str) -> str:
+    """Where each setting of a table comes from, see `sources`.
+
+    Raises:
+        ConfigError: unknown, or nothing is trained for it.
+    """
+    entry = find(name)
+    if entry.how not in ("runs", "detection"):
+        raise ConfigError(f"{entry.id} ({entry.title}) has no runs whose settings could have sources: {entry.way}")
+    return sources.text(grids("detect train" if entry.how == "detection" else "train")[entry.id])
+
+
 def planned(
     grid: Grid,
     settings: Sequence[str],
     roots: Mapping[str, Path],
     stand_in: str | None,
     seeds: tuple[int, ...] | None = None,
+    held_out: bool = False,
 ) -> Plan:
     """The settings of every run, composed once so that a misspelt one fails now and not after a day.
 
@@ -127,8 +144,11 @@ def planned(
         roots: data set -> folder; under "" that of all the others.
         stand_in: omniglot, glyphs, bccd or None.
         seeds: None: those of the table.
+        held_out: a tenth of the training classes is held out, to choose the evaluation on that is reported.
     """
     _check_own(grid, settings)
+    if held_out and grid.command != "train":
+        raise ConfigError(f"{grid.id} is of detectors, which have no classes to hold out: --rule last")
     found: dict[int, tuple[str, ...]] = {}
     skipped: dict[int, str] = {}
     if stand_in is None:
@@ -150,12 +170,24 @@ def planned(
         base = standin.base(stand_in, roots.get(stand_in, roots.get("")))
         for number, cell in enumerate(grid.cells):
             found[number] = merge(base, standin.translate(cell.settings, stand_in), settings)
+    if held_out:
+        found = {number: _held_out(each, grid.tree, stand_in) for number, each in found.items()}
     if stand_in is not None or grid.command != "train":
         for each in dict.fromkeys(found.values()):
             compose(each, grid.tree)
     lines = group(grid, {number: found.get(number, ()) for number in range(len(grid.cells))}, stand_in is not None)
     chosen = seeds or (grid.seeds if stand_in is None else stand_in_seeds(grid))
     return Plan(grid, stand_in, found, lines, skipped, chosen, tuple(settings))
+
+
+def _held_out(settings: tuple[str, ...], tree: str, stand_in: str | None) -> tuple[str, ...]:
+    """The same with classes held out of training, which choose the weights that are kept."""
+    if stand_in in standin.WITH_VAL:
+        return merge(settings, ["evaluation.keep_best=val"])
+    config = compose(settings, tree)
+    source = OmegaConf.select(config, "data.load.source") or config.data.load._target_
+    given = [f"data.load._target_={LOADER}", f"++data.load.source={source}", f"++data.load.held_out={HELD_OUT}"]
+    return merge(settings, given, ["evaluation.keep_best=val"])
 
 
 def collect(plan: Plan, out: Path, rule: str, missing: Sequence[str] = ()) -> Outcome:

@@ -18,6 +18,7 @@ LABELS = {
     for name, data in (("omniglot", "Omniglot"), ("glyphs", "the built-in glyphs"))
 }
 LABELS["bccd"] = "stand-in: small detector on BCCD, not the paper's data; paper's numbers are not comparable"
+WITH_VAL = ("glyphs",)  # those that have classes held out of training already
 # Of the runs of a command.
 NAMES = {"train": ("omniglot", "glyphs"), "detect train": ("bccd",)}
 LOADERS = {"omniglot": "rankgrad.datasets.load_omniglot", "glyphs": "rankgrad.datasets.load_glyphs"}
@@ -40,7 +41,8 @@ def base(name: str, root: Path | None) -> list[str]:
         if root is None:
             raise ConfigError("--stand-in bccd reads files: say where with --data-root DIR")
         return ["experiment=bccd", f"data.root={root.absolute()}"]
-    common = ["recipe=small", KS, "evaluation.bootstrap=0", "evaluation.clusters=none", "evaluation.every=1"]
+    common = ["recipe=small", KS, "evaluation.bootstrap=0", "evaluation.clusters=none"]
+    common += ["evaluation.every=1", "evaluation.keep_best=test"]
     if name == "glyphs":
         if root is not None:
             raise ConfigError("glyphs are built in and read no files; leave out --data-root")

@@ -20,9 +20,10 @@ from ...checks import unknown
 from ...config import ConfigError, compose, keys, load
 from ...runs.folder import Run
 from .grid import Cell, Grid, grids
-from .measures import measure
+from .measures import RELATIVE, measure, relative
 from .outcome import Outcome
 
+BASELINE = {"": 0.0}  # axis and place of a method that does not vary
 # Settings in which runs may differ and yet be runs of the same thing.
 APART = ("seed", "out", "resume", "threads", "data.root", "checkpoint_minutes", "loggers", "derived")
 
@@ -33,8 +34,8 @@ class Point:
 
     Attributes:
         row: the method.
-        axis: what is varied.
-        place: its value.
+        axis: what is varied; "" of a baseline, which stands at every place.
+        place: its value; 0 of a baseline.
         data: data set; empty if all are of one.
         metric: what was measured.
         values: seed -> value, in the units of the papers' tables.
@@ -68,7 +69,8 @@ class Sweep:
         for point in self.points:
             name = ", ".join(part for part in (point.row, point.data) if part)
             values = " ".join(f"{seed}:{value:.4g}" for seed, value in sorted(point.values.items()))
-            lines.append(f"{name}  {point.axis} = {point.place:g}  {point.metric}  {values}")
+            place = f"{point.axis} = {point.place:g}" if point.axis else "baseline"
+            lines.append(f"{name}  {place}  {point.metric}  {values}")
         return "\n".join(lines)
 
 
@@ -84,7 +86,7 @@ def from_outcome(outcome: Outcome, metrics: Sequence[str]) -> Sweep:
             line.values.get(metric, {}),
         )
         for line in outcome.lines
-        for axis, place in line.cells[0].varies.items()
+        for axis, place in (line.cells[0].varies or BASELINE).items()
         for metric in metrics
     ]
     return Sweep(f"{outcome.grid.id}: {outcome.grid.title}", outcome.label, tuple(points))
@@ -106,7 +108,7 @@ def read(
         grid: the figure.
         over: a setting, such as loss.alpha, to draw runs against instead of the figure's own axes.
         metric: instead of the figure's own.
-        rule: evaluation of a run that counts, best or last; None: the figure's.
+        rule: evaluation of a run that counts, one of `grid.RULES`; None: the figure's.
         trust: packages whose classes the settings of runs may name, see `config.load`.
 
     Raises:
@@ -115,7 +117,7 @@ def read(
     for path in paths:
         if not path.exists():
             raise ConfigError(f"{path} does not exist: give a folder of runs, or the ID.json or ID.csv of reproduce")
-    metrics = (metric,) if metric else grid.metrics
+    metrics = (metric,) if metric else drawn(grid)
     files = [path for path in paths if path.is_file()]
     if files and len(paths) > 1:
         raise ConfigError(f"one file of results at a time, or folders of runs; got {', '.join(map(str, paths))}")
@@ -133,6 +135,11 @@ def read(
     return from_runs(paths, grid, metrics, over=over, rule=rule or grid.rule, trust=trust)
 
 
+def drawn(grid: Grid) -> tuple[str, ...]:
+    """The metrics of a figure: those that are relative to another method, if it has such, else all."""
+    return tuple(metric for metric in grid.metrics if metric in RELATIVE) or grid.metrics
+
+
 def axes(grid: Grid) -> tuple[str, ...]:
     """What a figure varies."""
     return tuple(dict.fromkeys(axis for cell in grid.cells for axis in cell.varies))
@@ -147,15 +154,15 @@ def from_json(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
             Point(
                 line["row"],
                 axis,
-                float(line["labels"][axis]),
+                float(line["labels"].get(axis, 0)),
                 "" if label else line["labels"].get("dataset", ""),
                 metric,
                 {int(seed): float(value) for seed, value in line["values"][metric].items()},
             )
             for line in content["lines"]
-            for axis in axes(grid)
+            for axis in [axis for axis in axes(grid) if axis in line["labels"]] or BASELINE
             for metric in metrics
-            if axis in line["labels"] and line["values"].get(metric)
+            if line["values"].get(metric)
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
@@ -176,8 +183,8 @@ def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
         label = None
         for number, row in enumerate(reader, 2):
             label = row.get("label") or label
-            axis, sign, place = (row["varies"] or "").rpartition("=")
-            if axis not in axes(grid) or row["metric"] not in metrics or not row["by_seed"]:
+            axis, sign, place = (row["varies"] or "=0").rpartition("=")
+            if axis not in ("", *axes(grid)) or row["metric"] not in metrics or not row["by_seed"]:
                 continue
             try:
                 pairs = (pair.split(":") for pair in row["by_seed"].split())
@@ -211,7 +218,7 @@ def from_runs(
             everything else that the figure varies.
         metrics: to read.
         over: a setting to draw against instead.
-        rule: best or last.
+        rule: one of `grid.RULES`.
         trust: packages whose classes the settings may name, see `config.load`.
     """
     runs = {run: load(run.config, trust) for run in _runs(folders)}
@@ -232,7 +239,7 @@ def from_runs(
             )
     points: dict[tuple[str, str, float, str], dict[int, float]] = {}
     for run, row, axis, place in placed:
-        for metric in metrics:
+        for metric in dict.fromkeys(RELATIVE.get(metric, (metric,))[0] for metric in metrics):
             value = measure(run, metric, rule)
             if value is not None:
                 seed, known = int(runs[run].seed), points.setdefault((row, axis, place, metric), {})
@@ -242,7 +249,14 @@ def from_runs(
                         f"{run.folder}. Give a folder in which only {axis} and the seed differ"
                     )
                 known[seed] = value
-    found = [Point(row, axis, place, "", metric, values) for (row, axis, place, metric), values in points.items()]
+    for metric in set(metrics) & set(RELATIVE):
+        for (row, axis, place, of), values in list(points.items()):
+            against = next((cell.against for cell in grid.cells if cell.row == row), None)
+            if of == RELATIVE[metric][0] and against is not None:
+                theirs = points.get((against, axis, place, of), {})
+                points[row, axis, place, metric] = relative(metric, values, theirs)
+    kept = {key: values for key, values in points.items() if key[3] in metrics}
+    found = [Point(row, axis, place, "", metric, values) for (row, axis, place, metric), values in kept.items()]
     return _some(Sweep(title, None, tuple(found)), folders[0], grid, metrics)
 
 
@@ -323,7 +337,7 @@ def _wanted(name: str) -> Mapping[tuple[str, str, float], Mapping[str, Any]]:
     found: dict[tuple[str, str, float], Mapping[str, Any]] = {}
     for cell in cells:
         composed = compose(["data=glyphs", *cell.settings])  # of the defaults any data set will do
-        for axis, value in cell.varies.items():
+        for axis, value in (cell.varies or BASELINE).items():
             found.setdefault((cell.row, axis, value), {key: OmegaConf.select(composed, key) for key in varied})
     return found
 

@@ -1,0 +1,92 @@
+"""Folds of the training classes, to choose settings by: whole groups are held out, and no test class is there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from ..checks import integer
+from .base import Table
+
+
+def folds(table: Table, count: int) -> list[list[int]]:
+    """Divide the training classes: group after group, the largest first, goes to the fold that has the fewest classes.
+
+    A group is a super-label (an alphabet, a domain), so that a held-out class differs from the training classes as a
+    test class would. A class that occurs in several counts to the one where it has most images. With fewer groups
+    than folds each class is a group of its own. The division depends on the table alone; equal sizes are settled by a
+    drawn order, the same each time.
+
+    Args:
+        table: with a split "train"; the others are not looked at.
+        count: of folds, >= 2.
+
+    Returns:
+        The classes of each fold, sorted. Each training class is in one fold.
+
+    Raises:
+        ValueError: fewer training classes than twice the folds; no training images.
+
+    >>> table = Table("six", torch.tensor([0, 1, 2, 3, 4, 5]), tuple("abcdef"), ("train",) * 5 + ("test",),
+    ...               tuple("uvwxyz"), channels=1, images=torch.zeros(6, 1, 8, 8, dtype=torch.uint8),
+    ...               super_label=torch.tensor([0, 0, 0, 1, 1, 2]), super_names=("p", "q", "r"))
+    >>> folds(table, 2)
+    [[0, 1, 2], [3, 4]]
+    """
+    integer(count, "folds of the training classes: their number", low=2)
+    train = table.select("train")
+    classes = torch.unique(train.label).tolist()
+    if len(classes) < 2 * count:
+        raise ValueError(
+            f"{count} folds need {2 * count} training classes or more, two in each; {table.name} has {len(classes)}"
+        )
+    groups = _groups(train, classes)
+    if len(groups) < count:
+        groups = [[label] for label in classes]
+    order = np.random.RandomState(0).permutation(len(groups))  # numpy promises never to change its stream
+    found: list[list[int]] = [[] for _ in range(count)]
+    for place in sorted(order.tolist(), key=lambda place: -len(groups[place])):  # the sort keeps the drawn order
+        min(found, key=len).extend(groups[place])
+    return [sorted(fold) for fold in found]
+
+
+def _groups(train: Table, classes: list[int]) -> list[list[int]]:
+    """The classes of each super-label; without super-labels none."""
+    if train.super_label is None:
+        return []
+    found: dict[int, list[int]] = {}
+    for label in classes:
+        of_class = train.super_label[train.label == label]
+        found.setdefault(int(torch.bincount(of_class).argmax()), []).append(label)
+    return [found[name] for name in sorted(found)]
+
+
+def held_out(table: Table, fold: str | None) -> Table:
+    """The training images alone, the classes of one fold as the split "val"; None: the table as it is.
+
+    Args:
+        table: with a split "train".
+        fold: "1/3" is the first of three.
+
+    Raises:
+        ValueError: no such fold.
+
+    >>> table = Table("four", torch.tensor([0, 1, 2, 3, 4]), tuple("abcde"), ("train",) * 4 + ("test",), tuple("vwxyz"),
+    ...               channels=1, images=torch.zeros(5, 1, 8, 8, dtype=torch.uint8))
+    >>> held_out(table, "1/2").split, held_out(table, "2/2").split
+    (('train', 'val', 'val', 'train'), ('val', 'train', 'train', 'val'))
+    """
+    if fold is None:
+        return table
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", str(fold))
+    if not match or int(match[1]) > int(match[2]):
+        raise ValueError(f"fold is such as 1/3, the first of three; got {fold!r}")
+    number, count = int(match[1]), int(match[2])
+    inside = set(folds(table, count)[number - 1])
+    kept = table.select("train")
+    split = tuple("val" if label in inside else "train" for label in kept.label.tolist())
+    protocol = "leave_one_out" if table.protocol == "query_gallery" else table.protocol  # that division is the test's
+    return replace(kept, name=f"{table.name}, fold {fold} held out", split=split, protocol=protocol)

@@ -1,0 +1,310 @@
+"""Where each setting of an experiment comes from: a place in a paper, its published code, or a choice of ours.
+
+Three files say it, each beside what it is about:
+
+* an experiment's YAML file: in brackets, first in the comment of the line: `lr: 5.0e-6  # [rambo table 9]`;
+* a table's YAML file: under `sources`, one line for each setting that its cells differ in;
+* `sources.yaml`: what an experiment takes over from defaults: those of losses, data sets, models and of training.
+
+A source is `[PAPER PLACE]`, with a section, table, figure or heading that the paper has (`PLACES`), `[code]` (what the
+authors published beside it) or `[ours]` (neither says it). Two in a row: the first says what, the second how much.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from ...checks import closest
+from ...config import TREES, ConfigError, compose, flat, options
+from ...losses import LOSSES
+from ...losses import settings as loss_settings
+from ...tables import aligned
+from .grid import Grid, grids
+
+# Sections, tables, figures, algorithms and appendices of the four papers. RaMBO's appendix A is also its supplement's.
+PLACES: Mapping[str, tuple[str, ...]] = {
+    "rambo": (
+        *("1", "2", "3", "3.1", "3.1.1", "3.1.2", "3.2", "4", "4.1", "4.2", "4.3", "4.4", "4.5", "4.6"),
+        *("5", "5.1", "5.2", "5.3", "5.4", "6", "A", "B", "C", "algorithm 1"),
+        *(f"table {n}" for n in range(1, 10)),
+        *(f"figure {n}" for n in range(1, 7)),
+    ),
+    "auc": ("1", "2", "table 1", "table 2", "algorithm 1"),
+    "pnp": (
+        *("Introduction", "Related Work", "Methodology", "Dataset", "Experimental Setup", "Conclusions"),
+        *("Performance of Different PNP Variants", "Comparison with State-of-the-art", "Impact of Hyper-parameters"),
+        *("Evaluation of Robustness", "Relation between PNP and AP"),
+        *(f"table {n}" for n in range(1, 8)),
+        *(f"figure {n}" for n in range(1, 9)),
+    ),
+    "roadmap": (
+        *("1", "2", "3", "3.1", "3.2", "4", "4.1", "4.2", "4.3", "5", "A", "A.1", "A.2", "A.3"),
+        *("B", "B.1", "B.2", "B.3", "B.4", "B.5", "B.6", "C"),
+        *(f"table {n}" for n in range(1, 10)),
+        *(f"figure {n}" for n in range(1, 16)),
+    ),
+}
+WITHOUT_PLACE = ("code", "ours")
+_BRACKETS = re.compile(r"\s*\[([^\]]+)\]")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a value comes from.
+
+    Attributes:
+        places: such as "rambo table 9", "code", "ours".
+        words: what else is to be said.
+    """
+
+    places: tuple[str, ...]
+    words: str = ""
+
+    def __str__(self) -> str:
+        """Places and words."""
+        return "; ".join(part for part in (", ".join(self.places), self.words) if part)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of an experiment or of a table.
+
+    Attributes:
+        key: dotted name; of a table also rule, seeds.
+        value: what it is; of a table everything that it is in some cell.
+        source: None: nobody has said.
+    """
+
+    key: str
+    value: str
+    source: Source | None
+
+
+def parsed(text: str, where: str) -> Source | None:
+    """The source at the beginning of a comment; None if it has none.
+
+    Raises:
+        ConfigError: a paper or place that there is not.
+
+    >>> str(parsed("[rambo A] [code] their factor", "a file"))
+    'rambo A, code; their factor'
+    """
+    places, rest = [], text
+    while match := _BRACKETS.match(rest):
+        place, rest = match[1], rest[match.end() :]
+        paper, _, inside = place.partition(" ")
+        if place not in WITHOUT_PLACE and inside not in PLACES.get(paper, ()):
+            hint = closest(inside, PLACES.get(paper, ())) if paper in PLACES else "."
+            raise ConfigError(f"{where}: there is no place [{place}]{hint} Known: [code], [ours], [PAPER PLACE]")
+        places.append(place)
+    return Source(tuple(places), rest.strip()) if places else None
+
+
+def of_experiment(name: str, tree: str = "train") -> tuple[Setting, ...]:
+    """All settings of an experiment on which its numbers depend, with their sources.
+
+    Args:
+        name: such as rambo/cub_log.
+        tree: train or detect.
+    """
+    written, config = _written(name, tree), flat(OmegaConf.to_container(_composed(name, tree), resolve=True))  # type: ignore[arg-type]
+    found = []
+    for group in ("data", "model", "loss", "memory"):
+        if group in written:
+            found.append(Setting(group, written[group][0], written[group][1]))
+    for key, value in config.items():
+        if not any(fnmatchcase(key, pattern) for pattern in _file()["apart"]):
+            source = written[key][1] if key in written else inherited(key, name, _option(written, "loss"))
+            found.append(Setting(key, _shown(value), source))
+    return tuple(found)
+
+
+@cache
+def _composed(name: str, tree: str) -> Any:
+    return compose([f"experiment={name}", "data.root=DIR"], tree)
+
+
+def _option(written: Mapping[str, tuple[str, Source | None]], group: str) -> str:
+    return written[group][0] if group in written else ""
+
+
+def of_table(grid: Grid) -> tuple[Setting, ...]:
+    """What the cells of a table set, its rule and its seeds."""
+    values: dict[str, dict[str, None]] = {"rule": {grid.rule: None}, "seeds": {_shown(list(grid.seeds)): None}}
+    for setting in _settings(grid):
+        key, _, value = setting.partition("=")
+        values.setdefault(key.lstrip("+"), {})[value] = None
+    where = f"{grid.id}, sources"
+    sources = {key: parsed(text, where) for key, text in grid.sources.items()}
+    return tuple(Setting(key, " | ".join(found), sources.get(key)) for key, found in values.items())
+
+
+def _settings(grid: Grid) -> Iterator[str]:
+    for cell in grid.cells:
+        yield from (*cell.settings, *cell.full_only, *cell.test)
+
+
+def of_loss(name: str, tree: str = "train") -> tuple[Setting, ...]:
+    """The defaults of a loss."""
+    if tree == "train" and name in LOSSES:
+        values = loss_settings(name)
+    else:
+        overrides = [f"loss={name}", *(["data.root=DIR"] if tree == "detect" else [])]
+        values = OmegaConf.to_container(compose(overrides, tree).loss, resolve=True)  # type: ignore[assignment]
+    return tuple(
+        Setting(f"loss.{key}", _shown(value), inherited(f"loss.{key}", "", name))
+        for key, value in flat(values).items()
+        if not key.endswith("_target_") and key not in ("name", "seed")
+    )
+
+
+def inherited(key: str, experiment: str, loss: str) -> Source | None:
+    """The source of a setting that an experiment takes over from the defaults.
+
+    Args:
+        key: dotted.
+        experiment: whose it is; "" for a table's loss.
+        loss: option of the group `loss`.
+    """
+    file = _file()
+    if key.startswith("loss."):
+        text = file["losses"].get(loss, {}).get(key.removeprefix("loss."))
+        text = file["losses"]["*"].get(key.removeprefix("loss.")) if text is None else text
+        return None if text is None else parsed(text, "sources.yaml")
+    for section in (experiment, experiment.partition("/")[0], "*"):
+        for pattern, text in file["defaults"].get(section, {}).items():
+            if fnmatchcase(key, pattern):
+                return parsed(text, "sources.yaml")
+    return None
+
+
+@cache
+def _file() -> Any:
+    return yaml.safe_load(resources.files(__package__).joinpath("sources.yaml").read_text(encoding="utf-8"))
+
+
+@cache
+def _written(name: str, tree: str) -> Mapping[str, tuple[str, Source | None]]:
+    """Setting -> (value, source): what an experiment's file and those that it includes say, the last one winning."""
+    text = (resources.files(TREES[tree][0]) / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
+    lines, where = text.splitlines(), f"experiment/{name}.yaml"
+
+    def source(node: yaml.Node) -> Source | None:
+        return parsed(lines[node.start_mark.line].partition(" #")[2], where)
+
+    def leaves(node: yaml.MappingNode, prefix: str) -> Iterator[tuple[str, tuple[str, Source | None]]]:
+        for key, value in node.value:
+            if isinstance(value, yaml.MappingNode):
+                yield from leaves(value, f"{prefix}{key.value}.")
+            elif f"{prefix}{key.value}" != "defaults":
+                yield f"{prefix}{key.value}", (text[value.start_mark.index : value.end_mark.index], source(key))
+
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)
+    defaults = next((value for key, value in root.value if key.value == "defaults"), None)
+    found: dict[str, tuple[str, Source | None]] = {} if defaults is not None else dict(leaves(root, ""))
+    for node in defaults.value if defaults is not None else ():
+        if isinstance(node, yaml.MappingNode):
+            [(key, value)] = node.value
+            found[key.value.removeprefix("override /")] = (value.value, source(key))
+        elif node.value == "_self_":
+            found |= dict(leaves(root, ""))
+        else:
+            found |= _written(node.value.removeprefix("/experiment/"), tree)
+    return found
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_shown, value))}]"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def experiments(tree: str = "train") -> list[str]:
+    """Those of the papers."""
+    return [name for name in options("experiment", tree) if name.partition("/")[0] in PLACES]
+
+
+def losses_of(grid: Grid) -> list[str]:
+    """Those that the cells of a table name."""
+    named = [setting.removeprefix("loss=") for setting in _settings(grid) if setting.startswith("loss=")]
+    return list(dict.fromkeys(named))
+
+
+def text(grid: Grid) -> str:
+    """Everything that the numbers of a table come from, setting by setting."""
+    parts = [(f"{grid.id}: {grid.title}", of_table(grid))]
+    parts += [
+        (f"experiment={name}", of_experiment(name, grid.tree))
+        for name in dict.fromkeys(cell.experiment for cell in grid.cells)
+    ]
+    parts += [(f"loss={name}", of_loss(name, grid.tree)) for name in losses_of(grid)]
+    blocks = [
+        f"{head}\n{aligned([(f'  {s.key}', s.value, str(s.source)) for s in found], left=3)}"
+        for head, found in parts
+        if found
+    ]
+    return "\n\n".join([*blocks, LEGEND])
+
+
+LEGEND = (
+    "A source is a place in a paper (rambo, auc, pnp or roadmap, and a section, heading, table or figure of it), code: "
+    "what its authors published beside it, or ours: neither says it."
+)
+
+
+def page() -> str:
+    """All experiments and tables, as the body of docs/sources.md: settings that experiments share stand once."""
+    parts = []
+    for paper in PLACES:
+        names = [
+            (name, tree) for tree in ("train", "detect") for name in experiments(tree) if name.startswith(f"{paper}/")
+        ]
+        rows: dict[tuple[str, str, str], list[str]] = {}
+        for name, tree in names:
+            for each in of_experiment(name, tree):
+                rows.setdefault((each.key, each.value, str(each.source)), []).append(name.partition("/")[2])
+        count = {tree: sum(of == tree for _, of in names) for tree in ("train", "detect")}
+        lines = [
+            (key, value, source, "all" if len(found) in count.values() and len(found) > 1 else ", ".join(found))
+            for (key, value, source), found in sorted(rows.items())
+        ]
+        parts += [f"## {paper}: experiments", _rows([("setting", "value", "source", "of"), *lines])]
+        tables = [
+            grid for command in ("train", "detect train") for grid in grids(command).values() if grid.paper == paper
+        ]
+        shared: dict[tuple[str, str, str], list[str]] = {}
+        for grid in tables:
+            for each in of_table(grid):
+                shared.setdefault((each.key, each.value, str(each.source)), []).append(grid.id.partition("/")[2])
+        lines = [(key, value, source, ", ".join(found)) for (key, value, source), found in sorted(shared.items())]
+        parts += [
+            f"## {paper}: tables and figures",
+            _rows([("setting", "values", "source", "of"), *lines]),
+        ]
+    used = {
+        (name, grid.tree): None
+        for command in ("train", "detect train")
+        for grid in grids(command).values()
+        for name in losses_of(grid)
+    }
+    lines = [(name, s.key, s.value, str(s.source)) for name, tree in used for s in of_loss(name, tree)]
+    parts += ["## Losses", _rows([("loss", "setting", "default", "source"), *lines])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table without padding: padded to its widest cell this one would be four times as long."""
+    text = ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows]
+    return "\n".join([text[0], "|---" * len(rows[0]) + "|", *text[1:]])

@@ -1,0 +1,84 @@
+"""Find what is wrong with the settings of a run before any file of its data is read, which may take minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from omegaconf import DictConfig
+
+from ..checks import integer
+from ..config import ConfigError, make, named, packages, plain
+from ..datasets.samplers import check_settings
+from ..evaluation import evaluate
+from ..losses import RetrievalLoss
+from ..models import build_model
+from .module import check_optimizer
+
+
+def check_trainer(config: DictConfig) -> None:
+    """Raise if Lightning's trainer would refuse its settings, or they ask for no training.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    if config.threads is not None:
+        integer(config.threads, "threads counts CPU threads", low=1)
+    integer(config.trainer.max_epochs, "trainer.max_epochs counts epochs", low=0)
+    options = {**plain(config.trainer), "devices": 1, "accelerator": "cpu", "enable_progress_bar": False}
+    options = {name: value for name, value in options.items() if name not in ("strategy", "num_nodes", "precision")}
+    try:
+        L.Trainer(**options, logger=False, enable_checkpointing=False, enable_model_summary=False)
+    except (MisconfigurationException, TypeError) as error:
+        raise ConfigError(f"trainer: {error}") from None
+
+
+def check_retrieval(config: DictConfig) -> None:
+    """Raise if the sampler, optimiser, model, loss, transforms or evaluation of a run would refuse its settings.
+
+    Each is made, or used on four made-up items: the settings are judged by the code that will use them, so there is
+    no second list of rules. The model is made without memory, and weights are not loaded.
+
+    Raises:
+        TypeError, ValueError: of what refuses.
+        FileNotFoundError: no file of weights.
+    """
+    trust = packages(config.get("trust"))
+    check_settings(**config.sampler)
+    check_optimizer(plain(config.optimizer))
+    if config.init is None:
+        _check_model(config)
+    for name in ("train_transform", "eval_transform"):
+        make(config.data[name], slot="transform", trust=trust)
+    _check_loss(config)
+    options = plain(config.evaluation)
+    if not isinstance(options["split"], str):
+        raise ConfigError(f"evaluation.split is the name of a part of the data, such as test; got {options['split']!r}")
+    integer(options["batch_size"], "evaluation.batch_size counts images", low=1)
+    integer(options["every"], "evaluation.every counts epochs", low=0)
+    clusters: Any = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial
+    bootstrap = min(options["bootstrap"], 1) if isinstance(options["bootstrap"], int) else options["bootstrap"]
+    four = torch.eye(2).repeat(2, 1)
+    evaluate(four, torch.tensor([0, 1, 0, 1]), ks=options["ks"], bootstrap=bootstrap, clusters=clusters)
+
+
+def _check_model(config: DictConfig) -> None:
+    options = plain(config.model)
+    weights = options.get("weights")
+    if weights is not None and not Path(weights).is_file():
+        raise FileNotFoundError(f"no weights file at {weights}: model.weights= is a .pth, .pt or .safetensors file")
+    if options.get("pretrained") and weights is not None:
+        raise ConfigError("give model.pretrained=true (timm's weights) or model.weights=FILE (yours), not both")
+    options |= {name: without for name, without in (("pretrained", False), ("weights", None)) if name in options}
+    with torch.device("meta"):
+        build_model(options.pop("kind"), in_channels=3, **options)
+
+
+def _check_loss(config: DictConfig) -> None:
+    """Make the loss, if it is one of ours: others may need to know the data."""
+    kind = named(config.loss, slot="loss", trust=packages(config.get("trust")))
+    if isinstance(kind, type) and issubclass(kind, RetrievalLoss) and kind.__module__.startswith("rankgrad.losses"):
+        make(config.loss, slot="loss", trust=packages(config.get("trust")))

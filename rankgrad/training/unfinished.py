@@ -1,0 +1,81 @@
+"""Use a run that was interrupted: its model as it was when the state was saved.
+
+Three files beside the state, named after its step, are written when they are first asked for: weights, embeddings of
+the evaluated images, and the report. They say what the run was then, and stay when it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .._version import __version__
+from ..config import ConfigError, load, make, plain
+from ..files import write_text
+from ..models import build_model, load_weights, save_weights
+from ..runs.embeddings import save_embeddings
+from ..runs.folder import Run
+from .retrieval import evaluate_model, load_table
+from .runner import lasting
+from .state import read_state
+
+
+def saved_weights(run: Run, trust: Sequence[str] = ()) -> Path:
+    """Write the weights of a run's state to step-N.pt, a file like model.pt, and return its path.
+
+    Args:
+        run: interrupted, or still training.
+        trust: packages whose classes its settings may name.
+
+    Raises:
+        FileNotFoundError: no state.
+        ConfigError: a state that cannot be read, one of an earlier version, or of a head alone.
+    """
+    if not run.state.is_file():
+        raise FileNotFoundError(f"{run.folder} holds no trained model and no state of one: train it first")
+    state = read_state(run.state)
+    path = run.folder / f"step-{state['global_step']}.pt"
+    if path.exists():
+        return path
+    config = load(run.config, trust)
+    if config.get("frozen"):
+        raise ConfigError(f"{run.state} is of a head alone (frozen=true): finish it with resume={run.folder}")
+    if "model" not in state:
+        raise ConfigError(f"{run.state} is of an earlier version, which kept no model: finish it with resume=")
+    options = dict(state["model"])
+    model = build_model(options.pop("kind"), **options)
+    prefix = "model."
+    model.load_state_dict({k.removeprefix(prefix): v for k, v in state["state_dict"].items() if k.startswith(prefix)})
+    model.pixel_mean, model.pixel_std = tuple(state["pixels"][0]), tuple(state["pixels"][1])
+    return save_weights(path, model, {"data": plain(lasting(config).data), "version": __version__})
+
+
+def evaluated(run: Run, trust: Sequence[str] = ()) -> tuple[Path, Path]:
+    """Evaluate a run's state by the protocol of its data: step-N.npz with the embeddings, step-N.json, the report.
+
+    Args:
+        run: interrupted, or still training.
+        trust: packages whose classes its settings may name.
+
+    Returns:
+        Both paths.
+
+    Raises:
+        FileNotFoundError, ConfigError: see `saved_weights`.
+        OSError, ValueError: its data can't be read.
+    """
+    weights = saved_weights(run, trust)
+    embeddings, result = weights.with_suffix(".npz"), weights.with_suffix(".json")
+    if not (embeddings.exists() and result.exists()):
+        config = load(run.config, trust)
+        table = load_table(config).select(config.evaluation.split)
+        model, _ = load_weights(weights)
+        transform = make(config.data.eval_transform, slot="transform", trust=trust)
+        settings = plain(config.evaluation)
+        report, found = evaluate_model(model, table, transform, settings, workers=config.data.workers, seed=config.seed)
+        save_embeddings(embeddings, found, table)
+        write_text(result, report.to_json())
+    return embeddings, result
+
+
+__all__ = ["evaluated", "saved_weights"]

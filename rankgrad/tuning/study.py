@@ -1,0 +1,299 @@
+"""The trials of one loss, by Optuna: which settings are tried next, which trial is given up early, which is the best.
+
+Trials are asked for one after the other, each by a sampler that is seeded by the trial's number. So what is tried is a
+function of the seed and of what came out before, and a study that was stopped goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import optuna
+from omegaconf import DictConfig
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.pruners import MedianPruner
+from optuna.samplers import TPESampler
+from optuna.storages.journal import JournalFileBackend, JournalStorage
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from ..config import ConfigError, compose
+from ..runs.folder import Run
+from .space import Space, Value, settings_of
+
+# Trials before the model of TPE, and before the median, has a say: the defaults, and points drawn at random.
+DRAWN = 6
+FOLDS, ERROR, SPACE = "folds", "error", "space"  # what a trial and a study keep beside Optuna's own
+STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
+
+
+class _Ours:
+    """The lock of a journal, which needs none: whoever tunes holds the folder. Optuna's own outlives a process."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        """Nothing to give back."""
+
+
+def storage(path: Path) -> JournalStorage:
+    """Optuna's storage in one file, a line for each event; what a killed process left half written is cut off.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    if path.exists():
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            os.truncate(path, len(whole))
+    try:
+        return JournalStorage(JournalFileBackend(str(path), lock_obj=_Ours()))  # type: ignore[arg-type]
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"{path} is damaged: {error}. Choose another folder with --out") from None
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A trial that has ended.
+
+    Attributes:
+        number: from 0, in the order of the search.
+        state: "complete", "pruned" or "failed".
+        value: mean over the folds that were trained; None: none was.
+        folds: value of each.
+        chosen: setting -> value of the space.
+        settings: KEY=VALUE that the trial added to those of all runs.
+        steps: of training, over all folds.
+        seconds: of training; None for runs that were resumed.
+    """
+
+    number: int
+    state: str
+    value: float | None
+    folds: tuple[float, ...]
+    chosen: dict[str, Value]
+    settings: tuple[str, ...]
+    steps: int
+    seconds: float
+
+
+@dataclass
+class _Open:
+    """The trial that is being trained."""
+
+    trial: Trial
+    settings: list[str]
+    told: set[int]  # folds whose mean Optuna knows, from 0
+    started: set[int] = field(default_factory=set)  # folds, from 1
+    done: dict[int, float] = field(default_factory=dict)
+
+
+class Study:
+    """The search for one loss.
+
+    Args:
+        loss: its name, and that of the study.
+        settings: KEY=VALUE of all its runs.
+        space: what is searched.
+        base: the composed settings, see `space.settings_of`.
+        kept: storage of all losses.
+        folder: of its trials.
+        folds: of each trial.
+        trials: the budget.
+        metric: to be maximised.
+        seed: of the search.
+
+    Raises:
+        ConfigError: the folder holds a search of another space.
+    """
+
+    def __init__(
+        self,
+        loss: str,
+        settings: Sequence[str],
+        space: Space,
+        base: DictConfig,
+        kept: JournalStorage,
+        folder: Path,
+        *,
+        folds: int,
+        trials: int,
+        metric: str,
+        seed: int,
+    ) -> None:
+        self.loss, self.settings, self.space, self.base, self.folder = loss, list(settings), space, base, folder
+        self.folds, self.trials, self.metric, self.seed, self.kept = folds, trials, metric, seed, kept
+        self.errors: list[str] = []
+        self.open: _Open | None = None
+        self.given_up = False
+        self.study = optuna.create_study(
+            study_name=loss,
+            storage=kept,
+            direction="maximize",
+            load_if_exists=True,
+            pruner=MedianPruner(n_startup_trials=DRAWN - 1),
+        )
+        self._remember_space()
+
+    def _remember_space(self) -> None:
+        texts = {name: str(values) for name, values in self.space.items()}
+        there = self.study.user_attrs.get(SPACE)
+        if there is None:
+            self.study.set_user_attr(SPACE, texts)
+        elif there != texts:
+            changed = [name for name in {**there, **texts} if there.get(name) != texts.get(name)]
+            raise ConfigError(
+                f"{self.loss} was searched in another space ({', '.join(changed)}); choose another folder with --out"
+            )
+        if not self.study.trials:  # the defaults come first: what is chosen is at least as good, on the folds
+            defaults = {name: values.default(name, self.base) for name, values in self.space.items()}
+            self.study.enqueue_trial({name: value for name, value in defaults.items() if value is not None})
+
+    # ---------------------------------------------------------------------------------------------- what comes next
+
+    @property
+    def idle(self) -> bool:
+        """Whether no fold is being trained."""
+        return self.open is None or self.open.started == set(self.open.done)
+
+    @property
+    def ended(self) -> int:
+        """Trials that have ended."""
+        return len(self.study.get_trials(deepcopy=False, states=tuple(STATES)))
+
+    @property
+    def runs_done(self) -> int:
+        """Runs that need not be trained any more, of folds x trials."""
+        return self.ended * self.folds + (0 if self.open is None else len(self.open.done))
+
+    def following(self) -> tuple[Path, list[str]] | None:
+        """Folder and settings of the next run; None: all are begun, or this loss was given up."""
+        while not self.given_up:
+            if self.open is None:
+                if self.ended >= self.trials:
+                    return None
+                self.open = self._next_trial()
+            fold = next((f for f in range(1, self.folds + 1) if f not in self.open.started), None)
+            if fold is None:
+                return None
+            self.open.started.add(fold)
+            folder = self.folder_of(self.open.trial.number, fold)
+            if not Run(folder).finished:
+                return folder, [*self.settings, *self.open.settings, f"fold={fold}/{self.folds}"]
+            self.run_ended(folder, None)
+        return None
+
+    def folder_of(self, number: int, fold: int) -> Path:
+        """The folder of a run."""
+        return self.folder / f"{number:03d}" / f"fold{fold}"
+
+    def _next_trial(self) -> _Open:
+        """The trial that was begun before, or a new one."""
+        begun = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        number = begun[0].number if begun else self.ended
+        seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
+        self.study.sampler = TPESampler(n_startup_trials=DRAWN, seed=seed, constant_liar=False)
+        trial = Trial(self.study, self._id_of(number)) if begun else self.study.ask()
+        chosen = {name: values.suggest(name, trial) for name, values in self.space.items()}
+        told = set(begun[0].intermediate_values) if begun else set()
+        return _Open(trial, settings_of(self.space, chosen, self.base), told)
+
+    def _id_of(self, number: int) -> int:
+        study = self.kept.get_study_id_from_name(self.loss)
+        return self.kept.get_trial_id_from_study_id_trial_number(study, number)
+
+    # ------------------------------------------------------------------------------------------------ what came out
+
+    def run_ended(self, folder: Path, error: str | None) -> None:
+        """Take note of a run.
+
+        Args:
+            folder: of the run.
+            error: what went wrong, if something did.
+        """
+        now, fold = self.open, int(folder.name.removeprefix("fold"))
+        if now is None or folder != self.folder_of(now.trial.number, fold):
+            return  # of a trial that has been given up meanwhile
+        if error is not None:
+            self._failed(now, f"trial {now.trial.number}, fold {fold}: {error}")
+            return
+        values = Run(folder).read_values()
+        if self.metric not in values:
+            raise ConfigError(f"the runs have no {self.metric}; they have {', '.join(values)}")
+        now.done[fold] = values[self.metric]
+        for step in range(1, self.folds + 1):
+            if step not in now.done:
+                break
+            if step - 1 not in now.told:
+                now.told.add(step - 1)
+                now.trial.report(statistics.mean(now.done[f] for f in range(1, step + 1)), step - 1)
+            if step < self.folds and now.trial.should_prune():
+                self._end(now, TrialState.PRUNED, step)
+                return
+        if len(now.done) == self.folds:
+            self._end(now, TrialState.COMPLETE, self.folds)
+
+    def _failed(self, now: _Open, error: str) -> None:
+        """Count a trial that failed; if none has worked yet, give up, so that the same command tries it again."""
+        self.errors.append(error)
+        if not self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
+            self.given_up, self.open = True, None
+            return
+        now.trial.set_user_attr(ERROR, error)
+        self._end(now, TrialState.FAIL, len(now.done))
+
+    def _end(self, now: _Open, state: TrialState, counted: int) -> None:
+        values = [now.done[fold] for fold in sorted(now.done)][:counted]
+        now.trial.set_user_attr(FOLDS, values)
+        self.study.tell(now.trial, statistics.mean(values) if state == TrialState.COMPLETE else None, state)
+        self.open = None
+
+    # --------------------------------------------------------------------------------------------------- the outcome
+
+    def tried(self) -> list[Tried]:
+        """All trials that have ended, in order."""
+        return [self._tried(trial) for trial in self.study.get_trials(deepcopy=False, states=tuple(STATES))]
+
+    def _tried(self, trial: FrozenTrial) -> Tried:
+        folds = tuple(trial.user_attrs.get(FOLDS, ()))
+        runs = [Run(self.folder_of(trial.number, fold)) for fold in range(1, self.folds + 1)]
+        facts = [run.read_facts() for run in runs if run.finished]
+        return Tried(
+            trial.number,
+            STATES[trial.state],
+            statistics.mean(folds) if folds else None,
+            folds,
+            trial.params,
+            tuple(settings_of(self.space, trial.params, self.base)),
+            sum(fact["steps"] for fact in facts),
+            sum(fact["train_seconds"] or 0.0 for fact in facts),
+        )
+
+    def best(self) -> Tried | None:
+        """The best of the trials that were trained on all folds, the earliest of equal ones; None: there is none."""
+        whole = [trial for trial in self.tried() if trial.state == "complete"]
+        return max(whole, key=lambda trial: trial.value or 0.0, default=None)
+
+    def importances(self) -> dict[str, float]:
+        """Share of each setting in whether a trial is among the best, the largest first; {} of too few trials."""
+        whole = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if len(whole) < DRAWN or len({trial.value for trial in whole}) == 1:
+            return {}
+        return get_param_importances(self.study, evaluator=PedAnovaImportanceEvaluator())
+
+
+def settings_for(space: Space, chosen: dict[str, Value], settings: Sequence[str]) -> list[str]:
+    """The settings of a point of the space beside other settings than those of the search.
+
+    Args:
+        space: of a loss.
+        chosen: setting -> value.
+        settings: of all runs, which `times` multiplies.
+    """
+    return settings_of(space, chosen, compose(settings))

@@ -1,0 +1,131 @@
+"""Tune several losses with the same budget on held-out training classes, then compare the winners on the test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import optuna
+from tqdm import tqdm
+
+from ..config import ConfigError, compose
+from ..runs.compare import (
+    compare_variants,
+    own_settings,
+    shared,
+    train_in_turn,
+    with_threads,
+)
+from .outcome import FINAL, Outcome, final_name, write_outcome
+from .plan import Plan, read_plan
+from .space import space_of
+from .study import Study, settings_for, storage
+
+# Of every run of a search: numbers on held-out training classes, and nothing else.
+TRIAL = (
+    *("evaluation.split=val", "evaluation.bootstrap=0", "evaluation.clusters=none", "evaluation.every=0"),
+    *("lean=true", "health=false", "loggers=[]", "trainer.enable_progress_bar=false"),
+)
+JOURNAL = "journal.log"
+
+
+def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
+    """Search the settings of every loss with the same budget, and compare the winners on the test classes.
+
+    A trial is a training run on each of several folds of the training classes (`datasets.folds`); its value is the
+    mean of a metric on the classes that were held out. Trials whose mean over the first folds is below the median of
+    the trials before are given up; they count like the others. The same command again goes on where it was stopped.
+
+    Args:
+        settings: see `Plan`.
+        out: folder of everything.
+        jobs: runs at a time.
+
+    Raises:
+        ConfigError: settings that do not fit, a folder with another search, a loss of which no trial worked.
+        LockedError: another process works in the folder.
+    """
+    plan = read_plan(settings)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    rest = with_threads(plan.rest, jobs)
+    all_runs = [*rest, *TRIAL, f"seed={plan.search_seed}"]
+    own = {loss: own_settings(loss, rest, "train") for loss in plan.losses}
+    bases = {loss: compose([*rest, *own[loss]]) for loss in plan.losses}
+    spaces = {loss: space_of(loss, [*rest, *own[loss]], bases[loss], plan.space) for loss in plan.losses}
+    _check_overrides(plan, spaces)
+    finals = [*rest, *plan.final]
+    for loss in plan.losses if plan.final else ():
+        compose([*finals, *own[loss]])  # a misspelt setting fails now, and not after the search
+    same = [f"folds={plan.folds}", f"metric={plan.metric}", f"search_seed={plan.search_seed}"]
+    words = [word for word in plan.rest if not word.startswith("threads=")]
+    with shared(out, [*words, *same, *(f"space.{name}={text}" for name, text in plan.space.items())]):
+        kept = storage(out / JOURNAL)
+        studies = [
+            Study(
+                loss,
+                [*all_runs, *own[loss]],
+                spaces[loss],
+                bases[loss],
+                kept,
+                out / "trials" / loss.replace("/", "-"),
+                folds=plan.folds,
+                trials=plan.trials,
+                metric=plan.metric,
+                seed=plan.search_seed,
+            )
+            for loss in plan.losses
+        ]
+        try:
+            search(studies, jobs)
+        finally:
+            outcome = write_outcome(out, plan, studies)
+        errors = [f"{study.loss}: {error}" for study in studies if study.given_up for error in study.errors]
+        if errors:
+            raise ConfigError("\n".join(["these losses were given up, as no trial of theirs worked:", *errors]))
+        if plan.seeds:
+            winners = {
+                final_name(loss, outcome.winners[loss]): [
+                    *own[loss],
+                    *settings_for(spaces[loss], outcome.winners[loss].chosen, [*finals, *own[loss]]),
+                ]
+                for loss in plan.losses
+            }
+            compare_variants(winners, plan.seeds, finals, out / FINAL, jobs)
+            outcome = write_outcome(out, plan, studies)
+    return outcome
+
+
+def _check_overrides(plan: Plan, spaces: Mapping[str, Mapping[str, object]]) -> None:
+    """Raise if a setting that is to be searched belongs to none of the losses."""
+    for name in plan.space:
+        if not any(name in space for space in spaces.values()):
+            raise ConfigError(f"unknown setting in space.{name}: none of {', '.join(plan.losses)} has it")
+
+
+def search(studies: Sequence[Study], jobs: int) -> None:
+    """Train the trials of all studies, so many runs at a time; the one that has had fewest trials comes first.
+
+    With more jobs than losses, the folds of a trial are trained side by side. What is tried does not depend on that.
+    """
+    total = sum(study.trials * study.folds for study in studies)
+    done = sum(study.runs_done for study in studies)
+    owner: dict[Path, Study] = {}
+    with tqdm(total=max(total, done), initial=done, desc="search", unit="run") as bar:
+
+        def following() -> tuple[Path, Sequence[str]] | None:
+            waiting = sorted(studies, key=lambda study: (not study.idle, study.ended))  # idle ones first
+            for study in waiting:
+                task = study.following()
+                if task is not None:
+                    owner[task[0]] = study
+                    return task
+            return None
+
+        def ended(folder: Path, error: str | None) -> None:
+            owner[folder].run_ended(folder, error)
+            bar.update(sum(study.runs_done for study in studies) - bar.n)
+
+        train_in_turn(following, ended, jobs, many=True)
+
+
+__all__ = ["Plan", "read_plan", "search", "tune"]

@@ -1,0 +1,430 @@
+"""Tuning: every loss has the same budget, nothing else decides what is tried, and a search that was stopped goes on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import make_photos, small
+
+from rankgrad.cli import main
+from rankgrad.config import ConfigError, compose, options
+from rankgrad.report.tuning import write_tuning
+from rankgrad.runs import compare as compare_module
+from rankgrad.runs.folder import Run
+from rankgrad.runs.statistics import holm, paired_t_test
+from rankgrad.training.retrieval import build, load_table
+from rankgrad.tuning import space as space_module
+from rankgrad.tuning import study as study_module
+from rankgrad.tuning import tune as tune_module
+from rankgrad.tuning.space import Choice, Numbers, read, settings_of, space_of
+from rankgrad.tuning.tune import tune
+
+TWO = ("loss=supap,pml/multi_similarity", "recipe=small", "data=glyphs", "threads=1")
+
+
+class Made:
+    """`Children` that train nothing: a run's value is a function of its settings, known at once.
+
+    Attributes:
+        calls: settings of the runs that were begun.
+        last: runs after which the command is interrupted.
+        fails: which runs fail.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, str]] = []
+        self.folders: list[str] = []
+        self.last: float = math.inf
+        self.fails: Callable[[dict[str, str]], bool] = lambda settings: False
+        self.begun: list[Ended] = []
+        self.draw = random.Random(0)
+
+    def __call__(self) -> Made:
+        return self
+
+    def __enter__(self) -> Made:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.begun.clear()
+
+    def fork(self, words: Sequence[str], log: Any) -> Ended:
+        settings = dict(word.split("=", 1) for word in words[1:])
+        self.calls.append(settings)
+        self.folders.append(settings["out"])
+        failed = self.fails(settings)
+        if failed:
+            log.write("rankgrad: it went wrong\n")
+        self.begun.append(Ended(settings, 1 if failed else 0))
+        return self.begun[-1]
+
+    def start(self, words: Sequence[str], *, log: Any) -> Ended:
+        return self.fork(words, log)
+
+    def wait(self) -> Ended:
+        if self.last <= 0:
+            raise KeyboardInterrupt
+        self.last -= 1
+        ended = self.begun.pop(self.draw.randrange(len(self.begun)))  # which one ends first is chance
+        if ended.returncode == 0:
+            folder = Path(ended.settings["out"])
+            names = ("R@1", "mAP@R", "AP")
+            values = {name: value_of(ended.settings) for name in names}
+            (folder / "facts.json").write_text(json.dumps({"steps": 100, "train_seconds": 2.0}))
+            (folder / "after.json").write_text(json.dumps({"values": values}))
+        return ended
+
+
+class Ended:
+    def __init__(self, settings: dict[str, str], returncode: int) -> None:
+        self.settings, self.returncode = settings, returncode
+
+
+def value_of(settings: dict[str, str]) -> float:
+    """Best at a rate of .01, tau of .02 and no head, different by fold and seed."""
+    value = 0.6 - 0.05 * abs(math.log(float(settings["optimizer.lr"]) / 0.01))
+    if "loss.tau" in settings:
+        value -= 0.05 * abs(math.log(float(settings["loss.tau"]) / 0.02))
+    value += 0.02 * (settings["model.head"] == "none")
+    value += 0.03 * int(settings.get("fold", "0/3")[0])
+    return value + random.Random(f"{settings['seed']} {settings['loss']}").uniform(0, 0.01)
+
+
+@cache
+def _composed(settings: tuple[str, ...]) -> Any:
+    return compose(settings)
+
+
+def composed(settings: Sequence[str]) -> Any:
+    """Settings that are composed once for all tests: that takes longer than these searches."""
+    return _composed(tuple(settings))
+
+
+def space(loss: str, settings: Sequence[str], given: dict[str, str] | None = None) -> dict[str, Any]:
+    return dict(space_of(loss, settings, compose(settings), given or {}))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Made:
+    runner = Made()
+    monkeypatch.setattr(compare_module, "Children", runner)
+    for module in (space_module, study_module, tune_module):
+        monkeypatch.setattr(module, "compose", composed)
+    return runner
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    with (out / "trials.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def without_work(out: Path) -> list[dict[str, str]]:
+    """Trials without steps and time: folds that are trained beside one another may be trained in vain."""
+    return [{key: value for key, value in row.items() if key not in ("steps", "seconds")} for row in rows(out)]
+
+
+# ---------------------------------------------------------------------------------------------------- what is searched
+
+
+# Quick for one loss of each kind: several parameters, choices, a composition, proxies, pairs with a miner.
+QUICK = ("roadmap", "pnp", "recall_at_k", "log_sum_exp", "pml/proxy_anchor", "pml/multi_similarity")
+EVERY = [
+    pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
+    for name in options("loss")
+    if not name.startswith("sodeep")
+]
+
+
+@cache
+def glyphs() -> Any:
+    return load_table(compose([]))
+
+
+@pytest.mark.parametrize("loss", EVERY)
+def test_every_loss_has_a_space_that_holds_its_defaults_and_works_at_both_ends(loss, monkeypatch):
+    assert loss in space_module._listed()["losses"]
+    words = ["recipe=small", f"loss={loss}", "sampler.classes_per_batch=4"]
+    base = compose(words)
+    monkeypatch.setattr(space_module, "_check", lambda *_: None)  # what is made below has been checked
+    found = dict(space_of(loss, words, base, {}))
+    shared = set(space_module._listed()["shared"])
+    assert shared - set(found) <= {"memory"} and len(found) > len(shared & set(found))
+    defaults = {name: values.default(name, base) for name, values in found.items()}
+    assert None not in defaults.values()
+    chosen = compose([*words, *settings_of(found, defaults, base)])
+    assert [chosen[name] for name in ("loss", "model", "memory", "optimizer")] == [
+        base[name] for name in ("loss", "model", "memory", "optimizer")
+    ]
+    for end in (0, -1):
+        config = compose([*words, *settings_of(found, {k: v.ends()[end] for k, v in found.items()}, base)])
+        _, made = build(config, glyphs())
+        embeddings = torch.randn(16, config.derived.embedding_size, requires_grad=True)
+        remembers = {"ids": torch.arange(16)} if config.memory else {}
+        assert made(embeddings, torch.arange(4).repeat_interleave(4), **remembers).isfinite()
+
+
+def test_what_the_command_gives_is_not_searched_and_what_it_names_is():
+    given = ["recipe=small", "optimizer.lr=0.001", "memory=none"]
+    searched = {"loss.tau": "0.1,0.2", "seed": "int(0,3)"}
+    found = space("supap:rho=10", [*given, "loss=supap", "loss.rho=10"], searched)
+    assert "optimizer.lr" not in found and "memory" not in found and "loss.rho" not in found
+    assert found["loss.tau"] == Choice(("0.1", "0.2")) and found["seed"] == Numbers("int", 0, 3)
+    assert "loss.tau" not in space("pml/supcon", [*given, "loss=pml/supcon"], {"loss.tau": "0.1,0.2"})
+
+
+def test_values_become_settings_and_options_bring_their_own():
+    base = compose(["optimizer.lr=0.01", "loss=supap"])
+    made = {
+        "optimizer.lr": read("times(0.1,10)", ""),
+        "memory": read("none, sum:weight=0.3+size=64", ""),
+        "model.head": read("linear, none:model.embedding_size=null", ""),
+        "loss.tau": read("log(0.001,1)", ""),
+    }
+    chosen = {"optimizer.lr": 2.0, "memory": "sum:weight=0.3+size=64", "loss.tau": 0.5}
+    words = settings_of(made, {**chosen, "model.head": "none:model.embedding_size=null"}, base)
+    own = ["memory=sum", "memory.weight=0.3", "memory.size=64"]
+    head = ["model.head=none", "model.embedding_size=null"]
+    assert words == [*own, "optimizer.lr=0.02", *head, "loss.tau=0.5"]
+    assert compose(["loss=supap", *words]).memory.size == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("log(0.1)", "space.x is log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH) or values"),
+        ("lg(0.1,1)", "got 'lg(0.1,1)'"),
+        ("log(0,1)", "log needs bounds > 0"),
+        ("log(a,b)", "takes two numbers; got 'log(a,b)'"),
+        ("log(nan,1)", "the first bound must be below the second"),
+        ("range(1,1)", "the first bound must be below the second"),
+        ("range(0,inf)", "takes two numbers"),
+        ("int(0.5,3)", "int needs whole bounds"),
+        ("a,,b", "names a value twice, or an empty one"),
+        ("a,a", "names a value twice, or an empty one"),
+        ("", "names a value twice, or an empty one"),
+    ],
+)
+def test_a_space_that_cannot_be_read_says_what_would_do(text, message):
+    with pytest.raises(ConfigError) as error:
+        read(text, "x")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ([], "which losses"),
+        (["loss=supap,supap"], "a loss is named twice"),
+        (["loss=supapp"], "unknown loss 'supapp'; did you mean 'supap'"),
+        (["loss=supap", "trials=0"], "trials is an integer >= 1; got '0'"),
+        (["loss=supap", "folds=1"], "folds is an integer >= 2; got '1'"),
+        (["loss=supap", "metric=mAP"], "unknown metric 'mAP'; did you mean 'AP'? Known: AP, R@1"),
+        (["loss=supap", "seeds=x"], "seeds are integers"),
+        (["loss=supap", "seed=1"], "seed= is set by the search"),
+        (["loss=supap", "evaluation.split=test"], "evaluation.split= is set by the search"),
+        (["loss=supap", "space.loss.tua=log(1,2)"], "unknown setting in space.loss.tua"),
+        (["loss=supap", "space.optimizer.rate=log(1,2)"], "unknown setting 'optimizer.rate' in space."),
+        (["loss=supap", "space.loss.tau=log(1,2)", "loss.tau=1"], "both fixed and searched"),
+        (["loss=supap", "space.data.name=times(1,2)"], "data.name is 'glyphs'"),
+        (["loss=supap", "space.model.head=linear,cubic", "final.optimizer.rate=1"], "unknown setting 'optimizer.rate'"),
+        (["loss=supap", "data=folder"], "data.root must be given"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_the_first_run(made, tmp_path, settings, message):
+    with pytest.raises(ConfigError) as error:
+        tune(settings, tmp_path / "out")
+    assert message in str(error.value)
+    assert made.calls == [] and not (tmp_path / "out").exists()
+
+
+# ------------------------------------------------------------------------------------------------------ budget, order
+
+
+def test_every_loss_has_the_same_budget_and_pruned_trials_count(made, tmp_path):
+    outcome = tune([*TWO, "trials=14", "folds=3", "seeds=none"], tmp_path)
+    found = rows(tmp_path)
+    for loss, trials in outcome.trials.items():
+        states = [row["state"] for row in found if row["loss"] == loss]
+        assert len(states) == len(trials) == 14 and outcome.budgets[loss].trials == 14
+        assert states.count("pruned") == outcome.budgets[loss].pruned > 0
+        assert [trial.number for trial in trials] == list(range(14))
+        for trial in trials:
+            assert len(trial.folds) == 3 if trial.state == "complete" else len(trial.folds) < 3
+            assert trial.steps == 100 * len(trial.folds) and trial.seconds == 2.0 * len(trial.folds)
+        assert outcome.budgets[loss].steps == sum(trial.steps for trial in trials)
+    assert sum(budget.steps for budget in outcome.budgets.values()) == 100 * len(made.calls)
+    assert len(set(made.folders)) == len(made.folders)
+
+
+def test_trials_look_at_held_out_training_classes_only_and_the_defaults_come_first(made, tmp_path):
+    tune([*TWO, "trials=3", "folds=2", "seeds=none"], tmp_path)
+    for settings in made.calls:
+        assert settings["fold"] in ("1/2", "2/2") and settings["evaluation.split"] == "val"
+    first = made.calls[0]
+    assert float(first["loss.tau"]) == 0.01 and float(first["optimizer.lr"]) == 5e-3 and first["memory"] == "none"
+
+
+def test_the_best_is_that_of_the_trials_on_all_folds_and_the_search_is_better_than_the_defaults(made, tmp_path):
+    outcome = tune([*TWO, "trials=20", "folds=3", "seeds=none"], tmp_path)
+    for loss, winner in outcome.winners.items():
+        whole = [trial for trial in outcome.trials[loss] if trial.state == "complete"]
+        assert winner.value == max(trial.value for trial in whole) > outcome.trials[loss][0].value
+        assert winner.value == pytest.approx(sum(winner.folds) / 3)
+
+
+def test_what_is_tried_depends_neither_on_the_number_of_jobs_nor_on_who_ends_first(made, tmp_path):
+    for jobs in (1, 2, 5):
+        made.draw = random.Random(jobs)
+        tune([*TWO, "trials=12", "folds=3", "seeds=none"], tmp_path / str(jobs), jobs)
+    assert without_work(tmp_path / "1") == without_work(tmp_path / "2") == without_work(tmp_path / "5")
+    tune([*TWO, "trials=12", "folds=3", "seeds=none", "search_seed=1"], tmp_path / "other")
+    assert without_work(tmp_path / "other") != without_work(tmp_path / "1")
+
+
+@pytest.mark.parametrize("stops", [[0], [1, 1, 1], [7, 16], [30]])
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_search_that_was_stopped_ends_like_one_that_was_not(made, tmp_path, stops, jobs):
+    words = [*TWO, "trials=10", "folds=3", "seeds=none"]
+    tune(words, tmp_path / "whole")
+    for last in stops:
+        made.last = last
+        with pytest.raises(KeyboardInterrupt):
+            tune(words, tmp_path / "cut", jobs)
+    made.last = math.inf
+    with (tmp_path / "cut" / "journal.log").open("a") as file:
+        file.write('{"op_code":6,"worker_i')  # a process that was killed in the middle of a line
+    tune(words, tmp_path / "cut", jobs)
+    assert without_work(tmp_path / "cut") == without_work(tmp_path / "whole")
+
+
+def test_a_longer_search_goes_on_and_a_finished_one_trains_nothing(made, tmp_path):
+    tune([*TWO, "trials=4", "folds=2", "seeds=none"], tmp_path)
+    begun = len(made.calls)
+    tune([*TWO, "trials=4", "folds=2", "seeds=none"], tmp_path)
+    assert len(made.calls) == begun
+    outcome = tune([*TWO, "trials=6", "folds=2", "seeds=none"], tmp_path)
+    assert {len(trials) for trials in outcome.trials.values()} == {6} and len(made.calls) <= begun + 8
+    tune([*TWO, "trials=6", "folds=2", "seeds=none"], tmp_path / "at once")
+    assert without_work(tmp_path) == without_work(tmp_path / "at once")
+
+
+def test_another_space_or_other_settings_need_another_folder(made, tmp_path, monkeypatch):
+    words = [*TWO, "trials=1", "folds=2", "seeds=none"]
+    tune(words, tmp_path)
+    for other in ("folds=3", "metric=AP", "search_seed=1", "space.loss.tau=0.1,0.2", "trainer.max_epochs=1"):
+        with pytest.raises(ConfigError, match="holds runs with other settings .* choose another folder with --out"):
+            tune([*words, other], tmp_path)
+    listed = space_module._listed()
+    monkeypatch.setitem(listed["losses"]["supap"], "loss.tau", "log(0.1, 1)")
+    with pytest.raises(ConfigError, match=re.escape("supap was searched in another space (loss.tau)")):
+        tune(words, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------------------ failures
+
+
+def test_a_trial_that_fails_counts_and_the_search_goes_on(made, tmp_path):
+    made.fails = lambda settings: settings["model.head"] == "none" and settings["fold"] == "2/2"
+    outcome = tune([*TWO, "trials=8", "folds=2", "seeds=none"], tmp_path)
+    for loss, trials in outcome.trials.items():
+        failed = [trial for trial in trials if trial.state == "failed"]
+        assert len(trials) == 8 and len(failed) == outcome.budgets[loss].failed > 0
+        assert outcome.winners[loss].state == "complete"
+
+
+def test_a_loss_of_which_nothing_works_is_given_up_and_the_same_command_tries_it_again(made, tmp_path):
+    made.fails = lambda settings: settings["loss"] == "supap"
+    words = [*TWO, "trials=3", "folds=2", "seeds=none"]
+    with pytest.raises(
+        ConfigError, match="no trial of theirs worked:\nsupap: trial 0, fold 1: rankgrad: it went wrong"
+    ):
+        tune(words, tmp_path)
+    assert len([row for row in rows(tmp_path) if row["loss"] == "pml/multi_similarity"]) == 3
+    made.fails = lambda settings: False
+    assert {len(trials) for trials in tune(words, tmp_path).trials.values()} == {3}
+
+
+def test_a_damaged_storage_is_named(made, tmp_path):
+    words = [*TWO, "trials=1", "folds=2", "seeds=none"]
+    tune(words, tmp_path)
+    path = tmp_path / "journal.log"
+    path.write_text("{}" + path.read_text())
+    with pytest.raises(ConfigError, match=r"journal.log is damaged"):
+        tune(words, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------------- the comparison
+
+
+def test_winners_are_compared_on_the_test_classes_with_corrected_p_values(made, tmp_path):
+    words = ["loss=supap,pnp,pml/multi_similarity", *TWO[1:], "trials=6", "folds=2", "seeds=0..4"]
+    outcome = tune([*words, "final.recipe=default"], tmp_path)
+    finals = [settings for settings in made.calls if "fold" not in settings]
+    assert len(finals) == 15 and {settings["seed"] for settings in finals} == set("01234")
+    assert all("evaluation.split" not in settings and settings["recipe"] == "default" for settings in finals)
+    winner = outcome.winners["supap"]
+    rate = 2.5e-3 * winner.chosen["optimizer.lr"]  # the factor is what was chosen: the default recipe has another rate
+    mine = [settings for settings in finals if settings["loss"] == "supap"]
+    assert all(float(settings["optimizer.lr"]) == pytest.approx(rate, rel=1e-5) for settings in mine)
+    values = {loss: columns["mAP@R"] for loss, columns in outcome.final.items()}
+    tests = [paired_t_test(values[loss], values["supap"]) for loss in ("pnp", "pml/multi_similarity")]
+    assert [each.corrected for each in outcome.differences] == holm([test.p for test in tests])
+    assert [(each.low, each.high) for each in outcome.differences] == [(test.low, test.high) for test in tests]
+    text = (tmp_path / "tune.md").read_text()
+    assert "| p (Holm) |" in text and "95 % interval" in text and "#" not in text.split("On the test")[1]
+    written = json.loads((tmp_path / "tune.json").read_text())
+    assert written["budget"]["supap"]["trials"] == 6 and len(written["final"]["pnp"]["mAP@R"]) == 5
+
+
+def test_the_page_shows_the_tables_every_trial_and_what_mattered(made, tmp_path):
+    outcome = tune([*TWO, "trials=12", "folds=3", "seeds=0,1,2"], tmp_path)
+    page = write_tuning(tmp_path / "tune.html", outcome).read_text()
+    assert page.count('class="trial ') == 24 and page.count('class="trial best"') == 2
+    for shown in ("p (Holm)", "Best mAP@R so far", "importance", "loss.loss.alpha", "log(0.002, 0.05)"):
+        assert shown in page
+    assert set(outcome.importances) == {"supap", "pml/multi_similarity"}
+    assert all(sum(shares.values()) == pytest.approx(1) for shares in outcome.importances.values())
+
+
+def test_the_page_of_a_search_that_has_hardly_begun_can_be_written(made, tmp_path):
+    made.last = 3
+    words = [*TWO, "trials=2", "folds=2", "seeds=none"]
+    with pytest.raises(KeyboardInterrupt):
+        tune(words, tmp_path)
+    made.last = math.inf
+    made.fails = lambda settings: settings["loss"] == "pml/multi_similarity"
+    with pytest.raises(ConfigError, match="given up"):
+        tune([*words[1:], "loss=pml/multi_similarity"], tmp_path / "other")
+    made.fails = lambda settings: False
+    page = write_tuning(tmp_path / "tune.html", tune(words, tmp_path)).read_text()
+    assert "On the test" not in page and "The winners" not in page and "importance" not in page
+
+
+@pytest.mark.slow
+def test_the_command_trains_in_processes_of_its_own_and_prints_the_tables(tmp_path, capsys):
+    photos = make_photos(tmp_path / "photos", classes=16)
+    words = [
+        "loss=supap,pml/multi_similarity",
+        "trials=2",
+        "folds=2",
+        "seeds=0,1",
+        "space.model.head=linear,layer_norm",
+    ]
+    settings = small(photos, "trainer.max_epochs=1", "sampler.classes_per_batch=2", "sampler.batches_per_epoch=2")
+    out = tmp_path / "out"
+    assert main(["tune", *words, *settings, "-j", "2", "-o", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "On the test classes" in shown and "report: " in shown and (out / "tune.html").exists()
+    assert [row["state"] for row in rows(out)] == ["complete"] * 4
+    assert Run(out / "trials" / "supap" / "000" / "fold1").finished
+    assert main(["tune", *words, *settings, "folds=3", "-o", str(out)]) == 2
