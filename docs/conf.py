@@ -30,7 +30,7 @@ if os.environ.get("RANKGRAD_INTERSPHINX") == "1":  # links to the pages of Pytho
         "numpy": ("https://numpy.org/doc/stable", None),
     }
 
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4  # links to headings are written as code hosts name them
 
 autodoc_default_options = {"members": True, "member-order": "bysource"}
