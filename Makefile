@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-all lint tables bench bench-gpu wheel clean
+.PHONY: demo test test-all lint docs tables bench bench-gpu wheel clean
 
 demo: $(READY)
 	$(BIN)/rankgrad train
@@ -22,6 +22,9 @@ lint: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/mypy
+
+docs: $(READY)
+	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
 
 tables: $(READY)
 	$(BIN)/python docs/make_tables.py
