@@ -1,4 +1,4 @@
-"""Settings of the documentation site: `make docs` builds it from these pages and the docstrings, without the network."""
+"""Settings of the documentation site, which `make docs` builds from these pages and the docstrings, offline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ default_role = "code"  # docstrings put names in single backticks, as Markdown d
 nitpicky = False
 smartquotes = False  # formulas are plain text: "--" and quotes are meant
 
-if os.environ.get("RANKGRAD_INTERSPHINX") == "1":  # links to the pages of Python and torch; their lists need the network
+if os.environ.get("RANKGRAD_INTERSPHINX") == "1":  # links to Python and torch: needs the network
     extensions.append("sphinx.ext.intersphinx")
     intersphinx_mapping = {
         "python": ("https://docs.python.org/3", None),
