@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import rankgrad
@@ -64,6 +66,54 @@ def link_to_pages(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] = source[0].replace(f"]({file})", f"]({page})")
 
 
+SECTION = re.compile(r"(Args|Attributes|Returns|Yields|Raises|Note|Example):$")
+CODE = re.compile(r"(`+[^`]+`+)")
+
+
+def plain(line: str) -> str:
+    """Take the meaning of reStructuredText from bars and final underscores (|P_q|, lambda_) outside code."""
+    parts = CODE.split(line)
+    parts[::2] = [re.sub(r"(?<=\w)_(?!\w)", r"\\_", part).replace("|", r"\|") for part in parts[::2]]
+    return "".join(parts)
+
+
+def table(rows: list[str]) -> Iterator[str]:
+    """A Markdown table as the directive of reStructuredText for tables."""
+    yield from ("", ".. list-table::", "   :header-rows: 1", "")
+    for row in rows[:1] + rows[2:]:
+        for i, cell in enumerate(row.strip().strip("|").split("|")):
+            yield f"   {'  ' if i else '* '}- {plain(cell.strip())}"
+    yield ""
+
+
+def formula(lines: list[str]) -> Iterator[str]:
+    """Lines that are shown as they stand."""
+    yield from ("", ".. code-block:: text", "", *(f"   {line}" for line in lines), "")
+
+
+def marked_up(lines: list[str]) -> Iterator[str]:
+    """Docstrings are plain text with backticks; indented formulas and Markdown tables become blocks of the site."""
+    described, example, i = True, False, 0
+    while i < len(lines):
+        line = lines[i]
+        described = described and not SECTION.match(line)
+        example = (example or line.lstrip().startswith(">>>")) and bool(line.strip())
+        kind = "|" if line.startswith("|") else "    " if described and line.startswith("    ") else ""
+        if example or not kind:
+            yield line if example else plain(line)
+            i += 1
+            continue
+        end = next((j for j in range(i, len(lines)) if not lines[j].startswith(kind)), len(lines))
+        yield from table(lines[i:end]) if kind == "|" else formula([each[4:] for each in lines[i:end]])
+        i = end
+
+
+def mark_up(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Hand the docstring on as reStructuredText."""
+    lines[:] = list(marked_up(lines))
+
+
 def setup(app: Sphinx) -> None:
     """What Sphinx calls once."""
     app.connect("source-read", link_to_pages)
+    app.connect("autodoc-process-docstring", mark_up, priority=400)  # before napoleon reads the sections
