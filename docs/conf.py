@@ -1,4 +1,4 @@
-"""Settings of the documentation site: `make docs` builds it from these pages and the docstrings, without the network."""
+"""Settings of the documentation site: `make docs` builds it from pages and docstrings, without the network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ default_role = "code"  # docstrings put names in single backticks, as Markdown d
 nitpicky = False
 smartquotes = False  # formulas are plain text: "--" and quotes are meant
 
-if os.environ.get("RANKGRAD_INTERSPHINX") == "1":  # links to the pages of Python and torch; their lists need the network
+if (
+    os.environ.get("RANKGRAD_INTERSPHINX") == "1"
+):  # links to the pages of Python and torch; their lists need the network
     extensions.append("sphinx.ext.intersphinx")
     intersphinx_mapping = {
         "python": ("https://docs.python.org/3", None),
