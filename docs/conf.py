@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rankgrad
@@ -18,8 +19,6 @@ copyright = "the rankgrad authors, MIT licence"
 version = release = rankgrad.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-# The tables and figures of results/ are linked as files: people read them on the code host, programs read the csv.
-exclude_patterns = ["results"]
 default_role = "code"  # docstrings put names in single backticks, as Markdown does
 nitpicky = False
 smartquotes = False  # formulas are plain text: "--" and quotes are meant
@@ -52,20 +51,25 @@ html_copy_source = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# Files outside docs/ that have a page of the site: the pages of docs/ link to the files, for readers on the code host.
-PAGES_OF_FILES = {
-    "../README.md#losses": "losses.md",
-    "../README.md": "index.md",
-    "../CHANGELOG.md": "changelog.md",
-    "../SECURITY.md": "security.md",
-    "../benchmarks/README.md": "benchmarks.md",
-}
+DOCS = Path(__file__).parent
+# Pages that are files outside docs/: on the code host the page is a link to the file.
+FILES = {"changelog": "../CHANGELOG.md", "security": "../SECURITY.md", "benchmarks": "../benchmarks/README.md"}
+LINKS = {file: f"{page}.md" for page, file in FILES.items()}
+LINKS |= {"../README.md": "index.md", "../README.md#losses": "losses.md"}
 
 
-def link_to_pages(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Send links to files that have a page of the site to that page."""
-    for file, page in PAGES_OF_FILES.items():
-        source[0] = source[0].replace(f"]({file})", f"]({page})")
+def read_files(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Fill the pages that are files elsewhere, and send links to these files to their pages."""
+    file = DOCS / FILES.get(docname, f"{docname}.md")
+    if docname in FILES:
+        app.env.note_dependency(file.resolve())
+        source[0] = file.read_text(encoding="utf-8")
+
+    def link(found: re.Match[str]) -> str:
+        place = Path(os.path.relpath(file.parent / found[1], DOCS)).as_posix() if docname in FILES else found[1]
+        return f"]({LINKS.get(place, place)})"
+
+    source[0] = re.sub(r"\]\((?!\w+:|#)([^)\s]+)\)", link, source[0])
 
 
 SECTION = re.compile(r"(Args|Attributes|Returns|Yields|Raises|Note|Example):$")
@@ -117,5 +121,5 @@ def mark_up(app: Sphinx, what: str, name: str, thing: object, options: object, l
 
 def setup(app: Sphinx) -> None:
     """What Sphinx calls once."""
-    app.connect("source-read", link_to_pages)
+    app.connect("source-read", read_files)
     app.connect("autodoc-process-docstring", mark_up, priority=400)  # before napoleon reads the sections
