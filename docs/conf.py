@@ -21,7 +21,8 @@ version = release = rankgrad.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 default_role = "code"  # docstrings put names in single backticks, as Markdown does
 nitpicky = False
-smartquotes = False  # formulas are plain text: "--" and quotes are meant
+smartquotes_action = "D"  # dashes; quotes are meant as they stand
+python_maximum_signature_line_length = 100
 
 if (
     os.environ.get("RANKGRAD_INTERSPHINX") == "1"
@@ -36,7 +37,7 @@ if (
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4  # links to headings are written as code hosts name them
 
-autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_default_options = {"members": True, "member-order": "bysource", "no-value": True}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
@@ -45,6 +46,9 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 
 html_theme = "furo"
+pygments_style, pygments_dark_style = "default", "github-dark"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = "rankgrad"
 html_show_sphinx = False
 html_copy_source = False
@@ -52,8 +56,15 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 DOCS = Path(__file__).parent
-# Pages that are files outside docs/: on the code host the page is a link to the file.
-FILES = {"changelog": "../CHANGELOG.md", "security": "../SECURITY.md", "benchmarks": "../benchmarks/README.md"}
+# Pages that are other files: those outside docs/, and search.md, because search.html is Sphinx's own page. On the code
+# host such a page is a link to its file.
+FILES = {
+    "changelog": "../CHANGELOG.md",
+    "security": "../SECURITY.md",
+    "benchmarks": "../benchmarks/README.md",
+    "finding-images": "search.md",
+}
+exclude_patterns = ["search.md"]
 LINKS = {file: f"{page}.md" for page, file in FILES.items()}
 LINKS |= {"../README.md": "index.md", "../README.md#losses": "losses.md"}
 
@@ -67,7 +78,8 @@ def read_files(app: Sphinx, docname: str, source: list[str]) -> None:
 
     def link(found: re.Match[str]) -> str:
         place = Path(os.path.relpath(file.parent / found[1], DOCS)).as_posix() if docname in FILES else found[1]
-        return f"]({LINKS.get(place, place)})"
+        target, sign, part = (LINKS.get(place, place)).partition("#")
+        return f"]({LINKS.get(target, target)}{sign}{part})"
 
     source[0] = re.sub(r"\]\((?!\w+:|#)([^)\s]+)\)", link, source[0])
 

@@ -24,7 +24,7 @@ from .protocols import Trial, over_draws, trials
 from .sop import load_sop
 from .vehicleid import load_vehicleid
 
-# Name -> loader, and what was published of it, if files can be compared with that.
+#: Name -> loader, and what was published of it, if files can be compared with that.
 REGISTRY: dict[str, tuple[Callable[..., Table], Official | None]] = {
     "glyphs": (load_glyphs, None),
     "omniglot": (load_omniglot, None),
@@ -37,7 +37,9 @@ REGISTRY: dict[str, tuple[Callable[..., Table], Official | None]] = {
     "inaturalist": (load_inaturalist, inaturalist.OFFICIAL),
     "vehicleid": (load_vehicleid, vehicleid.OFFICIAL),
 }
+#: Name -> loader.
 DATASETS = {name: load for name, (load, _) in REGISTRY.items()}
+#: Name -> what was published of a data set, where files can be compared with that.
 OFFICIAL = {name: official for name, (_, official) in REGISTRY.items() if official is not None}
 
 __all__ = [
