@@ -1,8 +1,11 @@
-"""Settings of the documentation site, which `make docs` builds from these pages and the docstrings, offline."""
+"""Settings of the documentation site: `make docs` builds it from pages and docstrings, without the network."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rankgrad
@@ -16,13 +19,14 @@ copyright = "the rankgrad authors, MIT licence"
 version = release = rankgrad.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-# The tables and figures of results/ are linked as files: people read them on the code host, programs read the csv.
-exclude_patterns = ["results"]
 default_role = "code"  # docstrings put names in single backticks, as Markdown does
 nitpicky = False
-smartquotes = False  # formulas are plain text: "--" and quotes are meant
+smartquotes_action = "D"  # dashes; quotes are meant as they stand
+python_maximum_signature_line_length = 100
 
-if os.environ.get("RANKGRAD_INTERSPHINX") == "1":  # links to Python and torch: needs the network
+if (
+    os.environ.get("RANKGRAD_INTERSPHINX") == "1"
+):  # links to the pages of Python and torch; their lists need the network
     extensions.append("sphinx.ext.intersphinx")
     intersphinx_mapping = {
         "python": ("https://docs.python.org/3", None),
@@ -33,7 +37,7 @@ if os.environ.get("RANKGRAD_INTERSPHINX") == "1":  # links to Python and torch: 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4  # links to headings are written as code hosts name them
 
-autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_default_options = {"members": True, "member-order": "bysource", "no-value": True}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
@@ -42,28 +46,92 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 
 html_theme = "furo"
+pygments_style, pygments_dark_style = "default", "github-dark"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = "rankgrad"
 html_show_sphinx = False
 html_copy_source = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# Files outside docs/ that have a page of the site: the pages of docs/ link to the files, for readers on the code host.
-PAGES_OF_FILES = {
-    "../README.md#losses": "losses.md",
-    "../README.md": "index.md",
-    "../CHANGELOG.md": "changelog.md",
-    "../SECURITY.md": "security.md",
-    "../benchmarks/README.md": "benchmarks.md",
+DOCS = Path(__file__).parent
+# Pages that are other files: those outside docs/, and search.md, because search.html is Sphinx's own page. On the code
+# host such a page is a link to its file.
+FILES = {
+    "changelog": "../CHANGELOG.md",
+    "security": "../SECURITY.md",
+    "benchmarks": "../benchmarks/README.md",
+    "finding-images": "search.md",
 }
+exclude_patterns = ["search.md"]
+LINKS = {file: f"{page}.md" for page, file in FILES.items()}
+LINKS |= {"../README.md": "index.md", "../README.md#losses": "losses.md"}
 
 
-def link_to_pages(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Send links to files that have a page of the site to that page."""
-    for file, page in PAGES_OF_FILES.items():
-        source[0] = source[0].replace(f"]({file})", f"]({page})")
+def read_files(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Fill the pages that are files elsewhere, and send links to these files to their pages."""
+    file = DOCS / FILES.get(docname, f"{docname}.md")
+    if docname in FILES:
+        app.env.note_dependency(file.resolve())
+        source[0] = file.read_text(encoding="utf-8")
+
+    def link(found: re.Match[str]) -> str:
+        place = Path(os.path.relpath(file.parent / found[1], DOCS)).as_posix() if docname in FILES else found[1]
+        target, sign, part = (LINKS.get(place, place)).partition("#")
+        return f"]({LINKS.get(target, target)}{sign}{part})"
+
+    source[0] = re.sub(r"\]\((?!\w+:|#)([^)\s]+)\)", link, source[0])
+
+
+SECTION = re.compile(r"(Args|Attributes|Returns|Yields|Raises|Note|Example):$")
+CODE = re.compile(r"(`+[^`]+`+)")
+
+
+def plain(line: str) -> str:
+    """Take the meaning of reStructuredText from bars and final underscores (|P_q|, lambda_) outside code."""
+    parts = CODE.split(line)
+    parts[::2] = [re.sub(r"(?<=\w)_(?!\w)", r"\\_", part).replace("|", r"\|") for part in parts[::2]]
+    return "".join(parts)
+
+
+def table(rows: list[str]) -> Iterator[str]:
+    """A Markdown table as the directive of reStructuredText for tables."""
+    yield from ("", ".. list-table::", "   :header-rows: 1", "")
+    for row in rows[:1] + rows[2:]:
+        for i, cell in enumerate(row.strip().strip("|").split("|")):
+            yield f"   {'  ' if i else '* '}- {plain(cell.strip())}"
+    yield ""
+
+
+def formula(lines: list[str]) -> Iterator[str]:
+    """Lines that are shown as they stand."""
+    yield from ("", ".. code-block:: text", "", *(f"   {line}" for line in lines), "")
+
+
+def marked_up(lines: list[str]) -> Iterator[str]:
+    """Docstrings are plain text with backticks; indented formulas and Markdown tables become blocks of the site."""
+    described, example, i = True, False, 0
+    while i < len(lines):
+        line = lines[i]
+        described = described and not SECTION.match(line)
+        example = (example or line.lstrip().startswith(">>>")) and bool(line.strip())
+        kind = "|" if line.startswith("|") else "    " if described and line.startswith("    ") else ""
+        if example or not kind:
+            yield line if example else plain(line)
+            i += 1
+            continue
+        end = next((j for j in range(i, len(lines)) if not lines[j].startswith(kind)), len(lines))
+        yield from table(lines[i:end]) if kind == "|" else formula([each[4:] for each in lines[i:end]])
+        i = end
+
+
+def mark_up(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Hand the docstring on as reStructuredText."""
+    lines[:] = list(marked_up(lines))
 
 
 def setup(app: Sphinx) -> None:
     """What Sphinx calls once."""
-    app.connect("source-read", link_to_pages)
+    app.connect("source-read", read_files)
+    app.connect("autodoc-process-docstring", mark_up, priority=400)  # before napoleon reads the sections

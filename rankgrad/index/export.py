@@ -70,7 +70,7 @@ def export(
 
     Args:
         source: folder of a finished run, or its model.pt.
-        out: file to write, usually *.pt2; replaced as a whole.
+        out: file to write, usually `NAME.pt2`; replaced as a whole.
         images: folder of images to compare on; None: those that the run was made with.
         normalize: embeddings of length 1 come out; False: as the model gives them.
         tolerance: largest difference that is accepted, times the largest entry of an embedding where that is above 1.

@@ -21,6 +21,7 @@ from .roadmap import CalibrationLoss, ROADMAPLoss
 from .spearman import SpearmanLoss
 from .sup_rank import SupNDCGLoss, SupRecallLoss
 
+#: Name -> class of every loss.
 LOSSES: dict[str, type[RetrievalLoss]] = {
     "roadmap": ROADMAPLoss,
     "supap": SupAPLoss,
@@ -40,7 +41,7 @@ LOSSES: dict[str, type[RetrievalLoss]] = {
     "calibration": CalibrationLoss,
 }
 
-# Those that see only differences of scores: adding a constant to a row changes nothing.
+#: Those that see only differences of scores: adding a constant to a row changes nothing.
 RANK_LOSSES: list[str] = [name for name, kind in LOSSES.items() if kind.differences_only]
 
 
