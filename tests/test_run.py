@@ -265,6 +265,7 @@ WRONG = [
     (["+trainer.colour=red"], "unexpected keyword argument 'colour'"),
     (["evaluation.clusters=some"], "clusters must be 'auto' or 'none'"),
     (["evaluation.ks=[0]"], "ks are list lengths"),
+    (["evaluation.split=tset"], "evaluation.split: unknown part of the data 'tset'; did you mean 'test'"),
     (["evaluation.split=val"], "has no images of split 'val'; it has train, test"),
     (["evaluation.batch_size=0"], "evaluation.batch_size counts images and must be an integer >= 1; got 0"),
     (["data.size=8"], "at least 16 x 16; got 8 x 8"),
@@ -288,7 +289,16 @@ def test_settings_that_cannot_work_are_refused_and_the_folder_stays_free(photos,
     assert not (tmp_path / "run" / "config.yaml").exists()
 
 
-EARLY = ("loss.tau", "model", "evaluation.ks", "evaluation.clusters", "optimizer", "trainer.max_epochs", "threads")
+EARLY = (
+    "loss.tau",
+    "model",
+    "evaluation.ks",
+    "evaluation.clusters",
+    "evaluation.split=tset",
+    "optimizer",
+    "trainer.max_epochs",
+    "threads",
+)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
-from ..checks import integer
+from ..checks import integer, unknown
 from ..config import ConfigError, make, named, packages, plain
+from ..datasets.base import SPLITS
 from ..datasets.samplers import check_settings
 from ..evaluation import evaluate
 from ..losses import RetrievalLoss
@@ -55,8 +56,8 @@ def check_retrieval(config: DictConfig) -> None:
         make(config.data[name], slot="transform", trust=trust)
     _check_loss(config)
     options = plain(config.evaluation)
-    if not isinstance(options["split"], str):
-        raise ConfigError(f"evaluation.split is the name of a part of the data, such as test; got {options['split']!r}")
+    if options["split"] not in SPLITS:
+        raise ConfigError("evaluation.split: " + unknown("part of the data", options["split"], SPLITS))
     integer(options["batch_size"], "evaluation.batch_size counts images", low=1)
     integer(options["every"], "evaluation.every counts epochs", low=0)
     clusters: Any = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial
