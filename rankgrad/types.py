@@ -77,7 +77,7 @@ class Ranks:
 
 @dataclass(frozen=True)
 class TiedRanks:
-    """The same exact ranking under the three readings of a tie; each metric takes the one that it is defined with.
+    """One exact ranking under the three readings of a tie; each metric takes the one that it is defined with.
 
     Attributes:
         pessimistic: an item tied with me is above me, H(0) = 1 (AP, mAP@R, R-precision).

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rankgrad import bench, losses
-from rankgrad.bench import Check, Options, Table, clocks, memory, peers, references, scaling
+from rankgrad.bench import Check, Options, ResultTable, clocks, memory, peers, references, scaling
 from rankgrad.bench.clocks import Timing
 from rankgrad.bench.figure import STYLES, figure
 from rankgrad.bench.page import as_text, page
@@ -273,7 +273,7 @@ def test_run_prints_and_writes_the_same_tables(tmp_path, capsys):
     for suite in record["suites"].values():
         assert suite["checks"] == []  # limits are not meant for tiny sizes
         for found in suite["tables"]:
-            table = Table(**found)
+            table = ResultTable(**found)
             assert as_text(table) in printed
             for row in table.rows:
                 found_row = r"\| +" + r" +\| +".join(re.escape(shown(cell)) for cell in row) + r" +\|"
@@ -344,7 +344,9 @@ def growth() -> bench.Result:
     columns = ("loss", "B=64", "B=128", "B=256", "exponent")
     rows = [[name, 1.0 + i, 3.0 + i, None if "printed" in name else 9.0 + i, 1.5] for i, name in enumerate(STYLES)]
     empty = ["PML SmoothAPLoss", None, None, None, None]
-    return bench.Result([Table(scaling.TIME, columns, rows), Table(scaling.MEMORY, columns, [*rows[:4], empty])])
+    return bench.Result(
+        [ResultTable(scaling.TIME, columns, rows), ResultTable(scaling.MEMORY, columns, [*rows[:4], empty])]
+    )
 
 
 def test_figure_of_a_run_shows_time_and_memory_with_their_exponents(tmp_path, monkeypatch):

@@ -239,13 +239,14 @@ def test_nan_comes_out_as_nan():
 
 
 def test_ranks_without_gradient_are_marked_so():
-    scores = torch.rand(2, 50, requires_grad=True)
+    scores = torch.rand(2, 50, generator=torch.Generator().manual_seed(0)).requires_grad_()
     relevant = torch.arange(50).expand(2, -1) < 9
     ranks = soft_ranks(scores, relevant, pos=Heaviside(), neg=Sigmoid(), method="cells")
     assert ranks.above_neg.requires_grad and not ranks.above_pos.requires_grad
     assert ranks.above_neg.dtype == ranks.above_pos.dtype == torch.float32
     ranks = soft_ranks(scores, relevant, pos=Sigmoid(), neg=Sigmoid(), method="cells")
-    ranks.above_pos.sum().backward()  # the gradient of only one of them
+    weight = torch.arange(18.0)  # a plain sum would be the number of pairs, whatever the scores
+    (weight * ranks.above_pos).sum().backward()  # the gradient of only one of them
     assert (scores.grad[:, 9:] == 0).all() and (scores.grad[:, :9] != 0).any()
 
 

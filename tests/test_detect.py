@@ -283,7 +283,10 @@ def test_the_command_trains_and_evaluates(tree, tmp_path, capsys):
     [
         (["train"], "data.root must be given: add data.root=... to the command"),
         (["train", "data.root=nowhere"], "nowhere does not exist: needed is a folder with Annotations"),
-        (["train", "data.root=x", "loss=pnp"], "did you mean 'supap'? Known: ap, cross_entropy, smooth_ap, supap"),
+        (
+            ["train", "data.root=x", "loss=pnp"],
+            "did you mean 'supap'? Known: ap, cross_entropy, rambo, smooth_ap, supap",
+        ),
         (["train", "data.root=x", "loss.margn=1"], "unknown setting 'loss.margn'; did you mean 'loss.margin'?"),
         (["train", "data.root=x", "data=bcd"], "unknown data 'bcd'; did you mean 'bccd'?"),
         (["train", "data.root=x", "train.batch_size=many"], "train.batch_size is a number; got 'many'"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rankgrad.detection import DetectionAPLoss, DetectionSmoothAPLoss, LossInUse, one_hot_targets, use_ap_loss
+from rankgrad.detection import DetectionAPLoss, DetectionSmoothAPLoss, LossHandle, one_hot_targets, use_ap_loss
 from rankgrad.distributed import GlobalBatch
 
 detection = pytest.importorskip("torchvision.models.detection")
@@ -401,6 +401,6 @@ def test_wrong_options_leave_the_model_alone(options, words):
 
 def test_the_handle_is_not_called():
     handle = use_ap_loss(detector(), DetectionAPLoss())
-    assert isinstance(handle, LossInUse)
+    assert isinstance(handle, LossHandle)
     with pytest.raises(RuntimeError, match="call the model"):
         handle()

@@ -12,8 +12,8 @@ import reference
 import torch
 from torch import Tensor
 
-from rankgrad import evaluation, measures, metrics
-from rankgrad.evaluation import Report, evaluate
+from rankgrad import evaluation, metrics
+from rankgrad.evaluation import Report, evaluate, measures
 from rankgrad.normalize import unit_rows
 
 GOLDEN = Path(__file__).parent / "golden" / "arrays.npz"

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,54 @@ def test_an_import_that_was_shown_works(path):
 def test_the_top_of_the_package_is_small():
     long = [path.name for path in ROOT.glob("*.py") if len(path.read_text(encoding="utf-8").splitlines()) > 15]
     assert len(long) <= 18, long
+
+
+def rooms() -> set[str]:
+    """Folders, and files of more than 15 lines, at the top of the package."""
+    found = {path.parent.name + "/" for path in ROOT.glob("*/__init__.py") if path.parent.name not in EARLIER}
+    long = (path for path in ROOT.glob("*.py") if len(path.read_text(encoding="utf-8").splitlines()) > 15)
+    return found | {path.name for path in long} - {"__init__.py"}
+
+
+EARLIER = ("analysis", "experiments")  # earlier paths
+
+
+def test_the_design_page_lists_every_room_and_no_other():
+    page = (ROOT.parent / "docs" / "design.md").read_text(encoding="utf-8")
+    table = page[page.index("| room |") : page.index("Files of a few lines")]
+    listed = re.findall(
+        r"`(\w+(?:\.py|/))`", "\n".join(line.split("|")[1] for line in table.splitlines() if "|" in line)
+    )
+    assert sorted(listed) == sorted(rooms())
+
+
+def imports() -> dict[tuple[str, str], list[str]]:
+    """(room, room it imports) -> the names, also of imports inside functions; without the earlier paths."""
+    there = {room.removesuffix("/").removesuffix(".py") for room in rooms()}
+    found: dict[tuple[str, str], list[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        inside = path.relative_to(ROOT).parts
+        room = inside[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or node.level < len(inside) or room not in there:
+                continue  # of something else, or of the same room
+            first = (node.module or "").split(".")[0]
+            for other in [first] if first else [each.name for each in node.names]:
+                if other in there and other != room:
+                    found.setdefault((room, other), []).extend(each.name for each in node.names)
+    return found
+
+
+def test_rooms_import_one_another_in_one_direction():
+    # the papers' tables of speed are made by the benchmarks, which measure the papers' sorter
+    edges = {edge for edge in imports() if set(edge) != {"bench", "papers"}}
+    assert len(edges) > 100
+    while edges:  # take away the rooms that nothing is imported into, until nothing is left
+        above = {room for room, _ in edges} - {room for _, room in edges}
+        assert above, f"a circle among {sorted({room for edge in edges for room in edge})}"
+        edges = {edge for edge in edges if edge[0] not in above}
+
+
+def test_no_room_imports_what_another_keeps_to_itself():
+    private = {edge: [n for n in names if n.startswith("_") and n != "_version"] for edge, names in imports().items()}
+    assert not any(private.values()), private

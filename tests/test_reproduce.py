@@ -587,7 +587,7 @@ def line(row: str, values: Mapping[str, Mapping[int, float]], paper: str, datase
     where = {"dataset": dataset}
     cell = Cell(row, where, {}, "roadmap/cub", ("loss=x_y",), (), tuple(values))
     number = Number("roadmap", "4", row, True, where, "R@1", paper, std, "a note")
-    return outcome.Line(row, where, (cell,), {}, values, {"R@1": {dataset: number}})
+    return outcome.ResultLine(row, where, (cell,), {}, values, {"R@1": {dataset: number}})
 
 
 def whole_outcome(label: str | None) -> outcome.Outcome:
@@ -653,7 +653,7 @@ def test_a_sweep_is_drawn_as_curves(tmp_path, monkeypatch):
         cell = Cell("ROADMAP", {"dataset": "sop"}, {"ρ": place}, "roadmap/sop", (), (), ("mAP@R",))
         cells.append(cell)
         labels = {"dataset": "sop", "ρ": f"{place:g}"}
-        lines.append(outcome.Line("ROADMAP", labels, (cell,), {}, {"mAP@R": {0: place, 1: place + 2}}, {}))
+        lines.append(outcome.ResultLine("ROADMAP", labels, (cell,), {}, {"mAP@R": {0: place, 1: place + 2}}, {}))
     grid = Grid("roadmap/fig12", "t", "best", (0, 1), tuple(cells))
     found = outcome.Outcome(grid, "best", None, None, (), tuple(lines), (), (), (0, 1))
     drawn: list[Any] = []
@@ -704,7 +704,7 @@ def relative_sweep() -> outcome.Outcome:
     kept = [cell for cell in grid.cells if cell.dataset == "cub" and cell.varies["batch size"] == 32]
     values = {"SupAP": {0: 20.0, 1: 25.0}, "ROADMAP (Lcalibr added to SupAP)": {0: 22.0, 1: 20.0}}
     lines = [
-        outcome.Line(c.row, {"dataset": "cub", "batch size": "32"}, (c,), {}, {"mAP@R": values[c.row]}, {})
+        outcome.ResultLine(c.row, {"dataset": "cub", "batch size": "32"}, (c,), {}, {"mAP@R": values[c.row]}, {})
         for c in kept
     ]
     whole = outcome.relative(lines)
@@ -724,12 +724,12 @@ def test_the_relative_increase_is_that_of_each_seed_in_per_cent_of_the_other_met
 def test_a_method_that_does_not_vary_is_a_line_through_every_panel(monkeypatch, tmp_path):
     supap = Cell("SupAP", {"dataset": "sop"}, {}, "roadmap/sop", (), (), ("mAP@R",))
     cells = [supap]
-    lines = [outcome.Line("SupAP", {"dataset": "sop"}, (supap,), {}, {"mAP@R": {0: 30.0, 1: 32.0}}, {})]
+    lines = [outcome.ResultLine("SupAP", {"dataset": "sop"}, (supap,), {}, {"mAP@R": {0: 30.0, 1: 32.0}}, {})]
     for axis, place in (("λ", 0.0), ("λ", 0.5), ("ρ", 0.0), ("ρ", 1.0), ("ρ", 1e4)):
         cell = Cell("ROADMAP", {"dataset": "sop"}, {axis: place}, "roadmap/sop", (), (), ("mAP@R",))
         labels = {"dataset": "sop", axis: f"{place:g}"}
         cells.append(cell)
-        lines.append(outcome.Line("ROADMAP", labels, (cell,), {}, {"mAP@R": {0: 20 + place / 1000}}, {}))
+        lines.append(outcome.ResultLine("ROADMAP", labels, (cell,), {}, {"mAP@R": {0: 20 + place / 1000}}, {}))
     grid = Grid("roadmap/fig4", "t", "best", (0, 1), tuple(cells))
     found = outcome.Outcome(grid, "best", None, None, (), tuple(lines), (), (), (0, 1))
     drawing = picture.curves(from_outcome(found, ["mAP@R"]))

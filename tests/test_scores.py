@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankgrad import scores, search
+from rankgrad import search
 from rankgrad.evaluation import evaluate
 from rankgrad.normalize import unit_rows
+from rankgrad.search import scores
 from rankgrad.search.scores import Scorer, whole_rows
 
 DTYPES = [torch.float16, torch.float32, torch.float64]

@@ -203,6 +203,8 @@ def test_columns_and_labels_that_do_not_fit_are_refused_with_what_to_do(bert):
         RankLoss(bert, GlobalBatch(losses.NDCGLoss()), gather_across_devices=True)
     with pytest.raises(TypeError, match="one of rankgrad.losses, such as SmoothAPLoss.*got CosineSimilarity"):
         RankLoss(bert, torch.nn.CosineSimilarity())
+    with pytest.raises(TypeError, match="one of rankgrad.losses.*got GlobalBatch"):
+        RankLoss(bert, GlobalBatch(torch.nn.CosineSimilarity()))
     with pytest.raises(TypeError, match="SentenceTransformer or a SparseEncoder; got Linear"):
         RankLoss(torch.nn.Linear(2, 2), losses.NDCGLoss())
 

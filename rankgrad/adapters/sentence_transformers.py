@@ -100,10 +100,10 @@ class RankLoss(nn.Module):
                 f"SparseEncoder; got {type(model).__name__}. If that gives a matrix of scores [query, item], call "
                 "the loss itself: loss.from_scores(scores, relevant)."
             )
-        inner = loss.loss if isinstance(loss, GlobalBatch) else loss
-        if not isinstance(inner, nn.Module if isinstance(loss, GlobalBatch) else RetrievalLoss):
+        inner = _inner(loss) if isinstance(loss, (RetrievalLoss, GlobalBatch)) else None
+        if inner is None:
             raise TypeError(f"loss must be one of rankgrad.losses, such as SmoothAPLoss(); got {type(loss).__name__}")
-        if getattr(inner, "reduction", "mean") != "mean":
+        if inner.reduction != "mean":
             raise ValueError("this trainer needs one number: build the loss with reduction='mean'")
         if isinstance(loss, GlobalBatch) and gather_across_devices:
             raise ValueError(
@@ -192,10 +192,7 @@ class RankLoss(nn.Module):
     @property
     def _inner(self) -> RetrievalLoss:
         """The loss of ours behind wrappers."""
-        found: Any = self.loss
-        while not isinstance(found, RetrievalLoss):
-            found = found.loss
-        return found
+        return cast(RetrievalLoss, _inner(self.loss))
 
     def get_config_dict(self) -> dict[str, Any]:
         """What the model card says of the loss."""
@@ -219,6 +216,14 @@ class RankLoss(nn.Module):
             f"\n@misc{{rankgrad_{type(inner).__name__.lower()},\n    author={{{authors}}},\n"
             f"    note={{{re.sub(r'[][]|[(]http[^)]*[)]', '', inner.source)}}},\n    year={{{year[0]}}},{paper}\n}}\n"
         )
+
+
+def _inner(loss: nn.Module) -> RetrievalLoss | None:
+    """The loss of ours behind wrappers such as GlobalBatch; None if there is none."""
+    found: Any = loss
+    while found is not None and not isinstance(found, RetrievalLoss):
+        found = getattr(found, "loss", None)
+    return found
 
 
 class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the library is not followed by mypy

@@ -15,8 +15,8 @@ One file per suite; a suite is a function `Options` -> `Result`, listed in `suit
 
 from __future__ import annotations
 
-from .results import Check, Options, Result, Table
+from .results import Check, Options, Result, ResultTable
 from .runner import run
 from .suites import GPU_SUITES, SUITES
 
-__all__ = ["GPU_SUITES", "SUITES", "Check", "Options", "Result", "Table", "run"]
+__all__ = ["GPU_SUITES", "SUITES", "Check", "Options", "Result", "ResultTable", "run"]

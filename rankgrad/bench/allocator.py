@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 
-from .results import Cell, Check, Options, Result, Table
+from .results import Cell, Check, Options, Result, ResultTable
 
 SIZES = ((64, 128), (160, 64))  # side of the images, images in a batch
 PROGRAM = """
@@ -60,7 +60,7 @@ def allocator(options: Options) -> Result:
     note = (
         "convnet of the default widths with ROADMAP, AdamW: processor time of a step; glibc alone knows the difference."
     )
-    return Result([Table("Memory that stays with the process", columns, rows, note)], checks)
+    return Result([ResultTable("Memory that stays with the process", columns, rows, note)], checks)
 
 
 def _measure(side: int, batch: int, steps: int, kept: bool) -> list[float]:

@@ -14,7 +14,7 @@ from .. import losses
 from . import memory
 from .clocks import CPU, Action, Timing, alternate, clock_of
 from .references import exact_step, h_minus, pairs_ap, sigmoid_step
-from .results import Cell, Check, Options, Result, Table
+from .results import Cell, Check, Options, Result, ResultTable
 
 FLOORS = {"supap": "floor of H-", "smooth_ap": "floor of sigmoid"}
 PAIRS = ", pairs"  # with every difference evaluated, whatever is chosen by itself
@@ -82,7 +82,7 @@ def bank(options: Options) -> Result:
         "may be summed near-linearly. Peak memory beyond scores and relevance."
     )
     columns = ("queries x items, p: loss", "ms", "x floor", "as printed / ours", "peak MiB")
-    return Result([Table("Against a bank", columns, rows, note)], checks)
+    return Result([ResultTable("Against a bank", columns, rows, note)], checks)
 
 
 def _lists(size: Size, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -50,7 +50,7 @@ class Timing:
         return statistics.median(a / max(b, 1e-9) for a, b in zip(self.busy, other.busy, strict=True))
 
     def wall_over(self, other: Timing) -> float:
-        """The same of wall-clock time, where several threads work."""
+        """Compare wall-clock time in this way, where several threads work."""
         return statistics.median(a / max(b, 1e-9) for a, b in zip(self.wall, other.wall, strict=True))
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ..detection import DetectionAPLoss, one_hot_targets
 from . import memory
 from .clocks import CPU, Action, Timing, alternate, clock_of
-from .results import Cell, Check, Options, Result, Table
+from .results import Cell, Check, Options, Result, ResultTable
 
 OURS, WHOLE, SORTS, CE = "ours", "without filter", "two argsorts", "cross-entropy"
 # By how much the score of a proposal's own class exceeds the others, in standard deviations of these.
@@ -83,7 +83,10 @@ def detection(options: Options) -> Result:
     )
     peak_columns = ("proposals x classes", "scores: MiB", *(f"{name}: MiB" for name in ACTIONS))
     return Result(
-        [Table("Detection loss", columns, rows, note), Table("Detection loss: memory", peak_columns, peaks, peak_note)],
+        [
+            ResultTable("Detection loss", columns, rows, note),
+            ResultTable("Detection loss: memory", peak_columns, peaks, peak_note),
+        ],
         checks,
     )
 

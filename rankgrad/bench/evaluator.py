@@ -14,7 +14,7 @@ from ..search import MAX_BLOCK, MEMORY, PAIR_BYTES, rank_blocks
 from . import memory
 from .clocks import CPU, Action, Timing, alternate, clock_of, threads
 from .peers import ap_functions
-from .results import DIM, PER_CLASS, Cell, Check, Options, Result, Table
+from .results import DIM, PER_CLASS, Cell, Check, Options, Result, ResultTable
 
 GEMM, RANKS, OURS = "GEMM", "evaluation ranks", "ours"
 
@@ -58,7 +58,7 @@ def evaluator(options: Options) -> Result:
         f"{MAX_BLOCK} queries. Peak memory beyond the embeddings."
     )
     columns = ("", "GEMM: wall ms", "ranks: wall ms", "x GEMM", "GEMM's share %", "x GEMM, processor time", "peak MiB")
-    return Result([Table("Evaluation", columns, rows, note), _peers(options)], checks)
+    return Result([ResultTable("Evaluation", columns, rows, note), _peers(options)], checks)
 
 
 def _times(size: Size, options: Options) -> dict[str, Timing]:
@@ -101,7 +101,7 @@ def _peak(*size: int, device: torch.device = CPU) -> int:
 CASES: memory.Cases = {"evaluator": _peak}
 
 
-def _peers(options: Options) -> Table:
+def _peers(options: Options) -> ResultTable:
     """AP of every query from one score matrix."""
     queries, items = options.pick(quick=(8, 100), cpu=(200, 5_000), gpu=(1_000, 20_000))
     generator = torch.Generator().manual_seed(0)
@@ -116,4 +116,4 @@ def _peers(options: Options) -> Table:
         for name, mine in times.items()
     ]
     note = f"Mean AP of {queries} queries over {items:,} items each, 1 % of them relevant, from a float32 score matrix."
-    return Table("AP from scores", ("", "ms", "x ours", "mean AP"), rows, note)
+    return ResultTable("AP from scores", ("", "ms", "x ours", "mean AP"), rows, note)

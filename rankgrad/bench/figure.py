@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..papers.analysis import style
 from ..papers.analysis.style import check_format
-from .results import Table
+from .results import ResultTable
 from .scaling import MEMORY, TIME
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ STYLES: dict[str, tuple[str, str, str, str]] = {
 }
 
 
-def figure(tables: Sequence[Table], path: Path) -> None:
+def figure(tables: Sequence[ResultTable], path: Path) -> None:
     """Draw the tables of the suite `scaling` into a file.
 
     Args:
@@ -44,7 +44,7 @@ def figure(tables: Sequence[Table], path: Path) -> None:
 
 
 @style.styled
-def draw(tables: Sequence[Table]) -> Figure:
+def draw(tables: Sequence[ResultTable]) -> Figure:
     """Time and memory against the batch, both on logarithmic axes, exponents in the legend."""
     drawing = style.figure(style.TWO, 3.9)
     by_title = {table.title: table for table in tables}
@@ -56,7 +56,7 @@ def draw(tables: Sequence[Table]) -> Figure:
     return drawing
 
 
-def _panel(axes: Any, table: Table, label: str) -> None:
+def _panel(axes: Any, table: ResultTable, label: str) -> None:
     sizes = [int(head.removeprefix("B=")) for head in table.columns[1:-1]]
     for name, *cells, exponent in table.rows:
         if name not in STYLES:

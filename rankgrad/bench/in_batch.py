@@ -13,7 +13,7 @@ from .. import losses
 from .clocks import CPU, Action, Timing, alternate, clock_of
 from .peers import pml_losses
 from .references import cube_smooth_ap, cube_sup_ap
-from .results import DIM, PER_CLASS, Cell, Check, Options, Result, Table
+from .results import DIM, PER_CLASS, Cell, Check, Options, Result, ResultTable
 
 GEMM = "GEMM"
 # Timed with the promise of their number of positives as well: then a GPU is not waited for.
@@ -42,7 +42,7 @@ def in_batch(options: Options) -> Result:
     )
     middle = found[sizes[1]]
     checks = [Check(f"SupAP over GEMM, B={sizes[1]}", middle["supap"].over(middle[GEMM]), 3.0)]
-    return Result([Table("In-batch losses", ("loss", *heads), [row(n) for n in names], note)], checks)
+    return Result([ResultTable("In-batch losses", ("loss", *heads), [row(n) for n in names], note)], checks)
 
 
 def batch(size: int, device: torch.device = CPU) -> tuple[Tensor, Tensor]:

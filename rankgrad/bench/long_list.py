@@ -11,7 +11,7 @@ from .. import losses
 from . import memory
 from .clocks import CPU, Action, Timing, alternate, clock_of
 from .references import printed_rambo_ap
-from .results import Cell, Check, Options, Result, Table
+from .results import Cell, Check, Options, Result, ResultTable
 
 OURS, SORTS, PRINTED, COPY = "ours", "two argsorts", "as printed", "copy"
 # Algorithm 1 as printed takes minutes beyond this length.
@@ -53,7 +53,7 @@ def long_list(options: Options) -> Result:
         f"{LONGEST_PRINTED:,} scores. Copy: of the scores into a tensor that is there already, the least that reading "
         "them and writing a gradient can take; both count in its GB/s." + _paper(lengths, options)
     )
-    return Result([Table("Long lists", columns, rows, note), _memory_table(lengths, options)], checks)
+    return Result([ResultTable("Long lists", columns, rows, note), _memory_table(lengths, options)], checks)
 
 
 def _ratios(times: dict[str, Timing], size: int) -> list[Cell]:
@@ -124,7 +124,7 @@ def _times(n: int, p: int, dtype: torch.dtype, options: Options) -> dict[str, Ti
     return alternate(actions, options.rounds, f"long_list n={n:,} p={p:,}", clock_of(options.device))
 
 
-def _memory_table(lengths: list[int], options: Options) -> Table:
+def _memory_table(lengths: list[int], options: Options) -> ResultTable:
     rows: list[list[Cell]] = []
     for n in lengths:
         p = min(10_000, n // 10)
@@ -135,7 +135,7 @@ def _memory_table(lengths: list[int], options: Options) -> Table:
         rows.append([f"{n:,}, {p:,}", 4 * n / memory.MIB, *cells])
     columns = ("scores, positives", "scores: MiB", *(f"{name}: MiB" for name in ACTIONS))
     note = "Rise of the peak over the float32 scores and the relevance; the gradient, as large as the scores, is in it."
-    return Table("Long lists: peak memory", columns, rows, note)
+    return ResultTable("Long lists: peak memory", columns, rows, note)
 
 
 def _peak(name: str, n: int, p: int, device: torch.device = CPU) -> int:

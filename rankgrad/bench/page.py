@@ -7,7 +7,7 @@ from typing import Any
 
 from ..tables import aligned, markdown
 from .peers import PEERS
-from .results import Check, Table, shown
+from .results import Check, ResultTable, shown
 
 CPU_TIMES = "Times are processor time (user + system), which other programs disturb least, on one thread."
 GPU_TIMES = "Times are those of the GPU between two events, gaps in its queue included."
@@ -17,10 +17,10 @@ NO_GPU = (
 )
 
 
-def as_text(table: Table) -> str:
+def as_text(table: ResultTable) -> str:
     """A table as aligned lines: title, head, rows, note.
 
-    >>> print(as_text(Table("Speed", ("loss", "ms"), [["a", 1.0], ["longer", None]])))
+    >>> print(as_text(ResultTable("Speed", ("loss", "ms"), [["a", 1.0], ["longer", None]])))
     Speed
     loss      ms
     a       1.00
@@ -29,7 +29,7 @@ def as_text(table: Table) -> str:
     return "\n".join([table.title, aligned(_cells(table)), *([table.note] if table.note else [])])
 
 
-def _cells(table: Table) -> list[list[str]]:
+def _cells(table: ResultTable) -> list[list[str]]:
     return [list(table.columns), *([shown(cell) for cell in row] for row in table.rows)]
 
 
@@ -64,7 +64,7 @@ def page(record: Mapping[str, Any]) -> str:
     for name, suite in record["suites"].items():
         lines += ["", f"## {name}", "", suite["about"]]
         for found in suite["tables"]:
-            table = Table(**found)
+            table = ResultTable(**found)
             lines += ["", f"**{table.title}**", "", markdown(_cells(table))]
             if table.note:
                 lines += ["", table.note]

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from .clocks import Action, alternate
-from .results import Cell, Check, Options, Result, Table
+from .results import Cell, Check, Options, Result, ResultTable
 
 if TYPE_CHECKING:
     from ..datasets.base import Cache
@@ -43,7 +43,7 @@ def pipeline(options: Options) -> Result:
     columns = ("cache, workers", "images/s", "ms per image", "x bare decoder")
     cached, decoded = (times[_name(cache, 0)] for cache in ("ram", "none"))
     checks = [Check("pipeline without cache over with one, no workers", decoded.wall_over(cached), 1.2, at_most=False)]
-    return Result([Table("Data pipeline", columns, rows, note)], checks)
+    return Result([ResultTable("Data pipeline", columns, rows, note)], checks)
 
 
 def _name(cache: str, workers: int) -> str:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from .. import losses
 from .clocks import alternate, clock_of
 from .peers import pml_losses
-from .results import Cell, Check, Options, Result, Table
+from .results import Cell, Check, Options, Result, ResultTable
 
 NOTHING = "no loss"
 PER_CLASS = 4
@@ -41,7 +41,7 @@ def resnet_step(options: Options) -> Result:
     )
     columns = ("loss", "ms per step", "wall ms per step", f"x {NOTHING}", "share of the loss %")
     checks = [Check("ROADMAP step over a step without a loss", times["roadmap"].over(base), 1.05)]
-    return Result([Table("Training step", columns, rows, note)], checks)
+    return Result([ResultTable("Training step", columns, rows, note)], checks)
 
 
 def _total(embeddings: Tensor, labels: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """One table of results.
 
     Attributes:
@@ -96,7 +96,7 @@ class Check:
 class Result:
     """What a suite found."""
 
-    tables: list[Table]
+    tables: list[ResultTable]
     checks: list[Check] = field(default_factory=list)
 
 

@@ -20,7 +20,7 @@ from .clocks import threads
 from .figure import check_format, figure
 from .page import as_text, page
 from .peers import PEERS, installed
-from .results import Options, Table
+from .results import Options, ResultTable
 from .suites import GPU_SUITES, SUITES, Suite
 
 
@@ -83,7 +83,7 @@ def run(
     if "scaling" in failed:
         record.pop("figure", None)
     elif figure_path is not None:
-        tables = [Table(**found) for found in record["suites"]["scaling"]["tables"]]
+        tables = [ResultTable(**found) for found in record["suites"]["scaling"]["tables"]]
         figure(tables, Path(figure_path))
         print(f"wrote {figure_path}")
     for path, text in ((json_path, json.dumps(record, indent=1) + "\n"), (markdown_path, page(record))):

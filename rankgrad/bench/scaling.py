@@ -15,7 +15,7 @@ from .clocks import CPU, Action, Timing, alternate, clock_of, exponent
 from .in_batch import GEMM, batch, step
 from .peers import pml_losses
 from .references import cube_smooth_ap, cube_sup_ap
-from .results import DIM, PER_CLASS, Cell, Check, Options, Result, Table
+from .results import DIM, PER_CLASS, Cell, Check, Options, Result, ResultTable
 
 TIME, MEMORY = "Growth with the batch: time, ms", "Growth with the batch: peak memory, MiB"
 # Largest batch of which a cube [B, B, B] is formed, of which backward keeps about eight.
@@ -39,8 +39,8 @@ def scaling(options: Options) -> Result:
     ]
     columns = ("loss", *(f"B={size}" for size in sizes), "exponent")
     tables = [
-        Table(TIME, columns, [_with_exponent(sizes, row) for row in rows], _note()),
-        Table(MEMORY, columns, [_with_exponent(sizes, row) for row in peaks], _memory_note(options)),
+        ResultTable(TIME, columns, [_with_exponent(sizes, row) for row in rows], _note()),
+        ResultTable(MEMORY, columns, [_with_exponent(sizes, row) for row in peaks], _memory_note(options)),
     ]
     growth = tables[1].rows[0][-1]
     # a square matrix has exponent 2, a cube 3; what does not grow pulls both down

@@ -9,7 +9,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from .. import losses
-from .results import Cell, Options, Result, Table
+from .results import Cell, Options, Result, ResultTable
 
 STAGES = ("batch", "forward", "loss", "loss backward", "model backward", "update")
 OPERATORS = 10
@@ -33,7 +33,7 @@ def step_profile(options: Options) -> Result:
     return Result(tables)
 
 
-def _profiled(name: str, settings: Sequence[str], loss: nn.Module, steps: int) -> list[Table]:
+def _profiled(name: str, settings: Sequence[str], loss: nn.Module, steps: int) -> list[ResultTable]:
     """Mean of each stage over the steps after the first two, and the operators that take the most time themselves."""
     from ..config import compose, make
     from ..datasets.base import ImageSet
@@ -88,6 +88,6 @@ def _profiled(name: str, settings: Sequence[str], loss: nn.Module, steps: int) -
     ]
     alone = f"Time of an operator without those that it calls; the {OPERATORS} largest. Calls and time are of one step."
     return [
-        Table(f"{name}: stages of a step", ("stage", "ms", "%"), [*stages, ["step", whole, 100.0]], note),
-        Table(f"{name}: operators of a step", ("operator", "calls", "ms in itself", "%"), rows, alone),
+        ResultTable(f"{name}: stages of a step", ("stage", "ms", "%"), [*stages, ["step", whole, 100.0]], note),
+        ResultTable(f"{name}: operators of a step", ("operator", "calls", "ms in itself", "%"), rows, alone),
     ]

@@ -11,7 +11,7 @@ from ..large_batch import embed_in_parts
 from ..losses import ROADMAPLoss
 from . import memory
 from .clocks import CPU, alternate, clock_of
-from .results import Cell, Options, Result, Table
+from .results import Cell, Options, Result, ResultTable
 
 WHOLE = 0  # as a size of parts
 
@@ -33,7 +33,7 @@ def sub_batch(options: Options) -> Result:
         f"resnet18 of timm with frozen batch norm, {batch} images of {side} x {side}, ROADMAP; forward and backward. "
         "Both have the same gradient. Peak memory beyond network and images."
     )
-    return Result([Table("Step in parts", ("", "ms", "x whole", "peak MiB"), rows, note)])
+    return Result([ResultTable("Step in parts", ("", "ms", "x whole", "peak MiB"), rows, note)])
 
 
 def _stepping(batch: int, side: int, device: torch.device) -> Callable[[int], None]:

@@ -12,7 +12,7 @@ from torch import nn
 from .. import losses
 from .clocks import alternate
 from .peers import pml_losses
-from .results import Cell, Check, Options, Result, Table
+from .results import Cell, Check, Options, Result, ResultTable
 
 STAGES = ("batch", "forward", "loss", "backward", "update")
 
@@ -46,7 +46,7 @@ def training(options: Options) -> Result:
     )
     title = "Training: processor time of a step"
     return Result(
-        [Table(title, columns, rows, note)],
+        [ResultTable(title, columns, rows, note)],
         [Check("ROADMAP epoch over cross-entropy epoch", times["roadmap"].over(base), 1.15)],
     )
 

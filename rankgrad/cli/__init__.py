@@ -136,14 +136,14 @@ def _main(argv: list[str]) -> int:
 
 
 def _first(error: Exception) -> Exception:
-    """Of an error of the file system the one before it, if this one only came up on the way out: a disk is full."""
+    """Find the first error of the file system, if the others only came up on the way out: a disk is full."""
     while isinstance(error, OSError) and isinstance(error.__context__, OSError) and not error.__suppress_context__:
         error = error.__context__
     return error
 
 
 def _handed_over(error: Exception) -> bool:
-    """Of one of several processes: whoever started them tells the error, once."""
+    """Hand an error over, in one of several processes: whoever started them tells it, once."""
     if "TORCHELASTIC_ERROR_FILE" not in os.environ:
         return False
     from ..training.launch import report

@@ -5,7 +5,7 @@ What is named here needs torch alone. Data, evaluation and training are in files
 
 from __future__ import annotations
 
-from .adapter import LossInUse, use_ap_loss
+from .adapter import LossHandle, use_ap_loss
 from .loss import (
     DETECTION_LOSSES,
     DetectionAPLoss,
@@ -22,7 +22,7 @@ __all__ = [
     "DetectionRankLoss",
     "DetectionSmoothAPLoss",
     "DetectionSupAPLoss",
-    "LossInUse",
+    "LossHandle",
     "ScoreMemory",
     "one_hot_targets",
     "use_ap_loss",

@@ -28,7 +28,7 @@ def use_ap_loss(
     warmup: int = 0,
     fade: int = 0,
     keep: float = 0.0,
-) -> LossInUse:
+) -> LossHandle:
     """Train the classifier of a torchvision detector by a loss over all proposals of a batch.
 
     The model is changed in place: in training mode, `model(images, targets)["loss_classifier"]` is from now on
@@ -60,10 +60,10 @@ def use_ap_loss(
         ValueError: numbers out of range.
         RuntimeError: an AP loss is in use there already. Later, from a training step in which the loss was not used.
     """
-    return LossInUse(model, loss, weight, score=score, warmup=warmup, fade=fade, keep=keep)
+    return LossHandle(model, loss, weight, score=score, warmup=warmup, fade=fade, keep=keep)
 
 
-class LossInUse(nn.Module):
+class LossHandle(nn.Module):
     """A loss in the place of cross-entropy in a torchvision detector; see `use_ap_loss`, which makes it.
 
     Attributes:
@@ -229,6 +229,6 @@ def _roi_heads(model: nn.Module) -> Any:
             "KeypointRCNN. In any other detector call DetectionAPLoss()(scores, targets) where the classification loss "
             "is computed; docs/detection.md shows how"
         )
-    if isinstance(getattr(heads.select_training_samples, "__self__", None), LossInUse):
+    if isinstance(getattr(heads.select_training_samples, "__self__", None), LossHandle):
         raise RuntimeError("a loss is in use in this model already; remove() that one first")
     return heads

@@ -37,7 +37,7 @@ MemoryFor = Literal["map", "both"]
 Background = Literal["first", "last"] | None
 
 
-class Common(TypedDict):
+class LossOptions(TypedDict):
     """Keyword arguments that every detection loss takes (see `DetectionRankLoss`)."""
 
     memory: NotRequired[int]
@@ -199,7 +199,7 @@ class DetectionRankLoss(nn.Module):
         """The constructor's arguments, so that a printed loss can be built again."""
         named = inspect.signature(type(self).__init__).parameters.values()
         names = [p.name for p in named if p.name != "self" and p.kind is not p.VAR_KEYWORD]
-        names = [name for name in dict.fromkeys([*names, *Common.__annotations__]) if name != "memory"]
+        names = [name for name in dict.fromkeys([*names, *LossOptions.__annotations__]) if name != "memory"]
         return ", ".join([*(f"{name}={getattr(self, name)!r}" for name in names), f"memory={self.memory.batches}"])
 
     def __getstate__(self) -> dict[str, object]:
@@ -285,7 +285,7 @@ class DetectionSmoothAPLoss(DetectionRankLoss):
         common: see `DetectionRankLoss`.
     """
 
-    def __init__(self, tau: float = 0.1, **common: Unpack[Common]) -> None:
+    def __init__(self, tau: float = 0.1, **common: Unpack[LossOptions]) -> None:
         step = Sigmoid(tau)
         super().__init__(Soft(step, step), **common)
         self.tau = tau
@@ -303,7 +303,7 @@ class DetectionSupAPLoss(DetectionRankLoss):
         common: see `DetectionRankLoss`.
     """
 
-    def __init__(self, tau: float = 0.1, rho: float = 10.0, delta: float = 0.5, **common: Unpack[Common]) -> None:
+    def __init__(self, tau: float = 0.1, rho: float = 10.0, delta: float = 0.5, **common: Unpack[LossOptions]) -> None:
         super().__init__(Soft(Heaviside(), SupStep(tau, rho, delta)), **common)
         self.tau, self.rho, self.delta = tau, rho, delta
 

@@ -239,7 +239,7 @@ def _mistakes(runs: Sequence[DetectorContent]) -> Section:
 
 
 def _pictures(runs: Sequence[DetectorContent]) -> Section:
-    """The same images in every run, with what is right, wrong and missed in them."""
+    """Show the same images in every run, with what is right, wrong and missed in them."""
     known = [(kind, run, run.test) for kind, run in enumerate(runs) if run.test is not None]
     if not known:
         return Section("pictures", "Pictures", Markup())

@@ -23,7 +23,7 @@ from ..files import atomic_write, read_json, write_text
 from ..models.state_dicts import misfits, one_line, read_plain, write_plain
 from ..runs.folder import Run
 from ..training import runner
-from .adapter import LossInUse, use_ap_loss
+from .adapter import LossHandle, use_ap_loss
 from .data import DetectionData, DetectionSet, training_options
 from .memory import ScoreMemory
 from .models import build_detector
@@ -68,7 +68,7 @@ class DetectionTask:
         return f"train {self.scenes.summary()}\ntest  {self.test.summary()}"
 
     def fingerprint(self) -> dict[str, Any]:
-        """Of both splits, with all boxes."""
+        """Take the fingerprint of both splits, with all boxes."""
         scenes = [*self.scenes.scenes, *self.test.scenes]
         objects = torch.cat([torch.cat([scene.boxes, scene.labels.unsqueeze(1)], 1) for scene in scenes])
         return fingerprint([scene.name for scene in scenes], objects, [scene.path for scene in scenes])
@@ -112,7 +112,7 @@ def load_scenes(config: DictConfig, split: str) -> Scenes:
     return load_voc(config.data.root, split, plain(config.data.classes))
 
 
-def build(config: DictConfig, classes: int) -> tuple[nn.Module, LossInUse | None]:
+def build(config: DictConfig, classes: int) -> tuple[nn.Module, LossHandle | None]:
     """The detector, and the loss that is in the place of its cross-entropy, if any."""
     options = dict(plain(config.model))
     model = build_detector(options.pop("kind"), classes, (config.data.sides[0], config.data.sides[1]), **options)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from ..distributed import gather_objects, world
 from ..runs import signals
 from ..training.module import TrainedModule
-from .adapter import LossInUse
+from .adapter import LossHandle
 from .data import DetectionSet, Example, Target
 from .voc_ap import Detections
 
@@ -29,7 +29,7 @@ class DetectorModule(TrainedModule):
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: Mapping[str, Any], seed: int, in_use: LossInUse | None = None
+        self, model: nn.Module, optimizer: Mapping[str, Any], seed: int, in_use: LossHandle | None = None
     ) -> None:
         super().__init__(model, optimizer)
         self.in_use, self.seed = in_use, seed

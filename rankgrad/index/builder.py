@@ -173,7 +173,7 @@ class Index:
         return Embedder.load(weights, invert=self.origin.invert, trust=trust)
 
     def at(self, root: str | Path) -> Index:
-        """The same index, its images now in another folder.
+        """Return this index for images that are in another folder now.
 
         Raises:
             ValueError: the index knows no folder at all.

@@ -50,7 +50,7 @@ class Origin:
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any]) -> Origin | None:
-        """Of an npz or json; None if it does not say.
+        """Read the columns of an npz or json; None if they do not say.
 
         Raises:
             ValueError: values of other kinds.

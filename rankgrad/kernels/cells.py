@@ -86,7 +86,7 @@ class Line:
         return cls((first - 1 / density).unsqueeze(1), density, SPACING * (math.ceil((longest + 1) / SPACING)))
 
     def part(self, rows: slice) -> Line:
-        """The same cells for some of the rows."""
+        """Take the cells of some of the rows."""
         return replace(self, origin=self.origin[rows])
 
     def position(self, scores: Tensor) -> Tensor:

@@ -123,7 +123,7 @@ class EmbeddingModel(nn.Module):
         return self
 
     def with_head(self, head: EmbeddingHead) -> EmbeddingModel:
-        """The same backbone and pooling (shared, not copied) under another head, such as one from `head_only`.
+        """Put the same backbone and pooling (shared, not copied) under another head, such as one from `head_only`.
 
         Raises:
             ValueError: the head takes features of another size.

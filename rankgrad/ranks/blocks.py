@@ -148,7 +148,7 @@ class Blocks:
                     start = others.stop
 
     def gains(self, slots: slice, rows: slice, others: slice) -> tuple[Tensor, Tensor] | None:
-        """Of a block of `to_peers`, who is of less relevance, and the lower gain; None if relevance is binary."""
+        """Say who in a block of `to_peers` is of less relevance, and the lower gain; None if relevance is binary."""
         if self.gain is None or self.level is None:
             return None
         mine, theirs = self.gain[rows, slots].T.unsqueeze(2), self.gain[rows, others]

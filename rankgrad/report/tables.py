@@ -62,7 +62,7 @@ def _names(runs: Sequence[RunContent]) -> list[str]:
 
 
 def _tiles(runs: Sequence[RunContent]) -> list[dict[str, Any]]:
-    """Of each headline metric its value in every run, the best marked."""
+    """Show each headline metric in every run, the best one marked."""
     found = []
     for name in dict.fromkeys(name for run in runs for name in run.headline):
         values = [run.values.get(name, math.nan) for run in runs]

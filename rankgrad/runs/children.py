@@ -116,5 +116,5 @@ class Children:
                 process.wait()
 
     def running(self) -> list[Child]:
-        """Those that have not ended."""
+        """Return the children that have not ended."""
         return [process for process in self.processes if process.poll() is None]

@@ -24,7 +24,7 @@ from .statistics import paired_t_test, spread
 
 @dataclass(frozen=True)
 class Results:
-    """Of the runs that a command trains.
+    """Name what a table shows of the runs that a command trains.
 
     Attributes:
         columns: of the table.
@@ -244,12 +244,12 @@ def read_seeds(text: str) -> list[int]:
 
 
 def _folder(out: Path, loss: str, seed: int) -> Path:
-    """Of one run: letters that any shell and file system takes, in a name a person reads; no two alike."""
+    """Name the folder of one run: letters that any shell and file system takes, for a person to read; no two alike."""
     return out / f"{re.sub(r'[^A-Za-z0-9_.+=-]+', '-', loss)}-seed{seed}"
 
 
 def own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
-    """Of a variant: those whose first word is a group of the configuration are whole, others are the loss's."""
+    """Read a variant's own settings: those whose first word is a group are whole, others are the loss's."""
     name, _, own = loss.partition(":")
     chosen = [f"loss={name}"]
     if own:

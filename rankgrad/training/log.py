@@ -32,7 +32,7 @@ class TableLogger(Logger):
 
     @property
     def name(self) -> str:
-        """Of the folder of logs."""
+        """Name the folder of logs."""
         return self.run.logs.name
 
     @property

@@ -36,9 +36,9 @@ def check_optimizer(settings: Mapping[str, Any]) -> None:
     if settings.get("schedule", "cosine") not in SCHEDULES:
         known = ", ".join(SCHEDULES)
         raise ValueError(f"unknown optimizer.schedule {settings['schedule']!r}; known: {known}")
-    number(settings["lr"], "optimizer.lr is a rate", low=0)
-    number(settings["weight_decay"], "optimizer.weight_decay is a factor", low=0)
-    number(settings["warmup"], "optimizer.warmup is a share of all steps, which", low=0, high=1)
+    number(settings["warmup"], "optimizer.warmup is a share of all steps", low=0, high=1)
+    for name in ("lr", "weight_decay"):
+        number(settings.get(name, 0.0), f"optimizer.{name} is a rate", low=0)
 
 
 class TrainedModule(L.LightningModule):

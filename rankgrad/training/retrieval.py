@@ -109,7 +109,7 @@ class RetrievalTask:
         return self.table.summary()
 
     def fingerprint(self) -> dict[str, Any]:
-        """Of the whole table."""
+        """Take the fingerprint of the whole table."""
         table = self.table
         labels = table.label if table.super_label is None else torch.stack([table.label, table.super_label])
         names = [f"{split}/{name}" for split, name in zip(table.split, table.names, strict=True)]
@@ -370,7 +370,7 @@ def _ranked(
 
 
 def _mean_report(reports: Sequence[Report]) -> Report:
-    """Of several drawn galleries the first one's report, with the means over all as values."""
+    """Join the reports of several drawn galleries: the first one, with the means over all as values."""
     first = reports[0]
     if len(reports) == 1:
         return first

@@ -124,7 +124,7 @@ def examples_height(results: Sequence[Example]) -> float:
 
 
 def examples_onto(drawing: Any, results: Sequence[Example]) -> None:
-    """The same on a figure, or on part of one."""
+    """Draw it on a figure, or on part of one."""
     panels = []
     for axes, result in zip(drawing.subplots(1, len(results), squeeze=False)[0], results, strict=True):
         _columns(axes, result)

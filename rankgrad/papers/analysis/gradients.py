@@ -113,7 +113,7 @@ def toy_height(rows: int) -> float:
 
 
 def toy_onto(drawing: Any, results: Toy, shown: Sequence[str]) -> None:
-    """The same on a figure, or on part of one."""
+    """Draw it on a figure, or on part of one."""
     rows = drawing.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
     span = float(results.scores.max() - results.scores.min())
     largest = max(float(results.gradients[name].abs().max()) for name in shown)

@@ -54,7 +54,7 @@ class Descent:
 
 @dataclass(frozen=True, eq=False)
 class MarginCollapse:
-    """The same start with and without the shift.
+    """Begin alike with and without the shift.
 
     Attributes:
         without: alpha = 0.

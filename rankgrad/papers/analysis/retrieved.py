@@ -77,7 +77,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """The same queries in every run.
+    """Show the same queries in every run.
 
     Attributes:
         data: name of the data set.
@@ -161,7 +161,7 @@ def among(
     k: int = 8,
     seed: int = 0,
 ) -> Retrieved:
-    """The same for embeddings at hand.
+    """Do so for embeddings at hand.
 
     Args:
         table: the images; who is asked and what is searched is its protocol's.

@@ -159,7 +159,7 @@ def _of_grid(grid: Grid) -> Entry:
 
 
 def stand_in_seeds(grid: Grid) -> tuple[int, ...]:
-    """Those of the table, and at least three: runs of seconds can be repeated."""
+    """Take the seeds of the table, and at least three: runs of seconds can be repeated."""
     return grid.seeds if len(grid.seeds) > 1 else (0, 1, 2)
 
 

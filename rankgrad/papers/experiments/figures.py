@@ -190,7 +190,7 @@ def draw_growth(path: Path) -> Drawn:
         raise ConfigError(f"{path} does not exist: {how}")
     try:
         tables = json.loads(path.read_text(encoding="utf-8"))["suites"]["scaling"]["tables"]
-        found = [results.Table(**table) for table in tables]
+        found = [results.ResultTable(**table) for table in tables]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} holds no suite scaling ({type(error).__name__}: {error}): {how}") from None
     return Drawn(figure.draw(found), Growth(found, "\n\n".join(map(page.as_text, found))))

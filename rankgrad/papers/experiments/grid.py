@@ -127,7 +127,7 @@ class Grid:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Of all cells, each once."""
+        """List those of all cells, each once."""
         return tuple(dict.fromkeys(metric for cell in self.cells for metric in cell.metrics))
 
 
@@ -146,7 +146,7 @@ def merge(*parts: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def grids(command: str = "train") -> Mapping[str, Grid]:
-    """Those of a command by id."""
+    """Read the grids of a command by id."""
     folder = resources.files("rankgrad.papers.experiments") / "tables"
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
     found = [parse(entry.read_text(encoding="utf-8"), entry.name) for entry in files]

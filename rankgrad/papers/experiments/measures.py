@@ -112,7 +112,7 @@ def relative(metric: str, ours: Mapping[int, float], theirs: Mapping[int, float]
 
 
 def minutes_per_epoch(run: Run) -> float | None:
-    """Of training, with the evaluations inside it; None for a run that was resumed, whose time is not known."""
+    """Minutes of training, evaluations included; None for a run that was resumed, whose time is not known."""
     from ...config import load
 
     seconds = read_json(run.facts, "train_seconds")["train_seconds"]

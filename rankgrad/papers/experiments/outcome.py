@@ -14,7 +14,7 @@ from .numbers import Number, find, select
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class ResultLine:
     """One line of the table: one cell at full size, one row of settings in a stand-in.
 
     Attributes:
@@ -85,7 +85,7 @@ class Outcome:
     label: str | None
     data: str | None
     settings: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[ResultLine, ...]
     tests: tuple[Comparison, ...]
     others: tuple[Number, ...]
     seeds: tuple[int, ...]
@@ -110,7 +110,7 @@ def group(grid: Grid, settings: Mapping[int, Sequence[str]], stand_in: bool) -> 
     return [tuple(numbers) for numbers in lines.values()]
 
 
-def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], rule: str, stand_in: bool) -> Line:
+def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], rule: str, stand_in: bool) -> ResultLine:
     """A line with the values of its finished runs."""
     cells = tuple(grid.cells[number] for number in numbers)
     first = cells[0]
@@ -132,11 +132,11 @@ def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], ru
                     paper.setdefault(metric, {})[cell.dataset] = number
     labels = {key: value for key, value in first.where.items() if not (stand_in and key == "dataset")}
     labels |= {axis: f"{place:g}" for axis, place in first.varies.items()}
-    return Line(first.row, labels, cells, done, values, paper)
+    return ResultLine(first.row, labels, cells, done, values, paper)
 
 
-def relative(lines: Sequence[Line]) -> list[Line]:
-    """The same with the metrics that are relative to another line of the same column, where a cell asks for them."""
+def relative(lines: Sequence[ResultLine]) -> list[ResultLine]:
+    """Add the metrics that are relative to another line of the same column, where a cell asks for them."""
     found = []
     for line in lines:
         against, asked = line.cells[0].against, [m for m in line.cells[0].metrics if m in RELATIVE]
@@ -146,12 +146,12 @@ def relative(lines: Sequence[Line]) -> list[Line]:
             for metric in asked:
                 of = RELATIVE[metric][0]
                 values[metric] = measures.relative(metric, line.values.get(of, {}), reference.values.get(of, {}))
-            line = Line(line.row, line.labels, line.cells, line.runs, values, line.paper)
+            line = ResultLine(line.row, line.labels, line.cells, line.runs, values, line.paper)
         found.append(line)
     return found
 
 
-def t_tests(lines: Sequence[Line], row: str, metrics: Sequence[str]) -> list[Comparison]:
+def t_tests(lines: Sequence[ResultLine], row: str, metrics: Sequence[str]) -> list[Comparison]:
     """The row against every other of the same column, on the seeds that both have."""
     found = []
     for line in lines:
@@ -170,7 +170,7 @@ def t_tests(lines: Sequence[Line], row: str, metrics: Sequence[str]) -> list[Com
     return found
 
 
-def not_run(grid: Grid, lines: Sequence[Line]) -> tuple[Number, ...]:
+def not_run(grid: Grid, lines: Sequence[ResultLine]) -> tuple[Number, ...]:
     """Numbers of the paper's table that no cell stands for."""
     if not grid.table:
         return ()

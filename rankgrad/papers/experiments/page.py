@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ... import tables
 from .measures import DISTANCES, MINUTES
 from .numbers import Number
-from .outcome import Line, Outcome
+from .outcome import Outcome, ResultLine
 
 NAMES = {
     "batch_size": "batch",
@@ -49,7 +49,7 @@ class Sheet:
         return "\n".join([head, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
 
-def varying(lines: Sequence[Line]) -> list[str]:
+def varying(lines: Sequence[ResultLine]) -> list[str]:
     """The labels that tell lines apart."""
     names = dict.fromkeys(name for line in lines for name in line.labels)
     return [name for name in names if len({line.labels.get(name) for line in lines}) > 1]
@@ -59,13 +59,13 @@ def results(outcome: Outcome) -> list[tuple[str, Sheet]]:
     """Our numbers beside the paper's: at full size a table for each data set, with its name; one for a stand-in."""
     if outcome.label is not None:
         return [("", _results(outcome, outcome.lines))]
-    parts: dict[str, list[Line]] = {}
+    parts: dict[str, list[ResultLine]] = {}
     for line in outcome.lines:
         parts.setdefault(line.labels.get("dataset", ""), []).append(line)
     return [(name if len(parts) > 1 else "", _results(outcome, lines)) for name, lines in parts.items()]
 
 
-def _results(outcome: Outcome, lines: Sequence[Line]) -> Sheet:
+def _results(outcome: Outcome, lines: Sequence[ResultLine]) -> Sheet:
     """One line per cell: each metric, the paper's number, and unless it is a stand-in the difference."""
     labels = varying(lines)
     columns = ["method", *(_heading(outcome, name) for name in labels)]
@@ -94,7 +94,7 @@ def _results(outcome: Outcome, lines: Sequence[Line]) -> Sheet:
 
 
 def _heading(outcome: Outcome, label: str) -> str:
-    """Of a column that tells lines apart; a stand-in has another network and size, but varies what a figure varies."""
+    """Name a column that tells lines apart. A stand-in has another network and size, but varies what a figure does."""
     varied = any(label in cell.varies for cell in outcome.grid.cells)
     return ("paper's " if outcome.label and not varied else "") + NAMES.get(label, label)
 
@@ -210,7 +210,7 @@ def json_text(outcome: Outcome) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def _line(line: Line) -> Mapping[str, object]:
+def _line(line: ResultLine) -> Mapping[str, object]:
     return {
         "row": line.row,
         "labels": dict(line.labels),
@@ -239,7 +239,7 @@ def _how(outcome: Outcome) -> str:
     return f"Mean ± standard deviation over seeds {seeds}; {rules[outcome.rule]}.{own}"
 
 
-def _remarks(lines: Iterable[Line]) -> list[str]:
+def _remarks(lines: Iterable[ResultLine]) -> list[str]:
     """Notes that come with the paper's numbers, each once, with what they are about."""
     found: dict[str, dict[str, None]] = {}
     for line in lines:
@@ -250,7 +250,7 @@ def _remarks(lines: Iterable[Line]) -> list[str]:
     return [f"the paper's {'; '.join(where)}: {note}" for note, where in found.items()]
 
 
-def _ours(line: Line, metric: str, numbers: Mapping[str, Number]) -> str:
+def _ours(line: ResultLine, metric: str, numbers: Mapping[str, Number]) -> str:
     found = line.values.get(metric)
     if found is None:
         return ""
@@ -265,7 +265,7 @@ def _ours(line: Line, metric: str, numbers: Mapping[str, Number]) -> str:
 
 
 def _digits(metric: str, numbers: Iterable[Number]) -> int:
-    """Those of the paper, and at least one (three for distances)."""
+    """Show as many decimals as the paper, and at least one (three for distances)."""
     least = 3 if metric in DISTANCES else 1
     return max([least, *(len(number.text.partition(".")[2]) for number in numbers)])
 

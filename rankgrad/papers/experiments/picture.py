@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.style import BLUE, CYCLE, DASHES, GREY, MARKERS, ONE, TWO, VERMILION, figure, letters, save, styled
-from .outcome import Line, Outcome
+from .outcome import Outcome, ResultLine
 from .page import NAMES, varying
 from .sweep import Point, Sweep, drawn, from_outcome
 
@@ -39,7 +39,7 @@ def shown(outcome: Outcome) -> list[str]:
 
 def _dots(outcome: Outcome) -> Any:
     metrics = shown(outcome)
-    panels: dict[str, list[Line]] = {}
+    panels: dict[str, list[ResultLine]] = {}
     for line in outcome.lines:
         panels.setdefault(_data(outcome, line), []).append(line)
     names = [name for name in varying(outcome.lines) if name != "dataset"]
@@ -63,7 +63,7 @@ def _dots(outcome: Outcome) -> Any:
     return drawing
 
 
-def _dot(axis: Any, place: int, line: Line, metric: str, with_paper: bool) -> dict[str, Any]:
+def _dot(axis: Any, place: int, line: ResultLine, metric: str, with_paper: bool) -> dict[str, Any]:
     """One line; what the legend has to explain."""
     explained: dict[str, Any] = {}
     values = list(line.values.get(metric, {}).values())
@@ -159,12 +159,12 @@ def _level(axis: Any, point: Point, style: int) -> dict[str, Any]:
     return {point.row: axis.axhline(mean, color=CYCLE[style % len(CYCLE)], linestyle=":", linewidth=1.2)}
 
 
-def _data(outcome: Outcome, line: Line) -> str:
+def _data(outcome: Outcome, line: ResultLine) -> str:
     """What a panel is about: a data set of the paper; a stand-in has but one."""
     return "" if outcome.label else line.labels.get("dataset", "")
 
 
-def _label(line: Line, names: Sequence[str]) -> str:
+def _label(line: ResultLine, names: Sequence[str]) -> str:
     rest = [f"{NAMES.get(name, name)} {line.labels[name]}" for name in names if name in line.labels]
     return ", ".join([line.row, *rest])
 

@@ -181,7 +181,7 @@ def planned(
 
 
 def _held_out(settings: tuple[str, ...], tree: str, stand_in: str | None) -> tuple[str, ...]:
-    """The same with classes held out of training, which choose the weights that are kept."""
+    """Hold classes out of training, which choose the weights that are kept."""
     if stand_in in standin.WITH_VAL:
         return merge(settings, ["evaluation.keep_best=val"])
     config = compose(settings, tree)
@@ -255,7 +255,7 @@ def _data(cell: Cell) -> str:
 
 
 def _datasets() -> list[str]:
-    """Of all commands: what --data-root can name."""
+    """List what --data-root can name, of all commands."""
     return sorted({*options("data"), *options("data", "detect")})
 
 
@@ -270,7 +270,7 @@ def _tasks(plan: Plan, out: Path, jobs: int) -> dict[Path, list[str]]:
 
 
 def _folder(out: Path, settings: Sequence[str], seed: int) -> Path:
-    """Of a run: what a person looks for in its name, and a hash of everything but the place of the data."""
+    """Name a run: what a person looks for, and a hash of everything but the place of the data."""
     identity = [setting for setting in settings if not setting.startswith(("data.root=", "threads="))]
     ignored = ("data=", "recipe=", "evaluation.", "data.load.turns=", "trainer.")
     named = "-".join(s.rpartition(".")[2] for s in identity if not s.startswith(ignored))

@@ -232,12 +232,12 @@ def _shown(value: Any) -> str:
 
 
 def experiments(tree: str = "train") -> list[str]:
-    """Those of the papers."""
+    """List the experiments of the papers."""
     return [name for name in options("experiment", tree) if name.partition("/")[0] in PLACES]
 
 
 def losses_of(grid: Grid) -> list[str]:
-    """Those that the cells of a table name."""
+    """List what the cells of a table name."""
     named = [setting.removeprefix("loss=") for setting in _settings(grid) if setting.startswith("loss=")]
     return list(dict.fromkeys(named))
 
