@@ -37,7 +37,7 @@ if (
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4  # links to headings are written as code hosts name them
 
-autodoc_default_options = {"members": True, "member-order": "bysource", "no-value": True}
+autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True

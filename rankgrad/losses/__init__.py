@@ -41,7 +41,7 @@ LOSSES: dict[str, type[RetrievalLoss]] = {
     "calibration": CalibrationLoss,
 }
 
-#: Those that see only differences of scores: adding a constant to a row changes nothing.
+#: Names of those that see only differences of scores, for which a constant added to a row changes nothing.
 RANK_LOSSES: list[str] = [name for name, kind in LOSSES.items() if kind.differences_only]
 
 

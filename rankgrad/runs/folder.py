@@ -19,9 +19,11 @@ from ..evaluation import Report
 from ..files import lock, read_json, remove_leftovers, sha256_of, write_text
 from ..targets import ConfigError
 
+#: What was trained.
 Kind = Literal["retrieval", "detection"]
-# The command that trains a kind of run, and the file that it writes last.
+#: The command that trains a kind of run.
 COMMANDS: dict[Kind, str] = {"retrieval": "train", "detection": "detect train"}
+#: The file that a kind of run writes last.
 RESULTS: dict[Kind, str] = {"retrieval": "after.json", "detection": "metrics.json"}
 
 
