@@ -217,7 +217,10 @@ def test_a_case_that_fails_says_why(fresh, tmp_path, monkeypatch):
         memory.peak_mib({}, "supap", 256)
 
 
-@pytest.mark.parametrize("name", SUITES)
+LONG = ("allocator", "step_profile", "sub_batch", "resnet_step")  # their steps are whole networks
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in SUITES])
 def test_suite_runs_and_every_cell_is_a_name_or_a_sane_number(name):
     result = found_by(name)
     assert result.tables
