@@ -404,7 +404,9 @@ def results(tmp_path: Path) -> Path:
     lines = []
     for number, cell in enumerate(grid.cells):
         labels = {axis: f"{place:g}" for axis, place in cell.varies.items()}
-        lines.append(outcome.Line("ROADMAP", labels, (cell,), {}, {"mAP@R": {0: 10.0 + number, 1: 12.0 + number}}, {}))
+        lines.append(
+            outcome.ResultLine("ROADMAP", labels, (cell,), {}, {"mAP@R": {0: 10.0 + number, 1: 12.0 + number}}, {})
+        )
     found = outcome.Outcome(grid, "best", label, "glyphs", (), tuple(lines), (), (), (0, 1))
     (tmp_path / "roadmap-fig12.json").write_text(page.json_text(found), encoding="utf-8")
     (tmp_path / "roadmap-fig12.csv").write_text(page.csv_text(found), encoding="utf-8")
