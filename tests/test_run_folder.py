@@ -423,6 +423,45 @@ def test_an_interrupted_run_is_evaluated_embedded_and_reported_from_its_state(ph
     assert same_results(train(f"resume={cut.folder}").folder, whole.folder)
 
 
+@pytest.mark.parametrize(
+    ("described", "message"),
+    [
+        ({"kind": "nothing"}, "describes a model that can't be built: .*nothing"),
+        ({}, "describes a model that can't be built: .*kind"),
+        ({"embedding_size": 5}, r"does not fit the model that it describes: .*\[8, 8\] in the file and \[5, 8\]"),
+    ],
+    ids=["unknown", "none", "other"],
+)
+def test_a_state_that_is_not_of_its_model_is_told_in_one_line(photos, tmp_path, capsys, described, message):
+    cut_off([*small(photos), f"out={tmp_path / 'cut'}"], 1)
+    cut = Run(tmp_path / "cut")
+    state = torch.load(cut.state, weights_only=True)
+    state["model"] = {**state["model"], **described} if described else {}
+    torch.save(state, cut.state)
+    assert main(["evaluate", str(cut.folder)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert re.search(message, error) and "\n" not in error
+
+
+def test_of_an_extended_run_the_state_is_embedded_and_not_the_earlier_weights(photos, tmp_path):
+    from small_runs import Killed, die_after_writes
+
+    from rankgrad.config import compose
+    from rankgrad.training import retrieval
+
+    run = train(*small(photos, "checkpoint_minutes=0"), f"out={tmp_path / 'run'}")
+    assert not run.interrupted
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, 1)
+        with pytest.raises(Killed):
+            changes = ["trainer.max_epochs=4"]
+            retrieval.train(compose([f"resume={run.folder}"]), changes=changes, quiet=True)
+    assert run.interrupted
+    assert main(["embed", str(run.folder), str(photos), "-o", str(tmp_path / "all.npz")]) == 0
+    with np.load(tmp_path / "all.npz") as file:
+        assert str(file["model"]).endswith("step-7.pt")
+
+
 def test_a_state_without_a_model_of_its_own_is_told(old, photos, tmp_path, capsys):
     assert main(["evaluate", str(old / "interrupted")]) == 2
     assert "is of an earlier version, which kept no model: finish it with resume=" in capsys.readouterr().err

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from rankgrad import blackbox_rank, cli, metrics
-from rankgrad.bench import memory, sorters
+from rankgrad.bench import memory
 from rankgrad.config import compose, make
 from rankgrad.datasets.cache import CacheWarning
 from rankgrad.losses import RankLoss, SpearmanLoss
 from rankgrad.papers import sodeep
 from rankgrad.papers.analysis import landscapes
+from rankgrad.papers.sodeep import costs
 from rankgrad.papers.sodeep.networks import ARCHITECTURES, Learned, Sorter
 from rankgrad.papers.sodeep.store import load
 from rankgrad.papers.sodeep.training import KINDS, Recipe, train_sorter
@@ -387,7 +388,7 @@ def test_command_trains_again_when_told_to_and_judges_other_lengths(home, capsys
 
 
 def test_command_says_what_steps_cost(capsys, monkeypatch):
-    monkeypatch.setattr("rankgrad.bench.memory.peak_mib", lambda cases, case, items: 3.0)  # a process each
+    monkeypatch.setattr("rankgrad.bench.memory.peak_mib", lambda cases, case, items, module: 3.0)  # a process each
     assert cli.main(["sodeep", "cost", "--lengths", "4", "--architecture", "grus"]) == 0
     rows = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0][1:] == ["items", "ms", "x blackbox", "MiB", "weights"]
@@ -403,5 +404,5 @@ def test_command_says_what_steps_cost(capsys, monkeypatch):
 @pytest.mark.slow
 def test_memory_of_a_step_is_that_of_a_process_of_its_own():
     # sigmoid ranks: all pairs of 128 lists
-    small, large = (memory.peak_mib(sorters.CASES, "sorters grus 1", items) for items in (50, 500))
+    small, large = (memory.peak_mib(costs.CASES, "sorters grus 1", items, module=costs.MODULE) for items in (50, 500))
     assert large > 128 * 500**2 * 4 / memory.MIB > small

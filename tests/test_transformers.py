@@ -12,6 +12,7 @@ pytest.importorskip("transformers", reason="transformers is an extra")
 pytest.importorskip("datasets", reason="datasets comes with the extra")
 
 from datasets import Dataset  # noqa: E402  # after the check that they are there
+from over_trainers import SETTINGS  # noqa: E402
 from text_models import bert_folder, sentences  # noqa: E402
 from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, TrainingArguments  # noqa: E402
 
@@ -45,18 +46,8 @@ def tokenized(words, seed=0, each=6, classes=16):
 def trainer_of(model, words, folder, loss, **settings):
     settings = {
         "per_device_train_batch_size": 16,
+        **SETTINGS,
         "num_train_epochs": 1,
-        "learning_rate": 0.1,
-        "optim": "sgd",
-        "lr_scheduler_type": "constant",
-        "max_grad_norm": 0.0,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "dataloader_pin_memory": False,
-        "save_strategy": "no",
-        "logging_steps": 100,
-        "seed": 3,
         **settings,
     }
     more = {name: settings.pop(name) for name in ("samples_per_class", "train_dataset") if name in settings}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from .clocks import threads
+from .memory import main
 from .suites import CASES
 
 if __name__ == "__main__":
-    with threads(1):
-        print(CASES[sys.argv[1]](*map(int, sys.argv[2:])))
+    main(CASES, sys.argv[1:])

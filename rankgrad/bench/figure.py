@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..papers.analysis import style
-from ..papers.analysis.style import check_format
+from .. import figure_style as style
+from ..figure_style import check_format
 from .results import ResultTable
 from .scaling import MEMORY, TIME
 

@@ -6,13 +6,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .clocks import CPU, Action, progress
+from .clocks import CPU, Action, progress, threads
 
 # What is measured by name, so that a fresh process can be told: (sizes, device) -> bytes.
 Cases = Mapping[str, Callable[..., int]]
@@ -49,8 +49,15 @@ def _peak() -> int:
     return used if sys.platform == "darwin" else 1024 * used
 
 
-def peak_mib(cases: Cases, case: str, *sizes: int, device: torch.device = CPU) -> float:
+def peak_mib(cases: Cases, case: str, *sizes: int, device: torch.device = CPU, module: str = "rankgrad.bench") -> float:
     """MiB that a case takes at its peak: in a fresh process on a CPU, in this one on a GPU.
+
+    Args:
+        cases: by name.
+        case: one of them.
+        sizes: that it is called with.
+        device: where it computes.
+        module: that measures a case when it is run as `python -m MODULE CASE SIZES`, see `main`.
 
     Raises:
         RuntimeError: the fresh process failed; its last words are in the message.
@@ -60,12 +67,18 @@ def peak_mib(cases: Cases, case: str, *sizes: int, device: torch.device = CPU) -
         peak = cases[case](*sizes, device=device)
         progress("")
         return peak / MIB
-    words = [sys.executable, "-m", "rankgrad.bench", case, *map(str, sizes)]
+    words = [sys.executable, "-m", module, case, *map(str, sizes)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     progress("")
     if done.returncode:
         raise RuntimeError(f"measuring the memory of {case!r} failed: {done.stderr.strip()[-500:]}")
     return int(done.stdout.split()[-1]) / MIB
+
+
+def main(cases: Cases, arguments: Sequence[str]) -> None:
+    """Print the bytes that one case takes at its peak, for `peak_mib` in another process."""
+    with threads(1):
+        print(cases[arguments[0]](*map(int, arguments[1:])))
 
 
 def total() -> int:

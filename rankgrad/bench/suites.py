@@ -15,7 +15,6 @@ from . import (
     pipeline,
     resnet_step,
     scaling,
-    sorters,
     step_profile,
     sub_batch,
     training,
@@ -55,5 +54,4 @@ CASES: memory.Cases = {
     **evaluator.CASES,
     **detection.CASES,
     **sub_batch.CASES,
-    **sorters.CASES,
 }

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
                 raise FileExistsError(f"{out} holds embeddings of another folder: choose a file with -o")
     model, run = arguments.model, Run(arguments.model)
-    if run.state.exists() and not run.weights.exists() and run.kind == "retrieval":
+    if run.interrupted and run.kind == "retrieval":
         from ..training.unfinished import saved_weights
 
         model = saved_weights(run, packages(arguments.trust))

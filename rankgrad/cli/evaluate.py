@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     source, run = arguments.source, Run(arguments.source)
     if source.is_dir():
         source = run.embeddings
-        if run.state.exists() and not run.finished and run.kind == "retrieval":
+        if run.interrupted and run.kind == "retrieval":
             from ..config import packages
             from ..training.unfinished import evaluated
 

@@ -65,7 +65,7 @@ OPTIONS = {
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List the figures, or draw."""
-    from ..papers.analysis import style
+    from .. import figure_style as style
     from ..papers.experiments import figures
 
     name, out = arguments.name, arguments.out
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _check_all(arguments: argparse.Namespace) -> None:
-    from ..papers.analysis import style
+    from .. import figure_style as style
 
     if arguments.name is not None:
         raise ValueError(f"--all draws all figures; leave out --all, or {arguments.name}")

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         if min(lengths) < 2:
             raise ValueError(f"--lengths: a list to sort has two items or more; got {arguments.lengths}")
     if arguments.action == "cost":
-        from ..bench.sorters import costs
+        from ..papers.sodeep.costs import costs
 
         print(costs(lengths, recipe.architecture))
         return

@@ -64,6 +64,20 @@ def _groups(train: Table, classes: list[int]) -> list[list[int]]:
     return [found[name] for name in sorted(found)]
 
 
+def read_fold(fold: str | None) -> tuple[int, int] | None:
+    """Read "1/3", the first of three folds, as (1, 3); None is none.
+
+    Raises:
+        ValueError: no such fold.
+    """
+    if fold is None:
+        return None
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", str(fold))
+    if not match or int(match[1]) > int(match[2]):
+        raise ValueError(f"fold is such as 1/3, the first of three; got {fold!r}")
+    return int(match[1]), int(match[2])
+
+
 def held_out(table: Table, fold: str | None) -> Table:
     """The training images alone, the classes of one fold as the split "val"; None: the table as it is.
 
@@ -79,12 +93,10 @@ def held_out(table: Table, fold: str | None) -> Table:
     >>> held_out(table, "1/2").split, held_out(table, "2/2").split
     (('train', 'val', 'val', 'train'), ('val', 'train', 'train', 'val'))
     """
-    if fold is None:
+    which = read_fold(fold)
+    if which is None:
         return table
-    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", str(fold))
-    if not match or int(match[1]) > int(match[2]):
-        raise ValueError(f"fold is such as 1/3, the first of three; got {fold!r}")
-    number, count = int(match[1]), int(match[2])
+    number, count = which
     inside = set(folds(table, count)[number - 1])
     kept = table.select("train")
     split = tuple("val" if label in inside else "train" for label in kept.label.tolist())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +19,6 @@ from ..checks import Numbers, integer, number
 from ..checks import tensor as as_tensor
 from ..normalize import unit_rows
 from ..ranks import exact_ranks
-from ..search import RankBlock
 from ..search.scores import Scorer, check_embeddings
 from ..types import TiedRanks
 from . import Report, intervals_of_means
@@ -77,7 +77,9 @@ def evaluate_graded(
     number(confidence, "confidence is a coverage", above=0, high=1)
     count, items = len(sides[0]), len(sides[1])
     where, values = _pairs(gains, count, items)
-    read = {name: _reader(name) for name in names}
+    for name in names:
+        if name not in GRADED:
+            reading(name)  # a misspelt name is told before the work
 
     scorer = Scorer(sides[0], sides[1], "euclidean" if similarity == "euclidean" else "inner product")
     per_query = {name: np.zeros(count) for name in names}
@@ -87,9 +89,9 @@ def evaluate_graded(
         dense[where[0][here].to(scorer.device) - rows[0], where[1][here].to(scorer.device)] = values[here].to(
             scorer.device
         )
-        graded, block = _ranked(scorer, rows, dense)
-        for name, metric in read.items():
-            per_query[name][rows.cpu().numpy()] = metric(graded, block).double().cpu().numpy()
+        keys, ranked = scorer(rows), dict[str, Any]()
+        for name in names:
+            per_query[name][rows.cpu().numpy()] = _column(name, keys, dense, ranked).double().cpu().numpy()
 
     counted = np.zeros(count, dtype=bool)
     counted[where[0][values > 0].numpy()] = True
@@ -144,38 +146,29 @@ def _pairs(gains: Sequence[Mapping[int, float]], count: int, items: int) -> tupl
     return where, torch.tensor([pair[2] for pair in pairs], dtype=torch.float64)
 
 
-def _reader(name: str) -> Callable[[TiedRanks, RankBlock], Tensor]:
-    """How a metric is read off the graded ranks, or off those of the documents of positive gain."""
-    if name in GRADED:
-        return lambda graded, block: GRADED[name](graded)
+class _Binary(NamedTuple):
+    """See `measures.Ranked`."""
+
+    ranks: TiedRanks
+    irrelevant: Tensor
+
+
+def _column(name: str, keys: Tensor, gains: Tensor, of: dict[str, Any]) -> Tensor:
+    """[query] one metric; `of` keeps the ranks with the gains and without, each made when it is first asked for."""
     kind, _, k = name.partition("@")
-    if kind == "NDCG" and k.isdigit() and int(k):
-        return lambda graded, block: metrics.ndcg(graded, k=int(k))
-    binary = reading(name)
-    return lambda graded, block: binary(block)
+    if name in GRADED or (kind == "NDCG" and k.isdigit() and int(k)):
+        if "graded" not in of:
+            of["graded"] = _under_ties(keys, gains)
+        return GRADED[name](of["graded"]) if name in GRADED else metrics.ndcg(of["graded"], k=int(k))
+    if "binary" not in of:
+        of["binary"] = _Binary(_under_ties(keys, gains > 0), (gains <= 0).sum(1))
+    return reading(name)(of["binary"])
 
 
-def _ranked(scorer: Scorer, rows: Tensor, gains: Tensor) -> tuple[TiedRanks, RankBlock]:
-    """Ranks of the documents of positive gain, with the gains and without."""
-    keys, relevant = scorer(rows), gains > 0
+def _under_ties(keys: Tensor, relevance: Tensor) -> TiedRanks:
+    """Ranks of the documents of positive relevance, under the three readings of a tie."""
     wide = keys.double()  # gains take the precision of the scores
-
-    def under_ties(relevance: Tensor) -> TiedRanks:
-        return TiedRanks(
-            pessimistic=exact_ranks(wide, relevance, ties="pessimistic"),
-            optimistic=exact_ranks(wide, relevance, ties="optimistic"),
-            index=exact_ranks(wide, relevance, ties="index"),
-        )
-
-    wanted, others = keys.masked_fill(~relevant, -torch.inf), keys.masked_fill(relevant, -torch.inf)
-    block = RankBlock(
-        rows=rows,
-        ranks=under_ties(relevant),
-        lowest_positive=scorer.scores(keys.masked_fill(~relevant, torch.inf).amin(1), rows),
-        highest_negative=scorer.scores(others.amax(1), rows),
-        irrelevant=(~relevant).sum(1),
-        nearest_positive=wanted.argmax(1),
-        relevant_scores=lambda: scorer.scores(keys[relevant], rows[relevant.nonzero()[:, 0]]),
-        irrelevant_scores=lambda: scorer.scores(others, rows),
+    pessimistic, optimistic, index = (
+        exact_ranks(wide, relevance, ties=t) for t in ("pessimistic", "optimistic", "index")
     )
-    return under_ties(gains), block
+    return TiedRanks(pessimistic=pessimistic, optimistic=optimistic, index=index)

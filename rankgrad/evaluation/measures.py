@@ -8,19 +8,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 
 from .. import metrics
 from ..checks import closest, number
+from ..types import TiedRanks
 
-if TYPE_CHECKING:
-    from ..search import RankBlock
+
+class Ranked(Protocol):
+    """What a number is read off: of some queries the ranks, and how many items are irrelevant; `search.RankBlock`."""
+
+    @property
+    def ranks(self) -> TiedRanks:
+        """Where the relevant items stand."""
+
+    @property
+    def irrelevant(self) -> torch.Tensor:
+        """[query] long, irrelevant items of each query."""
+
 
 R = TypeVar("R")
-Read = Callable[["RankBlock"], torch.Tensor]
-ReadAt = Callable[["RankBlock", int], torch.Tensor]
+Read = Callable[["Ranked"], torch.Tensor]
+ReadAt = Callable[["Ranked", int], torch.Tensor]
 
 
 @dataclass(frozen=True)

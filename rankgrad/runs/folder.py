@@ -126,6 +126,11 @@ class Run:
         """True once the last file is written."""
         return self.after.exists()
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether there is a state to go on from and no result: cut off, extended, or still training."""
+        return self.state.exists() and not self.finished
+
     def read_facts(self) -> dict[str, Any]:
         """The facts of a finished run; {} before."""
         found: dict[str, Any] = read_json(self.facts) if self.facts.exists() else {}

@@ -13,10 +13,12 @@ from omegaconf import DictConfig
 from ..checks import integer, unknown
 from ..config import ConfigError, make, named, packages, plain
 from ..datasets.base import SPLITS
+from ..datasets.folds import read_fold
 from ..datasets.samplers import check_settings
 from ..evaluation import evaluate
 from ..losses import RetrievalLoss
 from ..models import build_model
+from ..runs.history import CHOSEN_BY
 from .module import check_optimizer
 
 
@@ -58,6 +60,9 @@ def check_retrieval(config: DictConfig) -> None:
     options = plain(config.evaluation)
     if options["split"] not in SPLITS:
         raise ConfigError("evaluation.split: " + unknown("part of the data", options["split"], SPLITS))
+    if options.get("keep_best") not in (None, *CHOSEN_BY):
+        raise ConfigError(f"evaluation.keep_best is null, {' or '.join(CHOSEN_BY)}; got {options['keep_best']!r}")
+    read_fold(config.get("fold"))
     integer(options["batch_size"], "evaluation.batch_size counts images", low=1)
     integer(options["every"], "evaluation.every counts epochs", low=0)
     clusters: Any = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial

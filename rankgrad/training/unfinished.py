@@ -13,6 +13,7 @@ from .._version import __version__
 from ..config import ConfigError, load, make, plain
 from ..files import write_text
 from ..models import build_model, load_weights, save_weights
+from ..models.state_dicts import misfits, one_line
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
 from .retrieval import evaluate_model, load_table
@@ -29,7 +30,7 @@ def saved_weights(run: Run, trust: Sequence[str] = ()) -> Path:
 
     Raises:
         FileNotFoundError: no state.
-        ConfigError: a state that cannot be read, one of an earlier version, or of a head alone.
+        ConfigError: a state that cannot be read or is not of its model, one of an earlier version, or of a head alone.
     """
     if not run.state.is_file():
         raise FileNotFoundError(f"{run.folder} holds no trained model and no state of one: train it first")
@@ -42,11 +43,18 @@ def saved_weights(run: Run, trust: Sequence[str] = ()) -> Path:
         raise ConfigError(f"{run.state} is of a head alone (frozen=true): finish it with resume={run.folder}")
     if "model" not in state:
         raise ConfigError(f"{run.state} is of an earlier version, which kept no model: finish it with resume=")
-    options = dict(state["model"])
-    model = build_model(options.pop("kind"), **options)
     prefix = "model."
-    model.load_state_dict({k.removeprefix(prefix): v for k, v in state["state_dict"].items() if k.startswith(prefix)})
-    model.pixel_mean, model.pixel_std = tuple(state["pixels"][0]), tuple(state["pixels"][1])
+    weights = {k.removeprefix(prefix): v for k, v in state["state_dict"].items() if k.startswith(prefix)}
+    try:
+        options = dict(state["model"])
+        model = build_model(options.pop("kind"), **options)
+        model.pixel_mean, model.pixel_std = map(tuple, state["pixels"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"{run.state} describes a model that can't be built: {one_line(error)}") from None
+    wrong = misfits(model.state_dict(), weights)
+    if wrong:
+        raise ConfigError(f"{run.state} does not fit the model that it describes: {'; '.join(wrong)}")
+    model.load_state_dict(weights)
     return save_weights(path, model, {"data": plain(lasting(config).data), "version": __version__})
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ... import figure_style as style
 from . import (
     auc_slopes,
     batch_bias,
@@ -31,7 +32,6 @@ from . import (
     pnp_curves,
     pnp_toy,
     schemes,
-    style,
 )
 
 if TYPE_CHECKING:

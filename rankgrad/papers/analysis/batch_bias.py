@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ... import figure_style as style
 from ...metrics import mean_average_precision
 from ...tables import aligned
-from . import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

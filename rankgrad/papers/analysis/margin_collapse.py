@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ... import figure_style as style
 from ...losses import RaMBORecallLoss
 from ...metrics import mean_average_precision
-from . import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import decomposability, gradients, style
+from ... import figure_style as style
+from . import decomposability, gradients
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

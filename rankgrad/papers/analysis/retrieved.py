@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ... import figure_style as style
 from ... import search
 from ...files import read_npz
 from ...runs.folder import Run
-from . import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from .. import losses, metrics
-from ..papers import sodeep
-from ..tables import aligned
-from . import memory
-from .clocks import CPU, alternate
+from ... import losses, metrics
+from ...bench import memory
+from ...bench.clocks import CPU, alternate
+from ...tables import aligned
+from .. import sodeep
 
 # Lists of a step: a batch of 128 images.
 ROWS = 128
 PER_CLASS = 4
+MODULE = "rankgrad.papers.sodeep.costs"  # of the fresh processes
 
 
 def costs(lengths: Sequence[int], architecture: str = "lstm_small", *, rounds: int = 5) -> str:
@@ -37,7 +39,7 @@ def costs(lengths: Sequence[int], architecture: str = "lstm_small", *, rounds: i
         for number, (name, loss) in enumerate(candidates.items()):
             exact = times["Spearman, blackbox" if name.startswith("Spearman") else "AP, blackbox"]
             weights = sum(p.numel() for p in loss.parameters())
-            mib = memory.peak_mib(CASES, f"sorters {architecture} {number}", items)
+            mib = memory.peak_mib(CASES, f"sorters {architecture} {number}", items, module=MODULE)
             cost = [f"{times[name].ms:.1f}", f"{times[name].over(exact):.1f}", f"{mib:.0f}"]
             rows.append([name, str(items), *cost, f"{weights:,}"])
     return aligned(rows)
@@ -81,3 +83,6 @@ CASES: memory.Cases = {
     for architecture in sodeep.ARCHITECTURES
     for number in range(6)
 }
+
+if __name__ == "__main__":
+    memory.main(CASES, sys.argv[1:])
