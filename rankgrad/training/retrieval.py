@@ -26,7 +26,7 @@ from ..datasets.transforms import Collate
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
 from ..files import write_text
-from ..losses import RetrievalLoss
+from ..losses import RetrievalLoss, SumLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models import EmbeddingModel, build_model, extract_features, head_only, load_weights, save_weights
 from ..models.state_dicts import read_plain, write_plain
@@ -272,7 +272,7 @@ def _build_loss(config: DictConfig, images: int, batches: ClassBatches) -> nn.Mo
     if config.get("memory"):
         return _remembering(config, make(config.loss, slot="loss", trust=trust), images, batches.batch_size)
     kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
-    if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
+    if isinstance(kind, type) and issubclass(kind, (RetrievalLoss, SumLoss)):
         promise["positives"] = batches.positives
     loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss
@@ -382,8 +382,9 @@ def _mean_report(reports: Sequence[Report]) -> Report:
 
 def _name(config: DictConfig) -> str:
     """Data and loss."""
+    parts = config.loss.get("losses")
     loss = str(OmegaConf.select(config, "loss._target_")).rsplit(".", 1)[-1]
-    return f"{config.data.name}-{loss}"
+    return f"{config.data.name}-{'+'.join(parts) if isinstance(parts, DictConfig) else loss}"
 
 
 TASK: runner.TaskType[Evaluated] = runner.TaskType("retrieval", _name, RetrievalTask)
