@@ -20,6 +20,7 @@ from ..config import ConfigError, make, named, packages, plain
 from ..datasets.base import ImageSet, Table
 from ..datasets.fingerprint import fingerprint
 from ..datasets.folds import held_out
+from ..datasets.noise import with_wrong_labels
 from ..datasets.protocols import Trial, over_draws, trials
 from ..datasets.samplers import ClassBatches, class_batches
 from ..datasets.transforms import Collate
@@ -233,9 +234,11 @@ def _to_choose_on(config: DictConfig, table: Table) -> Table | None:
 
 
 def load_table(config: DictConfig) -> Table:
-    """The images of a configuration; with fold= the training classes alone, some of them held out."""
+    """The images of a configuration; with fold= the training classes alone, some of them held out; with label_noise=
+    some of the training labels wrong.
+    """
     table: Table = make(config.data.load, slot="data", trust=packages(config.get("trust")))
-    return held_out(table, config.get("fold"))
+    return with_wrong_labels(held_out(table, config.get("fold")), config.get("label_noise", 0.0), config.seed)
 
 
 def _relabelled(table: Table, labels: Tensor) -> Table:
