@@ -70,9 +70,11 @@ def options(group: str, name: str = "train") -> list[str]:
 
     def walk(folder: Any, prefix: str) -> Iterator[str]:
         for entry in folder.iterdir():
+            if entry.name.startswith("_"):
+                continue  # what others are made of
             if entry.name.endswith(".yaml"):
                 yield prefix + entry.name.removesuffix(".yaml")
-            elif entry.is_dir() and not entry.name.startswith("_"):
+            elif entry.is_dir():
                 yield from walk(entry, f"{prefix}{entry.name}/")
 
     return sorted({*walk(root, ""), *ours})
@@ -151,7 +153,7 @@ def _parts_of_sum(override: str) -> list[str]:
     if len(set(names)) < len(names):
         raise ConfigError(f"a sum names each loss once; got {override}")
     parts = [f"+loss@loss.losses.{name}={loss}" for name, loss in zip(names, losses, strict=True)]
-    return ["loss=sum", *parts, *(f"+loss.weights.{name}={1 / len(names)!r}" for name in names)]
+    return ["loss=_sum", *parts, *(f"+loss.weights.{name}={1 / len(names)!r}" for name in names)]
 
 
 def _groups(overrides: Sequence[str], name: str) -> list[str]:

@@ -161,6 +161,7 @@ class ROADMAPLoss(RetrievalLoss):
         number(weight, "weight is ROADMAP's lambda (0: SupAP alone, 1: calibration alone)", low=0, high=1)
         self.tau, self.rho, self.delta, self.offset, self.start, self.tie = tau, rho, delta, offset, start, tie
         self.alpha, self.beta, self.aggregation, self.weight = alpha, beta, aggregation, weight
+        self.quantiles = quantiles
         self.supap = SupAPLoss(tau, rho, delta, offset, start, tie, positives=self.positives)
         self.calibration = CalibrationLoss(alpha, beta, aggregation, quantiles)
 
