@@ -51,6 +51,7 @@ from .inference import embed
 from .module import RetrievalModule
 from .tensorboard import Board
 
+UNITS = {"in_channels": "channel", "width": "number"}  # of what data asks of a model, see `Rows.asks`
 # What before | after shows, as far as it was computed.
 HEADLINE = ("R@1", "R@4", "mAP@R", "AP", "NMI")
 
@@ -252,11 +253,10 @@ def build(config: DictConfig, table: Rows) -> tuple[EmbeddingModel, nn.Module]:
         source = Path(config.init)
         model, _ = load_weights(Run(source).weights if source.is_dir() else source)
         _check_takes(config, model.inputs.takes, str(source), table)
-        if model.inputs.asks != table.asks:
-            wanted, there = (
-                ", ".join(f"{name} {n}" for name, n in each.items()) for each in (model.inputs.asks, table.asks)
-            )
-            raise ConfigError(f"{source} was made for {table.takes} with {wanted}, but {config.data.name} has {there}")
+        for name, count in table.asks.items():
+            if model.inputs.asks[name] != count:
+                sees = f"{model.inputs.asks[name]}-{UNITS[name]} {table.takes}"
+                raise ConfigError(f"{source} sees {sees} but {config.data.name} has {count} {UNITS[name]}s")
         model.train()
     else:
         options = dict(plain(config.model))
