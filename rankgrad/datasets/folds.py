@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from ..checks import integer
-from .base import Table
+from .rows import Rows
 
 
-def folds(table: Table, count: int) -> list[list[int]]:
+def folds(table: Rows, count: int) -> list[list[int]]:
     """Divide the training classes: group after group, the largest first, goes to the fold that has the fewest classes.
 
     A group is a super-label (an alphabet, a domain), so that a held-out class differs from the training classes as a
@@ -30,6 +30,7 @@ def folds(table: Table, count: int) -> list[list[int]]:
     Raises:
         ValueError: fewer training classes than twice the folds; no training images.
 
+    >>> from rankgrad.datasets.base import Table
     >>> table = Table("six", torch.tensor([0, 1, 2, 3, 4, 5]), tuple("abcdef"), ("train",) * 5 + ("test",),
     ...               tuple("uvwxyz"), channels=1, images=torch.zeros(6, 1, 8, 8, dtype=torch.uint8),
     ...               super_label=torch.tensor([0, 0, 0, 1, 1, 2]), super_names=("p", "q", "r"))
@@ -53,7 +54,7 @@ def folds(table: Table, count: int) -> list[list[int]]:
     return [sorted(fold) for fold in found]
 
 
-def _groups(train: Table, classes: list[int]) -> list[list[int]]:
+def _groups(train: Rows, classes: list[int]) -> list[list[int]]:
     """The classes of each super-label; without super-labels none."""
     if train.super_label is None:
         return []
@@ -78,7 +79,7 @@ def read_fold(fold: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def held_out(table: Table, fold: str | None) -> Table:
+def held_out(table: Rows, fold: str | None) -> Rows:
     """The training images alone, the classes of one fold as the split "val"; None: the table as it is.
 
     Args:
@@ -88,6 +89,7 @@ def held_out(table: Table, fold: str | None) -> Table:
     Raises:
         ValueError: no such fold.
 
+    >>> from rankgrad.datasets.base import Table
     >>> table = Table("four", torch.tensor([0, 1, 2, 3, 4]), tuple("abcde"), ("train",) * 4 + ("test",), tuple("vwxyz"),
     ...               channels=1, images=torch.zeros(5, 1, 8, 8, dtype=torch.uint8))
     >>> held_out(table, "1/2").split, held_out(table, "2/2").split

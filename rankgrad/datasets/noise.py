@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ..checks import number
-from .base import Table
+from .rows import Rows
 
 
-def with_wrong_labels(table: Table, share: float, seed: int = 0) -> Table:
+def with_wrong_labels(table: Rows, share: float, seed: int = 0) -> Rows:
     """Flip a share of the labels of the split "train" (`flip_labels`); nothing else of the table changes.
 
     An image that is given another class is given that class's super-label, too.
@@ -25,6 +25,7 @@ def with_wrong_labels(table: Table, share: float, seed: int = 0) -> Table:
     Raises:
         ValueError: see `flip_labels`.
 
+    >>> from rankgrad.datasets.base import Table
     >>> table = Table("pair", torch.tensor([0, 1, 2]), ("a", "b", "c"), ("train", "train", "test"), ("0", "1", "2"),
     ...               channels=1, images=torch.zeros(3, 1, 8, 8, dtype=torch.uint8))
     >>> with_wrong_labels(table, 1.0).label

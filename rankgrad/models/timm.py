@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..checks import unknown
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
+from .inputs import ImageInput
 from .pooling import POOLINGS, ChannelsLastMap, Pooling, TokenPool, Tokens
 from .state_dicts import misfits, sample, why_unread
 
@@ -117,8 +118,7 @@ def timm_model(
         backbone if has_map else Tokens(backbone),
         pool,
         EmbeddingHead(int(cast(int, feature_size)), embedding_size, head),
-        in_channels,
-        image_size=exact_size,
+        ImageInput(in_channels, size=exact_size),
         freeze_batch_norm=freeze_batch_norm,
         config={
             "kind": "timm",

@@ -12,12 +12,12 @@ from omegaconf import DictConfig
 
 from ..checks import integer, number, unknown
 from ..config import ConfigError, make, named, packages, plain
-from ..datasets.base import SPLITS
 from ..datasets.folds import read_fold
+from ..datasets.rows import SPLITS
 from ..datasets.samplers import check_settings
 from ..evaluation import evaluate
 from ..losses import RetrievalLoss
-from ..models import build_model
+from ..models import TAKES, build_model
 from ..runs.history import CHOSEN_BY
 from .module import check_optimizer
 
@@ -80,8 +80,10 @@ def _check_model(config: DictConfig) -> None:
     if options.get("pretrained") and weights is not None:
         raise ConfigError("give model.pretrained=true (timm's weights) or model.weights=FILE (yours), not both")
     options |= {name: without for name, without in (("pretrained", False), ("weights", None)) if name in options}
+    kind = options.pop("kind")
+    _, of_the_data = TAKES.get(kind, ("", {}))
     with torch.device("meta"):
-        build_model(options.pop("kind"), in_channels=3, **options)
+        build_model(kind, **of_the_data, **options)
 
 
 def _check_loss(config: DictConfig) -> None:
