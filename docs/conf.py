@@ -61,6 +61,7 @@ DOCS = Path(__file__).parent
 FILES = {
     "changelog": "../CHANGELOG.md",
     "security": "../SECURITY.md",
+    "contributing": "../CONTRIBUTING.md",
     "benchmarks": "../benchmarks/README.md",
     "finding-images": "search.md",
 }

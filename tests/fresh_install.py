@@ -14,7 +14,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-EXTRAS = ("torchvision", "timm", "lightning", "hydra", "sklearn", "scipy", "matplotlib", "PIL", "tqdm", "faiss", "pytest")
+EXTRAS = (
+    "torchvision",
+    "timm",
+    "lightning",
+    "hydra",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "PIL",
+    "tqdm",
+    "faiss",
+    "pytest",
+)
 IMPORT = """
 import time
 start = time.process_time(); import torch, numpy; middle = time.process_time(); import rankgrad
