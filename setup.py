@@ -1,4 +1,4 @@
-"""Everything about the package is in pyproject.toml, but its page on the package index: links of README.md become whole addresses."""
+"""What pyproject.toml can't say: the page on the package index is README.md with whole addresses as links."""
 
 import re
 from pathlib import Path

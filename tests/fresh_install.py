@@ -1,7 +1,7 @@
 """Try an installation of the wheel alone: `make test-install` makes the environment and runs this in it.
 
-Nothing of the extras is there. Losses and evaluation work; commands that need more say what to install. It ends with what
-the package weighs and how long its import takes, in processor time, beside torch's own.
+Nothing of the extras is there. Losses and evaluation work; commands that need more say what to install. It ends with
+what the package weighs and how long its import takes, in processor time, beside torch's own.
 """
 
 from __future__ import annotations

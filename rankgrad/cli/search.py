@@ -41,11 +41,12 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..index.page import write_answers
     from ..index.query import as_records, as_text, find, query_files
 
+    device = machine(arguments)
     if arguments.html and not arguments.html.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
     files = query_files(arguments.queries)
     index = Index.load(arguments.index)
-    embedder = index.embedder(arguments.model, trust=packages(arguments.trust), device=machine(arguments))
+    embedder = index.embedder(arguments.model, trust=packages(arguments.trust), device=device)
     if arguments.images:
         index = index.at(arguments.images)
     answers = find(files, index, arguments.k, embedder=embedder)

@@ -35,9 +35,9 @@ def commented(config: DictConfig, overrides: Sequence[str], tree: str) -> str:
 
 
 def keys(text: str) -> Iterator[tuple[str, str]]:
-    """The lines of a YAML file, each with the dotted name of the setting on it, or with "".
+    r"""The lines of a YAML file, each with the dotted name of the setting on it, or with "".
 
-    >>> list(keys("a:\\n  b: 1\\n  - 2\\nc: 3"))
+    >>> list(keys("a:\n  b: 1\n  - 2\nc: 3"))
     [('a:', 'a'), ('  b: 1', 'a.b'), ('  - 2', ''), ('c: 3', 'c')]
     """
     around: list[tuple[int, str]] = []
