@@ -10,7 +10,7 @@ READY = $(VENV)/.ready
 # the demo needs less than the tests; where these are installed it takes what is there
 DEMO = $(or $(wildcard $(READY)),$(VENV)/.demo)
 INSTALL = $(BIN)/python -m pip install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
-PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(WARNINGS)
 
 .PHONY: demo test check test-code test-all test-faults test-browser test-oldest test-newest test-install lint docs tables \
 	bench bench-gpu dist check-tag clean
@@ -38,8 +38,9 @@ test-faults: $(READY)
 test-browser: $(READY)
 	RANKGRAD_BROWSER=required $(BIN)/python -m pytest -q -k "test_browser or test_site"
 
+# old packages warn of each other; with all other versions a warning is an error
 test-oldest:
-	$(MAKE) test-code VENV=.venv-oldest PYTHON=$(OLDEST) CONSTRAINTS=constraints-min.txt
+	$(MAKE) test-code VENV=.venv-oldest PYTHON=$(OLDEST) CONSTRAINTS=constraints-min.txt WARNINGS="-W default"
 
 test-newest:
 	$(MAKE) test-code VENV=.venv-newest CONSTRAINTS=
