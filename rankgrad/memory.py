@@ -11,7 +11,6 @@ on resuming (it lies in buffers), and processes fill it differently (see `distri
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from torch.nn import functional as F
 
 from .checks import Numbers, flag, integer, number, tensor
 from .losses.base import labels_on, tensor_on
+from .losses.sum import SumLoss, missing_references
 from .relevance import Labels, check_labels, words_of
 
 Combine = Literal["sum", "joint"]
@@ -99,10 +99,11 @@ class CrossBatchMemory(nn.Module):
             raise ValueError("with combine='joint' there is one list and one term: weight has no meaning")
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise ValueError(f"dtype must be a float type of torch; got {dtype!r}")
-        takes = inspect.signature(loss.forward).parameters
-        missing = [name for name in ("ref_emb", "ref_labels", "ids", "ref_ids") if name not in takes]
-        if missing:
-            raise TypeError(f"{type(loss).__name__} can't have a memory: its forward takes no {', '.join(missing)}")
+        parts = loss.losses.values() if isinstance(loss, SumLoss) else [loss]
+        for part in parts:
+            missing = missing_references(part)
+            if missing:
+                raise TypeError(f"{type(part).__name__} can't have a memory: its forward takes no {', '.join(missing)}")
         self.loss, self.size, self.combine, self.weight, self.warmup = loss, size, combine, weight, warmup
         self.need_ids = need_ids
         self.stats = {}

@@ -19,6 +19,7 @@ from .rambo import RaMBOAPLoss, RaMBORecallLoss
 from .rank_loss import RankLoss
 from .roadmap import CalibrationLoss, ROADMAPLoss
 from .spearman import SpearmanLoss
+from .sum import SumLoss
 from .sup_rank import SupNDCGLoss, SupRecallLoss
 
 #: Name -> class of every loss.
@@ -89,6 +90,7 @@ __all__ = [
     "SmoothAPLoss",
     "SoftBinAPLoss",
     "SpearmanLoss",
+    "SumLoss",
     "SupAPLoss",
     "SupNDCGLoss",
     "SupRecallLoss",

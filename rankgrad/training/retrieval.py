@@ -20,13 +20,14 @@ from ..config import ConfigError, make, named, packages, plain
 from ..datasets.base import ImageSet, Table
 from ..datasets.fingerprint import fingerprint
 from ..datasets.folds import held_out
+from ..datasets.noise import with_wrong_labels
 from ..datasets.protocols import Trial, over_draws, trials
 from ..datasets.samplers import ClassBatches, class_batches
 from ..datasets.transforms import Collate
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
 from ..files import write_text
-from ..losses import RetrievalLoss
+from ..losses import RetrievalLoss, SumLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models import EmbeddingModel, build_model, extract_features, head_only, load_weights, save_weights
 from ..models.state_dicts import read_plain, write_plain
@@ -251,9 +252,11 @@ def _to_choose_on(config: DictConfig, table: Table) -> Table | None:
 
 
 def load_table(config: DictConfig) -> Table:
-    """The images of a configuration; with fold= the training classes alone, some of them held out."""
+    """The images of a configuration; with fold= the training classes alone, some of them held out; with label_noise=
+    some of the training labels wrong.
+    """
     table: Table = make(config.data.load, slot="data", trust=packages(config.get("trust")))
-    return held_out(table, config.get("fold"))
+    return with_wrong_labels(held_out(table, config.get("fold")), config.get("label_noise", 0.0), config.seed)
 
 
 def _relabelled(table: Table, labels: Tensor) -> Table:
@@ -290,7 +293,7 @@ def _build_loss(config: DictConfig, images: int, batches: ClassBatches) -> nn.Mo
     if config.get("memory"):
         return _remembering(config, make(config.loss, slot="loss", trust=trust), images, batches.batch_size)
     kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
-    if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
+    if isinstance(kind, type) and issubclass(kind, (RetrievalLoss, SumLoss)):
         promise["positives"] = batches.positives
     loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss
@@ -400,8 +403,9 @@ def _mean_report(reports: Sequence[Report]) -> Report:
 
 def _name(config: DictConfig) -> str:
     """Data and loss."""
+    parts = config.loss.get("losses")
     loss = str(OmegaConf.select(config, "loss._target_")).rsplit(".", 1)[-1]
-    return f"{config.data.name}-{loss}"
+    return f"{config.data.name}-{'+'.join(parts) if isinstance(parts, DictConfig) else loss}"
 
 
 TASK: runner.TaskType[Evaluated] = runner.TaskType("retrieval", _name, RetrievalTask)
