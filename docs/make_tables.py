@@ -7,15 +7,17 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
     table FILE: COLUMN, COLUMN      some of its columns
     text FILE                       words that several pages share: a file below docs/shared
 
-In a csv a column `X std` is the standard deviation of column `X`, and is shown behind it.
+The pages of benchmarks are written as a whole, from the json beside them. In a csv a column `X std` is the standard deviation of column `X`, and is shown behind it.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 
+from rankgrad.bench.page import page as benchmarks
 from rankgrad.losses import LOSSES
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +26,7 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 BLOCK = re.compile(r"(<!-- (losses|table|text) ?(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 LINK = re.compile(r"(\]\()(?!\w+:|#)")
 STD = " std"
+MEASURED = {"results.json": "README.md", "allocator.json": "allocator.md"}  # in benchmarks/
 
 
 def losses() -> str:
@@ -73,6 +76,17 @@ def filled(page: Path) -> str:
     return BLOCK.sub(part, page.read_text(encoding="utf-8"))
 
 
+def measured() -> dict[Path, str]:
+    """The pages of benchmarks, as their numbers have them."""
+    folder = ROOT / "benchmarks"
+    return {
+        folder / name: benchmarks(json.loads((folder / record).read_text(encoding="utf-8")))
+        for record, name in MEASURED.items()
+    }
+
+
 if __name__ == "__main__":
+    for each, words in measured().items():
+        each.write_text(words, encoding="utf-8")
     for each in PAGES:
         each.write_text(filled(each), encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 import runpy
 import statistics
@@ -77,8 +76,6 @@ def test_a_number_without_a_file_would_be_noticed():
     assert len(KNOWN) > 300 and not any(near("12.3", a) and near("4.5", b) for a, b in KNOWN)
 
 
-def test_the_page_of_benchmarks_is_that_of_its_numbers():
-    from rankgrad.bench.page import page
-
-    record = json.loads((ROOT / "benchmarks" / "results.json").read_text("utf-8"))
-    assert page(record) == (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+def test_pages_of_benchmarks_are_those_of_their_numbers():
+    pages = MAKER["measured"]()
+    assert len(pages) == 2 and [path.name for path, text in pages.items() if path.read_text("utf-8") != text] == []
