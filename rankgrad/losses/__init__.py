@@ -1,6 +1,6 @@
 """Every loss, by class and by name. Adding one = a class, a row in `LOSSES`, a golden value, and `make tables`.
 
-Its settings are read off its signature, its row in the README off its attributes.
+Its settings are read off its signature, its row in docs/losses.md off its attributes.
 """
 
 from __future__ import annotations

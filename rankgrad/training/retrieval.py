@@ -46,6 +46,7 @@ from ..runs.folder import Run
 from ..runs.history import CHOSEN_BY
 from ..tables import aligned
 from . import runner
+from .callbacks import Forecast
 from .data import TrainingData
 from .early import check_retrieval
 from .inference import embed
@@ -103,8 +104,11 @@ class RetrievalTask:
             transform = make(config.data.train_transform, slot="transform", trust=packages(config.get("trust")))
             workers = config.data.workers
             return TrainingData(table, self.labels, transform, config.sampler, config.seed, workers), self.model
-        if config.init is None:
-            raise ConfigError("frozen=true trains a head on features of a trained network: say which one with init=RUN")
+        if config.init is None and not (config.model.get("pretrained") or config.model.get("weights")):
+            raise ConfigError(
+                "frozen=true trains a head on features of a trained network: say which one with init=RUN, or "
+                "model=timm and model.pretrained=true or model.weights=FILE"
+            )
         if config.evaluation.every:
             raise ConfigError("evaluation.every needs a whole model, but frozen=true trains a head alone")
         head = head_only(self.model.feature_size, config.model.embedding_size, config.model.head)
@@ -120,8 +124,9 @@ class RetrievalTask:
         return self.table.fingerprint()
 
     def callbacks(self) -> list[Callback]:
-        """TensorBoard's pictures, if wanted."""
-        return [] if self.board is None else [self.board]
+        """Say how long it will take; TensorBoard's pictures, if wanted."""
+        found: list[Callback] = [] if self.quiet else [Forecast(quicker(self.config))]
+        return found if self.board is None else [*found, self.board]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate the untrained model; with frozen=true compute the features."""
@@ -221,6 +226,19 @@ class RetrievalTask:
             run.page, [read_run(run, after=result.report, table=self.test, trust=packages(self.config.get("trust")))]
         )
         return result.report.to_json()
+
+
+def quicker(config: DictConfig) -> list[str]:
+    """Settings that would make a run shorter, as far as it has not got them."""
+    found = []
+    if config.data.get("size", 0) > 64:
+        found += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {config.data.size}"]
+    trained = config.init is not None or config.model.get("pretrained") or config.model.get("weights")
+    if trained and not config.frozen:
+        found.append("frozen=true (the features once, then a new head alone)")
+    if config.trainer.max_epochs > 5:
+        found.append(f"trainer.max_epochs=5 instead of {config.trainer.max_epochs}")
+    return found
 
 
 def _to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
