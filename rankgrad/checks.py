@@ -38,8 +38,8 @@ def integer(value: object, what: str, low: int | None = None, high: int | None =
     """
     found: int | None
     try:
-        # numpy and torch have booleans of their own, which torch would take for 0 and 1
-        number = not isinstance(value, bool) and getattr(value, "dtype", None) != torch.bool
+        # numpy and torch have booleans of their own, which torch, and numpy before 2, would take for 0 and 1
+        number = not isinstance(value, (bool, np.bool_)) and getattr(value, "dtype", None) != torch.bool
         number = number and getattr(value, "ndim", 0) == 0
         found = operator.index(value) if number else None  # type: ignore[arg-type]  # that is the question
     except (TypeError, ValueError, RuntimeError):
