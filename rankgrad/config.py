@@ -6,6 +6,8 @@ import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -113,7 +115,7 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         if key in PATHS and not value:
             raise ConfigError(f"{key}= is empty: give a path, or leave it out")
     try:
-        config = _composed([_quoted(override) for override in overrides], name)
+        config = _with_paths(overrides, name)
     except HydraException as error:
         raise ConfigError(_explain(str(error), overrides, name)) from None
     missing = [key for key in keys(config) if _is_missing(config, key)]
@@ -128,7 +130,9 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     return config
 
 
-def _composed(overrides: Sequence[str], name: str) -> DictConfig:
+@lru_cache(maxsize=256)  # Hydra takes a quarter of a second, and comparisons and tables ask for the same ones again
+def _composed(overrides: tuple[str, ...], name: str) -> DictConfig:
+    """What Hydra makes of the settings: to be read; whoever changes it takes a copy."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
 
@@ -137,8 +141,8 @@ def _composed(overrides: Sequence[str], name: str) -> DictConfig:
         return hydra_compose(name, overrides=list(overrides))
 
 
-def _groups(overrides: Sequence[str], name: str) -> list[str]:
-    return [override for override in overrides if override.split("=", 1)[0] in TREES[name][1]]
+def _groups(overrides: Sequence[str], name: str) -> tuple[str, ...]:
+    return tuple(override for override in overrides if override.split("=", 1)[0] in TREES[name][1])
 
 
 def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None:
@@ -164,15 +168,23 @@ def _check_kind(key: str, wanted: Any, given: Any) -> None:
         raise ConfigError(f"{key} is a list such as {key}={str(wanted).replace(' ', '')}; got {given!r}")
 
 
-def _quoted(override: str) -> str:
-    key, value = override.split("=", 1)
-    if key not in PATHS or value in ("", "null") or value[0] in "'\"":
-        return override
-    value = os.path.expanduser(value)  # a shell leaves the ~ of data.root=~/photos alone
-    # in Hydra's quotes only a quote, and backslashes before one, need a backslash
-    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)
-    escaped += "\\" * (len(value) - len(value.rstrip("\\")))
-    return f"{key}='{escaped}'"
+def _with_paths(overrides: Sequence[str], name: str) -> DictConfig:
+    """Compose, and then set the paths: Hydra's grammar would read signs in them. A copy, for the caller to change."""
+    paths, others = {}, []
+    for override in overrides:
+        key, value = override.split("=", 1)
+        if key in PATHS and value not in ("", "null") and value[0] not in "'\"":
+            paths[key] = os.path.expanduser(value)  # a shell leaves the ~ of data.root=~/photos alone
+        else:
+            paths.pop(key, None)  # the last one of a key wins
+            others.append(override)
+    config = deepcopy(_composed(tuple(others), name))
+    known = keys(config)
+    for key, path in paths.items():
+        if key not in known:
+            _composed((*others, f"{key}=there"), name)  # Hydra says that there is no such setting
+        OmegaConf.update(config, key, path)
+    return config
 
 
 def _is_missing(config: DictConfig, key: str) -> bool:
