@@ -150,7 +150,8 @@ def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> Non
     given = [override.split("=", 1)[0] for override in overrides]
     own = {*TREES[name][1], *PATHS, *FREE, *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
     given = [key for key in given if key not in own and not key.startswith(("loss.", "+", "~"))]
-    default = _composed(_groups(overrides, name), name) if given else config
+    groups = tuple(group for group in _groups(overrides, name) if not group.startswith("loss="))
+    default = _composed(groups, name) if given else config
     for key in given:
         wanted, now = OmegaConf.select(default, key, throw_on_missing=False), OmegaConf.select(config, key)
         _check_kind(key, plain(wanted), plain(now))

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from test_compare import Here
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, load, make, options
-from rankgrad.datasets import load_glyphs
+from rankgrad.datasets import DATASETS, load_glyphs
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import Report
 from rankgrad.papers.analysis.decomposability import class_batches
@@ -262,6 +262,15 @@ TINY = (
 )
 
 
+def of_settings(patch: pytest.MonkeyPatch, load: Callable[..., Table]) -> None:
+    """Let settings that say data=glyphs load this."""
+
+    def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:  # the name that is looked up
+        return load(seed, hard)
+
+    patch.setitem(DATASETS, "glyphs", load_glyphs)
+
+
 @cache
 def few_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
     """Every tenth class of the glyphs."""
@@ -275,7 +284,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Here
     out, here = tmp_path_factory.mktemp("reproduce"), Here()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compare_module, "Children", here)
-        patch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
+        of_settings(patch, few_glyphs)
         with pytest.MonkeyPatch.context() as deadly:
             die_after_writes(deadly, 1)
             with pytest.raises(ConfigError) as error:
@@ -284,6 +293,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Here
         assert len(here.calls) == 4 and "these runs failed:\nloss=supap" in text and text.count("exit -9") == 2
         here.calls.clear()
         text = reproduce("roadmap/table9", TINY, out, stand_in="glyphs", seeds="0,1")
+        counts = Report.from_json(next((out / "runs").glob("*/after.json"))).counts
+        assert counts["queries"] == len(few_glyphs().select("test"))  # a run is small
         yield out, here, text
 
 
@@ -292,7 +303,7 @@ def test_every_cell_of_every_table_trains_in_a_stand_in(tmp_path, monkeypatch):
     glyphs = load_glyphs()
     kept = [row for row, label in enumerate(glyphs.label.tolist()) if glyphs.split[row] == "train" or label % 10 == 0]
     small = glyphs.take(kept)
-    monkeypatch.setattr("rankgrad.datasets.load_glyphs", lambda seed, hard: small)
+    of_settings(monkeypatch, lambda seed, hard: small)
     short = ["model.widths=[4,4,4,128]", "sampler.batches_per_epoch=1", *TINY[4:]]
     distinct = {
         tuple(settings): number
@@ -509,13 +520,13 @@ def falling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     short = ["data=glyphs", "recipe=small", *TINY[:4], "trainer.enable_progress_bar=false", "threads=1"]
     more = ["trainer.max_epochs=4", "evaluation.every=1", "optimizer.lr=0.5", "evaluation.bootstrap=0"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
+        of_settings(patch, few_glyphs)
         out = tmp_path_factory.mktemp("falling") / "run"
         yield runs.train(compose([*short, *more, "evaluation.keep_best=val", f"out={out}"]), quiet=True)
 
 
 def test_all_numbers_of_a_run_are_of_the_weights_that_the_rule_chooses(falling, monkeypatch):
-    monkeypatch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
+    of_settings(monkeypatch, few_glyphs)
     chosen, last = (measures.checkpoint(falling, rule) for rule in ("held_out", "last"))
     table = evaluations(falling)
     assert chosen.steps == max(table, key=lambda step: (table[step]["val/R@1"], -step)) < last.steps
