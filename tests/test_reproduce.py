@@ -25,6 +25,7 @@ from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, load, make, options
 from rankgrad.datasets import DATASETS, load_glyphs
 from rankgrad.datasets.base import Table
+from rankgrad.datasets.folds import load_with_val
 from rankgrad.evaluation import Report
 from rankgrad.papers.analysis.decomposability import class_batches
 from rankgrad.papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
@@ -559,9 +560,22 @@ def test_the_rule_that_selects_on_training_classes_holds_a_tenth_of_them_out(tmp
         for stand_in in (None, "omniglot"):
             [settings] = planned(grid, [], {"": tmp_path}, stand_in, held_out=True).settings.values()
             config = compose(settings)
-            assert config.evaluation.keep_best == "val" and config.data.load._target_ == reproduce_module.LOADER
+            loader = reproduce_module.LOADER if name == "roadmap/table2" else LOAD_MERGED
+            assert config.evaluation.keep_best == "val" and config.data.load._target_ == loader
             assert config.data.load.held_out == 0.1 and config.data.load.source.startswith("rankgrad.datasets.load_")
             assert config.data.load.get("merge", 1) == (3 if name == "pnp/table6" else 1)
+
+
+LOAD_MERGED = "rankgrad.papers.experiments.merged.load_merged"
+
+
+def test_held_out_classes_are_those_that_earlier_runs_held_out():
+    made = load_with_val(letters, held_out=0.3)
+    assert made.split == merged.load_merged(letters, held_out=0.3).split
+    assert torch.equal(made.label, letters().label) and made.splits == ("train", "val", "test")
+    assert made.split != load_with_val(letters, held_out=0.3, held_out_seed=1).split
+    order = torch.randperm(10, generator=torch.Generator().manual_seed(0))  # of the first version
+    assert torch.equal(torch.unique(made.select("val").label), order[7:].sort().values)
 
 
 def test_held_out_classes_leave_training_whole_and_unmerged():
@@ -573,6 +587,8 @@ def test_held_out_classes_leave_training_whole_and_unmerged():
         merged.load_merged(letters, held_out=1.0)
     with pytest.raises(ValueError, match="leaves 1 to train on"):
         merged.load_merged(letters, held_out=0.9)
+    with pytest.raises(ValueError, match="leaves 3 training classes, too few to merge 2 at a time"):
+        merged.load_merged(letters, merge=2, held_out=0.7)
     with pytest.raises(ValueError, match="has a split val already"):
         merged.load_merged(lambda: merged.load_merged(letters, held_out=0.3), held_out=0.3)
 
