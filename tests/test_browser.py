@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from chromium import Browser, found
 from report_contents import SMOOTH_AP, content, large
+from small_detectors import copied
 from small_runs import make_photos
-from test_detector_page import copied
 from voc_trees import shapes
 
 from rankgrad.index.page import write_answers

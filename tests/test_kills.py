@@ -20,8 +20,8 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from small_detectors import settings as detector_settings
 from small_runs import make_photos, small, train
-from test_detect import settings as detector_settings
 from voc_trees import shapes
 
 from rankgrad.config import compose

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children_here import Here
 from omegaconf import OmegaConf
+from small_runs import FEW_WEIGHTS as TINY
 from small_runs import die_after_writes
-from test_compare import Here
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, load, make, options
@@ -256,11 +257,6 @@ def test_merged_training_classes_keep_the_test_set_and_every_image():
 
 
 # ------------------------------------------------------------------------------------------------------ running them
-
-TINY = (
-    *("model.widths=[4,4,4,4]", "model.embedding_size=4", "sampler.classes_per_batch=4", "sampler.batches_per_epoch=1"),
-    *("trainer.max_epochs=1", "trainer.enable_progress_bar=false", "threads=1", "checkpoint_minutes=0"),
-)
 
 
 def of_settings(patch: pytest.MonkeyPatch, load: Callable[..., Table]) -> None:

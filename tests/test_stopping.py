@@ -15,9 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from small_runs import make_photos, small
-from test_detect import QUICK, TINY
-from test_reproduce import TINY as FEW_WEIGHTS
+from small_detectors import QUICK, TINY
+from small_runs import FEW_WEIGHTS, make_photos, small
 from voc_trees import shapes
 
 from rankgrad.runs.forked import possible
