@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from forks import forked, wait
 from small_detectors import settings as detector_settings
 from small_runs import make_photos, small, train
 from voc_trees import shapes
@@ -29,9 +30,6 @@ from rankgrad.detection import run as detection
 from rankgrad.files import HOLDER, LOCK
 from rankgrad.runs.folder import Run
 from rankgrad.training import retrieval
-
-if not hasattr(os, "fork"):
-    pytest.skip("needs fork", allow_module_level=True)
 
 COMPARED = ("before.json", "after.json", "metrics.json", "health.json", "logs/metrics.csv")
 EVERY_STEP = "checkpoint_minutes=0"
@@ -82,28 +80,18 @@ def undisturbed(places) -> Callable[[str], Run]:
 
 def child(kind: str, settings: list[str], before: Callable[[], object] = lambda: None) -> int:
     """A process that trains; its number."""
-    number = os.fork()
-    if number == 0:
-        try:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, 1)
-            os.dup2(null, 2)
-            before()
-            go(kind, settings)
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    return number
+
+    def work() -> None:
+        before()
+        go(kind, settings)
+
+    return forked(work)
 
 
 def next_settings(places: dict[str, Path], kind: str, out: Path) -> list[str]:
     if not (out / "config.yaml").exists():
         return [*run_settings(places, kind), f"out={out}"]
     return [f"resume={out}", *(["data.root=."] if kind == "detection" else [])]
-
-
-def wait(number: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
 
 
 def same(one: Run, other: Run) -> None:

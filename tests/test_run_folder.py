@@ -8,14 +8,13 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from forks import forked, wait
 from omegaconf import OmegaConf
 from small_runs import cut_off, make_photos, same_results, small, train
 
@@ -42,16 +41,20 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_second_user_of_a_folder_is_told_who_has_it(tmp_path):
-    hold = "import sys, time; from pathlib import Path; from rankgrad.files import lock\n"
-    hold += "with lock(Path(sys.argv[1]), 'this run'): print('held', flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None and child.stdout.readline() == "held\n"
-        with pytest.raises(
-            LockedError, match=rf"this run is in use: .* is held by process {child.pid} on \S+ since 20"
-        ):
-            with lock(tmp_path, "this run"):
-                pass
-        child.kill()
+    held, holds = os.pipe()
+
+    def hold() -> None:
+        with lock(tmp_path, "this run"):
+            os.write(holds, b"x")
+            time.sleep(60)
+
+    child = forked(hold)
+    assert os.read(held, 1) == b"x"
+    with pytest.raises(LockedError, match=rf"this run is in use: .* is held by process {child} on \S+ since 20"):
+        with lock(tmp_path, "this run"):
+            pass
+    os.kill(child, signal.SIGKILL)
+    assert wait(child) == -signal.SIGKILL
     with lock(tmp_path, "this run"):  # the system let go of it
         pass
     assert not [*tmp_path.iterdir()]
@@ -61,23 +64,20 @@ def test_a_run_in_use_is_not_resumed(photos, tmp_path, capsys):
     cut_off([*small(photos), f"out={tmp_path / 'run'}"], 1)
     with lock(tmp_path / "run", "this run"):
         # the lock of a process is its own: another process asks
-        code = "import sys; from rankgrad.cli import main; sys.exit(main(sys.argv[1:]))"
-        words = [sys.executable, "-c", code, "train", f"resume={tmp_path / 'run'}"]
-        told = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (
-        told.returncode != 0 and f"is held by process {os.getpid()}" in told.stderr and "Traceback" not in told.stderr
-    )
+        log = tmp_path / "log.txt"
+        status = wait(forked(lambda: main(["train", f"resume={tmp_path / 'run'}"]), log))
+    assert status != 0 and f"is held by process {os.getpid()}" in log.read_text()
+    assert "Traceback" not in log.read_text()
 
 
-def test_trainings_that_start_in_the_same_second_have_folders_of_their_own(photos, tmp_path):
-    code = "import sys; from rankgrad.cli import main; sys.exit(main(sys.argv[1:]))"
+def test_trainings_that_start_in_the_same_second_have_folders_of_their_own(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda *_: "20260101-000000")
 
     def start(seed: int) -> int:
-        words = [sys.executable, "-c", code, "train", *small(photos, f"seed={seed}", "trainer.max_epochs=1")]
-        return subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode
+        return forked(lambda: main(["train", *small(photos, f"seed={seed}", "trainer.max_epochs=1")]))
 
-    with ThreadPoolExecutor(3) as pool:
-        assert [*pool.map(start, range(3))] == [0, 0, 0]
+    assert [wait(number) for number in [start(seed) for seed in range(3)]] == [0, 0, 0]
     runs = [Run(folder) for folder in (tmp_path / "runs").iterdir()]
     assert len(runs) == 3 and all(run.finished for run in runs)
     for run in runs:  # settings and weights are of the same training
@@ -301,14 +301,13 @@ def test_a_detector_of_an_earlier_version_is_a_finished_run_of_its_kind(old):
 @pytest.mark.slow
 def test_a_run_that_was_killed_while_waiting_lets_go(photos, tmp_path):
     """SIGKILL leaves a lock file that nobody holds: the next one takes it."""
-    code = "import sys; from rankgrad.cli import main; sys.exit(main(sys.argv[1:]))"
-    words = [sys.executable, "-c", code, "train", *small(photos, "trainer.max_epochs=500"), f"out={tmp_path / 'run'}"]
-    child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    words = ["train", *small(photos, "trainer.max_epochs=500"), f"out={tmp_path / 'run'}"]
+    child = forked(lambda: main(words))
     deadline = time.monotonic() + 60
     while not (tmp_path / "run" / "state.ckpt").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    os.kill(child, signal.SIGKILL)
+    wait(child)
     assert (tmp_path / "run" / files.LOCK).exists()
     cut = OmegaConf.load(tmp_path / "run" / "config.yaml")
     assert cut.trainer.max_epochs == 500

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,10 +14,12 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
+from forks import forked, wait
 from small_runs import Killed, cut_off, die_after_writes, make_photos, same_results, small, train
 from torch import nn
 
 from rankgrad import training
+from rankgrad.cli import main
 from rankgrad.config import ConfigError
 from rankgrad.datasets import load_glyphs
 from rankgrad.datasets.protocols import trials
@@ -142,20 +142,13 @@ def test_a_gradient_gathered_over_batches_is_never_cut_in_two(photos, whole, tmp
 
 def test_a_run_killed_by_the_system_ends_like_one_that_was_not(photos, whole, tmp_path):
     out, log = tmp_path / "run", tmp_path / "log.txt"
-    command = [sys.executable, "-m", "rankgrad", "train", *small(photos, "trainer.max_epochs=12")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with log.open("w") as stream:
-        process = subprocess.Popen(
-            [*command, f"out={out}", "checkpoint_minutes=0"], stdout=stream, stderr=stream, env=environment
-        )
-        try:
-            deadline = time.monotonic() + 60
-            while len(curves(Run(out)).get("loss", [])) < 5 and process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.01)  # then it dies at any moment, perhaps while the state is written
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-    assert process.returncode == -signal.SIGKILL, log.read_text()
+    words = ["train", *small(photos, "trainer.max_epochs=12"), f"out={out}", "checkpoint_minutes=0"]
+    process = forked(lambda: main(words), log)
+    deadline = time.monotonic() + 60
+    while len(curves(Run(out)).get("loss", [])) < 5 and time.monotonic() < deadline:
+        time.sleep(0.01)  # then it dies at any moment, perhaps while the state is written
+    os.kill(process, signal.SIGKILL)
+    assert wait(process) == -signal.SIGKILL, log.read_text()
     train(f"resume={out}")
     assert same_results(out, whole("trainer.max_epochs=12"))
     # the log was on the disk too, but for the step that comes after its state is saved
