@@ -145,6 +145,14 @@ def test_what_a_killed_process_left_is_removed_when_the_run_goes_on(photos, tmp_
 # ----------------------------------------------------------------------------------------- what may be another thing
 
 
+@pytest.fixture(scope="module")
+def begun(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that died after its first step."""
+    out = tmp_path_factory.mktemp("begun") / "run"
+    cut_off([*small(photos), f"out={out}"], 1)
+    return out
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -159,8 +167,8 @@ def test_what_a_killed_process_left_is_removed_when_the_run_goes_on(photos, tmp_
         ("loss.tau", 0.02),
     ],
 )
-def test_every_other_setting_is_as_it_was_or_the_run_is_not_resumed(photos, tmp_path, key, value):
-    cut_off([*small(photos), f"out={tmp_path}"], 1)
+def test_every_other_setting_is_as_it_was_or_the_run_is_not_resumed(begun, tmp_path, key, value):
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
     config = OmegaConf.load(tmp_path / "config.yaml")
     OmegaConf.update(config, key, value, force_add=True)
     OmegaConf.save(config, tmp_path / "config.yaml")
@@ -231,16 +239,25 @@ def test_the_checksums_are_those_of_sha256sum(photos, tmp_path):
 # ------------------------------------------------------------------------------------------------------------- logs
 
 
-def test_the_log_of_a_resumed_run_is_that_of_a_whole_one(photos, tmp_path):
-    settings = [*small(photos, "evaluation.every=1", "memory=joint", "memory.batches=2")]
-    whole = train(*settings, f"out={tmp_path / 'whole'}", "checkpoint_minutes=0")
-    for writes in range(1, 6):
-        cut = tmp_path / str(writes)
-        cut_off([*settings, f"out={cut}"], writes)
-        run = train(f"resume={cut}")
-        assert (cut / "logs" / "metrics.csv").read_bytes() == (whole.logs / "metrics.csv").read_bytes()
-        assert run.health.read_bytes() == whole.health.read_bytes()
-        assert json.loads(run.health.read_text())["dim"] == 8
+LOGGED = ("evaluation.every=1", "memory=joint", "memory.batches=2")
+
+
+@pytest.fixture(scope="module")
+def logged(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("logged") / "run"
+    return train(*small(photos, *LOGGED), f"out={out}", "checkpoint_minutes=0")
+
+
+# by default the moments in the middle of the first and of the second epoch
+@pytest.mark.parametrize(
+    "writes", [pytest.param(n, marks=() if n in (2, 5) else pytest.mark.slow) for n in range(1, 6)]
+)
+def test_the_log_of_a_resumed_run_is_that_of_a_whole_one(photos, logged, tmp_path, writes):
+    cut_off([*small(photos, *LOGGED), f"out={tmp_path}"], writes)
+    run = train(f"resume={tmp_path}")
+    assert (run.logs / "metrics.csv").read_bytes() == (logged.logs / "metrics.csv").read_bytes()
+    assert run.health.read_bytes() == logged.health.read_bytes()
+    assert json.loads(run.health.read_text())["dim"] == 8
 
 
 def test_rows_after_the_state_are_dropped_and_half_a_row_is_no_row(tmp_path):
