@@ -92,8 +92,20 @@ def shot(browser: Browser, name: str, selector: str | None = None) -> None:
         browser.picture(Path(SHOTS) / f"{name}.png", selector)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["single", "several", "large", "empty", "evil", "long", "detector", "detectors"])
+OPENED = ("single", "several", "large", "empty", "evil", "long", "detector", "detectors")
+DARK_TOO = ("single", "detector")  # the others have the same style sheet
+
+
+@pytest.mark.parametrize(
+    ("name", "dark"),
+    [
+        *(pytest.param(name, False, id=f"{name}-light") for name in OPENED),
+        *(
+            pytest.param(name, True, id=f"{name}-dark", marks=() if name in DARK_TOO else pytest.mark.slow)
+            for name in OPENED
+        ),
+    ],
+)
 def test_page_opens_without_a_word_in_the_console_and_asks_for_nothing(browser, pages, name, dark):
     seconds = browser.open(pages[name], dark=dark)
     print(f"{name}: {pages[name].stat().st_size / 1e6:.1f} MB, loaded and painted in {seconds:.2f} s")
