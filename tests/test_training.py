@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from forks import forked, wait
+from marks import slow_unless
 from small_runs import Killed, cut_off, die_after_writes, make_photos, same_results, small, train
 from torch import nn
 
@@ -53,7 +54,8 @@ def whole(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
 # --------------------------------------------------------------------------------------------------------- resume
 
 
-@pytest.mark.parametrize("writes", [1, 2, 3, 4, 5, 6])
+# always: in the middle of an epoch, at its end, and at the end of the run
+@pytest.mark.parametrize("writes", slow_unless({2, 3, 6}, range(1, 7)))
 def test_a_run_that_died_in_or_after_any_batch_ends_like_one_that_did_not(photos, whole, tmp_path, writes):
     # three batches an epoch; the state is saved after batches 1 and 2 and at the end of the epoch: six times
     cut_off([*small(photos), f"out={tmp_path}"], writes)
@@ -62,14 +64,14 @@ def test_a_run_that_died_in_or_after_any_batch_ends_like_one_that_did_not(photos
     assert same_results(tmp_path, whole())
 
 
-@pytest.mark.parametrize("writes", [2, 3])
+@pytest.mark.parametrize("writes", slow_unless({2}, [2, 3]))
 def test_a_run_with_data_workers_goes_on_in_the_middle_of_an_epoch(photos, whole, tmp_path, writes):
     cut_off([*small(photos, "data.workers=1"), f"out={tmp_path}"], writes)
     train(f"resume={tmp_path}")
     assert same_results(tmp_path, whole())  # and the number of workers changes nothing
 
 
-@pytest.mark.parametrize("writes", [1, 2, 3, 4])
+@pytest.mark.parametrize("writes", slow_unless({2, 4}, [1, 2, 3, 4]))
 def test_dropout_goes_on_with_the_numbers_it_would_have_drawn(photos, whole, tmp_path, writes):
     cut_off([*small(photos, *DROPOUT), f"out={tmp_path}"], writes)
     train(f"resume={tmp_path}")
