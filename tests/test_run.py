@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from marks import slow_unless
 from PIL import Image
 from small_runs import cut_off, make_photos, same_results, small, small_sorter, train
 
@@ -81,9 +82,7 @@ def test_the_summary_shows_what_was_computed_in_per_cent(finished):
 ALWAYS = ("smooth_ap", "rambo_recall", "cross_entropy", "pml/multi_similarity", "sodeep_ap")
 
 
-@pytest.mark.parametrize(
-    "loss", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in options("loss")]
-)
+@pytest.mark.parametrize("loss", slow_unless(ALWAYS, options("loss")))
 def test_every_loss_trains_a_run(photos, tmp_path, monkeypatch, loss):
     if loss.startswith("pml/"):
         pytest.importorskip("pytorch_metric_learning")

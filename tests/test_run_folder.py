@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from forks import forked, wait
+from marks import slow_unless
 from omegaconf import OmegaConf
 from small_runs import cut_off, make_photos, same_results, small, train
 
@@ -249,9 +250,7 @@ def logged(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 # by default the moments in the middle of the first and of the second epoch
-@pytest.mark.parametrize(
-    "writes", [pytest.param(n, marks=() if n in (2, 5) else pytest.mark.slow) for n in range(1, 6)]
-)
+@pytest.mark.parametrize("writes", slow_unless({2, 5}, range(1, 6)))
 def test_the_log_of_a_resumed_run_is_that_of_a_whole_one(photos, logged, tmp_path, writes):
     cut_off([*small(photos, *LOGGED), f"out={tmp_path}"], writes)
     run = train(f"resume={tmp_path}")
