@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from .machine import add_machine, machine
 from .trust import add_trust
 
 HELP = """\
@@ -25,6 +26,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--invert", action="store_true", help="embed the negatives: dark ink for a model of bright ink")
+    add_machine(parser)
     add_trust(parser)
 
 
@@ -37,7 +39,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..index.folder import embed_folder, embeddings_file
     from ..runs.folder import Run
 
-    out = arguments.out
+    device, out = machine(arguments), arguments.out
     if out is None:
         out = embeddings_file(arguments.images)
         if out.exists():  # a name that nobody chose replaces nothing but its own kind
@@ -54,5 +56,6 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         *(model, arguments.images, out, arguments.batch_size),
         invert=arguments.invert,
         trust=packages(arguments.trust),
+        device=device,
     )
     print("\n".join([f"wrote {out}: {count} images", *skipped_lines(skipped)]))

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ..checks import integer, number
-from .base import Table
+from .rows import Rows
 
 
-def folds(table: Table, count: int) -> list[list[int]]:
+def folds(table: Rows, count: int) -> list[list[int]]:
     """Divide the training classes: group after group, the largest first, goes to the fold that has the fewest classes.
 
     A group is a super-label (an alphabet, a domain), so that a held-out class differs from the training classes as a
@@ -33,6 +33,7 @@ def folds(table: Table, count: int) -> list[list[int]]:
     Raises:
         ValueError: fewer training classes than twice the folds; no training images.
 
+    >>> from rankgrad.datasets.base import Table
     >>> table = Table("six", torch.tensor([0, 1, 2, 3, 4, 5]), tuple("abcdef"), ("train",) * 5 + ("test",),
     ...               tuple("uvwxyz"), channels=1, images=torch.zeros(6, 1, 8, 8, dtype=torch.uint8),
     ...               super_label=torch.tensor([0, 0, 0, 1, 1, 2]), super_names=("p", "q", "r"))
@@ -56,7 +57,7 @@ def folds(table: Table, count: int) -> list[list[int]]:
     return [sorted(fold) for fold in found]
 
 
-def _groups(train: Table, classes: list[int]) -> list[list[int]]:
+def _groups(train: Rows, classes: list[int]) -> list[list[int]]:
     """The classes of each super-label; without super-labels none."""
     if train.super_label is None:
         return []
@@ -81,7 +82,7 @@ def read_fold(fold: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def held_out(table: Table, fold: str | None) -> Table:
+def held_out(table: Rows, fold: str | None) -> Rows:
     """The training images alone, the classes of one fold as the split "val"; None: the table as it is.
 
     Args:
@@ -91,6 +92,7 @@ def held_out(table: Table, fold: str | None) -> Table:
     Raises:
         ValueError: no such fold.
 
+    >>> from rankgrad.datasets.base import Table
     >>> table = Table("four", torch.tensor([0, 1, 2, 3, 4]), tuple("abcde"), ("train",) * 4 + ("test",), tuple("vwxyz"),
     ...               channels=1, images=torch.zeros(5, 1, 8, 8, dtype=torch.uint8))
     >>> held_out(table, "1/2").split, held_out(table, "2/2").split
@@ -107,7 +109,7 @@ def held_out(table: Table, fold: str | None) -> Table:
     return replace(kept, name=f"{table.name}, fold {fold} held out", split=split, protocol=protocol)
 
 
-def load_with_val(source: Callable[..., Table], held_out: float = 0.1, held_out_seed: int = 0, **options: Any) -> Table:
+def load_with_val(source: Callable[..., Rows], held_out: float = 0.1, held_out_seed: int = 0, **options: Any) -> Rows:
     """A data set that has some of its training classes as the split "val"; the test classes stay as they are.
 
     The evaluation with the best weights can be chosen on them instead of on the test classes
@@ -125,7 +127,7 @@ def load_with_val(source: Callable[..., Table], held_out: float = 0.1, held_out_
     return with_val(source(**options), held_out, held_out_seed)
 
 
-def with_val(table: Table, share: float, seed: int = 0) -> Table:
+def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
     """The table with a share of its training classes, drawn at random, as the split "val".
 
     Args:
@@ -136,6 +138,7 @@ def with_val(table: Table, share: float, seed: int = 0) -> Table:
     Raises:
         ValueError: a share out of range; too few classes; there is a split val already.
 
+    >>> from rankgrad.datasets.base import Table
     >>> table = Table("four", torch.tensor([0, 1, 2, 3, 4]), tuple("abcde"), ("train",) * 4 + ("test",), tuple("vwxyz"),
     ...               channels=1, images=torch.zeros(5, 1, 8, 8, dtype=torch.uint8))
     >>> with_val(table, 0.5).split
@@ -153,7 +156,7 @@ def with_val(table: Table, share: float, seed: int = 0) -> Table:
     return replace(table, split=split, name=f"{table.name}, {share:g} of the training classes held out")
 
 
-def shuffled_classes(table: Table, seed: int) -> Tensor:
+def shuffled_classes(table: Rows, seed: int) -> Tensor:
     """[class] labels of the training classes, in a drawn order."""
     classes = torch.unique(table.label[torch.tensor([name == "train" for name in table.split])])
     return classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]

@@ -202,7 +202,14 @@ class Embedder:
     invert: bool = False
 
     @classmethod
-    def load(cls, source: str | Path, *, invert: bool = False, trust: Sequence[str] = ()) -> Embedder:
+    def load(
+        cls,
+        source: str | Path,
+        *,
+        invert: bool = False,
+        trust: Sequence[str] = (),
+        device: torch.device | str | None = None,
+    ) -> Embedder:
         """The model of a run.
 
         Args:
@@ -210,6 +217,7 @@ class Embedder:
             invert: turn images to their negatives first: for dark ink on paper, where the model learned bright ink on
                 a dark ground (Omniglot and the glyphs).
             trust: packages whose transforms the file may name beside ours; see `targets.packages`.
+            device: where the model computes; None: on the CPU.
 
         Raises:
             FileNotFoundError: no run, or an unfinished one.
@@ -231,6 +239,7 @@ class Embedder:
         if not (side is None or (isinstance(side, int) and side > 0)) or not isinstance(draft, bool):
             raise ValueError(f"{weights} is damaged: data.load says shorter_side={side!r}, draft={draft!r}")
         reading = {"shorter_side": side, "draft": draft}
+        model = model if device is None else model.to(device)
         return cls(
             model, Inverted(transform) if invert else transform, reading, weights.absolute(), sha256_of(weights), invert
         )
@@ -270,11 +279,11 @@ class Embedder:
         """
         if not paths:
             raise ValueError("no image to embed")
-        found = []
+        found, device = [], next(self.model.parameters()).device
         with torch.inference_mode():
             for start in range(0, len(paths), BATCH):
                 pixels = self.pixels(paths[start : start + BATCH])
-                found.append(self.model(pixels).float())
+                found.append(self.model(pixels.to(device)).float().cpu())
         return torch.cat(found).clone()
 
     def check_ground(self, paths: Sequence[Path]) -> None:

@@ -14,7 +14,7 @@ from .retrieved import Pictures, Retrieved, Space
 from .sections import sections
 
 if TYPE_CHECKING:
-    from ..datasets.base import Table
+    from ..datasets.rows import Rows
 
 
 class Content(Retrieved):
@@ -30,7 +30,7 @@ def read(
     run: Run,
     *,
     after: Report | None = None,
-    table: Table | None = None,
+    table: Rows | None = None,
     known: dict[str, Any] | None = None,
     pictures: bool = True,
     trust: Sequence[str] = (),
@@ -66,7 +66,7 @@ def read(
     elif pictures and after is not None:
         notes.append(f"No pictures, histograms and map: the run has no {embeddings.name} any more.")
     held = None if table is None else Pictures(table)
-    if space is not None and held is None:
+    if space is not None and held is None and not space.texts:
         known = {} if known is None else known
         data = json.dumps([config.get("data"), config.get("evaluation", {}).get("split")], sort_keys=True, default=str)
         if data not in known:
@@ -93,7 +93,7 @@ def _images(run: Run, trust: Sequence[str]) -> Pictures | str:
 
     config = load(run.config, trust)
     try:
-        table: Table = held_out(make(config.data.load, slot="data", trust=trust), config.get("fold"))
+        table: Rows = held_out(make(config.data.load, slot="data", trust=trust), config.get("fold"))
         return Pictures(table.select(config.evaluation.split))
     except (OSError, ValueError, MemoryError) as error:
         return str(error)

@@ -19,7 +19,7 @@ from ..normalize import unit_rows
 from .content import RunContent
 
 if TYPE_CHECKING:
-    from ..datasets.base import Table
+    from ..datasets.rows import Rows
 
 ALPHA, BETA = 0.9, 0.6  # CalibrationLoss's defaults, for losses that have no such thresholds
 
@@ -38,6 +38,8 @@ class Space:
         item_names: [item].
         super_labels: [query] long, place in super_names; or None.
         super_names: of all super-labels.
+        texts: [query] what the rows are, where that is text; empty where it is not.
+        item_texts: [item] likewise.
     """
 
     queries: Tensor
@@ -49,15 +51,21 @@ class Space:
     item_names: tuple[str, ...] = ()
     super_labels: Tensor | None = None
     super_names: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    item_texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         queries, items = len(self.queries), 0 if self.items is None else len(self.items)
         lengths = {"labels": len(self.labels), "names": len(self.names)}
         if self.super_labels is not None:
             lengths["super_labels"] = len(self.super_labels)
+        if self.texts:
+            lengths["texts"] = len(self.texts)
         wrong = {name: found for name, found in lengths.items() if found != queries}
         if len(self.item_names) != items or (0 if self.item_labels is None else len(self.item_labels)) != items:
             wrong["item_labels, item_names"] = len(self.item_names)
+        if self.texts and len(self.item_texts) != items:
+            wrong["item_texts"] = len(self.item_texts)
         if wrong:
             raise ValueError(f"embeddings of {queries} queries and {items} items do not fit {wrong}")
 
@@ -72,6 +80,15 @@ class Space:
         if self.items is None or self.item_labels is None:
             return self.queries, self.labels, self.names
         return self.items, self.item_labels, self.item_names
+
+    def text(self, row: int) -> str | None:
+        """What a query is, where it is a text."""
+        return self.texts[row] if self.texts else None
+
+    def item_text(self, item: int) -> str | None:
+        """What an item is, where it is a text."""
+        texts = self.texts if self.items is None else self.item_texts
+        return texts[item] if texts else None
 
     @classmethod
     def load(cls, path: Path) -> Space:
@@ -101,6 +118,8 @@ class Space:
             item_names=texts("ref_names"),
             super_labels=numbers("super_labels"),
             super_names=texts("super_names"),
+            texts=texts("texts"),
+            item_texts=texts("ref_texts"),
         )
 
 
@@ -111,7 +130,7 @@ class Pictures:
         failed: name -> why it could not be read.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Rows) -> None:
         self.table = table
         times = Counter(table.names)
         # a name that stands for several images stands for none: a wrong picture is worse than no picture
@@ -120,17 +139,12 @@ class Pictures:
 
     def get(self, name: str) -> Tensor | None:
         """The image, uint8 [channel, height, width], small where it comes from a file; None: it is not to be had."""
-        from ..datasets.base import ImageSet, read_image
-
         row = self._row.get(name)
         if row is None:
             self.failed.setdefault(name, "the data set has no image of this name, or several")
             return None
-        table = self.table
         try:
-            if table.paths is None or table.pixels is not None:
-                return ImageSet(table)[row][0]
-            return read_image(table.paths[row], table.channels, THUMBNAIL, True, table.box_of(row))
+            return self.table.picture(row, THUMBNAIL)
         except OSError as error:
             self.failed[name] = str(error)
             return None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..checks import number
 from ..distributed import GlobalBatch, gather_objects, gather_rows, world
 from ..large_batch import embed_in_parts
+from ..losses import RetrievalLoss, SumLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models.embedding_model import EmbeddingModel, parameter_groups
 from .health import look, step_of
@@ -162,16 +163,18 @@ class RetrievalModule(TrainedModule):
         if sub_batch is not None and (not isinstance(sub_batch, int) or sub_batch < 1):
             raise ValueError(f"train.sub_batch is a number of images, an integer >= 1, or null; got {sub_batch!r}")
 
-    def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch: tuple[Any, Tensor, Tensor], batch_idx: int) -> Tensor:
         """Loss of a batch; noted with the share of queries that count."""
-        images, labels, ids = batch
+        given, labels, ids = batch
         size = self.sub_batch
-        embeddings = self.model(images) if size is None else embed_in_parts(self.model, images, size)
+        embeddings = self.model(given) if size is None else embed_in_parts(self.model, given, size)
         self.last_batch = embeddings.detach(), labels
         loss: Tensor = self.loss(embeddings, labels, ids=ids if self._takes_ids else None)
         noted = {}
+        inner = self.loss.loss.loss if isinstance(self.loss.loss, CrossBatchMemory) else self.loss.loss
+        terms = inner.components() if isinstance(inner, (RetrievalLoss, SumLoss)) else {}
         for name, value in self.loss.stats.items():
-            if name in ("supap", "calibration") or name.startswith("memory_"):
+            if name in terms or name.startswith("memory_"):
                 noted[name] = value
             elif name == "counted":
                 noted[name] = value.float().mean()

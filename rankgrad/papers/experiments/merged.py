@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from ...datasets.base import Table
 from ...datasets.folds import shuffled_classes, with_val
+from ...datasets.rows import Rows
 
 
 def load_merged(
-    source: Callable[..., Table],
+    source: Callable[..., Rows],
     merge: int = 1,
     merge_seed: int = 0,
     held_out: float = 0.0,
     **options: Any,
-) -> Table:
+) -> Rows:
     """A data set whose training classes are merged, `merge` at a time; the test classes stay as they are.
 
     PNP (Li et al., AAAI 2022) merges every three classes of the training set and keeps the original test set. Which
