@@ -25,7 +25,6 @@ from rankgrad.papers.analysis import (
 )
 
 pytest.importorskip("matplotlib")
-pytestmark = pytest.mark.xdist_group("analysis")  # one worker: what a fixture computes is computed once
 
 
 def randn(*shape: int, seed: int) -> torch.Tensor:

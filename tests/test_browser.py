@@ -28,8 +28,6 @@ VISIBLE = "[...document.querySelectorAll('.query')].filter(card => !card.hidden)
 # where screenshots are left to be looked at; nowhere if it is not set
 SHOTS = os.environ.get("RANKGRAD_SHOTS")
 
-pytestmark = pytest.mark.xdist_group("browser")  # one process, one browser
-
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:

@@ -313,7 +313,6 @@ def test_every_cell_of_every_table_trains_in_a_stand_in(tmp_path, monkeypatch):
         assert 0 < Report.from_json(run.after).values["R@1"] < 1, settings
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_a_run_that_died_is_resumed_and_finished_ones_are_kept(whole):
     out, here, text = whole
     assert len(here.calls) == 1
@@ -324,7 +323,6 @@ def test_a_run_that_died_is_resumed_and_finished_ones_are_kept(whole):
     assert len(here.calls) == 1
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_all_pages_are_written_and_all_say_that_it_is_a_stand_in(whole):
     out, _, text = whole
     pages = {kind: out / f"roadmap-table9.{kind}" for kind in ("md", "csv", "tex", "json", "png")}
@@ -338,7 +336,6 @@ def test_all_pages_are_written_and_all_say_that_it_is_a_stand_in(whole):
     assert pages["png"].read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_the_numbers_are_those_of_the_runs(whole):
     out, _, _ = whole
     plan = planned(grids()["roadmap/table9"], TINY, {}, "glyphs", (0, 1))
@@ -383,7 +380,6 @@ def slow_gap(run: Run) -> float:
     return total / len(unit)
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_tables_in_one_folder_share_their_runs_and_a_dry_run_says_so(whole, capsys):
     out, here, _ = whole
     command = ["reproduce", "roadmap/table2", "--stand-in", "glyphs", "--seeds", "0,1", "-o", str(out), "--dry-run"]
@@ -394,7 +390,6 @@ def test_tables_in_one_folder_share_their_runs_and_a_dry_run_says_so(whole, caps
     assert len(here.calls) == 1 and not (out / "roadmap-table2.md").exists()
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_other_settings_need_another_folder(whole):
     out, _, _ = whole
     with pytest.raises(ConfigError, match=r"holds runs with other settings .* choose another folder with --out"):
@@ -487,7 +482,6 @@ def test_time_of_an_epoch_is_unknown_for_a_run_that_was_resumed(tmp_path):
     assert measures.measure(fake_run(tmp_path / "b", (0.1, 0.2), None), "minutes_per_epoch", "last") is None
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_another_test_set_is_evaluated_with_the_weights_of_the_run_and_once(whole, monkeypatch):
     out, _, _ = whole
     run = Run(next((out / "runs").glob("loss=roadmap*-seed1")))
@@ -502,7 +496,6 @@ def test_another_test_set_is_evaluated_with_the_weights_of_the_run_and_once(whol
         path.unlink()
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_nmi_comes_from_the_embeddings_where_training_did_not_compute_it(whole):
     out, _, _ = whole
     run = Run(next((out / "runs").glob("loss=roadmap*-seed1")))
