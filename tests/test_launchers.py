@@ -8,19 +8,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import make_photos, same_results, small, train
+from small_runs import make_photos
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError
 from rankgrad.files import lock
 from rankgrad.papers.experiments import reproduce as reproduce_module
 from rankgrad.runs import children as children_module
-from rankgrad.runs import compare as compare_module
 from rankgrad.runs import launchers, signals
 from rankgrad.runs.children import Child, Children
 from rankgrad.runs.compare import compare, with_threads

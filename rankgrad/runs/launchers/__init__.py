@@ -18,7 +18,7 @@ NAMES = ("local", "submitit", "ray")
 
 
 def read_launcher(settings: Sequence[str]) -> tuple[Launcher, list[str]]:
-    """The launcher of launcher=NAME and its own launcher.OPTION=VALUE, and the words that are left for the runs.
+    """The launcher that launcher=NAME and launcher.OPTION=VALUE ask for, and the words that are left for the runs.
 
     Raises:
         ConfigError: no such launcher, or options that the engine refuses.
@@ -26,6 +26,19 @@ def read_launcher(settings: Sequence[str]) -> tuple[Launcher, list[str]]:
 
     >>> read_launcher(["loss=pnp", "seeds=0"])
     (Local(), ['loss=pnp', 'seeds=0'])
+    """
+    name, options, rest = split_launcher(settings)
+    return _make(name, options), rest
+
+
+def split_launcher(settings: Sequence[str]) -> tuple[str, dict[str, Any], list[str]]:
+    """Name and options of the launcher, and the words that are left.
+
+    Raises:
+        ConfigError: no such launcher, or a value that can't be read.
+
+    >>> split_launcher(["launcher=submitit", "loss=pnp", "launcher.timeout_min=60"])
+    ('submitit', {'timeout_min': 60}, ['loss=pnp'])
     """
     own = [word for word in settings if word.startswith(("launcher=", "launcher."))]
     name, options = "local", []
@@ -37,8 +50,7 @@ def read_launcher(settings: Sequence[str]) -> tuple[Launcher, list[str]]:
             options.append(word.removeprefix("launcher."))
     if name not in NAMES:
         raise ConfigError(unknown("launcher", name, NAMES))
-    launcher = _make(name, _read(options))
-    return launcher, [word for word in settings if word not in own]
+    return name, _read(options), [word for word in settings if word not in own]
 
 
 def _read(words: Sequence[str]) -> dict[str, Any]:
@@ -67,4 +79,4 @@ def _make(name: str, options: dict[str, Any]) -> Launcher:
     return LOCAL
 
 
-__all__ = ["LOCAL", "NAMES", "Launcher", "RunCommand", "read_launcher"]
+__all__ = ["LOCAL", "NAMES", "Launcher", "RunCommand", "read_launcher", "split_launcher"]

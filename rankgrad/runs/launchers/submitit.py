@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import submitit
-from submitit.helpers import Checkpointable, clean_env
+from submitit.helpers import Checkpointable, clean_env, environment_variables
 
 from ...targets import ConfigError
 from .. import signals
@@ -82,7 +82,7 @@ class Submitit:
         """Queue a run; its job's files are in submitit/ of its folder until it has ended well."""
         executor = self._executor(run.log.parent / "submitit")
         try:
-            with clean_env(), _ctrl_c_blocked():
+            with _outside_of_a_job(), _ctrl_c_blocked():
                 job = executor.submit(Resumed(run))
         except RuntimeError as error:
             raise ConfigError(f"submitit: {_last_line(str(error))}") from None
@@ -146,6 +146,17 @@ class SlurmJob(LocalJob):
         for words in (["--state=PENDING"], ["--state=RUNNING", "--signal=INT"]):
             subprocess.run(["scancel", *words, self.job.job_id], check=False, capture_output=True)
         self.job.watcher.clear()  # or it would be asked for news of this job minutes later
+
+
+@contextmanager
+def _outside_of_a_job() -> Iterator[None]:
+    """What this command's own job was given, if it is one, is not for the jobs that it submits."""
+    if "SLURM_JOB_ID" not in os.environ:
+        yield
+        return
+    place = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}  # where SLURM itself is
+    with clean_env(), environment_variables(**place):
+        yield
 
 
 @contextmanager
