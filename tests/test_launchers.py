@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from small_runs import make_photos
+from small_runs import make_photos, same_results, small, train
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError
@@ -358,3 +360,130 @@ def test_options_that_submitit_refuses_are_said_in_its_words(word, told):
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_photos(tmp_path_factory.mktemp("photos"))
+
+
+def test_options_that_ray_refuses_are_said_in_its_words():
+    for word, told in (("nonsense=1", "nonsense"), ("num_cpus=-1", "num_cpus")):
+        with pytest.raises(ConfigError, match=f"launcher=ray: .*{told}") as error:
+            read_launcher(["launcher=ray", f"launcher.{word}"])
+        assert "\n" not in str(error.value)
+
+
+# ------------------------------------------------------------------------------------------------- whole comparisons
+
+# Long enough to be cut off in the middle, with a state after every step.
+LONG = ("trainer.max_epochs=1", "sampler.batches_per_epoch=120", "checkpoint_minutes=0")
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 300.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def states(out: Path) -> list[Path]:
+    return [*out.glob("*/state.ckpt")]
+
+
+@pytest.mark.slow
+def test_a_comparison_by_submitit_is_that_of_this_machine(photos, tmp_path):
+    words = ["compare", "loss=pnp,roadmap", "seeds=0", *small(photos)]
+    assert main([*words, "-j", "2", "-o", str(tmp_path / "jobs"), "launcher=submitit", "launcher.cluster=local"]) == 0
+    for loss in ("pnp", "roadmap"):
+        here = train(*small(photos), f"loss={loss}", "seed=0", f"out={tmp_path / loss}")
+        assert same_results(tmp_path / "jobs" / f"{loss}-seed0", here.folder)
+        assert not (tmp_path / "jobs" / f"{loss}-seed0" / "submitit").exists()
+
+
+@pytest.mark.slow
+def test_a_comparison_by_submitit_that_is_stopped_goes_on_here(photos, tmp_path):
+    words = ["compare", "loss=pnp,roadmap", "seeds=0", *small(photos, *LONG), "-j", "2", "-o", str(tmp_path / "cut")]
+    elsewhere = ["launcher=submitit", "launcher.cluster=local"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rankgrad", *words, *elsewhere], stderr=log, stdout=log, start_new_session=True
+        )
+    wait_for(lambda: len(states(tmp_path / "cut")) == 2 or process.poll() is not None)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: what submitit has started gets it, too
+    assert process.wait(300) == 130
+    runs = [Run(path.parent) for path in states(tmp_path / "cut")]
+    logs = [(run.folder / "log.txt").read_text() for run in runs]
+    assert all("stopped; continue with: rankgrad train resume=" in text for text in logs)  # before the command ended
+    assert "stopping; 2 of the runs save their state" in (tmp_path / "log").read_text()
+    assert len(runs) == 2 and all(run.interrupted for run in runs)
+    assert main(words) == 0
+    here = train(*small(photos, *LONG), "loss=pnp", "seed=0", f"out={tmp_path / 'whole'}")
+    assert same_results(tmp_path / "cut" / "pnp-seed0", here.folder)
+
+
+@pytest.mark.slow
+def test_a_run_that_reaches_its_time_limit_is_queued_again_and_goes_on(photos, tmp_path):
+    out = tmp_path / "jobs"
+
+    def take_away() -> None:
+        wait_for(lambda: states(out))
+        [controller] = [p for p in psutil.Process().children() if "submitit.local._local" in p.cmdline()]
+        [job] = controller.children()
+        job.send_signal(signal.SIGUSR2)  # what SLURM sends before the end, and what submitit's own one does
+
+    thread = threading.Thread(target=take_away)
+    thread.start()
+    words = ["compare", "loss=pnp", "seeds=0", *small(photos, *LONG), "-o", str(out)]
+    assert main([*words, "launcher=submitit", "launcher.cluster=local"]) == 0
+    thread.join()
+    assert (out / "pnp-seed0" / "log.txt").read_text().count("continue with: rankgrad train resume=") == 1
+    here = train(*small(photos, *LONG), "loss=pnp", "seed=0", f"out={tmp_path / 'whole'}")
+    assert same_results(out / "pnp-seed0", here.folder)
+
+
+@pytest.mark.slow
+def test_a_training_inside_a_job_of_slurm_is_one_of_its_own(photos, tmp_path, monkeypatch):
+    place = {"JOB_ID": "1", "JOB_NAME": "a", "NTASKS": "2", "NTASKS_PER_NODE": "2", "PROCID": "1", "LOCALID": "1"}
+    for name, value in {**place, "NODEID": "0", "NNODES": "1"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    inside = train(*small(photos), "loss=pnp", f"out={tmp_path / 'inside'}")
+    for name in list(os.environ):
+        if name.startswith("SLURM_"):
+            monkeypatch.delenv(name)
+    assert same_results(inside.folder, train(*small(photos), "loss=pnp", f"out={tmp_path / 'outside'}").folder)
+
+
+@pytest.fixture
+def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A Ray cluster of two nodes on this machine, each with room for one run; the second one may be removed."""
+    for name, value in (("USAGE_STATS_ENABLED", "0"), ("raylet_start_wait_time_s", "300")):
+        monkeypatch.setenv(f"RAY_{name}", value)
+    import ray
+    from ray.cluster_utils import Cluster
+
+    memory = {"object_store_memory": 80 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **memory})
+    try:
+        cluster.add_node(num_cpus=1, **memory)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # files and sockets that Ray leaves open
+def test_when_a_node_of_a_ray_cluster_dies_its_run_goes_on_on_another(photos, tmp_path, two_nodes):
+    out = tmp_path / "cluster"
+
+    def kill_a_node() -> None:
+        wait_for(lambda: len(states(out)) == 2)
+        [other] = [node for node in two_nodes.list_all_nodes() if node is not two_nodes.head_node]
+        two_nodes.remove_node(other, allow_graceful=False)
+
+    thread = threading.Thread(target=kill_a_node)
+    thread.start()
+    words = ["compare", "loss=pnp,roadmap", "seeds=0", *small(photos, *LONG), "-j", "2", "-o", str(out)]
+    assert main([*words, "launcher=ray", f"launcher.address={two_nodes.address}"]) == 0
+    thread.join()
+    logs = [(out / f"{loss}-seed0" / "log.txt").read_text() for loss in ("pnp", "roadmap")]
+    assert sum("continue with: rankgrad train resume=" in text for text in logs) == 1
+    for loss in ("pnp", "roadmap"):
+        here = train(*small(photos, *LONG), f"loss={loss}", "seed=0", f"out={tmp_path / loss}")
+        assert same_results(out / f"{loss}-seed0", here.folder)
