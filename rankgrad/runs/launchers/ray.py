@@ -59,6 +59,7 @@ class Ray:
                     f"launcher=ray: {first} (launcher.address={address}). Start a cluster with ray start --head, and "
                     "ray start --address=... on the other machines"
                 ) from None
+            signals.take_back()  # Ray has put a handler of its own for SIGTERM
 
     def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
         """Hand a run to the cluster, where it waits for what it needs."""
