@@ -322,8 +322,12 @@ def test_a_job_of_slurm_has_the_parameters_that_were_given_and_is_asked_before_i
     launcher, _ = read_launcher(["launcher=submitit", *(f"launcher.{word}" for word in words)])
     one = run(ECHO, "loss=pnp")
     one = RunCommand(one.home / one.folder, one.settings)
+    planted = one.folder / "submitit" / "12_0_result.pkl"
+    planted.parent.mkdir()
+    planted.write_bytes(b"")
     children = Children()
     job = launcher.start(one, children)
+    assert not planted.exists()
     script = (one.folder / "submitit" / "12_submission.sh").read_text()
     for line in ("time=90", "cpus-per-task=4", "partition=gpu", "licenses=a", "job-name=rankgrad"):
         assert f"#SBATCH --{line}\n" in script

@@ -163,7 +163,8 @@ def joined(config: DictConfig) -> Iterator[None]:
 
 def trainer_options(config: DictConfig) -> dict[str, Any]:
     """Lightning's arguments for the processes that run: as many devices and machines as torchrun says."""
-    from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
+    from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
     options: dict[str, Any] = {}
     if "plugins" not in config.trainer and not TorchElasticEnvironment.detect():

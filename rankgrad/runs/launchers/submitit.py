@@ -80,7 +80,10 @@ class Submitit:
 
     def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
         """Queue a run; its job's files are in submitit/ of its folder until it has ended well."""
-        executor = self._executor(run.log.parent / "submitit")
+        folder = run.log.parent / "submitit"
+        if folder.exists():
+            shutil.rmtree(folder)  # a result that is there already would be unpickled, whoever has written it
+        executor = self._executor(folder)
         try:
             with _outside_of_a_job(), _ctrl_c_blocked():
                 job = executor.submit(Resumed(run))
