@@ -30,6 +30,7 @@ Row = Mapping[str, Any]
 Validation = Literal["apart", "train"]
 DELIMITERS = (",", "\t", ";", "|")
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
+LINES = ".txt"  # a text per line, for what needs no classes
 AUTO = "auto"  # a column that is used if it is there
 NAMED = 60  # characters of a text that a message shows
 
@@ -166,6 +167,53 @@ def load_text(
         found.get("group"),
         f"{path.name} is understood as {', '.join(said)}",
     )
+
+
+def read_texts(
+    path: str | Path, text: str = "text", label: str | None = AUTO, delimiter: str | None = None
+) -> TextTable:
+    """A table of texts that may have no classes, to be embedded; all of it counts as test.
+
+    Args:
+        path: as `root` of `load_text`; or a .txt with a text per line, in which empty lines are left out.
+        text: column of the texts.
+        label: column of the classes; "auto": the column label, if there is one; None: no classes. Without classes all
+            texts are of one, called "".
+        delimiter: of a csv.
+
+    Raises:
+        FileNotFoundError, ValueError: as of `load_text`.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {shown(path)}")
+    rows = _plain_lines(path) if path.suffix.lower() == LINES else _rows(path, delimiter)
+    texts: list[str] = []
+    labels: list[str] = []
+    names: list[str] = []
+    column: str | None = None
+    for place, row in rows:
+        column = column if names else _column("label", label, row)
+        wanted = [name for name in (text, column) if name is not None]
+        lacking = next((name for name in wanted if name not in row), None)
+        if lacking is not None:
+            known = [str(each) for each in row if each is not None]
+            raise ValueError(
+                f"{place} has no column {lacking!r}{closest(lacking, known)} It has {', '.join(map(shown, known))}"
+                + _delimiter_hint(known)
+            )
+        texts.append(_word(row[text], text, place))
+        labels.append("" if column is None else _word(row[column], column, place))
+        names.append(place.rpartition(", ")[2])
+    if not texts:
+        raise ValueError(f"{shown(path)} has no rows")
+    return _table(path.stem, texts, labels, ["test"] * len(texts), names)
+
+
+def _plain_lines(path: Path) -> Iterator[tuple[str, Row]]:
+    for number, line in enumerate(_lines(path).splitlines(), 1):
+        if line.strip():
+            yield f"{shown(path)}, line {number}", {"text": line.strip()}
 
 
 def _column(role: str, given: str | None, row: Row) -> str | None:
