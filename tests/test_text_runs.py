@@ -244,3 +244,48 @@ def test_a_parquet_holds_vectors_too(tmp_path):
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="row 1: 'embedding' must be as long as in the rows before"):
         load_vectors(tmp_path / "a.parquet")
+
+
+# ------------------------------------------------------------------------------------- embeddings made somewhere else
+
+
+def test_embeddings_made_elsewhere_are_reported_side_by_side_with_paired_differences(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    photos = make_photos(Path("photos"), classes=4, per_class=4)
+    names = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+    labels = [name.split("/")[0] for name in names]  # as texts
+    g = np.random.RandomState(0)
+    places = np.eye(4)[[sorted(set(labels)).index(label) for label in labels]]
+    for name, noise in (("sharp", 0.1), ("blurred", 1.5)):
+        np.savez(f"{name}.npz", embeddings=places + noise * g.randn(16, 4), labels=np.array(labels), names=names)
+    assert main(["report", "sharp.npz", "blurred.npz", "--images", "photos"]) == 0
+    page = Path("report.html").read_text()
+    assert "data:image/" in page and "Each run minus sharp on the same 16 queries" in " ".join(page.split())
+    assert main(["report", "sharp.npz", "-o", "one.html"]) == 0  # without pictures
+    assert main(["report", "sharp.npz", "--images", "none", "-o", "one.html"]) == 2
+    assert "no folder of images at none" in capsys.readouterr().err
+
+
+def test_an_npz_of_two_columns_is_enough_and_texts_in_it_are_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("a.npz", embeddings=np.eye(3)[[0, 0, 1, 1]], labels=np.array([5, 5, 7, 7]))
+    assert main(["report", "a.npz"]) == 0
+    assert "row 3" in Path("report.html").read_text()
+    np.savez(
+        "b.npz", embeddings=np.eye(3)[[0, 0, 1]], labels=np.array([0, 0, 1]), texts=np.array(["one", "two", "six"])
+    )
+    assert main(["report", "b.npz"]) == 0
+    assert 'class="pic words">two<' in Path("report.html").read_text()
+    np.savez("c.npz", labels=np.arange(3))
+    assert main(["report", "c.npz"]) == 2
+
+
+def test_a_name_in_an_npz_never_leads_out_of_the_folder_of_images(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_photos(Path("photos"), classes=2, per_class=2)
+    Path("secret.png").write_bytes((Path("photos") / "class 0" / "0.png").read_bytes())
+    names = np.array(["../secret.png", "class 0/0.png", "class 1/0.png", "class 1/1.png"])
+    np.savez("a.npz", embeddings=np.eye(2)[[0, 0, 1, 1]], labels=np.array([0, 0, 1, 1]), names=names)
+    assert main(["report", "a.npz", "--images", "photos"]) == 0
+    page = Path("report.html").read_text()
+    assert "1 images could not be read" in page
