@@ -18,7 +18,7 @@ from ..files import read_npz, shown
 from .division import divide, need_fractions
 from .fingerprint import of_values
 from .rows import Listed, Rows, numbered
-from .text import AUTO, as_split, parquet_rows
+from .tabular import AUTO, as_split, parquet_rows
 from .transforms import Collate
 
 Array = npt.NDArray[Any]

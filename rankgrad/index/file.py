@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..datasets.rows import Rows
-from ..datasets.text import AUTO, read_texts
+from ..datasets.tabular import AUTO
+from ..datasets.text import read_texts
 from ..datasets.vectors import has_labels, load_vectors
 from ..runs.embeddings import save_embeddings
 from ..training.inference import embed
