@@ -45,6 +45,7 @@ KEPT = {
 # Settings that came later: a run of before there was such a setting has none, and needs none.
 LATER = (
     *("health", "trust", "extended", "check_data", "optimizer.restart", "fold", "lean", "evaluation.keep_best"),
+    "label_noise",
     *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
 )
 RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today
@@ -69,9 +70,11 @@ def options(group: str, name: str = "train") -> list[str]:
 
     def walk(folder: Any, prefix: str) -> Iterator[str]:
         for entry in folder.iterdir():
+            if entry.name.startswith("_"):
+                continue  # what others are made of
             if entry.name.endswith(".yaml"):
                 yield prefix + entry.name.removesuffix(".yaml")
-            elif entry.is_dir() and not entry.name.startswith("_"):
+            elif entry.is_dir():
                 yield from walk(entry, f"{prefix}{entry.name}/")
 
     return sorted({*walk(root, ""), *ours})
@@ -108,8 +111,10 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         if "=" not in override:
             raise ConfigError(f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}")
         key, value = override.split("=", 1)
-        if key in TREES[name][1] and value not in options(key, name):
-            raise ConfigError(unknown(key, value, options(key, name)))
+        parts = value.split("+") if (key, name) == ("loss", "train") else [value]
+        for part in parts if key in TREES[name][1] else ():
+            if part not in options(key, name):
+                raise ConfigError(unknown(key, part, options(key, name)))
         if key in PATHS and not value:
             raise ConfigError(f"{key}= is empty: give a path, or leave it out")
     try:
@@ -133,8 +138,22 @@ def _composed(overrides: Sequence[str], name: str) -> DictConfig:
     from hydra import initialize_config_module
 
     _offer_losses(name)
+    words = [word for override in overrides for word in _parts_of_sum(override)]
     with initialize_config_module(TREES[name][0], version_base="1.3"):
-        return hydra_compose(name, overrides=list(overrides))
+        return hydra_compose(name, overrides=words)
+
+
+def _parts_of_sum(override: str) -> list[str]:
+    """What loss=A+B stands for in Hydra's words: a sum, its parts, and equal weights. All else as it is."""
+    key, value = override.split("=", 1)
+    if key != "loss" or "+" not in value:
+        return [override]
+    losses = value.split("+")
+    names = [loss.rpartition("/")[2] for loss in losses]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"a sum names each loss once; got {override}")
+    parts = [f"+loss@loss.losses.{name}={loss}" for name, loss in zip(names, losses, strict=True)]
+    return ["loss=_sum", *parts, *(f"+loss.weights.{name}={1 / len(names)!r}" for name in names)]
 
 
 def _groups(overrides: Sequence[str], name: str) -> list[str]:

@@ -141,11 +141,11 @@ def test_a_variant_carries_its_own_settings_and_has_its_own_folder(photos, tmp_p
 
 
 def test_a_variant_can_set_what_is_not_the_losss_by_its_whole_name(photos, tmp_path, here):
-    variants = ["pnp", "pnp:alpha=2+optimizer.lr=0.5", "log_sum_exp:ranks.pull=1"]
+    variants = ["pnp", "pnp:alpha=2+optimizer.lr=0.5", "log_sum_exp:pull=0.9"]
     compare([f"loss={','.join(variants)}", "seeds=0", *small(photos, "optimizer.lr=0.25")], tmp_path)
     made = [load(Run(tmp_path / f"{name}-seed0").config) for name in ("pnp", "pnp-alpha=2+optimizer.lr=0.5")]
     assert [config.optimizer.lr for config in made] == [0.25, 0.5] and made[1].loss.alpha == 2
-    assert any(load(path).loss.get("ranks", {}).get("pull") == 1 for path in tmp_path.glob("*/config.yaml"))
+    assert any(load(path).loss.get("pull") == 0.9 for path in tmp_path.glob("*/config.yaml"))
 
 
 def test_each_loss_is_compared_with_the_first_one_over_the_seeds_both_have(photos, tmp_path, here):

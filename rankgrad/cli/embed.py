@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from .machine import add_machine, machine
 from .trust import add_trust
 
 HELP = """\
@@ -36,6 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label", default="auto", metavar="COLUMN", help="column of the classes (label, if it is there)"
     )
+    add_machine(parser)
     add_trust(parser)
 
 
@@ -49,7 +51,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..index.folder import embed_folder, embeddings_file
     from ..runs.folder import Run
 
-    out = arguments.out
+    device, out = machine(arguments), arguments.out
     if out is None:
         out = embeddings_file(arguments.images.with_suffix("") if arguments.images.is_file() else arguments.images)
         if out.exists():  # a name that nobody chose replaces nothing but its own kind
@@ -67,7 +69,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             raise ValueError("--invert turns images to their negatives; a file holds texts or vectors")
         columns = {"text": arguments.text, "label": arguments.label}
         rows = embed_file(
-            *(model, arguments.images, out, arguments.batch_size), **columns, trust=packages(arguments.trust)
+            *(model, arguments.images, out, arguments.batch_size),
+            **columns,
+            trust=packages(arguments.trust),
+            device=device,
         )
         print(f"wrote {out}: {rows} rows")
         return
@@ -75,5 +80,6 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         *(model, arguments.images, out, arguments.batch_size),
         invert=arguments.invert,
         trust=packages(arguments.trust),
+        device=device,
     )
     print("\n".join([f"wrote {out}: {count} images", *skipped_lines(skipped)]))

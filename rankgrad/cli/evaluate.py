@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..tables import aligned
+from .machine import add_machine, machine
 from .trust import add_trust
 
 HELP = """\
@@ -36,6 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples of the intervals; 0: none")
     parser.add_argument("--clusters", choices=("auto", "none"), default="auto", help="k-means for NMI, or not")
     parser.add_argument("-o", "--out", type=Path, help="also write the report as json")
+    add_machine(parser)
     add_trust(parser)
 
 
@@ -47,7 +49,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..runs.embeddings import evaluated_columns
     from ..runs.folder import Run
 
-    source, run = arguments.source, Run(arguments.source)
+    source, run, device = arguments.source, Run(arguments.source), machine(arguments)
     if source.is_dir():
         source = run.embeddings
         if run.interrupted and run.kind == "retrieval":
@@ -78,6 +80,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         clusters=arguments.clusters,
         seed=seed,
         progress=True,
+        device=device,
         **evaluated_columns(columns),
     )
     print(report, aligned([(name, meaning(name)) for name in report.values], left=2), sep="\n\n")

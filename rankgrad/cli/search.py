@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .machine import add_machine, machine
 from .trust import add_trust
 
 HELP = """\
@@ -28,6 +29,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print json instead of a table")
     parser.add_argument("--model", type=Path, metavar="RUN", help="where the model is, if it was moved")
     parser.add_argument("--images", type=Path, metavar="DIR", help="where the gallery's images are, if they were moved")
+    add_machine(parser)
     add_trust(parser)
 
 
@@ -40,11 +42,12 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..index.page import write_answers
     from ..index.query import as_records, as_text, find, query_files
 
+    device = machine(arguments)
     if arguments.html and not arguments.html.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
     index = Index.load(arguments.index)
     queries = arguments.queries if index.texts else query_files(arguments.queries)
-    embedder = index.embedder(arguments.model, trust=packages(arguments.trust))
+    embedder = index.embedder(arguments.model, trust=packages(arguments.trust), device=device)
     if arguments.images:
         index = index.at(arguments.images)
     answers = find(queries, index, arguments.k, embedder=embedder)

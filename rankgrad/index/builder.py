@@ -145,12 +145,19 @@ class Index:
         found, order = torch.sort(found, dim=1, descending=True, stable=True)
         return found, place.gather(1, order)
 
-    def embedder(self, model: str | Path | None = None, *, trust: Sequence[str] = ()) -> Embedder:
+    def embedder(
+        self,
+        model: str | Path | None = None,
+        *,
+        trust: Sequence[str] = (),
+        device: torch.device | str | None = None,
+    ) -> Embedder:
         """The model that the gallery was embedded with.
 
         Args:
             model: where its run or model.pt is now; None: where it was.
             trust: see `Embedder.load`.
+            device: where it computes; None: on the CPU.
 
         Raises:
             FileNotFoundError: it is not there.
@@ -172,7 +179,7 @@ class Index:
                 f"{weights} is not the model that made this index (another SHA-256): scores between two models mean "
                 "nothing. Embed and index the folder again, or say with --model where that model is"
             )
-        return Embedder.load(weights, invert=self.origin.invert, trust=trust)
+        return Embedder.load(weights, invert=self.origin.invert, trust=trust, device=device)
 
     def at(self, root: str | Path) -> Index:
         """Return this index for images that are in another folder now.

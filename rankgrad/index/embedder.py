@@ -17,7 +17,7 @@ from ..config import make
 from ..datasets.base import ImageSet, Table
 from ..datasets.transforms import InkEval, Transform
 from ..files import inside, read_npz, sha256_of
-from ..models.embedding_model import EmbeddingModel
+from ..models.embedding_model import EmbeddingModel, place_of
 from ..models.weights import load_weights
 from ..runs.folder import Run
 
@@ -214,7 +214,14 @@ class Embedder:
     invert: bool = False
 
     @classmethod
-    def load(cls, source: str | Path, *, invert: bool = False, trust: Sequence[str] = ()) -> Embedder:
+    def load(
+        cls,
+        source: str | Path,
+        *,
+        invert: bool = False,
+        trust: Sequence[str] = (),
+        device: torch.device | str | None = None,
+    ) -> Embedder:
         """The model of a run.
 
         Args:
@@ -222,6 +229,7 @@ class Embedder:
             invert: turn images to their negatives first: for dark ink on paper, where the model learned bright ink on
                 a dark ground (Omniglot and the glyphs).
             trust: packages whose transforms the file may name beside ours; see `targets.packages`.
+            device: where the model computes; None: on the CPU.
 
         Raises:
             FileNotFoundError: no run, or an unfinished one.
@@ -247,6 +255,7 @@ class Embedder:
         if not (side is None or (isinstance(side, int) and side > 0)) or not isinstance(draft, bool):
             raise ValueError(f"{weights} is damaged: data.load says shorter_side={side!r}, draft={draft!r}")
         reading = {"shorter_side": side, "draft": draft}
+        model = model if device is None else model.to(device)
         return kinds.get(takes, cls)(
             model, Inverted(transform) if invert else transform, reading, weights.absolute(), sha256_of(weights), invert
         )
@@ -286,11 +295,11 @@ class Embedder:
         """
         if not paths:
             raise ValueError("no image to embed")
-        found = []
+        found, device = [], place_of(self.model)[0]
         with torch.inference_mode():
             for start in range(0, len(paths), BATCH):
                 pixels = self.pixels(paths[start : start + BATCH])
-                found.append(self.model(pixels).float())
+                found.append(self.model(pixels.to(device)).float().cpu())
         return torch.cat(found).clone()
 
     def check_ground(self, paths: Sequence[Path]) -> None:
@@ -322,7 +331,9 @@ class TextEmbedder(Embedder):
         if not texts:
             raise ValueError("no text to embed")
         with torch.inference_mode():
-            parts = [self.model(list(texts[start : start + BATCH])).float() for start in range(0, len(texts), BATCH)]
+            parts = [
+                self.model(list(texts[start : start + BATCH])).float().cpu() for start in range(0, len(texts), BATCH)
+            ]
         return torch.cat(parts).clone()
 
 
@@ -332,9 +343,10 @@ class VectorEmbedder(Embedder):
 
     def __call__(self, vectors: Sequence[Any]) -> Tensor:
         """[row, dim] float32 embeddings of vectors [row, width], on the CPU, not normalised."""
+        where, dtype = place_of(self.model)
         with torch.inference_mode():
-            found: Tensor = self.model(torch.as_tensor(vectors, dtype=torch.float32))
-        return found.float().clone()
+            found: Tensor = self.model(torch.as_tensor(vectors, device=where, dtype=dtype))
+        return found.float().cpu().clone()
 
 
 def weights_of(source: str | Path) -> Path:

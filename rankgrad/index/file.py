@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from ..datasets.rows import Rows
 from ..datasets.tabular import AUTO
 from ..datasets.text import read_texts
@@ -24,6 +26,7 @@ def embed_file(
     text: str = "text",
     label: str | None = AUTO,
     trust: Sequence[str] = (),
+    device: torch.device | str | None = None,
 ) -> int:
     """Embed the rows of a file with the model of a run; returns how many there are.
 
@@ -39,6 +42,7 @@ def embed_file(
         text: column of the texts.
         label: column of the classes; "auto": if there is one; None: none.
         trust: packages of your own classes that the model's settings may name, see `Embedder`.
+        device: where the model computes; None: on the CPU.
 
     Raises:
         FileNotFoundError: no file, no run, or no folder to write into.
@@ -55,7 +59,7 @@ def embed_file(
         if takes == "texts"
         else load_vectors(file, label=AUTO if has_labels(file) else None)
     )
-    embeddings = embed(embedder.model, table, embedder.transform, batch_size=batch_size, progress=True)
+    embeddings = embed(embedder.model, table, embedder.transform, batch_size=batch_size, progress=True, device=device)
     origin = Origin(Path(os.path.abspath(file)), embedder.weights, embedder.sha256)
     save_embeddings(out, embeddings, table, origin.columns())
     return len(table)

@@ -1,6 +1,6 @@
 """Every loss, by class and by name. Adding one = a class, a row in `LOSSES`, a golden value, and `make tables`.
 
-Its settings are read off its signature, its row in the README off its attributes.
+Its settings are read off its signature, its row in docs/losses.md off its attributes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from .average_precision import SmoothAPLoss, SupAPLoss
 from .base import RetrievalLoss
 from .graded import HAPLoss, NDCGLoss, RecallAtKLoss
 from .histogram import FastAPLoss, SoftBinAPLoss
+from .log_sum_exp import LogSumExpLoss
 from .pnp import PNPLoss
 from .rambo import RaMBOAPLoss, RaMBORecallLoss
 from .rank_loss import RankLoss
 from .roadmap import CalibrationLoss, ROADMAPLoss
 from .spearman import SpearmanLoss
+from .sum import SumLoss
 from .sup_rank import SupNDCGLoss, SupRecallLoss
 
 #: Name -> class of every loss.
@@ -26,6 +28,7 @@ LOSSES: dict[str, type[RetrievalLoss]] = {
     "roadmap": ROADMAPLoss,
     "supap": SupAPLoss,
     "smooth_ap": SmoothAPLoss,
+    "log_sum_exp": LogSumExpLoss,
     "pnp": PNPLoss,
     "rambo_recall": RaMBORecallLoss,
     "rambo_ap": RaMBOAPLoss,
@@ -78,6 +81,7 @@ __all__ = [
     "CalibrationLoss",
     "FastAPLoss",
     "HAPLoss",
+    "LogSumExpLoss",
     "NDCGLoss",
     "PNPLoss",
     "RankLoss",
@@ -89,6 +93,7 @@ __all__ = [
     "SmoothAPLoss",
     "SoftBinAPLoss",
     "SpearmanLoss",
+    "SumLoss",
     "SupAPLoss",
     "SupNDCGLoss",
     "SupRecallLoss",

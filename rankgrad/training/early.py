@@ -10,7 +10,7 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
-from ..checks import integer, unknown
+from ..checks import integer, number, unknown
 from ..config import ConfigError, make, named, packages, plain
 from ..datasets.folds import read_fold
 from ..datasets.rows import SPLITS
@@ -63,6 +63,7 @@ def check_retrieval(config: DictConfig) -> None:
     if options.get("keep_best") not in (None, *CHOSEN_BY):
         raise ConfigError(f"evaluation.keep_best is null, {' or '.join(CHOSEN_BY)}; got {options['keep_best']!r}")
     read_fold(config.get("fold"))
+    number(config.get("label_noise", 0.0), "label_noise is a share of the training images", low=0, high=1)
     integer(options["batch_size"], "evaluation.batch_size counts images", low=1)
     integer(options["every"], "evaluation.every counts epochs", low=0)
     clusters: Any = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from ..distributed import world
 from ..files import write_text
+from ..losses import SumLoss
 from ..normalize import unit_rows
 from ..ranks import Soft
 from ..relaxations import as_step
@@ -211,6 +212,8 @@ def step_of(loss: nn.Module) -> Callable[[Tensor], Tensor] | None:
     """The step that a loss counts irrelevant items with; None if it has none, as losses of pairs and blackbox ranks."""
     for module in loss.modules():  # inside a memory, several processes, ROADMAP
         ranks = getattr(module, "ranks", None)
+        if isinstance(module, SumLoss):
+            return None  # where the step of one part is flat, the others go on
         if isinstance(ranks, Soft):
             return ranks.neg
     return None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..checks import number
 from ..distributed import GlobalBatch, gather_objects, gather_rows, world
 from ..large_batch import embed_in_parts
+from ..losses import RetrievalLoss, SumLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models.embedding_model import EmbeddingModel, parameter_groups
 from .health import look, step_of
@@ -170,8 +171,10 @@ class RetrievalModule(TrainedModule):
         self.last_batch = embeddings.detach(), labels
         loss: Tensor = self.loss(embeddings, labels, ids=ids if self._takes_ids else None)
         noted = {}
+        inner = self.loss.loss.loss if isinstance(self.loss.loss, CrossBatchMemory) else self.loss.loss
+        terms = inner.components() if isinstance(inner, (RetrievalLoss, SumLoss)) else {}
         for name, value in self.loss.stats.items():
-            if name in ("supap", "calibration") or name.startswith("memory_"):
+            if name in terms or name.startswith("memory_"):
                 noted[name] = value
             elif name == "counted":
                 noted[name] = value.float().mean()

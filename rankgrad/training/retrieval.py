@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from .._version import __version__
 from ..config import ConfigError, make, named, packages, plain
 from ..datasets.folds import held_out
+from ..datasets.noise import with_wrong_labels
 from ..datasets.protocols import Trial, over_draws, trials
 from ..datasets.rows import Listed, Rows, numbered
 from ..datasets.samplers import ClassBatches, class_batches
@@ -25,7 +26,7 @@ from ..datasets.transforms import Vectors
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
 from ..files import write_text
-from ..losses import RetrievalLoss
+from ..losses import RetrievalLoss, SumLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models import (
     TAKES,
@@ -45,6 +46,7 @@ from ..runs.folder import Run
 from ..runs.history import CHOSEN_BY
 from ..tables import aligned
 from . import runner
+from .callbacks import Forecast
 from .data import TrainingData
 from .early import check_retrieval
 from .inference import embed
@@ -102,8 +104,11 @@ class RetrievalTask:
             transform = make(config.data.train_transform, slot="transform", trust=packages(config.get("trust")))
             workers = config.data.workers
             return TrainingData(table, self.labels, transform, config.sampler, config.seed, workers), self.model
-        if config.init is None:
-            raise ConfigError("frozen=true trains a head on features of a trained network: say which one with init=RUN")
+        if config.init is None and not (config.model.get("pretrained") or config.model.get("weights")):
+            raise ConfigError(
+                "frozen=true trains a head on features of a trained network: say which one with init=RUN, or "
+                "model=timm and model.pretrained=true or model.weights=FILE"
+            )
         if config.evaluation.every:
             raise ConfigError("evaluation.every needs a whole model, but frozen=true trains a head alone")
         head = head_only(self.model.feature_size, config.model.embedding_size, config.model.head)
@@ -119,8 +124,9 @@ class RetrievalTask:
         return self.table.fingerprint()
 
     def callbacks(self) -> list[Callback]:
-        """TensorBoard's pictures, if wanted."""
-        return [] if self.board is None else [self.board]
+        """Say how long it will take; TensorBoard's pictures, if wanted."""
+        found: list[Callback] = [] if self.quiet else [Forecast(quicker(self.config))]
+        return found if self.board is None else [*found, self.board]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate the untrained model; with frozen=true compute the features."""
@@ -222,6 +228,19 @@ class RetrievalTask:
         return result.report.to_json()
 
 
+def quicker(config: DictConfig) -> list[str]:
+    """Settings that would make a run shorter, as far as it has not got them."""
+    found = []
+    if config.data.get("size", 0) > 64:
+        found += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {config.data.size}"]
+    trained = config.init is not None or config.model.get("pretrained") or config.model.get("weights")
+    if trained and not config.frozen:
+        found.append("frozen=true (the features once, then a new head alone)")
+    if config.trainer.max_epochs > 5:
+        found.append(f"trainer.max_epochs=5 instead of {config.trainer.max_epochs}")
+    return found
+
+
 def _to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
     """The held-out classes on which the best evaluation is chosen, if they are what chooses."""
     where = config.evaluation.get("keep_best")
@@ -236,9 +255,11 @@ def _to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
 
 
 def load_table(config: DictConfig) -> Rows:
-    """The rows of a configuration; with fold= the training classes alone, some of them held out."""
+    """The rows of a configuration; with fold= the training classes alone, some of them held out; with label_noise= some
+    of the training labels wrong.
+    """
     table: Rows = make(config.data.load, slot="data", trust=packages(config.get("trust")))
-    return held_out(table, config.get("fold"))
+    return with_wrong_labels(held_out(table, config.get("fold")), config.get("label_noise", 0.0), config.seed)
 
 
 def _relabelled(table: Rows, labels: Tensor) -> Rows:
@@ -285,7 +306,7 @@ def _build_loss(config: DictConfig, images: int, batches: ClassBatches) -> nn.Mo
     if config.get("memory"):
         return _remembering(config, make(config.loss, slot="loss", trust=trust), images, batches.batch_size)
     kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
-    if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
+    if isinstance(kind, type) and issubclass(kind, (RetrievalLoss, SumLoss)):
         promise["positives"] = batches.positives
     loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss
@@ -399,8 +420,9 @@ def _mean_report(reports: Sequence[Report]) -> Report:
 
 def _name(config: DictConfig) -> str:
     """Data and loss."""
+    parts = config.loss.get("losses")
     loss = str(OmegaConf.select(config, "loss._target_")).rsplit(".", 1)[-1]
-    return f"{config.data.name}-{loss}"
+    return f"{config.data.name}-{'+'.join(parts) if isinstance(parts, DictConfig) else loss}"
 
 
 TASK: runner.TaskType[Evaluated] = runner.TaskType("retrieval", _name, RetrievalTask)

@@ -12,7 +12,6 @@ The spaces of the losses stand in spaces.yaml.
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from optuna.trial import Trial
 
 from ..checks import closest
 from ..config import GROUPS, ConfigError, compose, keys, named, packages, plain
+from ..losses.sum import SumLoss, missing_references
 
 Value = float | int | str
 
@@ -192,7 +192,7 @@ def space_of(loss: str, settings: Sequence[str], base: DictConfig, given: Mappin
         ConfigError: an unknown setting; values that can't be read, or don't fit.
     """
     listed = _listed()
-    texts = {**listed["shared"], **listed["losses"].get(loss.partition(":")[0], {})}
+    texts = {**listed["shared"], **_own(loss.partition(":")[0])}
     fixed = {setting.partition("=")[0] for setting in settings} - {"loss"}
     there = {*keys(base), *GROUPS}
     texts = {name: text for name, text in texts.items() if name in there and name not in fixed}
@@ -213,6 +213,24 @@ def space_of(loss: str, settings: Sequence[str], base: DictConfig, given: Mappin
                 raise ConfigError(f"space.{name}: times is a factor on a number, but {name} is {now!r}")
     _check(space, settings, base)
     return space
+
+
+def _own(loss: str) -> dict[str, str]:
+    """The space of a loss itself. That of a sum: those of its parts, and the weights beside that of the first part."""
+    listed = _listed()
+    names = loss.split("+")
+    if len(names) == 1:
+        return dict(listed["losses"].get(loss, {}))
+    found: dict[str, str] = {}
+    for name in names:
+        part = name.rpartition("/")[2]
+        if name != names[0]:
+            found[f"loss.weights.{part}"] = listed["weight_of_part"]
+        for setting, text in listed["losses"].get(name, {}).items():
+            found[f"loss.losses.{part}.{setting.removeprefix('loss.')}" if setting.startswith("loss.") else setting] = (
+                text
+            )
+    return found
 
 
 def _check(space: Space, settings: Sequence[str], base: DictConfig) -> None:
@@ -237,6 +255,8 @@ def settings_of(space: Space, chosen: Mapping[str, Value], base: DictConfig) -> 
 
 
 def _takes_references(config: DictConfig) -> bool:
-    """Whether a loss can be given a memory."""
-    kind = named(config.loss, slot="loss", trust=packages(config.get("trust")))
-    return "ref_emb" in inspect.signature(getattr(kind, "forward", kind)).parameters
+    """Whether a loss, or each part of a sum, can be given a memory."""
+    trust = packages(config.get("trust"))
+    kind = named(config.loss, slot="loss", trust=trust)
+    parts = config.loss.losses.values() if kind is SumLoss else [config.loss]
+    return not any(missing_references(named(part, slot="loss", trust=trust)) for part in parts)

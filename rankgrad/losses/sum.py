@@ -1,0 +1,124 @@
+"""A weighted sum of losses, of this library or others, on the same embeddings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..checks import integer, number
+from .base import RetrievalLoss
+
+REFERENCES = ("ref_emb", "ref_labels", "ids", "ref_ids")
+
+
+class SumLoss(nn.Module):
+    r"""sum_i w_i L_i of losses of the same batch: a rank loss with a pair loss or a classifier, for example.
+
+    Each part is called with what it takes: the embeddings, the labels, and, where its `forward` has them, the numbers
+    of the samples and the references of a memory.
+
+    Settings name it with a plus sign: `loss=supndcg+pml/multi_similarity loss.weights.supndcg=0.3`. Its parts are
+    `loss.losses.NAME`, where NAME is the last part of the loss's name; weights are 1 / (number of parts) unless given.
+
+    Args:
+        losses: name -> loss, at least one.
+        weights: name -> weight, finite and >= 0, for each loss. A loss of weight 0 is computed and shown, and has no
+            gradient.
+        positives: the promise of `RetrievalLoss`, handed to the parts that take it.
+
+    Attributes:
+        stats: of the last call: the value of each part by its name, without its weight; "counted" of the first part
+            that has it.
+
+    Raises:
+        ValueError: no losses, weights of other names, or out of range.
+
+    >>> from rankgrad.losses import CalibrationLoss, SupAPLoss
+    >>> loss = SumLoss({"rank": SupAPLoss(), "level": CalibrationLoss()}, {"rank": 0.5, "level": 0.5})
+    >>> loss(torch.eye(2)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])), sorted(loss.components())
+    (tensor(0.), ['level', 'rank'])
+    """
+
+    stats: dict[str, Tensor]
+
+    def __init__(
+        self, losses: Mapping[str, nn.Module], weights: Mapping[str, float], positives: int | None = None
+    ) -> None:
+        super().__init__()
+        if not losses or set(losses) != set(weights):
+            raise ValueError(
+                f"each loss needs one weight; got losses {', '.join(losses) or 'none'} and weights of "
+                f"{', '.join(map(str, weights)) or 'none'}"
+            )
+        if positives is not None:
+            integer(positives, "positives counts the relevant items that every query has", low=1)
+        self.losses = nn.ModuleDict(losses)
+        self.weights = {name: number(weight, f"weights.{name}", low=0) for name, weight in weights.items()}
+        self._taken = {name: set(inspect.signature(loss.forward).parameters) for name, loss in losses.items()}
+        for loss in losses.values():
+            if positives is not None and isinstance(loss, RetrievalLoss):
+                loss.positives = positives
+        self.stats = {}
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        ref_ids: Tensor | None = None,
+    ) -> Tensor:
+        """The weighted sum.
+
+        Args:
+            embeddings: [row, dim] float.
+            labels: of the kind that all parts take; long [row] always.
+            ref_emb: [item, dim] references, e.g. a memory.
+            ref_labels: their labels.
+            ids: [row] integers naming samples.
+            ref_ids: [item] the same of the references.
+
+        Raises:
+            ValueError: references, and a part that can't have them.
+        """
+        without = [name for name, loss in self.losses.items() if missing_references(loss)]
+        if ref_emb is not None and without:
+            raise ValueError(f"{', '.join(without)} can't have references")
+        given: dict[str, Any] = {"ref_emb": ref_emb, "ref_labels": ref_labels, "ids": ids, "ref_ids": ref_ids}
+        total: Tensor | None = None
+        stats: dict[str, Tensor] = {}
+        for name, loss in self.losses.items():
+            words = {key: value for key, value in given.items() if value is not None and key in self._taken[name]}
+            value: Tensor = loss(embeddings, labels, **words)
+            stats[name] = value.detach()
+            counted = getattr(loss, "stats", {}).get("counted")
+            if counted is not None:
+                stats.setdefault("counted", counted)
+            total = self.weights[name] * value if total is None else total + self.weights[name] * value
+        assert total is not None
+        self.stats = stats
+        return total
+
+    def components(self) -> dict[str, Tensor]:
+        """Each part of the last value, with its weight, detached; {} before the first call."""
+        return {name: self.weights[name] * self.stats[name] for name in self.losses if name in self.stats}
+
+    def extra_repr(self) -> str:
+        """The weights."""
+        return f"weights={self.weights}"
+
+
+def missing_references(loss: Callable[..., Any]) -> list[str]:
+    """Arguments that a loss, or a class of losses, would need for references and lacks; [] if it can have them.
+
+    >>> from rankgrad.losses import SmoothAPLoss
+    >>> missing_references(SmoothAPLoss()), missing_references(nn.Identity())
+    ([], ['ref_emb', 'ref_labels', 'ids', 'ref_ids'])
+    """
+    takes = inspect.signature(getattr(loss, "forward", loss)).parameters
+    return [name for name in REFERENCES if name not in takes]
