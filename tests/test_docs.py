@@ -282,7 +282,7 @@ def test_every_option_of_a_group_is_named(group):
     from rankgrad import config
 
     text = "".join(
-        (ROOT / page).read_text("utf-8") for page in ("docs/losses.md", "docs/training.md", "docs/datasets.md")
+        (ROOT / "docs" / f"{page}.md").read_text("utf-8") for page in ("losses", "training", "datasets", "your-texts")
     )
     assert [option for option in config.options(group) if f"`{option}`" not in text] == []
 
