@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from ..tables import aligned
 from .machine import add_machine, machine
@@ -17,18 +16,6 @@ An npz holds embeddings [n, d] and labels [n] (integers or strings); optionally 
 weights, super_labels, class_names, super_names, and for a separate gallery ref_embeddings, ref_labels, ref_ids,
 ref_groups. docs/evaluation.md says what they are.
 """
-COLUMNS = (
-    "ids",
-    "groups",
-    "weights",
-    "super_labels",
-    "class_names",
-    "super_names",
-    "ref_embeddings",
-    "ref_labels",
-    "ref_ids",
-    "ref_groups",
-)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +46,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..evaluation import Report, evaluate
     from ..evaluation.measures import meaning
     from ..files import read_npz, shown
+    from ..runs.embeddings import evaluated_columns
     from ..runs.folder import Run
 
     source, run, device = arguments.source, Run(arguments.source), machine(arguments)
@@ -75,12 +63,6 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if arguments.out and not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
     columns = read_npz(source, "embeddings", "labels")
-    options: dict[str, Any] = {name: columns[name] for name in COLUMNS if name in columns}
-    for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
-        if name in options and columns.get(of, columns["labels"]).dtype.kind in "US":
-            del options[name]  # strings are names themselves
-        elif name in options:
-            options[name] = [str(text) for text in options[name]]
     try:
         ks = tuple(int(k) for k in arguments.ks.split(","))
     except ValueError:
@@ -99,7 +81,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         seed=seed,
         progress=True,
         device=device,
-        **options,
+        **evaluated_columns(columns),
     )
     print(report, aligned([(name, meaning(name)) for name in report.values], left=2), sep="\n\n")
     if arguments.out:

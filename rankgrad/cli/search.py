@@ -1,4 +1,4 @@
-"""What of a gallery is like a picture."""
+"""What of a gallery is like a picture, or a sentence."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from .machine import add_machine, machine
 from .trust import add_trust
 
 HELP = """\
-Find the images of a gallery that are most like a picture.
+Find the images of a gallery that are most like a picture, or the texts that are most like a sentence.
 
   rankgrad search query.png --index photos.index
   rankgrad search a.png b.png --index photos.index -k 20 --html page.html
   rankgrad search FOLDER --index photos.index --json
+  rankgrad search "where is my card" --index sentences.index
 
 A query is embedded by the model that made the index; another one is refused.
 """
@@ -21,9 +22,9 @@ A query is embedded by the model that made the index; another one is refused.
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("queries", nargs="+", metavar="QUERY", help="image files, or folders of them")
+    parser.add_argument("queries", nargs="+", metavar="QUERY", help="image files, or folders of them; or sentences")
     parser.add_argument("--index", type=Path, required=True, help="folder that rankgrad index wrote")
-    parser.add_argument("-k", type=int, default=10, help="images to find (10)")
+    parser.add_argument("-k", type=int, default=10, help="how many to find (10)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the pictures")
     parser.add_argument("--json", action="store_true", help="print json instead of a table")
     parser.add_argument("--model", type=Path, metavar="RUN", help="where the model is, if it was moved")
@@ -44,15 +45,20 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     device = machine(arguments)
     if arguments.html and not arguments.html.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
-    files = query_files(arguments.queries)
     index = Index.load(arguments.index)
+    queries = arguments.queries if index.texts else query_files(arguments.queries)
     embedder = index.embedder(arguments.model, trust=packages(arguments.trust), device=device)
     if arguments.images:
         index = index.at(arguments.images)
-    answers = find(files, index, arguments.k, embedder=embedder)
+    answers = find(queries, index, arguments.k, embedder=embedder)
     print(json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers))
     if arguments.html:
-        facts = {"index": arguments.index, "images": f"{len(index):,}", "model": embedder.weights, "search": index.kind}
+        facts = {
+            "index": arguments.index,
+            "texts" if index.texts else "images": f"{len(index):,}",
+            "model": embedder.weights,
+            "search": index.kind,
+        }
         write_answers(arguments.html, answers, facts=facts)
         if not arguments.json:
             print(f"\nwrote {arguments.html}")

@@ -19,6 +19,7 @@ from .icons import load_icons
 from .images import read_image
 from .inaturalist import load_inaturalist
 from .inshop import load_inshop
+from .manifest import load_manifest
 from .omniglot import load_omniglot
 from .protocols import Trial, over_draws, trials
 from .rows import Rows
@@ -33,6 +34,7 @@ REGISTRY: dict[str, tuple[Callable[..., Rows], Official | None]] = {
     "omniglot": (load_omniglot, None),
     "icons": (load_icons, None),
     "folder": (load_folder, None),
+    "manifest": (load_manifest, None),
     "cub": (load_cub, cub.OFFICIAL),
     "cub_cropped": (load_cub_cropped, cub.OFFICIAL_CROPPED),
     "sop": (load_sop, sop.OFFICIAL),
@@ -75,6 +77,7 @@ __all__ = [
     "load_icons",
     "load_inaturalist",
     "load_inshop",
+    "load_manifest",
     "load_omniglot",
     "load_sop",
     "load_text",

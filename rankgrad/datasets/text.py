@@ -6,10 +6,7 @@ that training never saw.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -19,18 +16,15 @@ from typing import Any, Literal
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..checks import closest
 from ..files import shown
 from .division import divide, need_fractions
 from .fingerprint import of_texts
-from .rows import SPLITS, Listed, Rows, numbered
+from .rows import Listed, Rows, numbered
+from .tabular import AUTO, Row, as_split, read_columns, read_rows, require_one, text_of, word
 from .transforms import Collate
 
-Row = Mapping[str, Any]
 Validation = Literal["apart", "train"]
-DELIMITERS = (",", "\t", ";", "|")
-FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
-AUTO = "auto"  # a column that is used if it is there
+LINES = ".txt"  # a text per line, for what needs no classes
 NAMED = 60  # characters of a text that a message shows
 
 
@@ -123,27 +117,9 @@ def load_text(
     """
     path = Path(root)
     need_fractions(test_fraction, val_fraction)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {shown(path)}")
     wanted = {"text": text, "label": label, "super_label": super_label, "split": split, "group": group}
-    columns: dict[str, str] = {}
-    found: dict[str, list[str]] = {}
-    places: list[str] = []
-    for place, row in _rows(path, delimiter):
-        if not places:
-            columns = {role: name for role, given in wanted.items() if (name := _column(role, given, row)) is not None}
-            found = {role: [] for role in columns}
-        for role, name in columns.items():
-            if name not in row:
-                known = [str(column) for column in row if column is not None]
-                raise ValueError(
-                    f"{place} has no column {name!r}{closest(name, known)} It has {', '.join(map(shown, known))}. Say "
-                    f"which one it is: {role}=..." + _delimiter_hint(known)
-                )
-            found[role].append(_word(row[name], name, place))
-        places.append(place)
-    if not places:
-        raise ValueError(f"{shown(path)} has no rows")
+    read = read_columns(path, wanted, delimiter)
+    found, columns, places = read.values, read.names, read.places
     labels, supers = found["label"], found.get("super_label")
     if "split" in found:
         splits = [as_split(value, place) for value, place in zip(found["split"], places, strict=True)]
@@ -152,7 +128,7 @@ def load_text(
         splits = [of_class[name] for name in labels]
     _require_apart(found["text"], splits, places)
     if supers is not None:
-        _require_one(labels, supers, places, columns["super_label"])
+        require_one(labels, supers, places, columns["super_label"])
     said = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in columns.items()]
     if "split" not in columns and test_fraction + val_fraction > 0:
         said.append("divided by class")
@@ -161,18 +137,39 @@ def load_text(
         found["text"],
         labels,
         splits,
-        [place.rpartition(", ")[2] for place in places],
+        read.rows,
         supers,
         found.get("group"),
         f"{path.name} is understood as {', '.join(said)}",
     )
 
 
-def _column(role: str, given: str | None, row: Row) -> str | None:
-    """The column of a role; None: there is none."""
-    if given != AUTO:
-        return given
-    return role if role in row else None
+def read_texts(
+    path: str | Path, text: str = "text", label: str | None = AUTO, delimiter: str | None = None
+) -> TextTable:
+    """A table of texts that may have no classes, to be embedded; all of it counts as test.
+
+    Args:
+        path: as `root` of `load_text`; or a .txt with a text per line, in which empty lines are left out.
+        text: column of the texts.
+        label: column of the classes; "auto": the column label, if there is one; None: no classes. Without classes all
+            texts are of one, called "".
+        delimiter: of a csv.
+
+    Raises:
+        FileNotFoundError, ValueError: as of `load_text`.
+    """
+    path = Path(path)
+    lines = _plain_lines(path) if path.suffix.lower() == LINES and path.is_file() else None
+    read = read_columns(path, {"text": text, "label": label}, delimiter, lines)
+    texts = read.values["text"]
+    return _table(path.stem, texts, read.values.get("label", [""] * len(texts)), ["test"] * len(texts), read.rows)
+
+
+def _plain_lines(path: Path) -> Iterator[tuple[str, Row]]:
+    for number, line in enumerate(text_of(path).splitlines(), 1):
+        if line.strip():
+            yield f"{shown(path)}, line {number}", {"text": line.strip()}
 
 
 def load_clinc150(root: str | Path, validation: Validation = "apart") -> TextTable:
@@ -225,10 +222,10 @@ def load_banking77(root: str | Path, validation: Validation = "apart") -> TextTa
     for name in ("train.csv", "test.csv"):
         if not (root / name).is_file():
             raise FileNotFoundError(f"{shown(root)} has no {name}: BANKING77 is a folder with train.csv and test.csv")
-        for place, row in _rows(root / name, None):
+        for place, row in read_rows(root / name, None):
             if not {"text", "category"} <= set(row):
                 raise ValueError(f"{place} is not of BANKING77: its columns are text and category")
-            rows.append((_word(row["text"], "text", place), _word(row["category"], "category", place)))
+            rows.append((word(row["text"], "text", place), word(row["category"], "category", place)))
             names.append(f"{name} {place.rpartition(', ')[2]}")
     intents = {intent: number for number, intent in enumerate(sorted({intent for _, intent in rows}))}
     splits = [_of_number(intents[intent], validation) for _, intent in rows]
@@ -253,134 +250,6 @@ def _json(path: Path, title: str) -> Any:
         raise ValueError(f"{shown(path)} is no JSON, or it is damaged: {error}") from None
 
 
-# ------------------------------------------------------------------------------------------------------------ the rows
-
-
-def _rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
-    """(where it stands, column -> value) of every row."""
-    kind = path.suffix.lower()
-    readers: dict[str, Callable[[], Iterator[tuple[str, Row]]]] = {
-        ".csv": lambda: _delimited(path, delimiter or ","),
-        ".tsv": lambda: _delimited(path, delimiter or "\t"),
-        ".jsonl": lambda: _objects(path),
-        ".parquet": lambda: parquet_rows(path),
-    }
-    if kind not in readers:
-        raise ValueError(f"{shown(path)} must be a file of texts: {', '.join(FORMATS)}; got {kind or 'no ending'}")
-    return readers[kind]()
-
-
-def _lines(path: Path) -> str:
-    """The text of a file in UTF-8."""
-    raw = path.read_bytes()
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ValueError(f"{shown(path)} is UTF-16, by its byte order mark; save it as UTF-8")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{shown(path)}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        ) from None
-
-
-def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
-    if len(delimiter) != 1:
-        raise ValueError(f"delimiter must be one character; got {delimiter!r}")
-    reader = csv.reader(io.StringIO(_lines(path), newline=""), delimiter=delimiter, strict=True)
-    header: list[str] | None = None
-    try:
-        for fields in reader:
-            place = f"{shown(path)}, line {reader.line_num}"
-            if not fields:
-                continue
-            if header is None:
-                header = fields
-                twice = next((name for name in header if header.count(name) > 1), None)
-                if twice is not None:
-                    raise ValueError(f"{place}: the column {twice!r} stands there twice")
-                continue
-            if len(fields) != len(header):
-                raise ValueError(
-                    f"{place} has {len(fields)} fields, the header {len(header)}: a text that holds a {delimiter!r} or "
-                    "a line break must stand in double quotes" + _delimiter_hint(header)
-                )
-            yield place, dict(zip(header, fields, strict=True))
-    except csv.Error as error:
-        raise ValueError(f"{shown(path)}, line {reader.line_num}: {error}") from None
-
-
-def _objects(path: Path) -> Iterator[tuple[str, Row]]:
-    for number, line in enumerate(_lines(path).splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{shown(path)}, line {number} is no JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"{shown(path)}, line {number} must be an object with columns; got {type(row).__name__}")
-        yield f"{shown(path)}, line {number}", row
-
-
-def parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """(where it stands, column -> value) of every row of a parquet.
-
-    Raises:
-        ValueError: the file is no parquet, or damaged.
-        ModuleNotFoundError: pyarrow is not installed.
-    """
-    try:
-        from pyarrow import ArrowInvalid, parquet
-    except ModuleNotFoundError:
-        from ..extras import missing
-
-        raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
-    try:
-        table = parquet.read_table(path)
-    except (ArrowInvalid, OSError) as error:
-        raise ValueError(f"{shown(path)} is no parquet file, or it is damaged: {error}") from None
-    for number, row in enumerate(table.to_pylist(), 1):
-        yield f"{shown(path)}, row {number}", row
-
-
-def _delimiter_hint(columns: Sequence[str]) -> str:
-    """What to say where one column's name looks like several."""
-    other = next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
-    return "" if other is None else f". The columns seem to be divided by {other!r}: delimiter={other!r}"
-
-
-def _word(value: Any, column: str, place: str) -> str:
-    """A text or name of a row; numbers that are whole are names, too."""
-    empty = value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
-    if empty or str(value).strip().lower() == "nan":
-        raise ValueError(f"{place}: {column!r} is empty; give it a value or leave the row out")
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if not isinstance(value, (str, int)) or isinstance(value, bool):
-        raise ValueError(f"{place}: {column!r} must be a text or a whole number; got {value!r}")
-    return str(value)
-
-
-# ------------------------------------------------------------------------------------------------------------ the table
-
-
-def as_split(value: str, place: str) -> str:
-    """The split that a word means.
-
-    Args:
-        value: the word.
-        place: where it stands, for the message.
-
-    Raises:
-        ValueError: it means none.
-    """
-    name = {"validation": "val", "dev": "val"}.get(value.strip().lower(), value.strip().lower())
-    if name not in SPLITS:
-        raise ValueError(f"{place}: a split is train, val (validation, dev) or test; got {value!r}")
-    return name
-
-
 def _require_apart(texts: Sequence[str], splits: Sequence[str], places: Sequence[str]) -> None:
     """Raise if a text stands in two splits: what is tested was then trained on."""
     first: dict[str, int] = {}
@@ -390,18 +259,6 @@ def _require_apart(texts: Sequence[str], splits: Sequence[str], places: Sequence
             raise ValueError(
                 f"{places[row]} ({splits[row]}) has the text of {places[before]} ({splits[before]}): "
                 f"{shown(text[:NAMED])!r}. A text belongs to one split"
-            )
-
-
-def _require_one(labels: Sequence[str], supers: Sequence[str], places: Sequence[str], column: str) -> None:
-    """Raise if a class has two super-labels."""
-    first: dict[str, int] = {}
-    for row, label in enumerate(labels):
-        before = first.setdefault(label, row)
-        if supers[before] != supers[row]:
-            raise ValueError(
-                f"{places[row]}: the class {label!r} has {column} {supers[row]!r} here and {supers[before]!r} in "
-                f"{places[before]}; a class has one"
             )
 
 

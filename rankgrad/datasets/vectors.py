@@ -18,7 +18,7 @@ from ..files import read_npz, shown
 from .division import divide, need_fractions
 from .fingerprint import of_values
 from .rows import Listed, Rows, numbered
-from .text import AUTO, as_split, parquet_rows
+from .tabular import AUTO, as_split, parquet_rows
 from .transforms import Collate
 
 Array = npt.NDArray[Any]
@@ -99,7 +99,7 @@ class VectorTable(Rows):
 def load_vectors(
     root: str | Path,
     embeddings: str = AUTO,
-    label: str = AUTO,
+    label: str | None = AUTO,
     super_label: str | None = AUTO,
     split: str | None = AUTO,
     group: str | None = AUTO,
@@ -116,7 +116,8 @@ def load_vectors(
     Args:
         root: the file.
         embeddings: column of the vectors, [row, width] numbers; "auto": by its name.
-        label: column of the classes, strings or integers (in an npz with class_names: places in it).
+        label: column of the classes, strings or integers (in an npz with class_names: places in it); None: all are of
+            one class, called "", which is enough to embed them.
         super_label: column of coarser classes; None: there is none.
         split: column with train, val (or validation, dev) and test.
         group: column of what a relevant vector may not share with its query.
@@ -139,8 +140,7 @@ def load_vectors(
     for role, column in found.items():
         if column is not None and len(column) != len(vectors):
             raise ValueError(f"{shown(path)} holds {len(vectors)} embeddings and {len(column)} {role}s")
-    labels = _words(path, "label", found["label"], columns.get("class_names"))
-    assert labels is not None
+    labels = _words(path, "label", found["label"], columns.get("class_names")) or [""] * len(vectors)
     splits = _words(path, "split", found["split"])
     if splits is None:
         of_class = divide(set(labels), test_fraction, val_fraction, seed)
@@ -164,6 +164,11 @@ def load_vectors(
         super_names=super_names,
         group=None if groups is None else tuple(groups),
     )
+
+
+def has_labels(root: str | Path) -> bool:
+    """Say whether a file of embeddings has classes, by the names of its columns."""
+    return any(name in NAMES["label"] for name in _columns(Path(root)))
 
 
 def _columns(path: Path) -> dict[str, Array]:

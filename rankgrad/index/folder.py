@@ -43,6 +43,8 @@ def embed_folder(
     if not out.parent.is_dir() or out.is_dir():
         raise FileNotFoundError(f"{out} cannot be written: give a file in a folder that exists")
     embedder = Embedder.load(source, invert=invert, trust=trust)
+    if embedder.model.inputs.takes != "images":
+        raise ValueError(f"{source} takes {embedder.model.inputs.takes}: give a file of them; {images} is a folder")
     root = Path(os.path.abspath(images))  # without . and .., but links stay as they were named
     paths, skipped = find_images(root)
     if not paths:

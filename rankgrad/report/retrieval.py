@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..evaluation import Report
+from ..evaluation import Report, evaluate
+from ..files import read_npz
 from ..html.images import Images
+from ..runs.embeddings import evaluated_columns
 from ..runs.folder import Run
 from .content import Extent, Section, read_common
-from .retrieved import Pictures, Retrieved, Space
+from .retrieved import FolderPictures, Pictures, Retrieved, Space
 from .sections import sections
 
 if TYPE_CHECKING:
@@ -84,6 +87,29 @@ def read(
         )
     before = Report.from_json(run.before) if run.before.exists() else None
     return Content(**{**common, "before": before, "space": space, "pictures": held, "notes": tuple(notes)})
+
+
+def read_embeddings(path: Path, images: Path | None = None) -> Content:
+    """What is there of embeddings that were made elsewhere: an npz, evaluated here.
+
+    Args:
+        path: npz with embeddings and labels, and what else `rankgrad evaluate` takes; names, texts.
+        images: folder that the names are relative to; None: no pictures, unless the npz holds texts.
+
+    Raises:
+        FileNotFoundError: no such file or folder.
+        ValueError: another file, a damaged one, or columns that do not fit together.
+    """
+    if images is not None and not images.is_dir():
+        raise FileNotFoundError(f"no folder of images at {images}")
+    columns = read_npz(path, "embeddings", "labels")
+    after = evaluate(columns["embeddings"], columns["labels"], clusters="none", **evaluated_columns(columns))
+    return Content(
+        name=path.stem,
+        after=after,
+        space=Space.load(path),
+        pictures=None if images is None else FolderPictures(images),
+    )
 
 
 def _images(run: Run, trust: Sequence[str]) -> Pictures | str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..evaluation import Report
-from ..files import read_npz
+from ..files import inside, read_npz
 from ..html.images import THUMBNAIL
 from ..losses import CalibrationLoss, ROADMAPLoss
 from ..normalize import unit_rows
@@ -92,35 +92,76 @@ class Space:
 
     @classmethod
     def load(cls, path: Path) -> Space:
-        """Read what `runs.embeddings.save_embeddings` has written.
+        """Read what `runs.embeddings.save_embeddings` has written, or any npz of embeddings and labels.
+
+        Rows without names are called by their number; labels may be texts, or integers with or without class_names.
 
         Raises:
             ValueError: the file lacks a column, or its columns are out of step.
             OSError: the file cannot be read.
         """
-        columns = read_npz(path, "embeddings", "labels", "names", "class_names")
+        columns = read_npz(path, "embeddings", "labels")
+        items = columns.get("ref_embeddings")
 
-        def texts(name: str) -> tuple[str, ...]:
-            return tuple(columns[name].tolist()) if name in columns else ()
+        def texts(name: str, called: int = 0) -> tuple[str, ...]:
+            given = tuple(map(str, columns[name].tolist())) if name in columns else ()
+            return given or tuple(f"row {row}" for row in range(called))
 
-        def numbers(name: str) -> Tensor | None:
-            return torch.from_numpy(columns[name].astype(np.int64)) if name in columns else None
+        def numbers(names: str, *of: str) -> tuple[tuple[str, ...], list[Tensor | None]]:
+            """Names of classes, and the classes of one list of rows or of two by number."""
+            given = [columns[name] for name in of if name in columns]
+            if not given:
+                return (), [None] * len(of)
+            if names in columns and given[0].dtype.kind in "iu":
+                known, places = texts(names), [each.astype(np.int64) for each in given]
+            else:
+                values, flat = np.unique(np.concatenate(given), return_inverse=True)
+                known = tuple(map(str, values.tolist()))
+                places = np.split(flat.reshape(-1).astype(np.int64), [len(given[0])])[: len(given)]
+            found: list[Tensor | None] = [torch.from_numpy(place) for place in places]
+            return known, found + [None] * (len(of) - len(found))
 
-        labels, items = numbers("labels"), columns.get("ref_embeddings")
+        class_names, (labels, item_labels) = numbers("class_names", "labels", "ref_labels")
+        super_names, (super_labels,) = numbers("super_names", "super_labels")
         assert labels is not None
         return cls(
             queries=unit_rows(torch.from_numpy(columns["embeddings"]).float()),
             labels=labels,
-            names=texts("names"),
-            class_names=texts("class_names"),
+            names=texts("names", len(columns["embeddings"])),
+            class_names=class_names,
             items=None if items is None else unit_rows(torch.from_numpy(items).float()),
-            item_labels=numbers("ref_labels"),
-            item_names=texts("ref_names"),
-            super_labels=numbers("super_labels"),
-            super_names=texts("super_names"),
+            item_labels=item_labels,
+            item_names=texts("ref_names", 0 if items is None else len(items)),
+            super_labels=super_labels,
+            super_names=super_names,
             texts=texts("texts"),
             item_texts=texts("ref_texts"),
         )
+
+
+class FolderPictures:
+    """Images of a folder, by their names relative to it; those that cannot be read are counted.
+
+    Args:
+        folder: the folder.
+
+    Attributes:
+        failed: name -> why it could not be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.failed: dict[str, str] = {}
+
+    def get(self, name: str) -> Tensor | None:
+        """The image, small; None: it is not to be had."""
+        from ..datasets.images import read_image
+
+        try:
+            return read_image(inside(self.folder, name), 3, THUMBNAIL, True)
+        except (OSError, ValueError) as error:
+            self.failed[name] = str(error)
+            return None
 
 
 class Pictures:
@@ -165,7 +206,7 @@ class Retrieved(RunContent):
     before: Report | None = None
     after: Report | None = None
     space: Space | None = None
-    pictures: Pictures | None = None
+    pictures: Pictures | FolderPictures | None = None
 
     kind = "retrieval"
 

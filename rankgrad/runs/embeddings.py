@@ -1,4 +1,4 @@
-"""The npz of embeddings that a run leaves."""
+"""The npz of embeddings that a run leaves, and what of it an evaluation takes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,35 @@ from torch import Tensor
 from ..datasets.protocols import trials
 from ..datasets.rows import Rows
 from ..files import atomic_write
+
+# Columns of an npz that `evaluation.evaluate` takes beside embeddings and labels.
+COLUMNS = (
+    "ids",
+    "groups",
+    "weights",
+    "super_labels",
+    "class_names",
+    "super_names",
+    "ref_embeddings",
+    "ref_labels",
+    "ref_ids",
+    "ref_groups",
+)
+
+
+def evaluated_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Further arguments of `evaluation.evaluate` that the columns of an npz hold.
+
+    Args:
+        columns: name -> array, embeddings and labels among them.
+    """
+    found: dict[str, Any] = {name: columns[name] for name in COLUMNS if name in columns}
+    for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
+        if name in found and columns.get(of, columns["labels"]).dtype.kind in "US":
+            del found[name]  # strings are names themselves
+        elif name in found:
+            found[name] = [str(text) for text in found[name]]
+    return found
 
 
 def save_embeddings(path: Path, embeddings: Tensor, table: Rows, more: Mapping[str, Any] | None = None) -> None:
