@@ -21,6 +21,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+THREADS = torch.get_num_threads()
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """Give the next test the threads of the first: two workers with the threads that a run has asked for stand still."""
+    yield
+    torch.set_num_threads(THREADS)
+
+
 @pytest.fixture
 def hangup() -> Iterator[None]:
     """SIGHUP is heeded, though the tests may run under nohup, which every process that they start would inherit."""

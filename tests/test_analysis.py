@@ -316,6 +316,19 @@ def toys() -> dict[str, pnp_toy.Toy]:
     }
 
 
+@pytest.fixture(scope="module")
+def short() -> pnp_toy.Toy:
+    return pnp_toy.compute("ring", seeds=(0,), steps=20)
+
+
+def test_dq_keeps_clusters_apart_where_o_draws_them_together():
+    both = {name: penalty for name, penalty in pnp_toy.variants().items() if name in ("O", "Dq, α=4")}
+    toy = pnp_toy.compute("ring", seeds=(0,), losses=both)
+    recall, intra = (dict(zip(toy.variants, v[:, 0].tolist(), strict=True)) for v in (toy.recall, toy.train_intra))
+    assert recall["Dq, α=4"] > recall["O"] + 0.1 and intra["Dq, α=4"] > intra["O"] + 0.1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", list(pnp_toy.LAYOUTS))
 def test_dq_keeps_clusters_apart_and_unseen_classes_with_them_in_the_first_two_seeds(toys, layout):
     toy = toys[layout]
@@ -328,6 +341,7 @@ def test_dq_keeps_clusters_apart_and_unseen_classes_with_them_in_the_first_two_s
     assert bool((toy.train_recall > 0.98).all())  # every variant has learnt its own classes
 
 
+@pytest.mark.slow
 def test_squares_reach_the_numbers_of_the_specification_in_two_seeds(toys):
     # lucky ones, as the specification's were: over twenty seeds, Dq's recall is .84 +- .21
     toy = toys["squares"]
@@ -350,8 +364,8 @@ def test_dq_is_ahead_of_o_and_i_on_average_over_twenty_seeds(layout):
         assert ahead.mean() > 2 * ahead.std() / math.sqrt(20)
 
 
-def test_toy_measures_are_those_of_the_metrics(toys):
-    toy = toys["ring"]
+def test_toy_measures_are_those_of_the_metrics(short):
+    toy = short
     labels = torch.arange(4).repeat_interleave(pnp_toy.POINTS)
     relevant, valid = labels.unsqueeze(1) == labels, ~torch.eye(len(labels), dtype=torch.bool)
     for row in range(len(toy.variants)):
@@ -403,11 +417,11 @@ def test_toy_trains_a_penalty_as_the_loss_of_that_name_does():
         assert ((mine[0] - theirs).abs() < 1e-6).double().mean() > 0.97
 
 
-def test_toy_says_what_it_is_and_refuses_unknown_layouts(toys):
+def test_toy_says_what_it_is_and_refuses_unknown_layouts(short):
     said = ("not the paper's points", "illustrates that mechanism", "seeds differ widely")
     assert all(words in pnp_toy.CAPTION for words in said)
     assert analysis.FIGURES["pnp/fig6"].note == pnp_toy.CAPTION
-    assert str(toys["ring"]).count("PNP-") == 6
+    assert str(short).count("PNP-") == 6
     with pytest.raises(ValueError, match="known: squares, ring"):
         pnp_toy.compute("stripes")
     with pytest.raises(ValueError, match="at least one seed"):

@@ -30,7 +30,6 @@ from rankgrad.runs.launchers import LOCAL, RunCommand, base, read_launcher
 from rankgrad.runs.signals import Stopped
 from rankgrad.tuning import tune as tune_module
 
-
 # -------------------------------------------------------------------------------------------------------- the words
 
 
