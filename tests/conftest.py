@@ -26,7 +26,7 @@ THREADS = torch.get_num_threads()
 
 @pytest.fixture(autouse=True)
 def threads() -> Iterator[None]:
-    """Give the next test the threads of the first: two workers with the threads that a run has asked for stand still."""
+    """Give every test the same threads: with those that an earlier run has asked for, two workers stand still."""
     yield
     torch.set_num_threads(THREADS)
 
