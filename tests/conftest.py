@@ -21,6 +21,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+THREADS = torch.get_num_threads()
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """Give every test the same threads: with those that an earlier run has asked for, two workers stand still."""
+    yield
+    torch.set_num_threads(THREADS)
+
+
 @pytest.fixture
 def hangup() -> Iterator[None]:
     """SIGHUP is heeded, though the tests may run under nohup, which every process that they start would inherit."""

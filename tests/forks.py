@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,9 +20,11 @@ def forked(work: Callable[[], int | None], log: Path | None = None) -> int:
         work: what it does; with an exception it ends with status 1.
         log: a file for both outputs; None: they are lost.
     """
-    if not hasattr(os, "fork"):
-        pytest.skip("needs fork")
-    number = os.fork()
+    if not hasattr(os, "fork") or torch.cuda.is_available():
+        pytest.skip("needs fork, and that autograd has started no threads for a GPU")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of threads, such as those of pytest-xdist
+        number = os.fork()
     if number:
         return number
     status = 1

@@ -77,3 +77,9 @@ def test_rooms_import_one_another_in_one_direction():
 def test_no_room_imports_what_another_keeps_to_itself():
     private = {edge: [n for n in names if n.startswith("_") and n != "_version"] for edge, names in imports().items()}
     assert not any(private.values()), private
+
+
+def test_folders_of_tests_are_called_after_the_rooms():
+    rooms = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    folders = {path.parent.name for path in Path(__file__).parent.glob("*/test_*.py")}
+    assert len(folders) > 15 and folders - rooms == {"docs"}

@@ -159,5 +159,4 @@ def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
 def shuffled_classes(table: Rows, seed: int) -> Tensor:
     """[class] labels of the training classes, in a drawn order."""
     classes: Tensor = torch.unique(table.label[torch.tensor([name == "train" for name in table.split])])
-    order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
-    return classes.index_select(0, order)
+    return classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]

@@ -30,7 +30,7 @@ from rankgrad.papers.sodeep.training import Recipe
 from rankgrad.runs.compare import train_all
 from rankgrad.runs.folder import Run
 
-OLD = Path(__file__).parent / "old_runs"
+OLD = Path(__file__).parents[1] / "old_runs"
 
 
 @pytest.fixture(scope="module")

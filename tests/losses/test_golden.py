@@ -13,7 +13,7 @@ from rankgrad.detection import DetectionAPLoss
 from rankgrad.losses import RankLoss
 from rankgrad.ranks import exact_ranks
 
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parents[1] / "golden"
 CASES = json.loads((FOLDER / "cases.json").read_text())
 ARRAYS = np.load(FOLDER / "arrays.npz")
 DETECTION = ("rambo_mAP", "rambo_AP_C", "rambo_combined", "rambo_map_memory")

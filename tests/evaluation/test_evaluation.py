@@ -16,7 +16,7 @@ from rankgrad import evaluation, metrics
 from rankgrad.evaluation import Report, evaluate, measures
 from rankgrad.normalize import unit_rows
 
-GOLDEN = Path(__file__).parent / "golden" / "arrays.npz"
+GOLDEN = Path(__file__).parents[1] / "golden" / "arrays.npz"
 
 
 def whole(*shape: int, seed: int = 0, values: int = 3) -> Tensor:
@@ -683,7 +683,7 @@ def test_queries_that_stand_in_the_gallery_under_no_name_are_noticed(noise, simi
 
 def test_a_report_of_an_earlier_version_is_read():
     for name in ("before", "after"):
-        path = Path(__file__).parent / "old_runs" / "retrieval" / f"{name}.json"
+        path = Path(__file__).parents[1] / "old_runs" / "retrieval" / f"{name}.json"
         old = Report.from_json(path)
         assert old.values["AP"] == json.loads(path.read_text())["values"]["AP"] and "extra" not in old.settings
         assert "AP" in str(old) and old.worst_classes(2) and Report.from_json(old.to_json()) == old

@@ -247,7 +247,7 @@ def test_number_of_relevant_items_and_counted_queries_are_ragged(problem):
     assert ranks.num_queries == 9
 
 
-# Long lists are counted by cells (tests/test_counting.py), so these are long.
+# Long lists are counted by cells (tests/kernels/test_counting.py), so these are long.
 
 
 @pytest.mark.parametrize("share", [0.005, 0.05], ids=["few relevant", "many relevant"])

@@ -39,7 +39,7 @@ from rankgrad.papers.experiments.reproduce import reproduce
 matplotlib = pytest.importorskip("matplotlib")
 from drawn_text import boxes, faults, smallest  # noqa: E402  (needs matplotlib)
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def small_toy(layout: str) -> pnp_toy.Toy:

@@ -159,6 +159,7 @@ def hint(log: Path) -> list[str]:
     return shlex.split(found[1])
 
 
+@pytest.mark.slow  # test_signals.py stops children, and test_cli.py a training
 def test_a_comparison_that_is_stopped_has_saved_its_states_and_says_how_to_go_on(commands, tmp_path):
     command = commands["compare"]
     assert stop(command, tmp_path, signal.SIGTERM) == 128 + signal.SIGTERM

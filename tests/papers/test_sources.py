@@ -19,7 +19,7 @@ from rankgrad.papers.experiments.sources import Setting, of_experiment, of_loss,
 
 GRIDS = [grid for command in ("train", "detect train") for grid in grids(command).values()]
 EXPERIMENTS = [(name, tree) for tree in ("train", "detect") for name in sources.experiments(tree)]
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def without(settings: Sequence[Setting]) -> list[str]:

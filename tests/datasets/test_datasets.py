@@ -1049,7 +1049,7 @@ def test_find_images_needs_no_classes(tmp_path):
 
 
 def test_the_tables_of_the_docs_are_those_of_the_registry():
-    page = Path(__file__).parents[1] / "docs" / "datasets.md"
+    page = Path(__file__).parents[2] / "docs" / "datasets.md"
     make = runpy.run_path(str(page.with_name("make_datasets.py")))
     text = page.read_text(encoding="utf-8")
     assert make["written"](text) == text, "write them anew: python docs/make_datasets.py"

@@ -30,7 +30,7 @@ from rankgrad.runs.history import curves, evaluations
 from rankgrad.runs.log import LogTable, read_rows
 from rankgrad.training.state import read_state
 
-OLD = Path(__file__).parent / "old_runs"
+OLD = Path(__file__).parents[1] / "old_runs"
 
 
 @pytest.fixture(scope="module")

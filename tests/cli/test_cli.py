@@ -153,7 +153,7 @@ def test_a_disk_that_is_full_in_mid_run_is_named_and_with_room_again_the_run_goe
         pytest.skip("needs a system that lets users mount (unshare)")
     words = [str(disk / "filling"), "train", *small(photos, "checkpoint_minutes=0"), f"out={disk / 'run'}"]
     program = shlex.join([sys.executable, "-c", FULL, *words])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     done = subprocess.run([*own, f"{mount} && {program}"], capture_output=True, text=True, env=environment)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     told = [line for line in done.stderr.splitlines() if line.startswith("rankgrad: ")]

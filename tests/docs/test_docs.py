@@ -21,7 +21,7 @@ import rankgrad
 from rankgrad import losses, metrics
 from rankgrad.training.state import EPOCHS, MAY_CHANGE
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [
         *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),

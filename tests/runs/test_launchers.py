@@ -30,10 +30,6 @@ from rankgrad.runs.launchers import LOCAL, RunCommand, base, read_launcher
 from rankgrad.runs.signals import Stopped
 from rankgrad.tuning import tune as tune_module
 
-# one worker of pytest-xdist: the slow ones have several processes each
-pytestmark = pytest.mark.xdist_group("processes")
-
-
 # -------------------------------------------------------------------------------------------------------- the words
 
 

@@ -303,7 +303,7 @@ def test_the_help_lists_every_group_and_option(capsys):
 
 
 def test_a_retrieval_run_is_not_resumed_as_a_detector(tmp_path, capsys):
-    shutil.copy(Path(__file__).parent / "old_runs" / "retrieval" / "config.yaml", tmp_path)
+    shutil.copy(Path(__file__).parents[1] / "old_runs" / "retrieval" / "config.yaml", tmp_path)
     message = fails(capsys, "detect", "train", f"resume={tmp_path}")
     assert message == f"{tmp_path} is a retrieval run: continue it with rankgrad train resume={tmp_path}"
 
@@ -325,7 +325,7 @@ def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, mon
 
 
 def test_commands_and_settings_of_the_page_exist():
-    text = (Path(__file__).parents[1] / "docs" / "detection.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "detection.md").read_text("utf-8")
     lines = re.findall(r"^rankgrad detect train (.*)$", text, re.MULTILINE)
     assert lines
     for line in lines:

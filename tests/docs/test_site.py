@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("sphinx")
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 MODULES = sorted({m for page in REFERENCE.glob("*.rst") for m in re.findall(r"automodule:: (\S+)", page.read_text())})
 
