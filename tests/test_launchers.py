@@ -379,7 +379,7 @@ def test_options_that_ray_refuses_are_said_in_its_words():
 LONG = ("trainer.max_epochs=1", "sampler.batches_per_epoch=60", "checkpoint_minutes=0")
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 300.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 900.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -397,9 +397,13 @@ def is_stopped_and_goes_on(photos: Path, place: Path, *launcher: str) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "rankgrad", *words, *launcher], stderr=log, stdout=log, start_new_session=True
         )
-    wait_for(lambda: len(states(place / "cut")) == 2 or process.poll() is not None)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: what the engine has started here gets it, too
-    assert process.wait(300) == 130, (place / "log").read_text()
+    try:
+        wait_for(lambda: len(states(place / "cut")) == 2 or process.poll() is not None)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: what the engine has started here gets it, too
+        assert process.wait(900) == 130, (place / "log").read_text()
+    finally:
+        process.kill()
+        process.wait()
     runs = [Run(path.parent) for path in states(place / "cut")]
     logs = [(run.folder / "log.txt").read_text() for run in runs]
     assert all("stopped; continue with: rankgrad train resume=" in text for text in logs)  # before the command ended
