@@ -309,7 +309,13 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Commands of SLURM that note what they were called with, in the file that is given back."""
     calls, place = tmp_path / "calls", tmp_path / "bin"
     place.mkdir()
-    says = {"sbatch": "echo Submitted batch job 12", "scancel": "", "srun": "", "sacct": "echo JobID'|'State"}
+    says = {
+        "sbatch": "echo Submitted batch job 12",
+        "scancel": "",
+        "srun": "",
+        "squeue": "",
+        "sacct": "echo JobID'|'State",
+    }
     for name, text in says.items():
         (place / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {calls}\n{text}\n')
         (place / name).chmod(0o755)
@@ -333,9 +339,20 @@ def test_a_job_of_slurm_has_the_parameters_that_were_given_and_is_asked_before_i
         assert f"#SBATCH --{line}\n" in script
     assert job.poll() is None and not launcher.shares_cores
     job.terminate()
-    job.kill()
-    asked = [line for line in slurm.read_text().splitlines() if line.startswith("scancel")]
-    assert asked == ["scancel --state=PENDING 12", "scancel --state=RUNNING --signal=INT 12", "scancel 12"]
+    assert job.poll() == 143  # SLURM has it no more
+    asked = [line for line in slurm.read_text().splitlines() if line.startswith(("scancel", "squeue"))]
+    ended = ["scancel --state=PENDING 12", "scancel --state=RUNNING --signal=INT 12"]
+    assert asked == [*ended, "squeue --noheader --jobs=12"]
+
+
+def test_a_job_that_does_not_end_is_cancelled_and_not_waited_for(slurm, run, monkeypatch):
+    monkeypatch.setattr(signals, "GRACE", 0.2)
+    (slurm.parent / "bin" / "squeue").write_text("#!/bin/sh\necho 12 R\n")
+    launcher, _ = read_launcher(["launcher=submitit"])
+    one = run(ECHO)
+    with Children() as children:
+        job = launcher.start(RunCommand(one.home / one.folder, ()), children)
+    assert job.wait() == -signal.SIGKILL and slurm.read_text().splitlines()[-1] == "scancel 12"
 
 
 def test_what_slurm_refuses_is_one_line(slurm, run, tmp_path):

@@ -122,14 +122,20 @@ class Job:
         """Let the run save its state and end, or not begin."""
         raise NotImplementedError
 
-    def kill(self) -> None:
-        """End it at once, and its workers, too."""
+    def destroy(self) -> None:
+        """End it at once."""
         raise NotImplementedError
 
     def terminate(self) -> None:
         """Ask it to end."""
         self.asked, self._next = True, 0.0
         self.cancel()
+
+    def kill(self) -> None:
+        """End it at once, and its workers, too; nobody waits for an engine that does not answer."""
+        self.destroy()
+        if self.returncode is None:
+            self.returncode = -signal.SIGKILL
 
     def poll(self) -> int | None:
         """The exit status; None while it waits or runs, and until its result can be seen here."""

@@ -115,10 +115,14 @@ class LocalJob(Job):
         self.job = job
         self._over: float | None = None
 
+    def over(self) -> bool:
+        """Whether the job has ended."""
+        return bool(self.job.done())
+
     def outcome(self) -> int | str | None:
         """See `Job`."""
         job = self.job
-        if not job.done():
+        if not self.over():
             return None
         if not job.paths.result_pickle.exists():
             self._over = self._over or time.monotonic()
@@ -136,7 +140,7 @@ class LocalJob(Job):
         with suppress(ProcessLookupError):
             os.kill(int(self.job.job_id), signal.SIGTERM)
 
-    def kill(self) -> None:
+    def destroy(self) -> None:
         """See `Job`."""
         self.job.cancel(check=False)
 
@@ -148,7 +152,16 @@ class SlurmJob(LocalJob):
         """Take it out of the queue; if it runs, ask by SIGINT, after which it has the time that it needs."""
         for words in (["--state=PENDING"], ["--state=RUNNING", "--signal=INT"]):
             subprocess.run(["scancel", *words, self.job.job_id], check=False, capture_output=True)
-        self.job.watcher.clear()  # or it would be asked for news of this job minutes later
+
+    def over(self) -> bool:
+        """Whether the job has ended. submitit asks for news of it every few minutes, which is late for one to stop."""
+        if super().over():
+            return True
+        if not self.asked:
+            return False
+        words = ["squeue", "--noheader", f"--jobs={self.job.job_id}"]
+        found = subprocess.run(words, check=False, capture_output=True, text=True)
+        return found.returncode != 0 or not found.stdout.strip()
 
 
 @contextmanager
