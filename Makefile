@@ -1,22 +1,57 @@
 # Two commands on a fresh clone: `make demo` trains on the built-in glyphs, `make test` runs the tests. Both set up .venv.
+# What continuous integration runs is here too, and runs on any machine: CONTRIBUTING.md says which is for what.
 PYTHON ?= python3
+OLDEST ?= python3.10
 VENV ?= .venv
+# versions to install; empty: the newest of each that this Python has
+CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
+# the demo needs less than the tests; where these are installed it takes what is there
+DEMO = $(or $(wildcard $(READY)),$(VENV)/.demo)
+INSTALL = $(BIN)/python -m pip install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
+# a worker takes whole files, as the tests of a file share what they make (pytest-xdist 3.8 cannot group under pytest 9.2)
+PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadfile $(WARNINGS)
 
-.PHONY: demo test test-all lint docs tables bench bench-gpu wheel clean
+.PHONY: demo test check test-code test-all test-faults test-browser test-oldest test-newest test-install lint docs tables \
+	bench bench-gpu dist check-tag clean
 
-demo: $(READY)
+demo: $(DEMO)
 	$(BIN)/rankgrad train
 
-test: $(READY)
+test: check test-code
+
+check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow"
+
+test-code: $(READY)
+	$(PYTEST) -m "not slow"
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(PYTEST)
+
+# kills, stops, signals, full disks, damaged and hostile files: all of them, the slow ones too
+test-faults: $(READY)
+	$(PYTEST) -k "kills or stopping or signals or bad_input or nothing_executes"
+
+test-browser: $(READY)
+	RANKGRAD_BROWSER=required $(BIN)/python -m pytest -q -k "test_browser or test_site"
+
+# old packages warn of each other; with all other versions a warning is an error
+test-oldest:
+	$(MAKE) test-code VENV=.venv-oldest PYTHON=$(OLDEST) CONSTRAINTS=constraints-min.txt WARNINGS="-W default"
+
+test-newest:
+	$(MAKE) test-code VENV=.venv-newest CONSTRAINTS=
+
+# the wheel alone, with torch and numpy
+test-install: dist
+	rm -rf build/fresh
+	$(PYTHON) -m venv build/fresh
+	build/fresh/bin/python -m pip install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) dist/*.whl
+	build/fresh/bin/python tests/fresh_install.py
 
 lint: $(READY)
 	$(BIN)/ruff format .
@@ -35,14 +70,35 @@ bench: $(READY)
 bench-gpu: $(READY)
 	$(BIN)/rankgrad bench --device cuda --json benchmarks/gpu.json --markdown benchmarks/gpu.md
 
-wheel: $(READY)
-	$(BIN)/python -m build --wheel
+# what is published: the wheel, the sdist, and a look at both
+dist: $(VENV)/.release
+	rm -rf dist build/lib *.egg-info/SOURCES.txt
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m zipfile --list $$(ls dist/*.whl)
 
-$(READY): pyproject.toml constraints.txt
+# TAG=v1.2.3: is it the version of the code, and does the changelog have it?
+check-tag:
+	test "$$TAG" = "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' rankgrad/_version.py)"
+	grep -q "^## \[$${TAG#v}\] - 2" CHANGELOG.md
+
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
-	touch $(READY)
+
+$(VENV)/.demo: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@echo "Installing into $(VENV) what training needs. The largest part is torch. This is done once."
+	$(INSTALL) -e ".[train]"
+	touch $@
+
+$(READY): pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@echo "Installing into $(VENV) what the tests need. The largest part is torch. This is done once."
+	$(INSTALL) -e ".[dev]"
+	touch $@
+
+$(VENV)/.release: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --upgrade "build>=1.2" "twine>=6.1"
+	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) .venv-oldest .venv-newest build dist *.egg-info

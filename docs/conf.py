@@ -61,12 +61,13 @@ DOCS = Path(__file__).parent
 FILES = {
     "changelog": "../CHANGELOG.md",
     "security": "../SECURITY.md",
+    "contributing": "../CONTRIBUTING.md",
     "benchmarks": "../benchmarks/README.md",
     "finding-images": "search.md",
 }
-exclude_patterns = ["search.md"]
+exclude_patterns = ["search.md", "shared"]
 LINKS = {file: f"{page}.md" for page, file in FILES.items()}
-LINKS |= {"../README.md": "index.md", "../README.md#losses": "losses.md"}
+LINKS |= {"../README.md": "index.md"}
 
 
 def read_files(app: Sphinx, docname: str, source: list[str]) -> None:

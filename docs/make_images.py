@@ -1,4 +1,4 @@
-"""Makes the pictures of README.md.
+"""Makes the pictures of README.md and docs/losses.md.
 
     python docs/make_images.py steps            docs/images/steps.png: the steps, and the gradient they leave
     python docs/make_images.py gallery RUN      docs/images/gallery.png: the same queries before and after a run

@@ -1,3 +1,3 @@
-"""The version, alone in a file so that building needs no import of torch."""
+"""The version. It stands here alone: pyproject.toml reads it, and building needs no import of torch."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -10,7 +10,7 @@ GradCache, Gao et al., 2021; torch's own checkpointing does the work here.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,9 @@ from torch.utils.checkpoint import checkpoint
 from .checks import integer
 
 
-def embed_in_parts(model: nn.Module, inputs: Tensor, size: int, *, device: torch.device | str | None = None) -> Tensor:
+def embed_in_parts(
+    model: nn.Module, inputs: Tensor | Sequence[Any], size: int, *, device: torch.device | str | None = None
+) -> Tensor:
     """`model(inputs)` with the memory of `size` inputs at a time; use it like model(inputs), backward() included.
 
     The gradient is that of embedding the parts with their graphs kept. The second pass repeats the first exactly: the
@@ -33,7 +35,7 @@ def embed_in_parts(model: nn.Module, inputs: Tensor, size: int, *, device: torch
 
     Args:
         model: inputs -> [row, dim]; treats rows independently, but for batch norm.
-        inputs: [row, ...], on any device.
+        inputs: [row, ...], on any device; or a list, such as texts.
         size: rows at once, >= 1.
         device: where a part is moved when its turn comes, so that the whole batch need not fit there; None: where the
             inputs are.
@@ -53,19 +55,21 @@ def embed_in_parts(model: nn.Module, inputs: Tensor, size: int, *, device: torch
     size = integer(size, "size is the number of rows embedded at once", low=1)
     if len(inputs) == 0:
         raise ValueError("inputs has no rows; there is nothing to embed")
-    parts = [_embed(model, part, device) for part in torch.split(inputs, size)]
-    return torch.cat(parts)
+    parts = [inputs[start : start + size] for start in range(0, len(inputs), size)]
+    return torch.cat([_embed(model, part, device) for part in parts])
 
 
-def _embed(model: nn.Module, part: Tensor, device: torch.device | str | None) -> Tensor:
+def _embed(model: nn.Module, part: Any, device: torch.device | str | None) -> Tensor:
     if not torch.is_grad_enabled():
         return _moved(model, part, device)
     embedded: Tensor = checkpoint(_Twice(model), part, device, use_reentrant=False, preserve_rng_state=True)
     return embedded
 
 
-def _moved(model: Callable[[Tensor], Any], part: Tensor, device: torch.device | str | None) -> Tensor:
-    embedded: Tensor = model(part if device is None else part.to(device, non_blocking=True))
+def _moved(model: Callable[[Any], Any], part: Any, device: torch.device | str | None) -> Tensor:
+    embedded: Tensor = model(
+        part if device is None or not isinstance(part, Tensor) else part.to(device, non_blocking=True)
+    )
     return embedded
 
 
@@ -80,7 +84,7 @@ class _Twice:
         self.model = model
         self.buffers: dict[str, Tensor] | None = None
 
-    def __call__(self, part: Tensor, device: torch.device | str | None) -> Tensor:
+    def __call__(self, part: Any, device: torch.device | str | None) -> Tensor:
         if self.buffers is None:
             self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
             return _moved(self.model, part, device)

@@ -21,10 +21,12 @@ from torch.nn import functional as F
 from .checks import Numbers, flag, integer, number, tensor
 from .losses.base import labels_on, tensor_on
 from .losses.sum import SumLoss, missing_references
+from .normalize import unit_rows
 from .relevance import Labels, check_labels, words_of
 
 Combine = Literal["sum", "joint"]
 NO_ID = -1
+GAP = 0.9  # share of the old value in the running mean of the gap
 
 
 class CrossBatchMemory(nn.Module):
@@ -48,14 +50,19 @@ class CrossBatchMemory(nn.Module):
         combine: see the table.
         weight: of the memory's term, >= 0; "sum" only.
         warmup: batches before the memory is filled and used: embeddings drift fast at the start.
+        max_drift: use the memory only while its items are no further from the queries than those of the batch: the
+            mean cosine of a query with the batch's other items of its class, less that with the memory's, averaged over
+            the queries and over time, is at most this. It is filled all the while. In no paper: where rates are large
+            the cosines tell earlier than a number of batches when old embeddings have gone stale. None: always use it.
         dtype: what entries are stored in. bfloat16 halves the memory and rounds cosines to about 0.004. half(),
             double() and to(dtype), also of a module around it, convert what is stored, and what comes.
         need_ids: False: work without sample ids. A query then meets older embeddings of itself, as relevant items.
 
     Attributes:
         stats: the loss's statistics of the batch, and of the last call: "memory_entries", "memory_age" (mean age of
-            the entries in batches), "memory_counted" (share of queries with a relevant entry), and with ids
-            "memory_drift" (mean of 1 - cosine between a query and its own newest entry; NaN if no query has one).
+            the entries in batches), "memory_counted" (share of queries with a relevant entry), with ids "memory_drift"
+            (mean of 1 - cosine between a query and its own newest entry; NaN if no query has one), and with max_drift
+            "memory_gap" (what is compared with it; NaN until a class came twice) and "memory_used" (1 or 0).
 
     Raises:
         TypeError: the loss takes no references.
@@ -76,6 +83,7 @@ class CrossBatchMemory(nn.Module):
     ids: Tensor
     written: Tensor
     clock: Tensor
+    gap: Tensor
 
     def __init__(
         self,
@@ -85,12 +93,15 @@ class CrossBatchMemory(nn.Module):
         combine: Combine = "sum",
         weight: float = 1.0,
         warmup: int = 0,
+        max_drift: float | None = None,
         dtype: torch.dtype = torch.float32,
         need_ids: bool = True,
     ) -> None:
         super().__init__()
         size = integer(size, "size counts the entries", low=1)
         warmup = integer(warmup, "warmup counts the batches before the memory is filled", low=0)
+        if max_drift is not None:
+            max_drift = number(max_drift, "max_drift is a difference of cosines", low=0, high=2)
         if combine not in ("sum", "joint"):
             raise ValueError(f"combine must be 'sum' or 'joint'; got {combine!r}")
         number(weight, "weight is that of the memory's term", low=0)
@@ -105,7 +116,7 @@ class CrossBatchMemory(nn.Module):
             if missing:
                 raise TypeError(f"{type(part).__name__} can't have a memory: its forward takes no {', '.join(missing)}")
         self.loss, self.size, self.combine, self.weight, self.warmup = loss, size, combine, weight, warmup
-        self.need_ids = need_ids
+        self.need_ids, self.max_drift = need_ids, max_drift
         self.stats = {}
         self.register_buffer("embeddings", torch.empty(0, 0, dtype=dtype))
         self.reset()
@@ -128,6 +139,8 @@ class CrossBatchMemory(nn.Module):
         # the width and the kind of labels become known with the first batch, or with a saved state
         self._allocate(torch.empty(0, 0, device=device), torch.empty(0, dtype=torch.long, device=device))
         self.register_buffer("clock", torch.zeros(2, dtype=torch.long, device=device))  # batches seen, entries written
+        if self.max_drift is not None:
+            self.register_buffer("gap", torch.full((), torch.nan, device=device))
         self._seen = self._written = 0  # the same on the host: reading the buffer would wait for a GPU
 
     def _allocate(self, embeddings: Tensor, labels: Tensor) -> None:
@@ -193,22 +206,26 @@ class CrossBatchMemory(nn.Module):
         self._check(embeddings, labels)
         active = self._seen >= self.warmup
         held = self.filled
-        memory = self.embeddings[:held]
+        used = held > 0 and self._fresh(embeddings.detach(), labels, ids)
+        memory = self.embeddings[: held if used else 0]
         if not getattr(self.loss, "normalize", False):
             memory = memory.clone()  # the graph would hold the ring itself, which is written to before backward()
         if self.combine == "sum":
             value: Tensor = self.loss(embeddings, labels) if ids is None else self.loss(embeddings, labels, ids=ids)
             stats = dict(getattr(self.loss, "stats", {}))
-            if active and held and self.weight:
+            if active and used and self.weight:
                 value = value + self.weight * self._against(embeddings, labels, ids, memory, self.labels[:held])
                 stats["memory_counted"] = self._counted()
         else:
             # the batch comes first, so that a query's own column is its row
-            everything = torch.cat([embeddings, memory]), torch.cat([labels, self.labels[:held].to(labels.dtype)])
+            theirs = self.labels[: len(memory)].to(labels.dtype)
+            everything = torch.cat([embeddings, memory]), torch.cat([labels, theirs])
             value = self._against(embeddings, labels, ids, *everything)
             stats = dict(getattr(self.loss, "stats", {}))
             stats["memory_counted"] = self._counted()
         stats |= self._statistics(embeddings, ids, held)
+        if self.max_drift is not None:
+            stats |= {"memory_gap": self.gap.clone(), "memory_used": torch.tensor(float(used))}
         self.stats = stats
         if self.training:
             self._write(embeddings.detach(), labels, ids, active)
@@ -217,17 +234,51 @@ class CrossBatchMemory(nn.Module):
     def _against(
         self, embeddings: Tensor, labels: Tensor, ids: Tensor | None, items: Tensor, item_labels: Tensor
     ) -> Tensor:
-        """The loss of the batch against items, whose last `filled` are the memory."""
-        rows, held = len(embeddings), self.filled
+        """The loss of the batch against items: the memory, before which a joint list has the batch itself."""
+        rows = len(embeddings)
+        held = len(items) - rows if self.combine == "joint" else len(items)
         if ids is None:  # names that only keep a query from its own column
             mine = torch.arange(rows, device=embeddings.device)
             theirs = mine.new_full((held,), NO_ID)
         else:
             mine, theirs = ids.to(torch.long), self.ids[:held]
-        if len(items) > held:
+        if self.combine == "joint":
             theirs = torch.cat([mine, theirs])
         value: Tensor = self.loss(embeddings, labels, ref_emb=items, ref_labels=item_labels, ids=mine, ref_ids=theirs)
         return value
+
+    def _fresh(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> bool:
+        """Whether the memory's items are near enough to what they would be now; in training mode the gap is updated."""
+        if self.max_drift is None:
+            return True
+        gap = self._gap(embeddings.float(), labels, ids)
+        mixed = torch.where(self.gap.isnan(), gap, GAP * self.gap + (1 - GAP) * gap)
+        mixed = torch.where(gap.isnan(), self.gap, mixed)
+        if self.training:
+            self.gap.copy_(mixed)
+        return bool(mixed <= self.max_drift)  # NaN: no class has come twice, so nothing is known
+
+    def _gap(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
+        """Mean over the queries: cosine with the batch's other items of its class, less that with the memory's."""
+        if labels.dtype == torch.bool:
+            raise ValueError(
+                "max_drift compares classes: it needs one class per item, and multi-hot labels have several"
+            )
+        rows, items = unit_rows(embeddings), unit_rows(self.embeddings[: self.filled].float())
+        mine, theirs = (kept if kept.dim() == 1 else kept[:, -1] for kept in (labels, self.labels[: self.filled]))
+        classes, place = torch.unique(mine, return_inverse=True)
+        slot = torch.searchsorted(classes, theirs.contiguous()).clamp(max=len(classes) - 1)
+        other = classes[slot] == theirs
+        if ids is not None:
+            other &= ~torch.isin(self.ids[: self.filled], ids)  # an older embedding of a query itself
+        counts, sums = [], []
+        for at, which, weight in ((place, rows, torch.ones_like(rows[:, 0])), (slot, items, other.to(rows.dtype))):
+            counts.append(weight.new_zeros(len(classes)).index_add(0, at, weight)[place])
+            sums.append(torch.zeros_like(rows[: len(classes)]).index_add(0, at, which * weight.unsqueeze(1))[place])
+        near = (rows * (sums[0] - rows)).sum(1) / (counts[0] - 1)
+        far = (rows * sums[1]).sum(1) / counts[1]
+        known = (counts[0] > 1) & (counts[1] > 0)
+        return torch.where(known, near - far, 0).sum() / known.sum()
 
     def _counted(self) -> Tensor:
         stats: Mapping[str, Tensor] = getattr(self.loss, "stats", {})
@@ -303,6 +354,7 @@ class CrossBatchMemory(nn.Module):
     def extra_repr(self) -> str:
         """The settings, and how full it is."""
         settings = f"size={self.size}, combine={self.combine!r}, weight={self.weight}, warmup={self.warmup}"
+        settings += "" if self.max_drift is None else f", max_drift={self.max_drift}"
         return f"{settings}, dtype={self.dtype}, need_ids={self.need_ids}, filled={self.filled}"
 
 

@@ -139,10 +139,18 @@ def hardest_auc(lists: Lists) -> Tensor:
     return 1 - ((true_pos[:-1] + true_pos[1:]) * (false_pos[:-1] - false_pos[1:])).sum() / 2
 
 
+def log_sum_exp(lists: Lists, tau: float = 0.04, pull: float = 1.0) -> Tensor:
+    scores, relevant, valid = lists
+    pulled = torch.where(relevant > 0, pull * scores + (1 - pull) * scores.detach(), scores)
+    step = lambda diff: torch.exp((diff / tau).clamp(max=60)) * (1 + torch.relu(diff / tau - 60))  # noqa: E731
+    return penalty(torch.log1p, step)((pulled, relevant, valid))
+
+
 LOSSES: dict[str, Callable[[Lists], Tensor]] = {
     "roadmap": roadmap,
     "supap": average_precision(heaviside, h_minus()),
     "smooth_ap": average_precision(sigmoid(0.01), sigmoid(0.01)),
+    "log_sum_exp": log_sum_exp,
     "pnp": penalty(lambda r: 1 - (1 + r) ** -4, sigmoid(0.01)),
     "fastap": histogram_ap(lambda s: (2 - 2 * s) * 2.5, 11),
     "softbin_ap": histogram_ap(lambda s: (1 - s.clamp(-1, 1)) * 9.5, 20),

@@ -52,6 +52,10 @@ def sigmoid(tau: float) -> Step:
     return step
 
 
+def exponential(tau: float, cap: float = 60.0) -> Step:
+    return lambda t: math.exp(min(t / tau, cap)) * (1 + max(t / tau - cap, 0.0))
+
+
 def h_minus(
     tau: float = 0.01,
     rho: float = 100.0,

@@ -20,6 +20,11 @@ QUICK = (
     *("trainer.max_epochs=2", "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1", "threads=1"),
     *("evaluation.bootstrap=0", "evaluation.clusters=none"),
 )
+# of runs on glyphs
+FEW_WEIGHTS = (
+    *("model.widths=[4,4,4,4]", "model.embedding_size=4", "sampler.classes_per_batch=4", "sampler.batches_per_epoch=1"),
+    *("trainer.max_epochs=1", "trainer.enable_progress_bar=false", "threads=1", "checkpoint_minutes=0"),
+)
 
 
 def make_photos(root: Path, classes: int = 10, per_class: int = 5, side: int = 36) -> Path:
@@ -84,3 +89,30 @@ def small_sorter(loss: str) -> list[str]:
     """Settings for losses whose sorter is trained at the first use: a small one, for a moment. Set XDG_CACHE_HOME!"""
     where = {"sodeep_ap": "loss.ranks.sorter", "sodeep_spearman": "loss.ranks"}.get(loss)
     return [] if where is None else [f"{where}.items=16", f"{where}.steps=60"]
+
+
+WORDS = ("card", "loan", "rent", "tax", "phone", "train", "meal", "song", "game", "shoe")
+
+
+def make_texts(path: Path, classes: int = 10, per_class: int = 6) -> Path:
+    """A csv of sentences; each class has two words of its own among others."""
+    g = np.random.RandomState(0)
+    others = [f"w{number}" for number in range(30)]
+    lines = ["text,label"]
+    for word in WORDS[:classes]:
+        for _ in range(per_class):
+            chosen = [f"{word}s" if g.rand() < 0.5 else word, *g.choice(others, 4)]
+            lines.append(f"{' '.join(g.permutation(chosen))},{word}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+NGRAMS = ("model.dim=8", "model.buckets=512")
+
+
+def small_texts(file: Path, *settings: str) -> list[str]:
+    """Settings of a small run on these texts; later ones win."""
+    given = [f"data.root={file}", "data=text", *QUICK]
+    given += [] if any(s.startswith("model=") for s in settings) else NGRAMS
+    keys = [s.split("=")[0] for s in settings]
+    return [s for s in given if s.split("=")[0] not in keys] + list(settings)

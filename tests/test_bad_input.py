@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankgrad import losses, metrics, penalties
+from rankgrad import losses, metrics
 from rankgrad.losses import LOSSES, RankLoss
 from rankgrad.memory import CrossBatchMemory
 from rankgrad.ranks import Blackbox, Soft, exact_ranks, soft_ranks
@@ -71,11 +71,13 @@ GROWING = {
         Soft(Heaviside(), SupStep(0.002, 500.0, 0.01)), metric=metrics.ndcg, **options
     ),
 }
+# Its exponential step overflows earlier, which is an error of its own: docs/numerics.md.
+LINEAR = [name for name in GROWING if name != "log_sum_exp"]
 LIMITS = {torch.float16: 6e4, torch.bfloat16: 9e29, torch.float32: 1e30, torch.float64: 1e300}
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
-@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("name", LINEAR)
 def test_scores_up_to_the_promised_limit_give_a_finite_loss_and_gradient(name, dtype):
     g = torch.Generator().manual_seed(0)
     relevant = torch.rand(4, 300, generator=g) < 0.3
@@ -98,7 +100,7 @@ def test_scores_beyond_the_limit_are_an_error(name, dtype, limit):
 
 
 @pytest.mark.parametrize("length", [1e13, 1e16, 1e20, 1e30])
-@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("name", LINEAR)
 def test_products_that_overflow_are_an_error_and_no_nan(name, length):
     rows = (length * embeddings()).requires_grad_()
     loss = GROWING[name](normalize=False)
@@ -122,12 +124,15 @@ def test_embeddings_that_are_normalised_may_have_any_length(name, length):
 
 def test_step_that_overflows_where_scores_do_not_is_an_error():
     scores, relevant = torch.tensor([[0.1, 0.2], [0.0, 1e25]]), torch.tensor([[True, False]] * 2)
-    loss = RankLoss(Soft(Heaviside(), Exponential()), penalty=penalties.Log())
+    loss = losses.LogSumExpLoss(0.05)
     assert loss.from_scores(scores[:1], relevant[:1]).isfinite()
     with pytest.raises(ValueError, match="the loss overflows: scores or gains are too far apart .* first in query 1"):
         loss.from_scores(scores, relevant)
-    loss = RankLoss(Soft(Heaviside(), Exponential()), penalty=penalties.Log(), check_finite=False)
-    assert loss.from_scores(scores, relevant).isinf()
+    assert losses.LogSumExpLoss(0.05, check_finite=False).from_scores(scores, relevant).isinf()
+    far = torch.tensor([[0.0, 1e9]], requires_grad=True)  # 2e10 temperatures apart
+    value = loss.from_scores(far, relevant[:1])
+    value.backward()
+    assert value.isfinite() and far.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("gain", [1e-30, 1e30])

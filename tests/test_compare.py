@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import statistics
 from pathlib import Path
-from typing import Any
 
 import pytest
+from children_here import Here
 from omegaconf import OmegaConf
-from small_runs import Killed, die_after_writes, make_photos, small
+from small_runs import die_after_writes, make_photos, small
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, load
@@ -26,44 +25,6 @@ from rankgrad.runs.folder import Run
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_photos(tmp_path_factory.mktemp("photos"))
-
-
-class Here:
-    """`Children` of this process itself, since starting Python takes longer than these runs; `calls` are the tasks."""
-
-    def __init__(self) -> None:
-        self.calls: list[list[str]] = []
-        self.ended: list[Process] = []
-
-    def __call__(self) -> Here:
-        return self
-
-    def __enter__(self) -> Here:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.clear()
-
-    def start(self, words: list[str], *, log: Any) -> Process:
-        command = 2 if words[0] == "detect" else 1
-        assert words[command - 1] == "train"
-        self.calls.append(words[command:])
-        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
-            try:
-                code = main(words)
-            except Killed:
-                code = -9
-        process = Process(code)
-        self.ended.append(process)
-        return process
-
-    def wait(self) -> Process:
-        return self.ended.pop(0)
-
-
-class Process:
-    def __init__(self, returncode: int) -> None:
-        self.returncode = returncode
 
 
 @pytest.fixture
@@ -141,11 +102,11 @@ def test_a_variant_carries_its_own_settings_and_has_its_own_folder(photos, tmp_p
 
 
 def test_a_variant_can_set_what_is_not_the_losss_by_its_whole_name(photos, tmp_path, here):
-    variants = ["pnp", "pnp:alpha=2+optimizer.lr=0.5", "log_sum_exp:ranks.pull=1"]
+    variants = ["pnp", "pnp:alpha=2+optimizer.lr=0.5", "log_sum_exp:pull=0.9"]
     compare([f"loss={','.join(variants)}", "seeds=0", *small(photos, "optimizer.lr=0.25")], tmp_path)
     made = [load(Run(tmp_path / f"{name}-seed0").config) for name in ("pnp", "pnp-alpha=2+optimizer.lr=0.5")]
     assert [config.optimizer.lr for config in made] == [0.25, 0.5] and made[1].loss.alpha == 2
-    assert any(load(path).loss.get("ranks", {}).get("pull") == 1 for path in tmp_path.glob("*/config.yaml"))
+    assert any(load(path).loss.get("pull") == 0.9 for path in tmp_path.glob("*/config.yaml"))
 
 
 def test_each_loss_is_compared_with_the_first_one_over_the_seeds_both_have(photos, tmp_path, here):

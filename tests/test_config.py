@@ -104,7 +104,10 @@ def test_options_that_all_losses_share_can_be_added():
             ["loss=smoothap"],
             "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: auc, binomial_deviance, calibration",
         ),
-        (["data=glyph"], "unknown data 'glyph'; did you mean 'glyphs'? Known: cub, cub_cropped, folder, glyphs, "),
+        (
+            ["data=glyph"],
+            "unknown data 'glyph'; did you mean 'glyphs'? Known: banking77, clinc150, cub, cub_cropped, folder, glyphs",
+        ),
         (["model=tim"], "unknown model 'tim'; did you mean 'timm'?"),
         (["recipe=smal"], "unknown recipe 'smal'; did you mean 'small'?"),
         (["loss="], "unknown loss ''. Known: "),

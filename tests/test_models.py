@@ -14,6 +14,7 @@ from rankgrad.models.build import MODELS, build_model
 from rankgrad.models.convnet import convnet
 from rankgrad.models.embedding_model import EmbeddingModel, extract_features, parameter_groups
 from rankgrad.models.heads import EmbeddingHead, head_only
+from rankgrad.models.inputs import ImageInput
 from rankgrad.models.pooling import AvgPool, GeM, MaxPool
 from rankgrad.models.timm import timm_model
 from rankgrad.models.weights import load_weights, save_weights
@@ -507,7 +508,7 @@ def test_config_that_could_not_be_read_back_is_refused_before_writing(tmp_path, 
 
 
 def test_model_that_does_not_know_its_arguments_cannot_be_saved(tmp_path):
-    model = EmbeddingModel(nn.Identity(), AvgPool(), head_only(1, 2), 1)
+    model = EmbeddingModel(nn.Identity(), AvgPool(), head_only(1, 2), ImageInput(1))
     assert model(images()).shape == (4, 2)
     with pytest.raises(ValueError, match="no config to build it from"):
         save_weights(tmp_path / "m.pt", model)

@@ -67,7 +67,7 @@ def test_a_plain_file_needs_two_columns_and_may_have_a_byte_order_mark(tmp_path)
     table = load_text(path, delimiter=";")
     assert table.texts == ("ein Käse", "zwei") and table.class_names == ("1", "3")
     assert table.split == ("train", "train") and table.super_label is None and table.group is None
-    with pytest.raises(ValueError, match="a has no split 'test'; it has train"):
+    with pytest.raises(ValueError, match="a has no texts of split 'test'; it has train"):
         table.select("test")
 
 

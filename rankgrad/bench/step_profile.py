@@ -36,7 +36,6 @@ def step_profile(options: Options) -> Result:
 def _profiled(name: str, settings: Sequence[str], loss: nn.Module, steps: int) -> list[ResultTable]:
     """Mean of each stage over the steps after the first two, and the operators that take the most time themselves."""
     from ..config import compose, make
-    from ..datasets.base import ImageSet
     from ..models.build import build_model
     from ..training.data import TrainingData
 
@@ -48,7 +47,7 @@ def _profiled(name: str, settings: Sequence[str], loss: nn.Module, steps: int) -
         torch.manual_seed(0)
         model = build_model(wanted.pop("kind"), in_channels=table.channels, **wanted).train()
     sampler = {**config.sampler, "batches_per_epoch": steps + 2}
-    data = TrainingData(ImageSet(table), labels, make(config.data.train_transform, slot="transform"), sampler, seed=0)
+    data = TrainingData(table, labels, make(config.data.train_transform, slot="transform"), sampler, seed=0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     batches = iter(data.train_dataloader())
 

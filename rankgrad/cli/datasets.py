@@ -55,8 +55,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     table = DATASETS[name](**({} if arguments.root is None else {"root": arguments.root}))
     print(table.summary())
     if arguments.sheet:
-        from ..datasets import contact_sheet
+        from ..datasets import Table, contact_sheet
 
+        if not isinstance(table, Table):
+            raise ValueError(f"--sheet draws images, and {name} is {table.takes}")
         contact_sheet(table, arguments.sheet)
         print(f"wrote {arguments.sheet}")
 

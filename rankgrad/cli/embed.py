@@ -1,4 +1,4 @@
-"""Embeddings of a folder of images."""
+"""Embeddings of a folder of images, or of a file of texts."""
 
 from __future__ import annotations
 
@@ -6,40 +6,54 @@ import argparse
 import os
 from pathlib import Path
 
+from .machine import add_machine, machine
 from .trust import add_trust
 
 HELP = """\
-Embeddings of all images below a folder, with the model of a run.
+Embeddings of all images below a folder, or of all texts of a file, with the model of a run.
 
-The npz holds embeddings, names relative to the folder, labels (the sub-folders), the folder, and the model with its
-hash: `rankgrad index` and `rankgrad evaluate` read it.
+  rankgrad embed RUN PHOTOS            images
+  rankgrad embed RUN sentences.csv     texts: csv, tsv, jsonl or parquet with a column text, or txt with one per line
+  rankgrad embed RUN vectors.npz       vectors, with a head that was trained on such (data=table)
+
+The npz holds embeddings, names relative to the folder (or lines of the file), labels (the sub-folders, or the column
+label), the folder, and the model with its hash: `rankgrad index` and `rankgrad evaluate` read it.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
-    parser.add_argument("images", type=Path, metavar="DIR")
+    parser.add_argument("images", type=Path, metavar="DIR_OR_FILE")
     parser.add_argument(
-        "-o", "--out", type=Path, help="npz to write; default: NAME.npz in the folder you are in, NAME that of DIR"
+        "-o",
+        "--out",
+        type=Path,
+        help="npz to write; default: NAME.npz in the folder you are in, NAME that of DIR or FILE",
     )
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--invert", action="store_true", help="embed the negatives: dark ink for a model of bright ink")
+    parser.add_argument("--text", default="text", metavar="COLUMN", help="column of the texts (text)")
+    parser.add_argument(
+        "--label", default="auto", metavar="COLUMN", help="column of the classes (label, if it is there)"
+    )
+    add_machine(parser)
     add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Write the embeddings of a folder."""
+    """Write the embeddings of a folder or file."""
     from ..config import packages
     from ..datasets.images import skipped_lines
     from ..files import shown
     from ..index.embedder import Embedded
+    from ..index.file import embed_file
     from ..index.folder import embed_folder, embeddings_file
     from ..runs.folder import Run
 
-    out = arguments.out
+    device, out = machine(arguments), arguments.out
     if out is None:
-        out = embeddings_file(arguments.images)
+        out = embeddings_file(arguments.images.with_suffix("") if arguments.images.is_file() else arguments.images)
         if out.exists():  # a name that nobody chose replaces nothing but its own kind
             origin = Embedded.load(out).origin
             if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
@@ -50,9 +64,22 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
         model = saved_weights(run, packages(arguments.trust))
         print(f"{shown(run.folder)} is not finished: this is its {model.stem.replace('-', ' ')}")
+    if arguments.images.is_file():
+        if arguments.invert:
+            raise ValueError("--invert turns images to their negatives; a file holds texts or vectors")
+        columns = {"text": arguments.text, "label": arguments.label}
+        rows = embed_file(
+            *(model, arguments.images, out, arguments.batch_size),
+            **columns,
+            trust=packages(arguments.trust),
+            device=device,
+        )
+        print(f"wrote {out}: {rows} rows")
+        return
     count, skipped = embed_folder(
         *(model, arguments.images, out, arguments.batch_size),
         invert=arguments.invert,
         trust=packages(arguments.trust),
+        device=device,
     )
     print("\n".join([f"wrote {out}: {count} images", *skipped_lines(skipped)]))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from ..tables import aligned
+from .machine import add_machine, machine
 from .trust import add_trust
 
 HELP = """\
@@ -16,18 +16,6 @@ An npz holds embeddings [n, d] and labels [n] (integers or strings); optionally 
 weights, super_labels, class_names, super_names, and for a separate gallery ref_embeddings, ref_labels, ref_ids,
 ref_groups. docs/evaluation.md says what they are.
 """
-COLUMNS = (
-    "ids",
-    "groups",
-    "weights",
-    "super_labels",
-    "class_names",
-    "super_names",
-    "ref_embeddings",
-    "ref_labels",
-    "ref_ids",
-    "ref_groups",
-)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples of the intervals; 0: none")
     parser.add_argument("--clusters", choices=("auto", "none"), default="auto", help="k-means for NMI, or not")
     parser.add_argument("-o", "--out", type=Path, help="also write the report as json")
+    add_machine(parser)
     add_trust(parser)
 
 
@@ -57,9 +46,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..evaluation import Report, evaluate
     from ..evaluation.measures import meaning
     from ..files import read_npz, shown
+    from ..runs.embeddings import evaluated_columns
     from ..runs.folder import Run
 
-    source, run = arguments.source, Run(arguments.source)
+    source, run, device = arguments.source, Run(arguments.source), machine(arguments)
     if source.is_dir():
         source = run.embeddings
         if run.interrupted and run.kind == "retrieval":
@@ -73,12 +63,6 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if arguments.out and not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
     columns = read_npz(source, "embeddings", "labels")
-    options: dict[str, Any] = {name: columns[name] for name in COLUMNS if name in columns}
-    for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
-        if name in options and columns.get(of, columns["labels"]).dtype.kind in "US":
-            del options[name]  # strings are names themselves
-        elif name in options:
-            options[name] = [str(text) for text in options[name]]
     try:
         ks = tuple(int(k) for k in arguments.ks.split(","))
     except ValueError:
@@ -96,7 +80,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         clusters=arguments.clusters,
         seed=seed,
         progress=True,
-        **options,
+        device=device,
+        **evaluated_columns(columns),
     )
     print(report, aligned([(name, meaning(name)) for name in report.values], left=2), sep="\n\n")
     if arguments.out:

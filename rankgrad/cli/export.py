@@ -35,14 +35,15 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     about = export(arguments.model, arguments.out, images=arguments.images, normalize=arguments.normalize, trust=trust)
     shape = "[" + ", ".join(map(str, about["input"]["shape"])) + "]"
     checked = about["checked"]
+    takes = about["input"]["name"]
+    what = f"{about['input']['colour']} images" if takes == "images" else takes
+    print(f"wrote {arguments.out}: {what} float32 {shape} -> {about['output']['shape'][1]}-d")
     print(
-        f"wrote {arguments.out}: {about['input']['colour']} images float32 {shape} -> {about['output']['shape'][1]}-d"
-    )
-    print(
-        f"differs from the model by at most {checked['largest_difference']:.1e} on {checked['images']} images "
+        f"differs from the model by at most {checked['largest_difference']:.1e} on {checked['images']} {takes} "
         f"({checked['tolerance']:.0e} allowed)"
     )
-    print("an image is prepared so:")
+    if about["preparation"]:
+        print("an image is prepared so:")
     for step in about["preparation"]:
         rest = ", ".join(f"{name} {value}" for name, value in step.items() if name != "step")
         print(f"  {step['step']}" + (f": {rest}" if rest else ""))

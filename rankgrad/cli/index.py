@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Make an index of embeddings, to be asked with pictures by `rankgrad search`.
+Make an index of embeddings, to be asked with pictures or sentences by `rankgrad search`.
 
   rankgrad index photos.npz -o photos.index              exact: every image is compared
   rankgrad index photos.npz -o photos.index --kind hnsw  for millions of images: looks at a part of them
@@ -33,7 +33,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     index = build(Embedded.load(arguments.embeddings), arguments.kind, effort=arguments.effort)
     index.save(out)
     size = sum(file.stat().st_size for file in out.iterdir())
-    print(f"wrote {out}: {len(index):,} images, {index.dim} dimensions, {index.kind}, {size / 1e6:.1f} MB")
+    what = "texts" if index.texts else "images"
+    print(f"wrote {out}: {len(index):,} {what}, {index.dim} dimensions, {index.kind}, {size / 1e6:.1f} MB")
     if index.measured is not None:
         found = index.measured
         print(
@@ -43,5 +44,5 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if index.origin is None:
         print(
             f"{arguments.embeddings} does not say which model made it: this index can be asked from Python with "
-            "vectors, not with images"
+            f"vectors, not with {what}"
         )

@@ -12,17 +12,19 @@ Write one HTML file about a run, or about several side by side on the same queri
 
   rankgrad report runs/glyphs-...                         its own report.html, written anew
   rankgrad report runs/roadmap runs/pnp -o compared.html  metrics, curves, pictures, classes and maps beside one another
+  rankgrad report x.npz y.npz --images PHOTOS             embeddings that were made elsewhere, with pictures or texts
   rankgrad report RUN --map tsne                          neighbours stay neighbours; takes some seconds
   rankgrad report runs/bccd-ap runs/bccd-cross_entropy    detectors, on the same images; no map, no queries
 
 The file needs no network and nothing beside it. A run that is not finished is shown as far as it is; one whose images
-were moved is shown without pictures.
+were moved is shown without pictures. An npz holds what rankgrad evaluate takes, names that are the same in each of
+them, and texts where the rows are texts.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a run")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_OR_NPZ", help="folder of a run, or embeddings")
     parser.add_argument(
         "-o", "--out", type=Path, help="file to write; default: report.html in the run, or here for several runs"
     )
@@ -31,6 +33,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queries", type=int, default=4000, help="asked at most, drawn from more (default: 4000)")
     parser.add_argument("--points", type=int, default=2000, help="of the map, at most (default: 2000)")
     parser.add_argument("-k", "--items", type=int, default=10, help="shown per query (default: 10)")
+    parser.add_argument("--images", type=Path, metavar="DIR", help="where the images are that an npz names")
     add_trust(parser)
 
 
@@ -39,10 +42,11 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..config import packages
     from ..report import read_runs, write_report
 
-    out = arguments.out or (arguments.runs[0] if len(arguments.runs) == 1 else Path()) / "report.html"
+    alone = len(arguments.runs) == 1 and arguments.runs[0].is_dir()
+    out = arguments.out or (arguments.runs[0] if alone else Path()) / "report.html"
     path = write_report(
         out,
-        read_runs(arguments.runs, trust=packages(arguments.trust)),
+        read_runs(arguments.runs, trust=packages(arguments.trust), images=arguments.images),
         title=arguments.title,
         projection=arguments.map,
         queries=arguments.queries,

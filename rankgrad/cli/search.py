@@ -1,18 +1,20 @@
-"""What of a gallery is like a picture."""
+"""What of a gallery is like a picture, or a sentence."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from .machine import add_machine, machine
 from .trust import add_trust
 
 HELP = """\
-Find the images of a gallery that are most like a picture.
+Find the images of a gallery that are most like a picture, or the texts that are most like a sentence.
 
   rankgrad search query.png --index photos.index
   rankgrad search a.png b.png --index photos.index -k 20 --html page.html
   rankgrad search FOLDER --index photos.index --json
+  rankgrad search "where is my card" --index sentences.index
 
 A query is embedded by the model that made the index; another one is refused.
 """
@@ -20,13 +22,14 @@ A query is embedded by the model that made the index; another one is refused.
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("queries", nargs="+", metavar="QUERY", help="image files, or folders of them")
+    parser.add_argument("queries", nargs="+", metavar="QUERY", help="image files, or folders of them; or sentences")
     parser.add_argument("--index", type=Path, required=True, help="folder that rankgrad index wrote")
-    parser.add_argument("-k", type=int, default=10, help="images to find (10)")
+    parser.add_argument("-k", type=int, default=10, help="how many to find (10)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the pictures")
     parser.add_argument("--json", action="store_true", help="print json instead of a table")
     parser.add_argument("--model", type=Path, metavar="RUN", help="where the model is, if it was moved")
     parser.add_argument("--images", type=Path, metavar="DIR", help="where the gallery's images are, if they were moved")
+    add_machine(parser)
     add_trust(parser)
 
 
@@ -39,17 +42,23 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..index.page import write_answers
     from ..index.query import as_records, as_text, find, query_files
 
+    device = machine(arguments)
     if arguments.html and not arguments.html.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
-    files = query_files(arguments.queries)
     index = Index.load(arguments.index)
-    embedder = index.embedder(arguments.model, trust=packages(arguments.trust))
+    queries = arguments.queries if index.texts else query_files(arguments.queries)
+    embedder = index.embedder(arguments.model, trust=packages(arguments.trust), device=device)
     if arguments.images:
         index = index.at(arguments.images)
-    answers = find(files, index, arguments.k, embedder=embedder)
+    answers = find(queries, index, arguments.k, embedder=embedder)
     print(json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers))
     if arguments.html:
-        facts = {"index": arguments.index, "images": f"{len(index):,}", "model": embedder.weights, "search": index.kind}
+        facts = {
+            "index": arguments.index,
+            "texts" if index.texts else "images": f"{len(index):,}",
+            "model": embedder.weights,
+            "search": index.kind,
+        }
         write_answers(arguments.html, answers, facts=facts)
         if not arguments.json:
             print(f"\nwrote {arguments.html}")

@@ -46,9 +46,9 @@ def train_one(
     # what a run that goes on needs is in the run
     config = compose([*resumed, "data.root=."] if resumed and tree == "detect" else resumed or settings, tree)
     if cfg:
-        from omegaconf import OmegaConf
+        from .settings import commented
 
-        print(OmegaConf.to_yaml(config), end="")
+        print(commented(config, settings, tree), end="")
         return
     if not launch.started():
         there = resumed and Run(Path(config.resume)).config.exists()

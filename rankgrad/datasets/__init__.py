@@ -1,4 +1,4 @@
-"""Data sets: images on disk (or rendered) -> `Table` of (image, label, split, super-label); `glyphs` is built in.
+"""Data sets: images, texts or vectors -> a table of (what it is, label, split, super-label); `glyphs` is built in.
 
 A new data set is a file here with its loader, a row of `REGISTRY`, a file in configs/data, and a test. Commands, checks
 and the tables of docs/datasets.md (docs/make_datasets.py) read the registry.
@@ -19,23 +19,32 @@ from .icons import load_icons
 from .images import read_image
 from .inaturalist import load_inaturalist
 from .inshop import load_inshop
+from .manifest import load_manifest
 from .omniglot import load_omniglot
 from .protocols import Trial, over_draws, trials
+from .rows import Rows
 from .sop import load_sop
+from .text import TextTable, load_banking77, load_clinc150, load_text
+from .vectors import VectorTable, load_vectors
 from .vehicleid import load_vehicleid
 
 #: Name -> loader, and what was published of it, if files can be compared with that.
-REGISTRY: dict[str, tuple[Callable[..., Table], Official | None]] = {
+REGISTRY: dict[str, tuple[Callable[..., Rows], Official | None]] = {
     "glyphs": (load_glyphs, None),
     "omniglot": (load_omniglot, None),
     "icons": (load_icons, None),
     "folder": (load_folder, None),
+    "manifest": (load_manifest, None),
     "cub": (load_cub, cub.OFFICIAL),
     "cub_cropped": (load_cub_cropped, cub.OFFICIAL_CROPPED),
     "sop": (load_sop, sop.OFFICIAL),
     "inshop": (load_inshop, inshop.OFFICIAL),
     "inaturalist": (load_inaturalist, inaturalist.OFFICIAL),
     "vehicleid": (load_vehicleid, vehicleid.OFFICIAL),
+    "text": (load_text, None),
+    "clinc150": (load_clinc150, None),
+    "banking77": (load_banking77, None),
+    "table": (load_vectors, None),
 }
 #: Name -> loader.
 DATASETS = {name: load for name, (load, _) in REGISTRY.items()}
@@ -51,11 +60,16 @@ __all__ = [
     "ImageSet",
     "Inspection",
     "Official",
+    "Rows",
     "Table",
+    "TextTable",
     "Trial",
+    "VectorTable",
     "contact_sheet",
     "find_images",
     "inspect",
+    "load_banking77",
+    "load_clinc150",
     "load_cub",
     "load_cub_cropped",
     "load_folder",
@@ -63,8 +77,11 @@ __all__ = [
     "load_icons",
     "load_inaturalist",
     "load_inshop",
+    "load_manifest",
     "load_omniglot",
     "load_sop",
+    "load_text",
+    "load_vectors",
     "load_vehicleid",
     "over_draws",
     "read_image",

@@ -1,48 +1,39 @@
-"""Every data set becomes a table of images with labels and splits; a torch Dataset reads its rows."""
+"""Images as a table with labels and splits; a torch Dataset reads its rows."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..files import shown
-from ..tables import aligned
 from . import cache
-from .images import Box, Skipped, image_area, max_pixels, skipped_lines
+from .fingerprint import of_files, of_values
+from .images import Box, image_area, max_pixels
 from .images import read_image as read_image
+from .rows import SPLITS as SPLITS
+from .rows import Rows
 from .samplers import EpochList
-
-SPLITS = ("train", "val", "test")
-ROLES = ("query", "gallery", "")
-PROTOCOLS = ("leave_one_out", "query_gallery", "one_gallery")
+from .transforms import Collate, Transform
 
 Cache = Literal["none", "ram", "disk"]
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """A labelled set of images, in memory or as files; one row per image.
+class Table(Rows):
+    """A labelled set of images, in memory or as files; one row per image. What all tables have is in `Rows`.
 
     Attributes:
-        name: of the data set.
-        label: [image] long, class of each image, 0 .. C - 1 counted over the whole table, all splits together.
-        class_names: C names, all different.
-        split: [image] "train", "val" or "test".
-        names: [image] what a person calls the image, e.g. its file name.
         channels: 1 (grey) or 3 (RGB).
         images: [image, channel, height, width] uint8, or None if `paths` is given.
         paths: [image] files, or None if `images` is given.
-        super_label: [image] long, coarser class (alphabet, script), or None.
-        super_names: names of the super-labels; empty if there are none.
-        skipped: (path, reason) of each file that was found and could not be used.
         shorter_side: files whose shorter side has more pixels are made smaller when they are read, aspect kept; None:
             as they are. A transform that resizes to this or less gets what it would have made of the whole image: the
             same pixels where it resizes to just this.
@@ -52,10 +43,6 @@ class Table:
         pixels: decoded files, see `cached`; or None.
         box: [image, 4] float, left, top, right and bottom edge of what is shown of each file, in pixels of the upright
             image; rounded to whole pixels, and cut off at the border. None: whole images.
-        role: [image] "query", "gallery", or "" where a division into queries and gallery does not apply (training
-            images); or None.
-        protocol: what is ranked for whom when a split is evaluated, see `protocols.trials`.
-        understood: how a loader took what it found, a sentence that stands first in the summary.
 
     Raises:
         ValueError, TypeError: if the columns do not fit together.
@@ -66,38 +53,22 @@ class Table:
     (2, ('train', 'test'), 1)
     """
 
-    name: str
-    label: Tensor
-    class_names: tuple[str, ...]
-    split: tuple[str, ...]
-    names: tuple[str, ...]
     channels: int
     images: Tensor | None = None
     paths: tuple[Path, ...] | None = None
-    super_label: Tensor | None = None
-    super_names: tuple[str, ...] = ()
-    skipped: Skipped = ()
+    _: KW_ONLY
     shorter_side: int | None = None
     draft: bool = False
     pixels: cache.Pixels | None = None
     box: Tensor | None = None
-    role: tuple[str, ...] | None = None
-    protocol: str = "leave_one_out"
-    understood: str = ""
+
+    takes = "images"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         rows = len(self.label)
-        _need_labels("label", self.label, "class_names", len(self.class_names), rows)
         check_reading(self.channels, self.shorter_side, self.draft)
-        if len(set(self.class_names)) != len(self.class_names):
-            raise ValueError(f"class_names must all be different; got {_repeated(self.class_names)} more than once")
-        columns = {"split": self.split, "names": self.names, "paths": self.paths, "role": self.role}
-        for column, values in columns.items():
-            if values is not None and len(values) != rows:
-                raise ValueError(f"{column} needs one entry per image ({rows}); got {len(values)}")
-        unknown = sorted(set(self.split) - set(SPLITS))
-        if unknown:
-            raise ValueError(f"split must be one of {SPLITS} for each image; got {unknown}")
+        self.need_columns({"paths": self.paths})
         if (self.images is None) == (self.paths is None):
             raise ValueError(
                 "a table holds its images either in memory (images=) or as files (paths=): give one of them"
@@ -109,57 +80,51 @@ class Table:
                     f"images must be uint8 [{rows}, {self.channels}, height, width]; got "
                     f"{self.images.dtype} {tuple(self.images.shape)}"
                 )
-        if self.super_label is not None:
-            _need_labels("super_label", self.super_label, "super_names", len(self.super_names), rows)
-        elif self.super_names:
-            raise ValueError("super_names were given without super_label")
         if self.pixels is not None and (self.paths is None or len(self.pixels) != rows):
             raise ValueError(f"pixels are of files, one image per row ({rows}); got {len(self.pixels)}")
         if self.box is not None:
             _need_boxes(self.box, rows, files=self.paths is not None)
-        strange = sorted(set(self.role or ()) - set(ROLES))
-        if strange:
-            raise ValueError(f"role must be one of {ROLES} for each image; got {strange}")
-        if self.protocol not in PROTOCOLS:
-            raise ValueError(f"protocol must be one of {PROTOCOLS}; got {self.protocol!r}")
-        if self.protocol == "query_gallery" and self.role is None:
-            raise ValueError("protocol 'query_gallery' needs to know which images are queries: give role=")
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.label)
 
     @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits that have an image, in the order train, val, test."""
-        present = set(self.split)
-        return tuple(split for split in SPLITS if split in present)
+    def asks(self) -> Mapping[str, int]:
+        """See `Rows`."""
+        return {"in_channels": self.channels}
 
-    def select(self, split: str) -> Table:
-        """Rows of one split. Labels, class names and `skipped` stay those of the whole table.
+    def dataset(self) -> ImageSet:
+        """See `Rows`."""
+        return ImageSet(self)
 
-        Raises:
-            ValueError: if the table has no image of that split.
-        """
-        if split not in self.splits:
-            raise ValueError(f"{self.name} has no images of split {split!r}; it has {', '.join(self.splits) or 'none'}")
-        return self.take([row for row, here in enumerate(self.split) if here == split])
+    def batches(self, transform: Transform) -> Collate:
+        """See `Rows`."""
+        return Collate(transform)
 
-    def take(self, rows: Sequence[int]) -> Table:
-        """The given rows in the given order. Labels, class names and `skipped` stay those of the whole table."""
-        where = torch.as_tensor(rows, dtype=torch.int64)
-        return replace(
-            self,
-            label=self.label[where],
-            split=tuple(self.split[row] for row in rows),
-            names=tuple(self.names[row] for row in rows),
-            images=None if self.images is None else self.images[where],
-            paths=None if self.paths is None else tuple(self.paths[row] for row in rows),
-            super_label=None if self.super_label is None else self.super_label[where],
-            pixels=None if self.pixels is None else self.pixels.take(rows),
-            box=None if self.box is None else self.box[where],
-            role=None if self.role is None else tuple(self.role[row] for row in rows),
-        )
+    def content(self) -> Mapping[str, str]:
+        """Sizes and times of the files, or the pixels of images in memory."""
+        return of_files(self.paths) if self.paths is not None else of_values("pixels", self.images)
+
+    def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
+        """See `Rows`."""
+        return {
+            "images": None if self.images is None else self.images[where],
+            "paths": None if self.paths is None else tuple(self.paths[row] for row in rows),
+            "pixels": None if self.pixels is None else self.pixels.take(rows),
+            "box": None if self.box is None else self.box[where],
+        }
+
+    def picture(self, row: int, side: int) -> Tensor | None:
+        """See `Rows`."""
+        if self.paths is None or self.pixels is not None:
+            return self.dataset()[row][0]
+        return read_image(self.paths[row], self.channels, side, True, self.box_of(row))
+
+    def described(self) -> str:
+        """Colour and size, and where the pixels are."""
+        what = "files" if self.images is None else "{} x {}".format(*self.images.shape[-2:])
+        if self.pixels is not None:
+            what += f" kept {'in memory' if self.pixels.path is None else 'on disk'}: {self.pixels.nbytes / 1e6:.0f} MB"
+        if self.box is not None:
+            what += ", cropped to boxes"
+        return f" ({'grey' if self.channels == 1 else 'RGB'}, {what})"
 
     def box_of(self, row: int) -> Box | None:
         """Left, top, right, bottom of what is shown of an image; None: all of it."""
@@ -212,48 +177,6 @@ class Table:
         name = cache.file_name(self.name, os.path.commonpath(paths), *settings)
         home = cache.default_folder() if folder is None else Path(folder)
         return replace(self, pixels=cache.on_disk(home / name, identity, sizes, read))
-
-    def summary(self) -> str:
-        """A small text: how a folder was understood; images, classes and super-labels per split; what is to be known.
-
-        Named below the table: classes that occur in several splits (then the test does not ask for unseen classes),
-        classes with a single image in a split (no match can be found for it there), and skipped files.
-        """
-        what = "files" if self.images is None else "{} x {}".format(*self.images.shape[-2:])
-        if self.pixels is not None:
-            what += f" kept {'in memory' if self.pixels.path is None else 'on disk'}: {self.pixels.nbytes / 1e6:.0f} MB"
-        if self.box is not None:
-            what += ", cropped to boxes"
-        mode = "grey" if self.channels == 1 else "RGB"
-        head = f"{shown(self.name)}: {len(self)} images, {len(torch.unique(self.label))} classes ({mode}, {what})"
-        lines = [shown(self.understood), head] if self.understood else [head]
-        table = [["split", "images", "classes", "images/class"]]
-        if self.super_label is not None:
-            table[0].append("super-labels")
-        notes: list[str] = []
-        classes: dict[str, set[int]] = {}
-        for split in self.splits:
-            rows = torch.tensor([here == split for here in self.split])
-            present, counts = torch.unique(self.label[rows], return_counts=True)
-            classes[split] = set(present.tolist())
-            low, high = int(counts.min()), int(counts.max())
-            spread = str(low) if low == high else f"{low}-{high}"
-            table.append([split, str(int(rows.sum())), str(len(present)), spread])
-            if self.super_label is not None:
-                table[-1].append(str(len(torch.unique(self.super_label[rows]))))
-            single = int((counts == 1).sum())
-            if single:
-                notes.append(f"{split}: {single} classes have one image only; nothing in {split} can match it")
-        for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
-            shared = classes.get(one, set()) & classes.get(other, set())
-            if shared:
-                notes.append(f"{len(shared)} classes are in both {one} and {other}: not a test on unseen classes")
-        if self.protocol != "leave_one_out":
-            roles, words = self.role or (), (("query", "queries"), ("gallery", "in the gallery"))
-            counts = [f"{roles.count(role)} {word}" for role, word in words if role in roles]
-            notes.append(", ".join([f"evaluated as {self.protocol}", *counts]))
-        notes += skipped_lines(self.skipped)
-        return "\n".join([*lines, aligned(table), *notes])
 
 
 def check_reading(
@@ -352,17 +275,6 @@ def _with_channels(image: Tensor, channels: int) -> Tensor:
     return (((image * weights).sum(0, keepdim=True) + 0x8000) >> 16).to(torch.uint8)
 
 
-def _need_labels(name: str, label: Tensor, names: str, count: int, rows: int) -> None:
-    if label.dtype != torch.int64 or label.ndim != 1:
-        raise TypeError(f"{name} must be long [image]; got {label.dtype} {tuple(label.shape)}")
-    if len(label) != rows:
-        raise ValueError(f"{name} needs one entry per image ({rows}); got {len(label)}")
-    if rows and not (0 <= int(label.min()) and int(label.max()) < count):
-        raise ValueError(
-            f"{name} must be 0 .. {count - 1}, one of the {count} {names}; got {int(label.min())} .. {int(label.max())}"
-        )
-
-
 def _need_boxes(box: Tensor, rows: int, files: bool) -> None:
     if not files:
         raise ValueError("boxes are cut from files (paths=); crop images in memory yourself")
@@ -374,8 +286,3 @@ def _need_boxes(box: Tensor, rows: int, files: bool) -> None:
             f"boxes are (left, top, right, bottom), left < right, top < bottom; got {box[bad[0]].tolist()} in row "
             f"{bad[0]}" + (f" and {len(bad) - 1} more like it" if bad[1:] else "")
         )
-
-
-def _repeated(names: Sequence[str]) -> list[str]:
-    seen: set[str] = set()
-    return sorted({name for name in names if name in seen or seen.add(name)})  # type: ignore[func-returns-value]

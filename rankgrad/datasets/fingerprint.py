@@ -11,36 +11,42 @@ from torch import Tensor
 
 
 def fingerprint(
-    names: Sequence[str], labels: Tensor, paths: Sequence[Path] | None = None, pixels: Tensor | None = None
+    names: Sequence[str], labels: Tensor, paths: Sequence[Path] | None = None, *, what: str = "images"
 ) -> dict[str, int | str]:
     """Number of images, and a hash each of their names, their labels, and the sizes and times of their files.
-
-    The times tell that an image was replaced by another one of the same size. Of data without files the pixels are
-    hashed instead.
 
     Args:
         names: of the images.
         labels: [image] long, or any tensor that says what is in them.
         paths: their files; None: there are none.
-        pixels: of data without files.
+        what: images or what they are instead, in the plural.
 
     >>> import torch
     >>> sorted(fingerprint(["a", "b"], torch.tensor([0, 1])))
     ['images', 'labels', 'names']
     """
-    found: dict[str, int | str] = {
-        "images": len(names),
-        "names": _hash(name.encode("utf-8", "surrogateescape") + b"\0" for name in names),
-        "labels": _hash([_bytes(labels)]),
+    of_names, of_labels = of_texts("names", names), of_values("labels", labels)
+    return {what: len(names), **of_names, **of_labels, **({} if paths is None else of_files(paths))}
+
+
+def of_texts(name: str, texts: Iterable[str]) -> dict[str, str]:
+    """Return the hash of texts under a name."""
+    return {name: _hash(text.encode("utf-8", "surrogateescape") + b"\0" for text in texts)}
+
+
+def of_values(name: str, values: Tensor | None) -> dict[str, str]:
+    """Return the hash of a tensor under a name; nothing where there is none."""
+    return {} if values is None else {name: _hash([_bytes(values)])}
+
+
+def of_files(paths: Iterable[Path]) -> dict[str, str]:
+    """Hashes of the sizes and the times of files; the times tell that one was replaced by another of its size."""
+    stats = [os.stat(path) for path in paths]
+    number: Callable[[int], bytes] = lambda value: value.to_bytes(16, "big", signed=True)  # noqa: E731
+    return {
+        "sizes": _hash(number(stat.st_size) for stat in stats),
+        "times": _hash(number(stat.st_mtime_ns) for stat in stats),
     }
-    if paths is not None:
-        stats = [os.stat(path) for path in paths]
-        number: Callable[[int], bytes] = lambda value: value.to_bytes(16, "big", signed=True)  # noqa: E731
-        found["sizes"] = _hash(number(stat.st_size) for stat in stats)
-        found["times"] = _hash(number(stat.st_mtime_ns) for stat in stats)
-    elif pixels is not None:
-        found["pixels"] = _hash([_bytes(pixels)])
-    return found
 
 
 def _bytes(values: Tensor) -> bytes:
@@ -54,4 +60,4 @@ def _hash(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()[:16]
 
 
-__all__ = ["fingerprint"]
+__all__ = ["fingerprint", "of_files", "of_texts", "of_values"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ import torch
 from ..files import shown
 from .base import SPLITS, Cache, Table, check_reading
 from .cache import PATIENCE, in_threads
+from .division import divide, need_fractions
 from .images import EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, some
 
 # Folders that divide the images, by their names in any capitals; the first of each is the name to prefer.
@@ -73,7 +73,7 @@ def load_folder(
             lacks `train` or `test`, or another folder stands in its way; if a setting is out of range.
     """
     root = Path(root)
-    _need_fractions(test_fraction, val_fraction)
+    need_fractions(test_fraction, val_fraction)
     check_reading(channels, shorter_side, draft, cache, cache_dir)
     if not root.exists():
         raise FileNotFoundError(
@@ -105,7 +105,7 @@ def load_folder(
             "two"
         )
     if not layout.divided:
-        split_of = _divide(class_names, test_fraction, val_fraction, seed)
+        split_of = divide(class_names, test_fraction, val_fraction, seed)
         good = [(split_of[name], name, path) for _, name, path in good]
     number = {name: i for i, name in enumerate(class_names)}
     table = Table(
@@ -298,29 +298,8 @@ def _counts(name: str) -> bool:
 # ------------------------------------------------------------------------------------------------------ what is checked
 
 
-def _need_fractions(test: float, val: float) -> None:
-    numbers = all(isinstance(share, (int, float)) and not isinstance(share, bool) for share in (test, val))
-    if not (numbers and 0 <= test <= 1 and 0 <= val <= 1 and test + val <= 1):
-        raise ValueError(
-            f"test_fraction and val_fraction are shares of the classes, >= 0 with a sum <= 1; got {test!r} and {val!r}"
-        )
-
-
 def _check_all(paths: list[Path]) -> list[str | None]:
     return list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images"))
-
-
-def _divide(names: list[str], test_fraction: float, val_fraction: float, seed: int) -> dict[str, str]:
-    """Split of each class."""
-
-    def place(name: str) -> bytes:
-        # bytes of a name that is not UTF-8 count as they are
-        return hashlib.sha256(f"{seed}/{name}".encode(errors="surrogateescape")).digest()
-
-    order = sorted(names, key=place)
-    tests, vals = round(test_fraction * len(names)), round(val_fraction * len(names))
-    splits = ["test"] * tests + ["val"] * vals + ["train"] * len(names)
-    return dict(zip(order, splits, strict=False))
 
 
 def _need_two_classes(table: Table, layout: _Layout) -> None:

@@ -1,18 +1,21 @@
-"""Folds of the training classes, to choose settings by: whole groups are held out, and no test class is there."""
+"""Training classes that are held out: folds to choose settings by, where no test class is there, or a split "val"."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ..checks import integer
-from .base import Table
+from ..checks import integer, number
+from .rows import Rows
 
 
-def folds(table: Table, count: int) -> list[list[int]]:
+def folds(table: Rows, count: int) -> list[list[int]]:
     """Divide the training classes: group after group, the largest first, goes to the fold that has the fewest classes.
 
     A group is a super-label (an alphabet, a domain), so that a held-out class differs from the training classes as a
@@ -30,6 +33,7 @@ def folds(table: Table, count: int) -> list[list[int]]:
     Raises:
         ValueError: fewer training classes than twice the folds; no training images.
 
+    >>> from rankgrad.datasets.base import Table
     >>> table = Table("six", torch.tensor([0, 1, 2, 3, 4, 5]), tuple("abcdef"), ("train",) * 5 + ("test",),
     ...               tuple("uvwxyz"), channels=1, images=torch.zeros(6, 1, 8, 8, dtype=torch.uint8),
     ...               super_label=torch.tensor([0, 0, 0, 1, 1, 2]), super_names=("p", "q", "r"))
@@ -53,7 +57,7 @@ def folds(table: Table, count: int) -> list[list[int]]:
     return [sorted(fold) for fold in found]
 
 
-def _groups(train: Table, classes: list[int]) -> list[list[int]]:
+def _groups(train: Rows, classes: list[int]) -> list[list[int]]:
     """The classes of each super-label; without super-labels none."""
     if train.super_label is None:
         return []
@@ -78,7 +82,7 @@ def read_fold(fold: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def held_out(table: Table, fold: str | None) -> Table:
+def held_out(table: Rows, fold: str | None) -> Rows:
     """The training images alone, the classes of one fold as the split "val"; None: the table as it is.
 
     Args:
@@ -88,6 +92,7 @@ def held_out(table: Table, fold: str | None) -> Table:
     Raises:
         ValueError: no such fold.
 
+    >>> from rankgrad.datasets.base import Table
     >>> table = Table("four", torch.tensor([0, 1, 2, 3, 4]), tuple("abcde"), ("train",) * 4 + ("test",), tuple("vwxyz"),
     ...               channels=1, images=torch.zeros(5, 1, 8, 8, dtype=torch.uint8))
     >>> held_out(table, "1/2").split, held_out(table, "2/2").split
@@ -96,9 +101,63 @@ def held_out(table: Table, fold: str | None) -> Table:
     which = read_fold(fold)
     if which is None:
         return table
-    number, count = which
-    inside = set(folds(table, count)[number - 1])
+    place, count = which
+    inside = set(folds(table, count)[place - 1])
     kept = table.select("train")
     split = tuple("val" if label in inside else "train" for label in kept.label.tolist())
     protocol = "leave_one_out" if table.protocol == "query_gallery" else table.protocol  # that division is the test's
     return replace(kept, name=f"{table.name}, fold {fold} held out", split=split, protocol=protocol)
+
+
+def load_with_val(source: Callable[..., Rows], held_out: float = 0.1, held_out_seed: int = 0, **options: Any) -> Rows:
+    """A data set that has some of its training classes as the split "val"; the test classes stay as they are.
+
+    The evaluation with the best weights can be chosen on them instead of on the test classes
+    (`evaluation.keep_best=val`).
+
+    Args:
+        source: the loader; settings give its name, e.g. rankgrad.datasets.load_sop.
+        held_out: share of the training classes, 0 .. 0.9; two classes or more.
+        held_out_seed: of the choice.
+        options: of the loader.
+
+    Raises:
+        ValueError: see `with_val`.
+    """
+    return with_val(source(**options), held_out, held_out_seed)
+
+
+def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
+    """The table with a share of its training classes, drawn at random, as the split "val".
+
+    Args:
+        table: with a split "train" and none "val".
+        share: of the training classes, 0 .. 0.9; two classes or more are held out, and two or more stay.
+        seed: of the choice: the last ones of `shuffled_classes`.
+
+    Raises:
+        ValueError: a share out of range; too few classes; there is a split val already.
+
+    >>> from rankgrad.datasets.base import Table
+    >>> table = Table("four", torch.tensor([0, 1, 2, 3, 4]), tuple("abcde"), ("train",) * 4 + ("test",), tuple("vwxyz"),
+    ...               channels=1, images=torch.zeros(5, 1, 8, 8, dtype=torch.uint8))
+    >>> with_val(table, 0.5).split
+    ('train', 'val', 'train', 'val', 'test')
+    """
+    number(share, "held_out is a share of the training classes", low=0, high=0.9)
+    if "val" in table.split:
+        raise ValueError(f"{table.name} has a split val already: leave out held_out")
+    order = shuffled_classes(table, seed)
+    stay = len(order) - max(2, round(share * len(order)))
+    if stay < 2:
+        raise ValueError(f"held_out={share} of {len(order)} training classes leaves {stay} to train on")
+    apart = torch.isin(table.label, order[stay:]).tolist()
+    split = tuple("val" if out and name == "train" else name for out, name in zip(apart, table.split, strict=True))
+    return replace(table, split=split, name=f"{table.name}, {share:g} of the training classes held out")
+
+
+def shuffled_classes(table: Rows, seed: int) -> Tensor:
+    """[class] labels of the training classes, in a drawn order."""
+    classes: Tensor = torch.unique(table.label[torch.tensor([name == "train" for name in table.split])])
+    order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
+    return classes.index_select(0, order)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Table
+from .rows import Rows
 
 DRAWS = 10  # galleries of `one_gallery`
 
@@ -28,7 +28,7 @@ class Trial:
     gallery: Tensor | None = None
 
 
-def trials(table: Table, draws: int = DRAWS, seed: int = 0) -> tuple[Trial, ...]:
+def trials(table: Rows, draws: int = DRAWS, seed: int = 0) -> tuple[Trial, ...]:
     """The evaluations that make up a table's protocol; a result is their mean (`over_draws`).
 
     "leave_one_out": every image is a query, all other images of the split are its gallery (CUB, SOP, iNaturalist; on
@@ -47,6 +47,7 @@ def trials(table: Table, draws: int = DRAWS, seed: int = 0) -> tuple[Trial, ...]
     Raises:
         ValueError: if the split lacks queries or a gallery; if draws or seed are out of range.
 
+    >>> from rankgrad.datasets.base import Table
     >>> table = Table("three", torch.tensor([0, 0, 1]), ("a", "b"), ("test",) * 3, tuple("xyz"), channels=1,
     ...               images=torch.zeros(3, 1, 8, 8, dtype=torch.uint8), role=("query", "gallery", "gallery"),
     ...               protocol="query_gallery")
@@ -74,7 +75,7 @@ def over_draws(values: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, 
     return {n: (statistics.fmean(v), statistics.stdev(v) if len(v) > 1 else 0.0) for n, v in found.items()}
 
 
-def _divided(table: Table) -> Trial:
+def _divided(table: Rows) -> Trial:
     role = np.array(table.role)
     query, gallery = (torch.from_numpy(np.flatnonzero(role == kind)) for kind in ("query", "gallery"))
     if not (len(query) and len(gallery)):
@@ -86,7 +87,7 @@ def _divided(table: Table) -> Trial:
     return Trial(query, gallery)
 
 
-def _drawn(table: Table, seed: int, draw: int) -> Trial:
+def _drawn(table: Rows, seed: int, draw: int) -> Trial:
     label = table.label.numpy()
     # random keys, sorted within each class: the first of a class is its gallery image
     order = np.lexsort((np.random.default_rng([seed, draw]).random(len(label)), label))

@@ -6,144 +6,179 @@ that training never saw.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
-from ..checks import closest
 from ..files import shown
-from .base import SPLITS
+from .division import divide, need_fractions
+from .fingerprint import of_texts
+from .rows import Listed, Rows, numbered
+from .tabular import AUTO, Row, as_split, read_columns, read_rows, require_one, text_of, word
+from .transforms import Collate
 
-Row = Mapping[str, Any]
 Validation = Literal["apart", "train"]
-DELIMITERS = (",", "\t", ";", "|")
-FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
+LINES = ".txt"  # a text per line, for what needs no classes
 NAMED = 60  # characters of a text that a message shows
 
 
 @dataclass(frozen=True, eq=False)
-class TextTable:
-    """A labelled set of texts; one row per text.
+class TextTable(Rows):
+    """A labelled set of texts; one row per text. What all tables have is in `Rows`.
 
     Attributes:
-        name: of the data set.
         texts: [row].
-        label: [row] long, 0 .. C - 1 counted over the whole table, all splits together.
-        class_names: C names, all different, sorted.
-        split: [row] "train", "val" or "test".
-        super_label: [row] long, the coarser class, or None.
-        super_names: names of the super-labels; empty if there are none.
-        group: [row] what a relevant text may not share with its query (a customer, a conversation), or None.
         distractors: texts of no class, for galleries.
     """
 
-    name: str
     texts: tuple[str, ...]
-    label: Tensor
-    class_names: tuple[str, ...]
-    split: tuple[str, ...]
-    super_label: Tensor | None = None
-    super_names: tuple[str, ...] = ()
-    group: tuple[str, ...] | None = None
+    _: KW_ONLY
     distractors: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        """Number of texts."""
-        return len(self.texts)
+    takes = "texts"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.need_columns({"texts": self.texts})
 
     @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits that have a text, in the order train, val, test."""
-        return tuple(split for split in SPLITS if split in set(self.split))
+    def asks(self) -> Mapping[str, int]:
+        """See `Rows`."""
+        return {}
 
-    def select(self, split: str) -> TextTable:
-        """Rows of one split; labels and names stay those of the whole table.
+    def dataset(self) -> Dataset[tuple[str, int, int]]:
+        """See `Rows`."""
+        return Listed(self.texts, self.label)
 
-        Raises:
-            ValueError: there are no rows of that split.
-        """
-        rows = [row for row, of in enumerate(self.split) if of == split]
-        if not rows:
-            raise ValueError(f"{self.name} has no split {split!r}; it has {', '.join(self.splits)}")
-        return replace(
-            self,
-            texts=tuple(self.texts[row] for row in rows),
-            label=self.label[rows],
-            split=tuple(self.split[row] for row in rows),
-            super_label=None if self.super_label is None else self.super_label[rows],
-            group=None if self.group is None else tuple(self.group[row] for row in rows),
-        )
+    def batches(self, transform: Callable[[Any, Tensor, int], Any]) -> Collate:
+        """See `Rows`."""
+        return Collate(transform)
+
+    def content(self) -> Mapping[str, str]:
+        """The texts."""
+        return of_texts("content", self.texts)
+
+    def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
+        """See `Rows`."""
+        return {"texts": tuple(self.texts[row] for row in rows)}
+
+    def described(self) -> str:
+        """How long the texts are."""
+        if not self.texts:
+            return ""
+        return f" ({statistics.median(map(len, self.texts)):.0f} characters in the middle)"
+
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The texts themselves."""
+        return self.texts
 
 
 def load_text(
-    path: str | Path,
+    root: str | Path,
     text: str = "text",
     label: str = "label",
-    super_label: str | None = None,
-    split: str | None = None,
-    group: str | None = None,
+    super_label: str | None = AUTO,
+    split: str | None = AUTO,
+    group: str | None = AUTO,
     delimiter: str | None = None,
+    test_fraction: float = 0.0,
+    val_fraction: float = 0.0,
+    seed: int = 0,
 ) -> TextTable:
-    """Read a file of texts with classes.
+    """A table of texts with classes: a file of rows (csv, tsv, jsonl, parquet), a column each for text and class.
+
+    Without a split in the file everything is training, unless fractions are given: then whole classes are divided.
 
     Args:
-        path: csv or tsv with a header, jsonl (an object per line), or parquet; UTF-8, with or without a byte order
-            mark.
+        root: the file: csv or tsv with a header, jsonl (an object per line), or parquet; UTF-8, with or without a byte
+            order mark.
         text: column of the texts.
         label: column of the classes, strings or integers.
-        super_label: column of coarser classes, one for all texts of a class.
-        split: column with train, val (or validation, dev) and test; None: everything is "train".
-        group: column of what a relevant text may not share with its query.
+        super_label: column of coarser classes, one for all texts of a class; "auto": the column of the name
+            super_label, if there is one; None: there is none.
+        split: column with train, val (or validation, dev) and test; "auto": the column split, if there is one.
+        group: column of what a relevant text may not share with its query; "auto": the column group, if there is one.
         delimiter: of a csv; None: the comma, or the tab of a tsv.
+        test_fraction: of the classes, 0 .. 1; not used with a split.
+        val_fraction: of the classes, 0 .. 1; not used with a split.
+        seed: of the division, see `division.divide`.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: a column is missing, a text or label is empty, a row has other fields than the header, the file is
             not UTF-8, a text stands in two splits, a class in two super-labels; naming the row.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {shown(path)}")
+    path = Path(root)
+    need_fractions(test_fraction, val_fraction)
     wanted = {"text": text, "label": label, "super_label": super_label, "split": split, "group": group}
-    columns = {role: name for role, name in wanted.items() if name is not None}
-    found: dict[str, list[str]] = {role: [] for role in columns}
-    places: list[str] = []
-    for place, row in _rows(path, delimiter):
-        for role, name in columns.items():
-            if name not in row:
-                known = [str(column) for column in row if column is not None]
-                raise ValueError(
-                    f"{place} has no column {name!r}{closest(name, known)} It has {', '.join(map(shown, known))}. Say "
-                    f"which one it is: {role}=..." + _delimiter_hint(known)
-                )
-            found[role].append(_word(row[name], name, place))
-        places.append(place)
-    if not places:
-        raise ValueError(f"{shown(path)} has no rows")
-    splits = [_split(value, place) for value, place in zip(found["split"], places, strict=True)] if split else []
-    splits = splits or ["train"] * len(places)
+    read = read_columns(path, wanted, delimiter)
+    found, columns, places = read.values, read.names, read.places
+    labels, supers = found["label"], found.get("super_label")
+    if "split" in found:
+        splits = [as_split(value, place) for value, place in zip(found["split"], places, strict=True)]
+    else:
+        of_class = divide(set(labels), test_fraction, val_fraction, seed)
+        splits = [of_class[name] for name in labels]
     _require_apart(found["text"], splits, places)
-    supers = found.get("super_label")
     if supers is not None:
-        _require_one(found["label"], supers, places, super_label or "")
-    return _table(path.stem, found["text"], found["label"], splits, supers, found.get("group"))
+        require_one(labels, supers, places, columns["super_label"])
+    said = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in columns.items()]
+    if "split" not in columns and test_fraction + val_fraction > 0:
+        said.append("divided by class")
+    return _table(
+        path.stem,
+        found["text"],
+        labels,
+        splits,
+        read.rows,
+        supers,
+        found.get("group"),
+        f"{path.name} is understood as {', '.join(said)}",
+    )
+
+
+def read_texts(
+    path: str | Path, text: str = "text", label: str | None = AUTO, delimiter: str | None = None
+) -> TextTable:
+    """A table of texts that may have no classes, to be embedded; all of it counts as test.
+
+    Args:
+        path: as `root` of `load_text`; or a .txt with a text per line, in which empty lines are left out.
+        text: column of the texts.
+        label: column of the classes; "auto": the column label, if there is one; None: no classes. Without classes all
+            texts are of one, called "".
+        delimiter: of a csv.
+
+    Raises:
+        FileNotFoundError, ValueError: as of `load_text`.
+    """
+    path = Path(path)
+    lines = _plain_lines(path) if path.suffix.lower() == LINES and path.is_file() else None
+    read = read_columns(path, {"text": text, "label": label}, delimiter, lines)
+    texts = read.values["text"]
+    return _table(path.stem, texts, read.values.get("label", [""] * len(texts)), ["test"] * len(texts), read.rows)
+
+
+def _plain_lines(path: Path) -> Iterator[tuple[str, Row]]:
+    for number, line in enumerate(text_of(path).splitlines(), 1):
+        if line.strip():
+            yield f"{shown(path)}, line {number}", {"text": line.strip()}
 
 
 def load_clinc150(root: str | Path, validation: Validation = "apart") -> TextTable:
-    """CLINC150: 22 500 sentences of 150 intents in 10 domains; super-label = domain; out-of-scope ones as distractors.
+    """CLINC150: 22 500 sentences of 150 intents in 10 domains, divided by intents; super-label = domain.
 
     Larson et al., An Evaluation Dataset for Intent Classification and Out-of-Scope Prediction, EMNLP-IJCNLP 2019
-    (CC BY 3.0). The official splits share their intents. Here intents are divided: those of a domain sorted by name,
-    the domains sorted by name, number i of 0 .. 149: i % 3 == 2 is test (50), i % 6 == 0 val (25), the rest train (75);
-    all sentences of the three official splits together.
+    (CC BY 3.0). The out-of-scope sentences are `distractors`. The official splits share their intents. Here intents are
+    divided: those of a domain sorted by name, the domains sorted by name, number i of 0 .. 149: i % 3 == 2 is test
+    (50), i % 6 == 0 val (25), the rest train (75); all sentences of the three official splits together.
 
     Args:
         root: folder with data_full.json and domains.json.
@@ -162,6 +197,7 @@ def load_clinc150(root: str | Path, validation: Validation = "apart") -> TextTab
         [text for text, _ in rows],
         [intent for _, intent in rows],
         [of[intent][1] for _, intent in rows],
+        [f"{part} {number}" for part in ("train", "val", "test") for number in range(len(data[part]))],
         [of[intent][0] for _, intent in rows],
     )
     return replace(
@@ -170,7 +206,7 @@ def load_clinc150(root: str | Path, validation: Validation = "apart") -> TextTab
 
 
 def load_banking77(root: str | Path, validation: Validation = "apart") -> TextTable:
-    """BANKING77: 13 083 questions to a bank, of 77 intents that are close to each other.
+    """BANKING77: 13 083 questions to a bank, of 77 intents that are close to each other, divided by intents.
 
     Casanueva et al., Efficient Intent Detection with Dual Sentence Encoders, 2020, arXiv:2003.04807 (CC BY 4.0). Intents
     sorted by name, number i of 0 .. 76: i % 3 == 2 is test (25), i % 6 == 0 val (13), the rest train (39); the questions
@@ -182,16 +218,18 @@ def load_banking77(root: str | Path, validation: Validation = "apart") -> TextTa
     """  # noqa: E501
     root = Path(root)
     rows: list[tuple[str, str]] = []
+    names: list[str] = []
     for name in ("train.csv", "test.csv"):
         if not (root / name).is_file():
             raise FileNotFoundError(f"{shown(root)} has no {name}: BANKING77 is a folder with train.csv and test.csv")
-        for place, row in _rows(root / name, None):
+        for place, row in read_rows(root / name, None):
             if not {"text", "category"} <= set(row):
                 raise ValueError(f"{place} is not of BANKING77: its columns are text and category")
-            rows.append((_word(row["text"], "text", place), _word(row["category"], "category", place)))
+            rows.append((word(row["text"], "text", place), word(row["category"], "category", place)))
+            names.append(f"{name} {place.rpartition(', ')[2]}")
     intents = {intent: number for number, intent in enumerate(sorted({intent for _, intent in rows}))}
     splits = [_of_number(intents[intent], validation) for _, intent in rows]
-    return _table("banking77", [text for text, _ in rows], [intent for _, intent in rows], splits)
+    return _table("banking77", [text for text, _ in rows], [intent for _, intent in rows], splits, names)
 
 
 def _of_number(number: int, validation: str) -> str:
@@ -212,119 +250,6 @@ def _json(path: Path, title: str) -> Any:
         raise ValueError(f"{shown(path)} is no JSON, or it is damaged: {error}") from None
 
 
-# ------------------------------------------------------------------------------------------------------------ the rows
-
-
-def _rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
-    """(where it stands, column -> value) of every row."""
-    kind = path.suffix.lower()
-    readers: dict[str, Callable[[], Iterator[tuple[str, Row]]]] = {
-        ".csv": lambda: _delimited(path, delimiter or ","),
-        ".tsv": lambda: _delimited(path, delimiter or "\t"),
-        ".jsonl": lambda: _objects(path),
-        ".parquet": lambda: _parquet(path),
-    }
-    if kind not in readers:
-        raise ValueError(f"{shown(path)} must be a file of texts: {', '.join(FORMATS)}; got {kind or 'no ending'}")
-    return readers[kind]()
-
-
-def _lines(path: Path) -> str:
-    """The text of a file in UTF-8."""
-    raw = path.read_bytes()
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ValueError(f"{shown(path)} is UTF-16, by its byte order mark; save it as UTF-8")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{shown(path)}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        ) from None
-
-
-def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
-    if len(delimiter) != 1:
-        raise ValueError(f"delimiter must be one character; got {delimiter!r}")
-    reader = csv.reader(io.StringIO(_lines(path), newline=""), delimiter=delimiter, strict=True)
-    header: list[str] | None = None
-    try:
-        for fields in reader:
-            place = f"{shown(path)}, line {reader.line_num}"
-            if not fields:
-                continue
-            if header is None:
-                header = fields
-                twice = next((name for name in header if header.count(name) > 1), None)
-                if twice is not None:
-                    raise ValueError(f"{place}: the column {twice!r} stands there twice")
-                continue
-            if len(fields) != len(header):
-                raise ValueError(
-                    f"{place} has {len(fields)} fields, the header {len(header)}: a text that holds a {delimiter!r} or "
-                    "a line break must stand in double quotes" + _delimiter_hint(header)
-                )
-            yield place, dict(zip(header, fields, strict=True))
-    except csv.Error as error:
-        raise ValueError(f"{shown(path)}, line {reader.line_num}: {error}") from None
-
-
-def _objects(path: Path) -> Iterator[tuple[str, Row]]:
-    for number, line in enumerate(_lines(path).splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{shown(path)}, line {number} is no JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"{shown(path)}, line {number} must be an object with columns; got {type(row).__name__}")
-        yield f"{shown(path)}, line {number}", row
-
-
-def _parquet(path: Path) -> Iterator[tuple[str, Row]]:
-    try:
-        from pyarrow import ArrowInvalid, parquet
-    except ModuleNotFoundError:
-        from ..extras import missing
-
-        raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
-    try:
-        table = parquet.read_table(path)
-    except (ArrowInvalid, OSError) as error:
-        raise ValueError(f"{shown(path)} is no parquet file, or it is damaged: {error}") from None
-    for number, row in enumerate(table.to_pylist(), 1):
-        yield f"{shown(path)}, row {number}", row
-
-
-def _delimiter_hint(columns: Sequence[str]) -> str:
-    """What to say where one column's name looks like several."""
-    other = next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
-    return "" if other is None else f". The columns seem to be divided by {other!r}: delimiter={other!r}"
-
-
-def _word(value: Any, column: str, place: str) -> str:
-    """A text or name of a row; numbers that are whole are names, too."""
-    empty = value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
-    if empty or str(value).strip().lower() == "nan":
-        raise ValueError(f"{place}: {column!r} is empty; give it a value or leave the row out")
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if not isinstance(value, (str, int)) or isinstance(value, bool):
-        raise ValueError(f"{place}: {column!r} must be a text or a whole number; got {value!r}")
-    return str(value)
-
-
-# ------------------------------------------------------------------------------------------------------------ the table
-
-
-def _split(value: str, place: str) -> str:
-    name = {"validation": "val", "dev": "val"}.get(value.strip().lower(), value.strip().lower())
-    if name not in SPLITS:
-        raise ValueError(f"{place}: a split is train, val (validation, dev) or test; got {value!r}")
-    return name
-
-
 def _require_apart(texts: Sequence[str], splits: Sequence[str], places: Sequence[str]) -> None:
     """Raise if a text stands in two splits: what is tested was then trained on."""
     first: dict[str, int] = {}
@@ -337,42 +262,27 @@ def _require_apart(texts: Sequence[str], splits: Sequence[str], places: Sequence
             )
 
 
-def _require_one(labels: Sequence[str], supers: Sequence[str], places: Sequence[str], column: str) -> None:
-    """Raise if a class has two super-labels."""
-    first: dict[str, int] = {}
-    for row, label in enumerate(labels):
-        before = first.setdefault(label, row)
-        if supers[before] != supers[row]:
-            raise ValueError(
-                f"{places[row]}: the class {label!r} has {column} {supers[row]!r} here and {supers[before]!r} in "
-                f"{places[before]}; a class has one"
-            )
-
-
 def _table(
     name: str,
     texts: Sequence[str],
     labels: Sequence[str],
     splits: Sequence[str],
+    names: Sequence[str],
     supers: Sequence[str] | None = None,
     groups: Sequence[str] | None = None,
+    understood: str = "",
 ) -> TextTable:
-    classes, numbers = _numbered(labels)
-    super_names, super_numbers = ((), None) if supers is None else _numbered(supers)
+    class_names, label = numbered(labels)
+    super_names, super_label = ((), None) if supers is None else numbered(supers)
     return TextTable(
-        name,
-        tuple(texts),
-        numbers,
-        classes,
-        tuple(splits),
-        super_numbers,
-        super_names,
-        None if groups is None else tuple(groups),
+        name=name,
+        label=label,
+        class_names=class_names,
+        split=tuple(splits),
+        names=tuple(names),
+        texts=tuple(texts),
+        super_label=super_label,
+        super_names=super_names,
+        group=None if groups is None else tuple(groups),
+        understood=understood,
     )
-
-
-def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
-    """Names in order, and the number of each row's."""
-    known = tuple(sorted(set(names)))
-    number = {name: at for at, name in enumerate(known)}
-    return known, torch.tensor([number[name] for name in names], dtype=torch.long)

@@ -5,7 +5,8 @@ row numbers in the table, [image] long, and the epoch; it gives float32 [image, 
 other images of the batch, nor the number of workers, nor torch's global generator enters: a resumed run, or one with
 more workers, sees the same pixels.
 
-`Ink*` are for drawings and characters (ink bright on dark, any number of channels), `Photo*` for photographs.
+`Ink*` are for drawings and characters (ink bright on dark, any number of channels), `Photo*` for photographs. `Texts`
+and `Vectors` take what is no image as it is.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from torch.utils.data import get_worker_info
 from .samplers import EpochList
 
 Padding = Literal["zeros", "border", "reflection"]
-Item = tuple[Tensor, int, int]  # uint8 [channel, height, width], label, row in the table
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -400,6 +400,33 @@ def _empty(shape: tuple[int, ...]) -> Tensor:
     return torch.empty(0).set_(storage).view(shape)
 
 
+@dataclass(frozen=True)
+class Texts:
+    """Texts as they are.
+
+    >>> Texts()(["where is my card"], torch.tensor([0]), epoch=0)
+    ['where is my card']
+    """
+
+    def __call__(self, texts: Sequence[str], index: Tensor, epoch: int) -> list[str]:
+        """Return the texts of a batch, for a model that reads texts."""
+        return list(texts)
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors as they are: [row, width] of the rows of a batch.
+
+    >>> Vectors()([torch.ones(2), torch.zeros(2)], torch.tensor([0, 1]), epoch=0)
+    tensor([[1., 1.],
+            [0., 0.]])
+    """
+
+    def __call__(self, vectors: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
+        """Stack them."""
+        return torch.stack(list(vectors))
+
+
 class Collate:
     """`collate_fn` of a DataLoader: list of (image, label, index) -> (images, labels, index), transformed as a batch.
 
@@ -416,7 +443,7 @@ class Collate:
     (torch.Size([1, 1, 28, 28]), tensor([3]), tensor([0]))
     """
 
-    def __init__(self, transform: Transform) -> None:
+    def __init__(self, transform: Callable[[Any, Tensor, int], Any]) -> None:
         self.transform = transform
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
@@ -424,8 +451,8 @@ class Collate:
         """Epoch of batches that carry none, for all workers; call it between iterations of the DataLoader."""
         self._epoch.fill_(epoch)
 
-    def __call__(self, samples: Sequence[Item]) -> tuple[Tensor, Tensor, Tensor]:
-        """Images float32 [image, channel, height, width], labels [image] long, index [image] long."""
+    def __call__(self, samples: Sequence[tuple[Any, int, int]]) -> tuple[Any, Tensor, Tensor]:
+        """Images float32 [image, channel, height, width], or what the transform gives; labels and index [row] long."""
         epoch = samples.epoch if isinstance(samples, EpochList) else int(self._epoch)
         index = torch.tensor([row for _, _, row in samples], dtype=torch.int64)
         labels = torch.tensor([label for _, label, _ in samples], dtype=torch.int64)

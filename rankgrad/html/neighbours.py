@@ -15,6 +15,7 @@ class Asked:
         name: what it is.
         detail: more of its name.
         quality: what was measured of its answers.
+        text: what stands in the place of the picture, where it is a text.
     """
 
     picture: str | None
@@ -22,6 +23,7 @@ class Asked:
     name: str
     detail: str
     quality: str = ""
+    text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Neighbour:
         title: its whole name.
         right: is it relevant? None: nobody knows.
         file: its file's name, where it says more than what it is.
+        text: as of a query.
     """
 
     picture: str | None
@@ -45,3 +48,4 @@ class Neighbour:
     title: str
     right: bool | None = None
     file: str = ""
+    text: str | None = None

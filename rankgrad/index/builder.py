@@ -78,6 +78,7 @@ class Index:
         normalized: rows and queries are made to have length 1, so that scores are cosines.
         origin: model and folder; None: it can be asked with vectors only.
         measured: of "hnsw" and "ivf".
+        texts: what the rows are, where that is text; empty where it is not.
 
     >>> gallery = Embedded(np.eye(3, dtype=np.float32), ("a.png", "b.png", "c.png"), np.arange(3), ("a", "b", "c"))
     >>> index = build(gallery)
@@ -93,6 +94,7 @@ class Index:
     normalized: bool = True
     origin: Origin | None = None
     measured: Measured | None = None
+    texts: tuple[str, ...] = field(default=(), repr=False)
 
     def __len__(self) -> int:
         """Images."""
@@ -143,12 +145,19 @@ class Index:
         found, order = torch.sort(found, dim=1, descending=True, stable=True)
         return found, place.gather(1, order)
 
-    def embedder(self, model: str | Path | None = None, *, trust: Sequence[str] = ()) -> Embedder:
+    def embedder(
+        self,
+        model: str | Path | None = None,
+        *,
+        trust: Sequence[str] = (),
+        device: torch.device | str | None = None,
+    ) -> Embedder:
         """The model that the gallery was embedded with.
 
         Args:
             model: where its run or model.pt is now; None: where it was.
             trust: see `Embedder.load`.
+            device: where it computes; None: on the CPU.
 
         Raises:
             FileNotFoundError: it is not there.
@@ -170,7 +179,7 @@ class Index:
                 f"{weights} is not the model that made this index (another SHA-256): scores between two models mean "
                 "nothing. Embed and index the folder again, or say with --model where that model is"
             )
-        return Embedder.load(weights, invert=self.origin.invert, trust=trust)
+        return Embedder.load(weights, invert=self.origin.invert, trust=trust, device=device)
 
     def at(self, root: str | Path) -> Index:
         """Return this index for images that are in another folder now.
@@ -217,6 +226,7 @@ class Index:
                 "class_names": list(self.class_names),
                 "labels": self.labels.tolist(),
                 "names": list(self.names),
+                **({"texts": list(self.texts)} if self.texts else {}),
             }
             os.replace(temporary, vectors)
             temporary.write_text(json.dumps(head, indent=0), encoding="utf-8")
@@ -274,6 +284,7 @@ class Index:
             head["normalized"],
             head["origin"],
             head["measured"],
+            tuple(head.get("texts", ())),
         )
 
 
@@ -301,7 +312,8 @@ def _check_head(path: Path, head: dict[str, Any]) -> None:
     missing = [name for name in known if name not in head]
     if missing:
         raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}")
-    vectors, texts, labels = head["vectors"], (head["class_names"], head["names"]), head["labels"]
+    vectors, labels = head["vectors"], head["labels"]
+    texts = [head["class_names"], head["names"], *([head["texts"]] if "texts" in head else [])]
     fits = {
         "vectors": isinstance(vectors, dict)
         and isinstance(vectors.get("bytes"), int)
@@ -318,6 +330,8 @@ def _check_head(path: Path, head: dict[str, Any]) -> None:
     }
     wrong = [name for name, fit in fits.items() if not fit]
     classes = 0 if wrong else len(head["class_names"])
+    if not wrong and len(head.get("texts", head["names"])) != len(head["names"]):
+        wrong = ["texts"]
     if not wrong and (len(labels) != head["images"] or not all(0 <= label < classes for label in labels)):
         wrong = ["labels"]
     if wrong:
@@ -367,7 +381,8 @@ def build(
     rows = (unit_rows(embeddings) if normalize else embeddings).contiguous().numpy()
     vectors = _vectors(rows, kind, effort, seed)
     index = Index(
-        vectors, gallery.names, gallery.labels, gallery.class_names, kind, normalize, gallery.origin, measured=None
+        *(vectors, gallery.names, gallery.labels, gallery.class_names, kind, normalize, gallery.origin),
+        texts=gallery.texts,
     )
     return index if kind == "exact" else replace(index, measured=measure(index, rows, seed=seed))
 

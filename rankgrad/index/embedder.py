@@ -1,4 +1,4 @@
-"""Image files -> embeddings with a trained model, read and transformed as its evaluation did; where they came from."""
+"""Image files or texts -> embeddings with a trained model, read as its evaluation did; where they came from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..config import make
 from ..datasets.base import ImageSet, Table
 from ..datasets.transforms import InkEval, Transform
 from ..files import inside, read_npz, sha256_of
-from ..models.embedding_model import EmbeddingModel
+from ..models.embedding_model import EmbeddingModel, place_of
 from ..models.weights import load_weights
 from ..runs.folder import Run
 
@@ -33,7 +33,7 @@ class Origin:
     """Where embeddings came from: what it takes to embed further images alike, and to find the old ones again.
 
     Attributes:
-        root: absolute folder that the names of the images are relative to.
+        root: absolute folder that the names of the images are relative to; of texts, their file.
         model: absolute path of the weights.
         sha256: of the file of weights.
         invert: the images were turned to their negatives first.
@@ -68,7 +68,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Embedded:
-    """Embeddings of images, as an npz holds them.
+    """Embeddings of images or texts, as an npz holds them.
 
     Attributes:
         embeddings: [image, dim] float32.
@@ -76,6 +76,7 @@ class Embedded:
         labels: [image] long, the class of each: its place in class_names.
         class_names: of the classes.
         origin: model and folder; None if the file does not say.
+        texts: what the rows are, where that is text; empty where it is not.
     """
 
     embeddings: npt.NDArray[np.float32]
@@ -83,6 +84,7 @@ class Embedded:
     labels: npt.NDArray[np.int64]
     class_names: tuple[str, ...]
     origin: Origin | None = None
+    texts: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: str | Path) -> Embedded:
@@ -119,10 +121,20 @@ class Embedded:
             )
         if "ref_embeddings" in columns:
             raise ValueError(f"{path} is divided into queries and a gallery; an index takes one list of images")
-        texts = tuple(map(str, names.tolist()))
+        called, texts = tuple(map(str, names.tolist())), _texts(path, columns, len(embeddings))
         if origin is not None:
-            check_inside(path, texts)
-        return cls(np.ascontiguousarray(embeddings, np.float32), texts, labels, class_names, origin)
+            check_inside(path, called)
+        return cls(np.ascontiguousarray(embeddings, np.float32), called, labels, class_names, origin, texts)
+
+
+def _texts(path: Path, columns: Mapping[str, npt.NDArray[Any]], rows: int) -> tuple[str, ...]:
+    """What the rows are, where that is text."""
+    column = columns.get("texts")
+    if column is None:
+        return ()
+    if column.shape != (rows,) or column.dtype.kind != "U":
+        raise ValueError(f"texts in {path} must be texts [{rows}]; got {column.dtype} {column.shape}")
+    return tuple(column.tolist())
 
 
 def check_inside(path: Path, names: Sequence[str]) -> None:
@@ -202,7 +214,14 @@ class Embedder:
     invert: bool = False
 
     @classmethod
-    def load(cls, source: str | Path, *, invert: bool = False, trust: Sequence[str] = ()) -> Embedder:
+    def load(
+        cls,
+        source: str | Path,
+        *,
+        invert: bool = False,
+        trust: Sequence[str] = (),
+        device: torch.device | str | None = None,
+    ) -> Embedder:
         """The model of a run.
 
         Args:
@@ -210,6 +229,7 @@ class Embedder:
             invert: turn images to their negatives first: for dark ink on paper, where the model learned bright ink on
                 a dark ground (Omniglot and the glyphs).
             trust: packages whose transforms the file may name beside ours; see `targets.packages`.
+            device: where the model computes; None: on the CPU.
 
         Raises:
             FileNotFoundError: no run, or an unfinished one.
@@ -218,6 +238,10 @@ class Embedder:
         """
         weights = weights_of(source)
         model, extra = load_weights(weights)
+        takes = model.inputs.takes
+        kinds: dict[str, type[Embedder]] = {"texts": TextEmbedder, "vectors": VectorEmbedder}
+        if invert and takes != "images":
+            raise ValueError(f"invert turns images to their negatives, and {weights} takes {takes}")
         data = extra.get("data")
         if not isinstance(data, dict) or "eval_transform" not in data:
             raise ValueError(
@@ -231,7 +255,8 @@ class Embedder:
         if not (side is None or (isinstance(side, int) and side > 0)) or not isinstance(draft, bool):
             raise ValueError(f"{weights} is damaged: data.load says shorter_side={side!r}, draft={draft!r}")
         reading = {"shorter_side": side, "draft": draft}
-        return cls(
+        model = model if device is None else model.to(device)
+        return kinds.get(takes, cls)(
             model, Inverted(transform) if invert else transform, reading, weights.absolute(), sha256_of(weights), invert
         )
 
@@ -261,7 +286,7 @@ class Embedder:
         images = ImageSet(self.table(paths, Path(paths[0].anchor)))
         return self.transform([images[row][0] for row in range(len(paths))], torch.arange(len(paths)), epoch=0)
 
-    def __call__(self, paths: Sequence[Path]) -> Tensor:
+    def __call__(self, paths: Sequence[Any]) -> Tensor:
         """[image, dim] float32 embeddings of image files, on the CPU, not normalised.
 
         Raises:
@@ -270,11 +295,11 @@ class Embedder:
         """
         if not paths:
             raise ValueError("no image to embed")
-        found = []
+        found, device = [], place_of(self.model)[0]
         with torch.inference_mode():
             for start in range(0, len(paths), BATCH):
                 pixels = self.pixels(paths[start : start + BATCH])
-                found.append(self.model(pixels).float())
+                found.append(self.model(pixels.to(device)).float().cpu())
         return torch.cat(found).clone()
 
     def check_ground(self, paths: Sequence[Path]) -> None:
@@ -293,6 +318,37 @@ class Embedder:
             )
 
 
+@dataclass(frozen=True)
+class TextEmbedder(Embedder):
+    """A trained model of texts; see `Embedder`."""
+
+    def __call__(self, texts: Sequence[Any]) -> Tensor:
+        """[text, dim] float32 embeddings of texts, on the CPU, not normalised.
+
+        Raises:
+            ValueError: no texts.
+        """
+        if not texts:
+            raise ValueError("no text to embed")
+        with torch.inference_mode():
+            parts = [
+                self.model(list(texts[start : start + BATCH])).float().cpu() for start in range(0, len(texts), BATCH)
+            ]
+        return torch.cat(parts).clone()
+
+
+@dataclass(frozen=True)
+class VectorEmbedder(Embedder):
+    """A trained head on vectors; see `Embedder`."""
+
+    def __call__(self, vectors: Sequence[Any]) -> Tensor:
+        """[row, dim] float32 embeddings of vectors [row, width], on the CPU, not normalised."""
+        where, dtype = place_of(self.model)
+        with torch.inference_mode():
+            found: Tensor = self.model(torch.as_tensor(vectors, device=where, dtype=dtype))
+        return found.float().cpu().clone()
+
+
 def weights_of(source: str | Path) -> Path:
     """The file of weights that a run's folder holds, or the file itself.
 
@@ -306,4 +362,14 @@ def weights_of(source: str | Path) -> Path:
     return path
 
 
-__all__ = ["Embedded", "Embedder", "GroundWarning", "Inverted", "Origin", "sha256_of", "weights_of"]
+__all__ = [
+    "Embedded",
+    "Embedder",
+    "GroundWarning",
+    "Inverted",
+    "Origin",
+    "TextEmbedder",
+    "VectorEmbedder",
+    "sha256_of",
+    "weights_of",
+]

@@ -29,6 +29,7 @@ from .._version import __version__
 from ..config import make, named
 from ..datasets.base import ImageSet, Table
 from ..datasets.folder import find_images
+from ..datasets.rows import Rows
 from ..datasets.transforms import InkEval, PhotoEval
 from ..files import atomic_write
 from ..models.weights import load_weights
@@ -81,12 +82,18 @@ def export(
 
     Raises:
         FileNotFoundError: no run, no images to compare on, or no folder to write into.
-        ValueError: the model can't be exported, or the program differs from it. Nothing is written then.
+        ValueError: the model can't be exported (one that takes texts never can), or the program differs from it.
+            Nothing is written then.
     """
     out = Path(out)
     if not out.parent.is_dir() or out.is_dir():
         raise FileNotFoundError(f"{out} cannot be written: give a file in a folder that exists")
     embedder = Embedder.load(source, trust=trust)
+    if embedder.model.inputs.takes == "texts":
+        raise ValueError(
+            f"{source} takes texts, and dividing and hashing them is nothing that torch.export can hold. Load its "
+            "model.pt with rankgrad.models.load_weights, or embed with rankgrad embed"
+        )
     pixels = _real_pixels(embedder, None if images is None else Path(images), trust)
     model: nn.Module = Normalized(embedder.model) if normalize else embedder.model
     program = exported(model.eval(), pixels)
@@ -106,12 +113,12 @@ def exported(model: nn.Module, pixels: Tensor) -> torch.export.ExportedProgram:
 
     Args:
         model: in eval mode.
-        pixels: [image, channel, height, width] example; height and width become fixed.
+        pixels: [image, channel, height, width] example; height and width become fixed. Or vectors [row, width].
 
     Raises:
         ValueError: torch.export can't follow the model.
     """
-    example = pixels[:2] if len(pixels) > 1 else pixels.repeat(2, 1, 1, 1)  # a batch of 1 would be taken for constant
+    example = torch.cat([pixels, pixels])[:2]  # a batch of 1 would be taken for constant
     try:
         with _quiet(), torch.no_grad():
             return torch.export.export(model, (example.clone(),), dynamic_shapes=({0: torch.export.Dim("batch")},))
@@ -123,22 +130,28 @@ def exported(model: nn.Module, pixels: Tensor) -> torch.export.ExportedProgram:
 def describe(embedder: Embedder, *, normalize: bool = False) -> dict[str, Any]:
     """What a user of the file must know: input, output, how to prepare an image, where it came from."""
     model = embedder.model
-    size = _size(embedder)
     return {
         "format": FORMAT,
-        "input": {
-            "name": "images",
-            "dtype": "float32",
-            "shape": ["batch", model.in_channels, size, size],
-            "colour": "grey" if model.in_channels == 1 else "RGB",
-        },
-        "preparation": preparation(embedder),
+        "input": {"name": model.inputs.takes, "dtype": "float32", **_input(embedder)},
+        "preparation": preparation(embedder) if model.inputs.takes == "images" else [],
         "output": {"dtype": "float32", "shape": ["batch", model.embedding_size], "normalized": normalize},
         "similarity": "inner product" if normalize else "cosine",
         "model": model.config,
         "weights_sha256": embedder.sha256,
         "rankgrad": __version__,
         "torch": torch.__version__,
+    }
+
+
+def _input(embedder: Embedder) -> dict[str, Any]:
+    """Shape of the input, and of images their colour."""
+    model = embedder.model
+    if model.inputs.takes == "vectors":
+        return {"shape": ["batch", model.inputs.asks["width"]]}
+    size = _size(embedder)
+    return {
+        "shape": ["batch", model.in_channels, size, size],
+        "colour": "grey" if model.in_channels == 1 else "RGB",
     }
 
 
@@ -186,7 +199,10 @@ def _size(embedder: Embedder) -> int:
 
 
 def _real_pixels(embedder: Embedder, folder: Path | None, trust: Sequence[str]) -> Tensor:
-    """[image, channel, height, width] of images to compare on, spread over those there are."""
+    """[image, channel, height, width] of images to compare on, spread over those there are; or vectors."""
+    takes = embedder.model.inputs.takes
+    if folder is not None and takes != "images":
+        raise ValueError(f"--images is for a model of images; {embedder.weights} takes {takes}")
     if folder is not None:
         paths, _ = find_images(folder, check=False)
         if not paths:
@@ -200,19 +216,19 @@ def _real_pixels(embedder: Embedder, folder: Path | None, trust: Sequence[str]) 
         table = _table(load, trust, where)
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
-            f"the images of this run are not there any more ({error}). Say with --images DIR what to compare the "
+            f"the {takes} of this run are not there any more ({error}). Say with --images DIR what to compare the "
             "exported model on"
         ) from None
     rows = _spread(len(table))
-    images = ImageSet(table, embedder.model.in_channels)
+    images: Any = ImageSet(table, embedder.model.in_channels) if isinstance(table, Table) else table.dataset()
     return embedder.transform([images[row][0] for row in rows], torch.tensor(rows), epoch=0)
 
 
-def _table(load: Any, trust: Sequence[str], where: str) -> Table:
+def _table(load: Any, trust: Sequence[str], where: str) -> Rows:
     """The data of a run, without looking at every file or filling a cache: a few images are wanted."""
     takes = inspect.signature(named(load, slot="data", trust=trust, where=where)).parameters
     cheap = {name: value for name, value in (("check", False), ("cache", "none")) if name in takes}
-    table: Table = make({**load, **cheap}, slot="data", trust=trust, where=where)
+    table: Rows = make({**load, **cheap}, slot="data", trust=trust, where=where)
     return table
 
 

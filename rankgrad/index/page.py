@@ -46,7 +46,9 @@ def write_answers(
     def picture(file: Path) -> str | None:
         return images.get(file, partial(_read, file))
 
-    def asked(file: Path) -> Asked:
+    def asked(file: Path | str) -> Asked:
+        if isinstance(file, str):
+            return Asked(None, "query", "", "", text=file)
         return Asked(picture(file), f"query {file.name}", file.name, str(file.parent))
 
     return write_page(
@@ -61,12 +63,13 @@ def write_answers(
                 asked(answer.query),
                 [
                     Neighbour(
-                        picture(hit.path),
+                        None if hit.text is not None else picture(hit.path),
                         hit.rank,
                         hit.score,
                         hit.class_name,
                         str(hit.path),
                         file=Path(hit.name).name,
+                        text=hit.text,
                     )
                     for hit in answer.hits
                 ],

@@ -1,4 +1,4 @@
-"""Asking an index with pictures: image files -> what of the gallery is like them, as records and as text."""
+"""Asking an index with pictures or sentences: what of the gallery is like them, as records and as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .embedder import Embedder
 
 @dataclass(frozen=True)
 class Hit:
-    """One image that was found.
+    """One image or text that was found.
 
     Attributes:
         rank: 1 is the nearest.
@@ -25,6 +25,7 @@ class Hit:
         class_name: its class: the folder it lies in, "" at the top.
         name: its path relative to the gallery's folder.
         path: its file.
+        text: what it is, where that is text.
     """
 
     rank: int
@@ -32,6 +33,7 @@ class Hit:
     class_name: str
     name: str
     path: Path
+    text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -39,21 +41,21 @@ class Answer:
     """What was found for one query, best first.
 
     Attributes:
-        query: the file that was asked with.
-        hits: the nearest images; the query itself is not among them.
+        query: the file that was asked with, or the sentence.
+        hits: the nearest rows; a query that is an image of the gallery is not among them.
     """
 
-    query: Path
+    query: Path | str
     hits: tuple[Hit, ...]
 
 
 def find(queries: Sequence[str | Path], index: Index, k: int = 10, *, embedder: Embedder | None = None) -> list[Answer]:
-    """The k images of a gallery that are most like each query.
+    """The k images or texts of a gallery that are most like each query.
 
-    A query that lies in the gallery itself does not find itself: its own file is left out. A copy of it is not.
+    An image that lies in the gallery itself does not find itself: its own file is left out. A copy of it is not.
 
     Args:
-        queries: image files, see `query_files`.
+        queries: image files, see `query_files`; for an index of texts, sentences.
         index: of the gallery.
         k: images per query, >= 1.
         embedder: the model of the index, if it is loaded already; None: `index.embedder()`.
@@ -65,12 +67,40 @@ def find(queries: Sequence[str | Path], index: Index, k: int = 10, *, embedder: 
     """
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise ValueError(f"k is the number of images to find, an integer >= 1; got {k!r}")
+    if index.texts:
+        return _find_texts([str(query) for query in queries], index, k, embedder)
     paths = [Path(query) for query in queries]
     embedder = index.embedder() if embedder is None else embedder
     scores, rows = index.topk(embedder(paths), k + 1)
     return [
         Answer(path, _hits(index, path, k, zip(score, row, strict=True)))
         for path, score, row in zip(paths, scores.tolist(), rows.tolist(), strict=True)
+    ]
+
+
+def _find_texts(queries: list[str], index: Index, k: int, embedder: Embedder | None) -> list[Answer]:
+    """The k texts of a gallery that are most like each sentence."""
+    embedder = index.embedder() if embedder is None else embedder
+    if embedder.model.inputs.takes != "texts":
+        raise ValueError(f"this index was made by a model that takes {embedder.model.inputs.takes}, not sentences")
+    scores, rows = index.topk(embedder(queries), k)
+    return [
+        Answer(
+            query,
+            tuple(
+                Hit(
+                    rank,
+                    value,
+                    index.class_names[int(index.labels[at])],
+                    index.names[at],
+                    index.path(at),
+                    index.texts[at],
+                )
+                for rank, (value, at) in enumerate(zip(score, row, strict=True), 1)
+                if at >= 0
+            ),
+        )
+        for query, score, row in zip(queries, scores.tolist(), rows.tolist(), strict=True)
     ]
 
 
@@ -117,7 +147,7 @@ def query_files(given: Sequence[str | Path]) -> list[Path]:
 
 
 def as_text(answers: Sequence[Answer]) -> str:
-    """A table for each query: rank, score, class, path.
+    """A table for each query: rank, score, class, path or text.
 
     >>> print(as_text([Answer(Path("q.png"), (Hit(1, 0.9, "cat", "cat/3.png", Path("photos/cat/3.png")),))]))
     q.png
@@ -128,9 +158,10 @@ def as_text(answers: Sequence[Answer]) -> str:
     for answer in answers:
         names = [shown(hit.class_name) for hit in answer.hits]
         width = max([len("class"), *map(len, names)])
-        lines += [*([""] if lines else []), shown(answer.query), f"  rank   score  {'class':{width}}  path"]
+        what = "text" if any(hit.text is not None for hit in answer.hits) else "path"
+        lines += [*([""] if lines else []), shown(answer.query), f"  rank   score  {'class':{width}}  {what}"]
         lines += [
-            f"  {hit.rank:4}  {hit.score:6.4f}  {name:{width}}  {shown(hit.path)}"
+            f"  {hit.rank:4}  {hit.score:6.4f}  {name:{width}}  {shown(hit.path if hit.text is None else hit.text)}"
             for hit, name in zip(answer.hits, names, strict=True)
         ]
         if not answer.hits:
@@ -148,7 +179,12 @@ def as_records(answers: Sequence[Answer]) -> list[dict[str, Any]]:
         {
             "query": str(answer.query),
             "hits": [
-                {"rank": hit.rank, "score": hit.score, "class": hit.class_name, "path": str(hit.path)}
+                {
+                    "rank": hit.rank,
+                    "score": hit.score,
+                    "class": hit.class_name,
+                    **({"path": str(hit.path)} if hit.text is None else {"name": hit.name, "text": hit.text}),
+                }
                 for hit in answer.hits
             ],
         }

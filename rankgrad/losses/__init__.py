@@ -1,6 +1,6 @@
 """Every loss, by class and by name. Adding one = a class, a row in `LOSSES`, a golden value, and `make tables`.
 
-Its settings are read off its signature, its row in the README off its attributes.
+Its settings are read off its signature, its row in docs/losses.md off its attributes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from .average_precision import SmoothAPLoss, SupAPLoss
 from .base import RetrievalLoss
 from .graded import HAPLoss, NDCGLoss, RecallAtKLoss
 from .histogram import FastAPLoss, SoftBinAPLoss
+from .log_sum_exp import LogSumExpLoss
 from .pnp import PNPLoss
 from .rambo import RaMBOAPLoss, RaMBORecallLoss
 from .rank_loss import RankLoss
@@ -27,6 +28,7 @@ LOSSES: dict[str, type[RetrievalLoss]] = {
     "roadmap": ROADMAPLoss,
     "supap": SupAPLoss,
     "smooth_ap": SmoothAPLoss,
+    "log_sum_exp": LogSumExpLoss,
     "pnp": PNPLoss,
     "rambo_recall": RaMBORecallLoss,
     "rambo_ap": RaMBOAPLoss,
@@ -79,6 +81,7 @@ __all__ = [
     "CalibrationLoss",
     "FastAPLoss",
     "HAPLoss",
+    "LogSumExpLoss",
     "NDCGLoss",
     "PNPLoss",
     "RankLoss",

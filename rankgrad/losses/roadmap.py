@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
@@ -28,7 +29,16 @@ class CalibrationLoss(RetrievalLoss):
         beta: threshold of irrelevant scores, <= alpha.
         aggregation: "query": as above; "avg_non_zero": published code: mean over all relevant pairs of the batch with a
             non-zero term, plus the same over irrelevant pairs. It jumps when a pair becomes inactive.
+        quantiles: thresholds that follow the scores, in no paper: (a, b) makes alpha a running mean of the a-quantile
+            of the relevant scores of a batch, and beta one of the b-quantile of the irrelevant ones, both 0 .. 1.
+            alpha and beta as given are not used then. However narrow the angles are, some pairs stay on the wrong
+            side. None: fixed thresholds.
+        momentum: share of the old value in the running means, 0 .. 0.9999; the first batch is taken whole.
         common: see `RetrievalLoss`.
+
+    Attributes:
+        running: [2] alpha and beta of `quantiles`, and part of the state_dict; NaN before the first batch, and where no
+            batch had such a pair. They are updated in training mode, before the loss is taken.
 
     >>> CalibrationLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
     tensor(0.5500)
@@ -37,12 +47,15 @@ class CalibrationLoss(RetrievalLoss):
     optimises: ClassVar[str] = "common thresholds for all queries"
     source: ClassVar[str] = "Ramzi et al., NeurIPS 2021, eq. 7, [2110.01445](https://arxiv.org/abs/2110.01445)"
     graded: ClassVar[bool] = False
+    running: Tensor
 
     def __init__(
         self,
         alpha: float = 0.9,
         beta: float = 0.6,
         aggregation: Literal["query", "avg_non_zero"] = "query",
+        quantiles: Sequence[float] | None = None,
+        momentum: float = 0.9,
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
@@ -53,13 +66,33 @@ class CalibrationLoss(RetrievalLoss):
         if aggregation not in ("query", "avg_non_zero"):
             raise ValueError(f"aggregation must be 'query' or 'avg_non_zero'; got {aggregation!r}")
         self.alpha, self.beta, self.aggregation = alpha, beta, aggregation
+        self.quantiles, self.momentum = None, number(momentum, "momentum of the thresholds", low=0, high=0.9999)
+        if quantiles is not None:
+            if not isinstance(quantiles, Sequence) or len(quantiles) != 2:
+                raise ValueError(f"quantiles are two, of relevant and of irrelevant scores; got {quantiles!r}")
+            self.quantiles = tuple(number(each, "quantiles", low=0, high=1) for each in quantiles)
+            self.register_buffer("running", torch.full((2,), torch.nan))
+
+    def thresholds(self, scores: Scores, relevant: Mask, rest: Mask) -> tuple[Tensor | float, Tensor | float]:
+        """Alpha and beta of this call; in training mode the running ones take these scores in first."""
+        if self.quantiles is None:
+            return self.alpha, self.beta
+        if self.training:
+            with torch.no_grad():
+                for place, (pairs, share) in enumerate(zip((relevant, rest), self.quantiles, strict=True)):
+                    old, new = self.running[place], _quantile(scores.detach(), pairs, share).to(self.running)
+                    mixed = torch.where(old.isnan(), new, self.momentum * old + (1 - self.momentum) * new)
+                    self.running[place] = torch.where(new.isnan(), old, mixed)
+        alpha, beta = self.running.nan_to_num().to(scores).clone()  # without such pairs there is nothing to compare
+        return alpha, beta
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """Both parts; every query counts."""
         rest = ~relevant if valid is None else valid & ~relevant
         relevant = relevant if valid is None else valid & relevant
         total = scores.new_zeros(len(scores))
-        for short, pairs in ((self.alpha - scores, relevant), (scores - self.beta, rest)):
+        alpha, beta = self.thresholds(scores, relevant, rest)
+        for short, pairs in ((alpha - scores, relevant), (scores - beta, rest)):
             active = pairs & (short > 0)
             cost = short.masked_fill(~active, 0).sum(1)
             if self.aggregation == "query":
@@ -67,6 +100,17 @@ class CalibrationLoss(RetrievalLoss):
             else:  # scaled so that the mean over the queries is the mean over the active pairs
                 total = total + cost * len(scores) / active.sum().clamp(min=1)
         return total, torch.ones(len(scores), dtype=torch.bool, device=scores.device)
+
+
+def _quantile(scores: Tensor, pairs: Mask, share: float) -> Tensor:
+    """The score that this share of the pairs does not exceed, [] float; NaN without pairs. Linear between two."""
+    flat = torch.where(pairs, scores, torch.inf).flatten().sort().values  # the pairs come first
+    count = pairs.sum()
+    place = share * (count - 1).clamp(min=0).to(scores.dtype)
+    low = place.floor().long()
+    high = torch.minimum(low + 1, (count - 1).clamp(min=0))
+    value = flat[low] + (flat[high] - flat[low]) * (place - low)
+    return torch.where(count > 0, value, torch.nan)
 
 
 class ROADMAPLoss(RetrievalLoss):
@@ -87,6 +131,7 @@ class ROADMAPLoss(RetrievalLoss):
         beta: see `CalibrationLoss`.
         aggregation: of the calibration, see `CalibrationLoss`.
         weight: lambda of eq. 2, 0 .. 1.
+        quantiles: thresholds that follow the scores, see `CalibrationLoss`.
         common: see `RetrievalLoss`.
 
     >>> ROADMAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
@@ -109,14 +154,16 @@ class ROADMAPLoss(RetrievalLoss):
         beta: float = 0.6,
         aggregation: Literal["query", "avg_non_zero"] = "query",
         weight: float = 0.5,
+        quantiles: Sequence[float] | None = None,
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
         number(weight, "weight is ROADMAP's lambda (0: SupAP alone, 1: calibration alone)", low=0, high=1)
         self.tau, self.rho, self.delta, self.offset, self.start, self.tie = tau, rho, delta, offset, start, tie
         self.alpha, self.beta, self.aggregation, self.weight = alpha, beta, aggregation, weight
+        self.quantiles = quantiles
         self.supap = SupAPLoss(tau, rho, delta, offset, start, tie, positives=self.positives)
-        self.calibration = CalibrationLoss(alpha, beta, aggregation)
+        self.calibration = CalibrationLoss(alpha, beta, aggregation, quantiles)
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """The weighted sum; every query counts, so SupAP's share is spread over all of them."""

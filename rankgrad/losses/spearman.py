@@ -55,7 +55,7 @@ class SpearmanLoss(RetrievalLoss):
     """
 
     optimises: ClassVar[str] = "Spearman's correlation of scores and gains, blackbox gradient"
-    source: ClassVar[str] = "ours, with RaMBO's gradient: [SoDeep and Spearman](docs/sodeep.md)"
+    source: ClassVar[str] = "ours, with RaMBO's gradient: [SoDeep and Spearman](sodeep.md)"
     differences_only: ClassVar[bool] = True
 
     def __init__(

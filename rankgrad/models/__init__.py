@@ -1,29 +1,40 @@
 """Networks that give embeddings: a backbone, a pooling and a head; built by name, saved without code."""
 
-from .build import MODELS, build_model
+from .build import MODELS, TAKES, build_model, taking
 from .convnet import convnet
 from .embedding_model import EmbeddingModel, extract_features, parameter_groups
 from .heads import EmbeddingHead, Head, head_only
+from .inputs import ImageInput, TextInput, VectorInput
+from .ngrams import NGrams, ngram_model
 from .pooling import AvgPool, GeM, MaxPool, Pooling, TokenPool
 from .timm import timm_model
+from .vectors import vector_model
 from .weights import load_weights, save_weights
 
 __all__ = [
     "MODELS",
+    "TAKES",
     "AvgPool",
     "EmbeddingHead",
     "EmbeddingModel",
     "GeM",
     "Head",
+    "ImageInput",
     "MaxPool",
+    "NGrams",
     "Pooling",
+    "TextInput",
     "TokenPool",
+    "VectorInput",
     "build_model",
     "convnet",
     "extract_features",
     "head_only",
     "load_weights",
+    "ngram_model",
     "parameter_groups",
     "save_weights",
+    "taking",
     "timm_model",
+    "vector_model",
 ]

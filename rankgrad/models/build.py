@@ -9,9 +9,32 @@ from typing import Any
 from ..checks import unknown
 from .convnet import convnet
 from .embedding_model import EmbeddingModel
+from .ngrams import ngram_model
 from .timm import timm_model
+from .vectors import vector_model
 
-MODELS: dict[str, Callable[..., EmbeddingModel]] = {"convnet": convnet, "timm": timm_model}
+MODELS: dict[str, Callable[..., EmbeddingModel]] = {
+    "convnet": convnet,
+    "timm": timm_model,
+    "ngrams": ngram_model,
+    "vectors": vector_model,
+}
+#: What each takes, and the arguments that the data decides, with a value to try.
+TAKES: dict[str, tuple[str, dict[str, int]]] = {
+    "convnet": ("images", {"in_channels": 3}),
+    "timm": ("images", {"in_channels": 3}),
+    "ngrams": ("texts", {}),
+    "vectors": ("vectors", {"width": 8}),
+}
+
+
+def taking(takes: str) -> list[str]:
+    """Models that take images, texts or vectors.
+
+    >>> taking("texts")
+    ['ngrams']
+    """
+    return [kind for kind, (taken, _) in TAKES.items() if taken == takes]
 
 
 def build_model(kind: str, /, **options: Any) -> EmbeddingModel:

@@ -10,6 +10,7 @@ from torch import nn
 from ..checks import unknown
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
+from .inputs import ImageInput
 from .pooling import POOLINGS
 
 
@@ -60,8 +61,7 @@ def convnet(
         nn.Sequential(*blocks),
         POOLINGS[pooling](),
         EmbeddingHead(widths[-1], embedding_size, head),
-        in_channels,
-        smallest=2 ** len(widths),
+        ImageInput(in_channels, smallest=2 ** len(widths)),
         freeze_batch_norm=freeze_batch_norm,
         config={
             "kind": "convnet",

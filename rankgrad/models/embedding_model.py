@@ -9,21 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from .heads import EmbeddingHead
+from .inputs import Input
 
 
 class EmbeddingModel(nn.Module):
-    """Backbone -> pooling -> head: images [image, channel, height, width] -> embeddings [image, dim], not normalised.
+    """Backbone -> pooling -> head: images, texts or vectors -> embeddings [row, dim], not normalised.
 
-    Usually built by `convnet`, `timm_model` or `build_model`, which also fill in `config`. Weights and images are
-    kept in channels_last order: it halves the time of the convolutions on CPU and changes no number's meaning.
+    Images are [image, channel, height, width] float, texts a list of strings, vectors [row, width] float. Usually built
+    by `convnet`, `timm_model` or `build_model`, which also fill in `config`. Weights and images are kept in
+    channels_last order: it halves the time of the convolutions on CPU and changes no number's meaning.
 
     Args:
-        backbone: images -> map or tokens.
-        pool: map or tokens -> [image, feature].
+        backbone: images -> map or tokens; texts or vectors -> features.
+        pool: map or tokens -> [row, feature].
         head: features -> embeddings.
-        in_channels: channels of an image.
-        smallest: smallest height and width the backbone can take.
-        image_size: the only (height, width) it takes, or None if any will do.
+        inputs: what it takes, see `inputs`.
         freeze_batch_norm: keep the backbone's batch norm in eval mode, also after `model.train()`: the running mean
             and variance stay as they are; scale and shift still learn, as in the published code.
         config: arguments for `build_model`, with the kind under "kind"; needed by `save_weights`.
@@ -31,7 +31,7 @@ class EmbeddingModel(nn.Module):
     Attributes:
         embedding_size: dim of the embeddings.
         feature_size: size of the pooled features.
-        pixel_mean: per channel, what the images must be normalised with: (0, ...) unless the weights say otherwise.
+        pixel_mean: per channel, what images must be normalised with: (0, ...) unless the weights say otherwise.
         pixel_std: likewise, (1, ...).
 
     >>> from rankgrad.models import convnet
@@ -45,20 +45,18 @@ class EmbeddingModel(nn.Module):
         backbone: nn.Module,
         pool: nn.Module,
         head: EmbeddingHead,
-        in_channels: int,
+        inputs: Input,
         *,
-        smallest: int = 1,
-        image_size: tuple[int, int] | None = None,
         freeze_batch_norm: bool = False,
         config: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.backbone, self.pool, self.head = backbone, pool, head
-        self.in_channels, self.smallest, self.image_size = in_channels, smallest, image_size
+        self.inputs = inputs
         self.freeze_batch_norm = freeze_batch_norm
         self.config: dict[str, Any] | None = None if config is None else dict(config)
-        self.pixel_mean: tuple[float, ...] = (0.0,) * in_channels
-        self.pixel_std: tuple[float, ...] = (1.0,) * in_channels
+        self.pixel_mean: tuple[float, ...] = (0.0,) * self.in_channels
+        self.pixel_std: tuple[float, ...] = (1.0,) * self.in_channels
         self.to(memory_format=torch.channels_last)
         self.train()
 
@@ -72,46 +70,33 @@ class EmbeddingModel(nn.Module):
         """Size of the pooled features."""
         return self.head.feature_size
 
-    def _check(self, images: Tensor) -> None:
-        if images.ndim != 4 or images.shape[1] != self.in_channels:
-            raise ValueError(
-                f"the model takes images [image, {self.in_channels}, height, width]; got {list(images.shape)}. "
-                f"Build it with in_channels= as many as the images have, or convert the images"
-            )
-        if not images.is_floating_point():
-            raise TypeError(f"the model takes float images; got {images.dtype}. Convert with images.float() / 255")
-        height, width = images.shape[2:]
-        if self.image_size is not None and (height, width) != self.image_size:
-            raise ValueError(
-                f"the backbone takes images of exactly {self.image_size[0]} x {self.image_size[1]} pixels; got "
-                f"{height} x {width}. Resize them, or build the model with image_size={height}"
-            )
-        if min(height, width) < self.smallest:
-            raise ValueError(f"images must be at least {self.smallest} x {self.smallest}; got {height} x {width}")
+    @property
+    def in_channels(self) -> int:
+        """Channels of an image; 0 of a model that takes none."""
+        return self.inputs.asks.get("in_channels", 0)
 
-    def features(self, images: Tensor) -> Tensor:
-        """[image, feature] pooled features before the head.
+    def features(self, given: Any) -> Tensor:
+        """[row, feature] pooled features before the head.
 
         Args:
-            images: [image, channel, height, width] float.
+            given: images [image, channel, height, width] float, or what else the model takes.
 
         Raises:
-            ValueError: other channels or size than the model takes.
-            TypeError: images that are not floats.
+            ValueError: other channels, size or width than the model takes.
+            TypeError: images that are not floats; texts where it takes images, or the other way.
         """
-        self._check(images)
-        maps = self.backbone(images.contiguous(memory_format=torch.channels_last))
+        maps = self.backbone(self.inputs.ready(given))
         if not isinstance(maps, Tensor):
             raise ValueError(f"this backbone gives a {type(maps).__name__}, not one map or token tensor; use another")
         return cast(Tensor, self.pool(maps))
 
     def embed(self, features: Tensor) -> Tensor:
-        """[image, dim] embeddings of pooled features: the head."""
+        """[row, dim] embeddings of pooled features: the head."""
         return cast(Tensor, self.head(features))
 
-    def forward(self, images: Tensor) -> Tensor:
-        """[image, channel, height, width] -> [image, dim]; errors as in `features`."""
-        return self.embed(self.features(images))
+    def forward(self, given: Any) -> Tensor:
+        """Images, texts or vectors -> [row, dim]; errors as in `features`."""
+        return self.embed(self.features(given))
 
     def train(self, mode: bool = True) -> EmbeddingModel:
         """As `nn.Module.train`, but frozen batch norm stays in eval mode."""
@@ -137,9 +122,7 @@ class EmbeddingModel(nn.Module):
             self.backbone,
             self.pool,
             head,
-            self.in_channels,
-            smallest=self.smallest,
-            image_size=self.image_size,
+            self.inputs,
             freeze_batch_norm=self.freeze_batch_norm,
             config=config,
         )
@@ -189,6 +172,17 @@ def parameter_groups(
     return groups
 
 
+def place_of(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Device and kind of numbers of a model's weights; the CPU and float32 of one that has none."""
+    weight = next(model.parameters(), None)
+    return (torch.device("cpu"), torch.float32) if weight is None else (weight.device, weight.dtype)
+
+
+def moved(given: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """Return a batch where the model is; texts stay what they are."""
+    return given.to(device, dtype) if isinstance(given, Tensor) else given
+
+
 def extract_features(
     model: EmbeddingModel,
     batches: Iterable[Sequence[Tensor]],
@@ -218,7 +212,7 @@ def extract_features(
     """
     if device is not None:
         model.to(device)
-    where = next(model.parameters()).device
+    where, dtype = place_of(model)
     if progress:
         from tqdm import tqdm
 
@@ -240,7 +234,7 @@ def extract_features(
                         f"batch {number} holds {count} images, {len(batch[1])} labels and {len(rows)} indices; "
                         f"all three must have one row per image"
                     )
-                features.append(model.features(images.to(where, non_blocking=True)).float().cpu())
+                features.append(model.features(moved(images, where, dtype)).float().cpu())
                 labels.append(batch[1].cpu())
                 index.append(rows.cpu())
                 done += count

@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import integer
+from .embedding_model import EmbeddingModel
+from .heads import EmbeddingHead, Head
+from .inputs import TextInput
 
 WORDS = re.compile(r"\w+|[^\w\s]")
 Range = tuple[int, int]
@@ -87,6 +90,46 @@ class NGrams(nn.Module):
         """As it was, with no words seen."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._pieces = lru_cache(maxsize=2**16)(self._of_word)
+
+
+def ngram_model(
+    dim: int = 128,
+    buckets: int = 2**15,
+    words: Range = (1, 2),
+    characters: Range = (3, 5),
+    embedding_size: int | None = None,
+    *,
+    head: Head = "none",
+) -> EmbeddingModel:
+    """`NGrams` under a head, as a model of runs.
+
+    Args:
+        dim: see `NGrams`, as the next three.
+        buckets: rows of the table.
+        words: shortest and longest run of words.
+        characters: shortest and longest run of characters inside a word.
+        embedding_size: dim of the embeddings; None keeps `dim`.
+        head: see `EmbeddingHead`.
+
+    >>> ngram_model(dim=8, buckets=100)(["where is my card", "a loan"]).shape
+    torch.Size([2, 8])
+    """
+    words, characters = _range(words, "words"), _range(characters, "characters")
+    return EmbeddingModel(
+        NGrams(dim, buckets, words, characters),
+        nn.Identity(),
+        EmbeddingHead(dim, embedding_size, head),
+        TextInput(),
+        config={
+            "kind": "ngrams",
+            "dim": dim,
+            "buckets": buckets,
+            "words": list(words),
+            "characters": list(characters),
+            "embedding_size": embedding_size,
+            "head": head,
+        },
+    )
 
 
 def _pieces(marked: str, low: int, high: int) -> Iterator[str]:

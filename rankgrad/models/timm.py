@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from ..checks import unknown
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
+from .inputs import ImageInput
 from .pooling import POOLINGS, ChannelsLastMap, Pooling, TokenPool, Tokens
-from .state_dicts import misfits, sample, why_unread
+from .state_dicts import misfits, one_line, sample, why_unread
 
 
 def timm_model(
@@ -55,6 +56,7 @@ def timm_model(
         ValueError: unknown name or option, a pooling that the backbone has no tokens or map for, both `pretrained`
             and `weights`, weights that do not fit.
         FileNotFoundError: no file at `weights`.
+        OSError: `pretrained` weights could not be downloaded.
 
     >>> import torch
     >>> model = timm_model("resnet18", in_channels=1, embedding_size=64, pooling="gem")
@@ -89,6 +91,13 @@ def timm_model(
     except TypeError as error:
         given = ", ".join(f"{key}={value}" for key, value in options.items() if key != "global_pool")
         raise ValueError(f"{name!r} does not take every one of these options: {given or 'none'} ({error})") from error
+    except Exception as error:  # of the network, and of the libraries around it, each its own
+        if not pretrained:
+            raise
+        raise OSError(
+            f"timm could not get its weights of {name!r} ({one_line(error)}). Without a download give a file that you "
+            f"have, model.weights=FILE (in Python weights=FILE), or train from scratch with model.pretrained=false"
+        ) from error
     if weights is not None:
         _load_backbone(backbone, name, Path(weights))
 
@@ -117,8 +126,7 @@ def timm_model(
         backbone if has_map else Tokens(backbone),
         pool,
         EmbeddingHead(int(cast(int, feature_size)), embedding_size, head),
-        in_channels,
-        image_size=exact_size,
+        ImageInput(in_channels, size=exact_size),
         freeze_batch_norm=freeze_batch_norm,
         config={
             "kind": "timm",

@@ -134,7 +134,7 @@ def _check_record(path: Path, record: Mapping[str, Any]) -> None:
     wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
     if not wrong:
         pixels = [record["pixels"].get(name) for name in ("mean", "std")]
-        if not all(isinstance(row, list) and row and all(isinstance(v, (int, float)) for v in row) for row in pixels):
+        if not all(isinstance(row, list) and all(isinstance(v, (int, float)) for v in row) for row in pixels):
             wrong.append("pixels")
         if not all(isinstance(value, Tensor) for value in record["state_dict"].values()):
             wrong.append("state_dict")

@@ -180,6 +180,7 @@ def named(value: object) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- reading
 
+NPZ = ".npz"  # of embeddings without a run
 # Kind of run -> the module that reads it, by a function `read`. Imported when such a run is read: those below this room
 # know it, and not the other way round.
 READERS = {"retrieval": "rankgrad.report.retrieval", "detection": "rankgrad.detection.page"}
@@ -196,13 +197,16 @@ def kind_of(run: Run) -> Kind:
     return run.kind
 
 
-def read_runs(folders: Sequence[Path], *, pictures: bool = True, trust: Sequence[str] = ()) -> list[RunContent]:
+def read_runs(
+    folders: Sequence[Path], *, pictures: bool = True, trust: Sequence[str] = (), images: Path | None = None
+) -> list[RunContent]:
     """Read several runs of one kind; those that see the same images share them, and each has a name of its own.
 
     Args:
-        folders: of the runs.
+        folders: of the runs; an npz of embeddings counts as a run that retrieves.
         pictures: False: numbers and curves alone.
         trust: packages whose classes their settings may name; see `config.load`.
+        images: folder that the names in an npz are relative to.
 
     Raises:
         FileNotFoundError: a folder is no run.
@@ -212,14 +216,20 @@ def read_runs(folders: Sequence[Path], *, pictures: bool = True, trust: Sequence
     twice = [str(folder) for folder, times in Counter(places).items() if times > 1]
     if twice:
         raise ValueError(f"a run is compared with others, not with itself: {twice[0]} is given more than once")
-    kinds = {str(folder): kind_of(Run(folder)) for folder in folders}
+    kinds: dict[str, Kind] = {
+        str(place): "retrieval" if place.suffix == NPZ else kind_of(Run(place)) for place in folders
+    }
     one_kind(kinds)
     known: dict[str, Any] = {}
-    found = [
-        import_module(READERS[kind]).read(Run(folder), known=known, pictures=pictures, trust=trust)
-        for folder, kind in zip(folders, kinds.values(), strict=True)
-    ]
-    return [replace(content, name=name) for content, name in zip(found, short_names(places), strict=True)]
+    found = []
+    for place, kind in zip(folders, kinds.values(), strict=True):
+        reader = import_module(READERS[kind])
+        if place.suffix == NPZ:
+            found.append(reader.read_embeddings(place, images))
+        else:
+            found.append(reader.read(Run(place), known=known, pictures=pictures, trust=trust))
+    called = [place.with_suffix("") if place.suffix == NPZ else place for place in places]
+    return [replace(content, name=name) for content, name in zip(found, short_names(called), strict=True)]
 
 
 def one_kind(kinds: Mapping[str, str]) -> None:

@@ -55,7 +55,9 @@ def section(
     if space.super_labels is not None:
         supers, super_of = _numbered([space.super_names[label] for label in space.super_labels[rows].tolist()])
     names = [space.names[row] for row in rows.tolist()]
-    pictures = [shelf.show(index, name, budget) for name in names]
+    texts = [space.text(row) for row in rows.tolist()]
+    is_text = any(text is not None for text in texts)
+    pictures = [None if is_text else shelf.show(index, name, budget) for name in names]
     drawn, data = [], []
     for i, run in known:
         placed, share = numbers.flatten(run.space, run.rows[chosen], extent.projection, seed)
@@ -75,6 +77,7 @@ def section(
         groups=groups[:GROUPS],
         others=max(len(groups) - GROUPS, 0),
         without=without if without < len(rows) else 0,
+        shown="text" if is_text else "image",
         supers=bool(supers),
         drawn=drawn,
         side=SIDE,
@@ -86,6 +89,7 @@ def section(
         "classes": classes,
         "supers": supers or None,
         "name": names,
+        "text": texts if is_text else None,
         "picture": [None if picture is None else int(picture[1:]) for picture in pictures],
     }
     return Section("map", "Map", body, {"map": given})

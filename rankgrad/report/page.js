@@ -75,7 +75,7 @@
     const card = cell.closest(".query"), body = one("#large-body");
     const big = (thing) => {
       const figure = make("figure", thing.classList.contains("ok") ? "ok" : thing.classList.contains("no") ? "no" : "");
-      const picture = one(".pic", thing).cloneNode();
+      const picture = one(".pic", thing).cloneNode(true);
       const words = make("p");
       const asked = thing.classList.contains("asked");
       const kind = one(asked ? "strong" : ".name", thing).textContent;
@@ -299,7 +299,8 @@
       tip.hidden = place === null;
       if (place === null) return;
       const picture = map.picture[place], words = one("div", tip).children;
-      one(".pic", tip).className = picture === null ? "pic gone" : `pic i${picture}`;
+      one(".pic", tip).className = map.text ? "pic words" : picture === null ? "pic gone" : `pic i${picture}`;
+      one(".pic", tip).textContent = map.text ? map.text[place] : "";
       words[0].textContent = byClass(place);
       words[1].textContent = map.name[place];
       words[2].textContent = (map.supers ? `${map.supers[map.super[place]]}; ` : "") + `nearest item ${map.runs[run].ok[place] ? "right" : "wrong"}`;
@@ -346,7 +347,7 @@
         }
         if (best !== null) {
           point(run, best);
-          said.textContent = `${byClass(best)}, ${map.name[best]}, nearest item ${map.runs[run].ok[best] ? "right" : "wrong"}`;
+          said.textContent = `${byClass(best)}, ${(map.text ?? map.name)[best]}, nearest item ${map.runs[run].ok[best] ? "right" : "wrong"}`;
         }
       });
     });

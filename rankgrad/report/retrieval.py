@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..evaluation import Report
+from ..evaluation import Report, evaluate
+from ..files import read_npz
 from ..html.images import Images
+from ..runs.embeddings import evaluated_columns
 from ..runs.folder import Run
 from .content import Extent, Section, read_common
-from .retrieved import Pictures, Retrieved, Space
+from .retrieved import FolderPictures, Pictures, Retrieved, Space
 from .sections import sections
 
 if TYPE_CHECKING:
-    from ..datasets.base import Table
+    from ..datasets.rows import Rows
 
 
 class Content(Retrieved):
@@ -30,7 +33,7 @@ def read(
     run: Run,
     *,
     after: Report | None = None,
-    table: Table | None = None,
+    table: Rows | None = None,
     known: dict[str, Any] | None = None,
     pictures: bool = True,
     trust: Sequence[str] = (),
@@ -66,7 +69,7 @@ def read(
     elif pictures and after is not None:
         notes.append(f"No pictures, histograms and map: the run has no {embeddings.name} any more.")
     held = None if table is None else Pictures(table)
-    if space is not None and held is None:
+    if space is not None and held is None and not space.texts:
         known = {} if known is None else known
         data = json.dumps([config.get("data"), config.get("evaluation", {}).get("split")], sort_keys=True, default=str)
         if data not in known:
@@ -86,6 +89,29 @@ def read(
     return Content(**{**common, "before": before, "space": space, "pictures": held, "notes": tuple(notes)})
 
 
+def read_embeddings(path: Path, images: Path | None = None) -> Content:
+    """What is there of embeddings that were made elsewhere: an npz, evaluated here.
+
+    Args:
+        path: npz with embeddings and labels, and what else `rankgrad evaluate` takes; names, texts.
+        images: folder that the names are relative to; None: no pictures, unless the npz holds texts.
+
+    Raises:
+        FileNotFoundError: no such file or folder.
+        ValueError: another file, a damaged one, or columns that do not fit together.
+    """
+    if images is not None and not images.is_dir():
+        raise FileNotFoundError(f"no folder of images at {images}")
+    columns = read_npz(path, "embeddings", "labels")
+    after = evaluate(columns["embeddings"], columns["labels"], clusters="none", **evaluated_columns(columns))
+    return Content(
+        name=path.stem,
+        after=after,
+        space=Space.load(path),
+        pictures=None if images is None else FolderPictures(images),
+    )
+
+
 def _images(run: Run, trust: Sequence[str]) -> Pictures | str:
     """The images of the evaluated split of a run, or why they cannot be had."""
     from ..config import load, make
@@ -93,7 +119,7 @@ def _images(run: Run, trust: Sequence[str]) -> Pictures | str:
 
     config = load(run.config, trust)
     try:
-        table: Table = held_out(make(config.data.load, slot="data", trust=trust), config.get("fold"))
+        table: Rows = held_out(make(config.data.load, slot="data", trust=trust), config.get("fold"))
         return Pictures(table.select(config.evaluation.split))
     except (OSError, ValueError, MemoryError) as error:
         return str(error)

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from ..evaluation import Report
-from ..files import read_npz
+from ..files import inside, read_npz
 from ..html.images import THUMBNAIL
 from ..losses import CalibrationLoss, ROADMAPLoss
 from ..normalize import unit_rows
 from .content import RunContent
 
 if TYPE_CHECKING:
-    from ..datasets.base import Table
+    from ..datasets.rows import Rows
 
 ALPHA, BETA = 0.9, 0.6  # CalibrationLoss's defaults, for losses that have no such thresholds
 
@@ -38,6 +38,8 @@ class Space:
         item_names: [item].
         super_labels: [query] long, place in super_names; or None.
         super_names: of all super-labels.
+        texts: [query] what the rows are, where that is text; empty where it is not.
+        item_texts: [item] likewise.
     """
 
     queries: Tensor
@@ -49,15 +51,21 @@ class Space:
     item_names: tuple[str, ...] = ()
     super_labels: Tensor | None = None
     super_names: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    item_texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         queries, items = len(self.queries), 0 if self.items is None else len(self.items)
         lengths = {"labels": len(self.labels), "names": len(self.names)}
         if self.super_labels is not None:
             lengths["super_labels"] = len(self.super_labels)
+        if self.texts:
+            lengths["texts"] = len(self.texts)
         wrong = {name: found for name, found in lengths.items() if found != queries}
         if len(self.item_names) != items or (0 if self.item_labels is None else len(self.item_labels)) != items:
             wrong["item_labels, item_names"] = len(self.item_names)
+        if self.texts and len(self.item_texts) != items:
+            wrong["item_texts"] = len(self.item_texts)
         if wrong:
             raise ValueError(f"embeddings of {queries} queries and {items} items do not fit {wrong}")
 
@@ -73,35 +81,87 @@ class Space:
             return self.queries, self.labels, self.names
         return self.items, self.item_labels, self.item_names
 
+    def text(self, row: int) -> str | None:
+        """What a query is, where it is a text."""
+        return self.texts[row] if self.texts else None
+
+    def item_text(self, item: int) -> str | None:
+        """What an item is, where it is a text."""
+        texts = self.texts if self.items is None else self.item_texts
+        return texts[item] if texts else None
+
     @classmethod
     def load(cls, path: Path) -> Space:
-        """Read what `runs.embeddings.save_embeddings` has written.
+        """Read what `runs.embeddings.save_embeddings` has written, or any npz of embeddings and labels.
+
+        Rows without names are called by their number; labels may be texts, or integers with or without class_names.
 
         Raises:
             ValueError: the file lacks a column, or its columns are out of step.
             OSError: the file cannot be read.
         """
-        columns = read_npz(path, "embeddings", "labels", "names", "class_names")
+        columns = read_npz(path, "embeddings", "labels")
+        items = columns.get("ref_embeddings")
 
-        def texts(name: str) -> tuple[str, ...]:
-            return tuple(columns[name].tolist()) if name in columns else ()
+        def texts(name: str, called: int = 0) -> tuple[str, ...]:
+            given = tuple(map(str, columns[name].tolist())) if name in columns else ()
+            return given or tuple(f"row {row}" for row in range(called))
 
-        def numbers(name: str) -> Tensor | None:
-            return torch.from_numpy(columns[name].astype(np.int64)) if name in columns else None
+        def numbers(names: str, *of: str) -> tuple[tuple[str, ...], list[Tensor | None]]:
+            """Names of classes, and the classes of one list of rows or of two by number."""
+            given = [columns[name] for name in of if name in columns]
+            if not given:
+                return (), [None] * len(of)
+            if names in columns and given[0].dtype.kind in "iu":
+                known, places = texts(names), [each.astype(np.int64) for each in given]
+            else:
+                values, flat = np.unique(np.concatenate(given), return_inverse=True)
+                known = tuple(map(str, values.tolist()))
+                places = np.split(flat.reshape(-1).astype(np.int64), [len(given[0])])[: len(given)]
+            found: list[Tensor | None] = [torch.from_numpy(place) for place in places]
+            return known, found + [None] * (len(of) - len(found))
 
-        labels, items = numbers("labels"), columns.get("ref_embeddings")
+        class_names, (labels, item_labels) = numbers("class_names", "labels", "ref_labels")
+        super_names, (super_labels,) = numbers("super_names", "super_labels")
         assert labels is not None
         return cls(
             queries=unit_rows(torch.from_numpy(columns["embeddings"]).float()),
             labels=labels,
-            names=texts("names"),
-            class_names=texts("class_names"),
+            names=texts("names", len(columns["embeddings"])),
+            class_names=class_names,
             items=None if items is None else unit_rows(torch.from_numpy(items).float()),
-            item_labels=numbers("ref_labels"),
-            item_names=texts("ref_names"),
-            super_labels=numbers("super_labels"),
-            super_names=texts("super_names"),
+            item_labels=item_labels,
+            item_names=texts("ref_names", 0 if items is None else len(items)),
+            super_labels=super_labels,
+            super_names=super_names,
+            texts=texts("texts"),
+            item_texts=texts("ref_texts"),
         )
+
+
+class FolderPictures:
+    """Images of a folder, by their names relative to it; those that cannot be read are counted.
+
+    Args:
+        folder: the folder.
+
+    Attributes:
+        failed: name -> why it could not be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.failed: dict[str, str] = {}
+
+    def get(self, name: str) -> Tensor | None:
+        """The image, small; None: it is not to be had."""
+        from ..datasets.images import read_image
+
+        try:
+            return read_image(inside(self.folder, name), 3, THUMBNAIL, True)
+        except (OSError, ValueError) as error:
+            self.failed[name] = str(error)
+            return None
 
 
 class Pictures:
@@ -111,7 +171,7 @@ class Pictures:
         failed: name -> why it could not be read.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Rows) -> None:
         self.table = table
         times = Counter(table.names)
         # a name that stands for several images stands for none: a wrong picture is worse than no picture
@@ -120,17 +180,12 @@ class Pictures:
 
     def get(self, name: str) -> Tensor | None:
         """The image, uint8 [channel, height, width], small where it comes from a file; None: it is not to be had."""
-        from ..datasets.base import ImageSet, read_image
-
         row = self._row.get(name)
         if row is None:
             self.failed.setdefault(name, "the data set has no image of this name, or several")
             return None
-        table = self.table
         try:
-            if table.paths is None or table.pixels is not None:
-                return ImageSet(table)[row][0]
-            return read_image(table.paths[row], table.channels, THUMBNAIL, True, table.box_of(row))
+            return self.table.picture(row, THUMBNAIL)
         except OSError as error:
             self.failed[name] = str(error)
             return None
@@ -151,7 +206,7 @@ class Retrieved(RunContent):
     before: Report | None = None
     after: Report | None = None
     space: Space | None = None
-    pictures: Pictures | None = None
+    pictures: Pictures | FolderPictures | None = None
 
     kind = "retrieval"
 

@@ -243,9 +243,10 @@ def _card(runs: Sequence[Retrieved], found: SideBySide, place: int, shelf: Shelf
         {"kind": i, "run": runs[i].name, "quality": _quality(run, place), "items": _items(i, run, place, shelf)}
         for i, run in known
     ]
+    text = first.space.text(row)
     spoken, quality = f"query of class {kind}", "" if several else _quality(first, place)
     return {
-        "query": Asked(shelf.show(index, name), spoken, kind, name, quality),
+        "query": Asked(_picture(shelf, index, text, name), spoken, kind, name, quality, text),
         "why": " ".join(reason for reason, places in found.shown.items() if place in places),
         "first": "right" if all(bool(run.correct[place, 0]) for _, run in known) else "wrong",
         "strips": strips,
@@ -267,8 +268,15 @@ def _items(index: int, run: Answers, place: int, shelf: Shelf) -> list[Neighbour
     found = []
     for rank, (item, score, right) in enumerate(zip(*columns, strict=True), 1):
         kind, name = run.space.class_names[int(labels[item])], names[item]
-        found.append(Neighbour(shelf.show(index, name), rank, score, kind, f"{kind}: {name}", right))
+        text = run.space.item_text(item)
+        shown = _picture(shelf, index, text, name)
+        found.append(Neighbour(shown, rank, score, kind, f"{kind}: {name}", right, text=text))
     return found
+
+
+def _picture(shelf: Shelf, index: int, text: str | None, name: str) -> str | None:
+    """The picture of a row; None where a text stands in its place."""
+    return shelf.show(index, name) if text is None else None
 
 
 # ----------------------------------------------------------------------------------------------------- confused classes
@@ -289,12 +297,18 @@ def confusions(runs: Sequence[Retrieved], found: SideBySide, shelf: Shelf) -> Se
             (i, run.space, p) for i, run in known for p in run.confusions if (p.first, p.second) == names
         )
         query, item = pair.example
-        shown = [shelf.show(i, space.names[query]), shelf.show(i, space.gallery[2][item])]
+        shown = [
+            (_picture(shelf, i, text, name), text)
+            for text, name in (
+                (space.text(query), space.names[query]),
+                (space.item_text(item), space.gallery[2][item]),
+            )
+        ]
         if space.class_names[int(space.labels[query])] != pair.first:
             shown.reverse()
         single = [pair.count, pair.forward, pair.backward]
         cells = [counts[names].get(j, 0) for j, _ in known] if several else single
-        rows.append((list(zip(shown, names, strict=True)), cells))
+        rows.append(([(*both, name) for both, name in zip(shown, names, strict=True)], cells))
     wrong = [(runs[i].name, sum(pair.count for pair in run.confusions), len(run.rows)) for i, run in known]
     heads = [(i, runs[i].name) for i, _ in known]
     body = render("report/confusions.html", rows=rows, wrong=wrong, several=several, heads=heads)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from omegaconf import DictConfig
 from tqdm import tqdm
 
 from ..config import ConfigError, compose
@@ -51,8 +52,8 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
     Args:
         settings: loss=a,b,c, seeds=0,1,2 and settings of the command for all runs. A variant of a loss carries its own
             settings after a colon, joined by "+": loss=pnp:alpha=1+variant=Ds. Those of other groups than loss go
-            there by their whole name: loss=pnp:optimizer.lr=0.01. launcher=submitit or ray trains them on other
-            machines, see `launchers`.
+            there by their whole name: loss=pnp:optimizer.lr=0.01+label_noise=0.2. launcher=submitit or ray trains them
+            on other machines, see `launchers`.
         out: folder of the runs.
         jobs: runs at a time; each gets cores / jobs threads, unless threads= says otherwise.
         command: that trains, one of `RESULTS`.
@@ -246,12 +247,14 @@ def _folder(out: Path, loss: str, seed: int) -> Path:
 
 
 def own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
-    """Read a variant's own settings: those whose first word is a group are whole, others are the loss's."""
+    """Read a variant's own settings: names of groups and of single settings are whole, others are the loss's."""
     name, _, own = loss.partition(":")
     chosen = [f"loss={name}"]
     if own:
-        groups = tuple(f"{group!s}." for group in compose([*rest, *chosen], tree))
-        chosen += [s if s.startswith(groups) else f"loss.{s}" for s in own.split("+") if s]
+        base = compose([*rest, *chosen], tree)
+        groups = tuple(f"{group!s}." for group in base)
+        singles = tuple(f"{key!s}=" for key in base if not isinstance(base[key], DictConfig) and key not in base.loss)
+        chosen += [s if s.startswith((*groups, *singles)) else f"loss.{s}" for s in own.split("+") if s]
     return chosen
 
 

@@ -1,4 +1,4 @@
-"""The npz of embeddings that a run leaves."""
+"""The npz of embeddings that a run leaves, and what of it an evaluation takes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,50 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..datasets.base import Table
 from ..datasets.protocols import trials
+from ..datasets.rows import Rows
 from ..files import atomic_write
 
+# Columns of an npz that `evaluation.evaluate` takes beside embeddings and labels.
+COLUMNS = (
+    "ids",
+    "groups",
+    "weights",
+    "super_labels",
+    "class_names",
+    "super_names",
+    "ref_embeddings",
+    "ref_labels",
+    "ref_ids",
+    "ref_groups",
+)
 
-def save_embeddings(path: Path, embeddings: Tensor, table: Table, more: Mapping[str, Any] | None = None) -> None:
+
+def evaluated_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Further arguments of `evaluation.evaluate` that the columns of an npz hold.
+
+    Args:
+        columns: name -> array, embeddings and labels among them.
+    """
+    found: dict[str, Any] = {name: columns[name] for name in COLUMNS if name in columns}
+    for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
+        if name in found and columns.get(of, columns["labels"]).dtype.kind in "US":
+            del found[name]  # strings are names themselves
+        elif name in found:
+            found[name] = [str(text) for text in found[name]]
+    return found
+
+
+def save_embeddings(path: Path, embeddings: Tensor, table: Rows, more: Mapping[str, Any] | None = None) -> None:
     """One npz that `rankgrad evaluate` and anyone's numpy read: embeddings, labels, names, classes, super-labels.
 
-    A division into queries and a gallery is kept: `ref_embeddings`, `ref_labels`, `ref_names`.
+    Where the table has them, `groups`, and `texts` that show what a row is. A division into queries and a gallery is
+    kept: `ref_embeddings`, `ref_labels`, `ref_names`, and so on.
 
     Args:
         path: npz to write, replaced as a whole.
-        embeddings: [image, dim].
-        table: the images.
+        embeddings: [row, dim].
+        table: the rows.
         more: further columns.
     """
     query: Any = slice(None)
@@ -41,6 +71,11 @@ def save_embeddings(path: Path, embeddings: Tensor, table: Table, more: Mapping[
         columns["ref_embeddings"] = embeddings[gallery].numpy()
         columns["ref_labels"] = table.label[gallery].numpy()
         columns["ref_names"] = np.array(table.names)[gallery]
+    for name, column in (("texts", table.captions), ("groups", table.group)):
+        if column is not None:
+            columns[name] = np.array(column)[query]
+            if gallery is not None:
+                columns[f"ref_{name}"] = np.array(column)[gallery]
     if table.super_label is not None:
         columns["super_labels"] = table.super_label[query].numpy()
         columns["super_names"] = np.array(table.super_names)

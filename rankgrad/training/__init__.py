@@ -3,7 +3,7 @@
 from ..config import plain
 from ..runs.embeddings import save_embeddings
 from .callbacks import EvaluateEvery
-from .data import FeatureSet, KeepFeatures, SetEpoch, TrainingData
+from .data import SetEpoch, TrainingData
 from .inference import embed
 from .module import RetrievalModule, Schedule
 from .retrieval import evaluate_model
@@ -11,8 +11,6 @@ from .state import SaveState
 
 __all__ = [
     "EvaluateEvery",
-    "FeatureSet",
-    "KeepFeatures",
     "RetrievalModule",
     "SaveState",
     "Schedule",

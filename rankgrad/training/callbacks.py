@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import cast
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import lightning as L
 from torch import nn
@@ -30,3 +31,48 @@ class EvaluateEvery(L.Callback):
         if epoch % self.epochs == 0 and epoch != trainer.max_epochs:
             values = self.run(cast(TrainedModule, pl_module).model)
             write(trainer.loggers, {f"{TEST}{name}": value for name, value in values.items()}, trainer.global_step - 1)
+
+
+class Forecast(L.Callback):
+    """Says once, after the first steps, how long the training will take, and which settings would make it shorter.
+
+    The first step is not counted, because it is slower than the others.
+
+    Args:
+        quicker: settings as they are typed.
+        worth: seconds; of a shorter training nothing is said.
+    """
+
+    STEPS, SECONDS = 20, 10.0  # that are watched at most
+
+    def __init__(self, quicker: Sequence[str] = (), worth: float = 180.0) -> None:
+        self.quicker, self.worth = tuple(quicker), worth
+        self._batches, self._start, self._told = 0, 0.0, False
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Watch, and speak once."""
+        if self._told:
+            return
+        now = time.monotonic()
+        self._batches += 1
+        if self._batches == 1:
+            self._start = now
+        elif self._batches > self.STEPS or now - self._start > self.SECONDS:
+            self._told = True
+            step: float = (now - self._start) / (self._batches - 1) * trainer.accumulate_grad_batches
+            steps = trainer.estimated_stepping_batches - trainer.global_step
+            if self.worth <= steps * step < float("inf"):
+                pl_module.print(self.line(int(steps), step))
+
+    def line(self, steps: int, seconds: float) -> str:
+        """What is said of so many steps that take so many seconds each.
+
+        >>> Forecast(["recipe=quick"]).line(1500, 2.0)
+        'about 50 minutes of training are left: 1500 steps of 2.0 s. Quicker: recipe=quick'
+        """
+        minutes = round(steps * seconds / 60)
+        time_left = f"{minutes} minutes" if minutes < 180 else f"{minutes / 60:.1f} hours"
+        quicker = f". Quicker: {'; '.join(self.quicker)}" if self.quicker else ""
+        return f"about {time_left} of training are left: {steps} steps of {seconds:.2g} s{quicker}"

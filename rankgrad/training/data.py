@@ -10,32 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ..datasets.rows import Rows
 from ..datasets.samplers import ClassBatches, EpochBatches, class_batches
-from ..datasets.transforms import Collate
 from ..runs import signals
-
-
-class FeatureSet(Dataset[tuple[Tensor, int, int]]):
-    """Features computed once, as (feature, label, index): what a head alone is trained on."""
-
-    def __init__(self, features: Tensor, labels: Tensor) -> None:
-        self.features, self.labels = features, labels.tolist()
-
-    def __len__(self) -> int:
-        """Images."""
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
-        """Feature, label and index of an image."""
-        return self.features[index], self.labels[index], index
-
-
-class KeepFeatures:
-    """The transform of features: none."""
-
-    def __call__(self, images: list[Tensor], index: Tensor, epoch: int) -> Tensor:
-        """Stack them."""
-        return torch.stack(list(images))
 
 
 class EpochData(L.LightningDataModule):
@@ -88,32 +65,30 @@ class EpochData(L.LightningDataModule):
 
 
 class TrainingData(EpochData):
-    """Batches of P classes x K images.
+    """Batches of P classes x K rows.
 
     Args:
-        dataset: gives (image, label, index).
-        labels: [image] long, classes of the dataset.
+        table: what is trained on.
+        labels: [row] long, its classes.
         transform: see `transforms`.
         sampler: its settings, see `samplers.class_batches`.
         seed: of the batches.
         workers: of the DataLoader.
-        super_labels: [image] long, for batches_per_pair.
     """
 
     sampler: ClassBatches
 
     def __init__(
         self,
-        dataset: Dataset[Any],
+        table: Rows,
         labels: Tensor,
         transform: Any,
         sampler: Mapping[str, Any],
         seed: int,
         workers: int = 0,
-        super_labels: Tensor | None = None,
     ) -> None:
-        batches = class_batches(labels, super_labels, seed=seed, **sampler)
-        super().__init__(dataset, batches, Collate(transform), workers)
+        batches = class_batches(labels, table.super_label, seed=seed, **sampler)
+        super().__init__(table.dataset(), batches, table.batches(transform), workers)
 
 
 class SetEpoch(L.Callback):

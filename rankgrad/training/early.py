@@ -10,14 +10,14 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
-from ..checks import integer, unknown
+from ..checks import integer, number, unknown
 from ..config import ConfigError, make, named, packages, plain
-from ..datasets.base import SPLITS
 from ..datasets.folds import read_fold
+from ..datasets.rows import SPLITS
 from ..datasets.samplers import check_settings
 from ..evaluation import evaluate
 from ..losses import RetrievalLoss
-from ..models import build_model
+from ..models import TAKES, build_model
 from ..runs.history import CHOSEN_BY
 from .module import check_optimizer
 
@@ -63,6 +63,7 @@ def check_retrieval(config: DictConfig) -> None:
     if options.get("keep_best") not in (None, *CHOSEN_BY):
         raise ConfigError(f"evaluation.keep_best is null, {' or '.join(CHOSEN_BY)}; got {options['keep_best']!r}")
     read_fold(config.get("fold"))
+    number(config.get("label_noise", 0.0), "label_noise is a share of the training images", low=0, high=1)
     integer(options["batch_size"], "evaluation.batch_size counts images", low=1)
     integer(options["every"], "evaluation.every counts epochs", low=0)
     clusters: Any = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial
@@ -79,8 +80,10 @@ def _check_model(config: DictConfig) -> None:
     if options.get("pretrained") and weights is not None:
         raise ConfigError("give model.pretrained=true (timm's weights) or model.weights=FILE (yours), not both")
     options |= {name: without for name, without in (("pretrained", False), ("weights", None)) if name in options}
+    kind = options.pop("kind")
+    _, of_the_data = TAKES.get(kind, ("", {}))
     with torch.device("meta"):
-        build_model(options.pop("kind"), in_channels=3, **options)
+        build_model(kind, **of_the_data, **options)
 
 
 def _check_loss(config: DictConfig) -> None:

@@ -1,4 +1,4 @@
-"""The loop that embeds: images -> embeddings, on one process or several."""
+"""The loop that embeds: rows of a table -> embeddings, on one process or several."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..datasets.base import ImageSet, Table
-from ..datasets.transforms import Collate
+from ..datasets.rows import Rows
 from ..distributed import gather_rows, world
+from ..models.embedding_model import moved, place_of
 from ..runs import signals
 
 
 def embed(
     model: nn.Module,
-    table: Table,
+    table: Rows,
     transform: Any,
     *,
     batch_size: int = 512,
@@ -24,15 +24,15 @@ def embed(
     progress: bool = False,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """[image, dim] float32 embeddings of a table, on the CPU, in eval mode; the model's mode is restored.
+    """[row, dim] float32 embeddings of a table, on the CPU, in eval mode; the model's mode is restored.
 
     Several processes embed a share each, and all get the whole.
 
     Args:
-        model: images -> embeddings.
-        table: the images.
+        model: images, or what the rows are, -> embeddings.
+        table: the rows.
         transform: of evaluation, see `transforms`.
-        batch_size: images at once.
+        batch_size: rows at once.
         workers: of the DataLoader.
         progress: show a progress bar.
         device: where to compute; None: where the model is.
@@ -40,9 +40,9 @@ def embed(
     rank, processes = world()
     mine = range(rank, len(table), processes)
     loader = DataLoader(
-        ImageSet(table if processes == 1 else table.take(mine)),
+        (table if processes == 1 else table.take(mine)).dataset(),
         batch_size=batch_size,
-        collate_fn=Collate(transform),
+        collate_fn=table.batches(transform),
         num_workers=workers,
         worker_init_fn=signals.spare_worker,
         generator=torch.Generator(),  # evaluating in the middle of training must not move torch's own
@@ -52,14 +52,14 @@ def embed(
         from tqdm import tqdm
 
         batches = tqdm(loader, desc="embedding", unit="batch", leave=False)
-    weight = next(model.parameters())
-    where = torch.device(device) if device is not None else weight.device
+    where, dtype = place_of(model)
+    where = where if device is None else torch.device(device)
     was_training = model.training
     model.to(where).eval()
     try:
         with torch.inference_mode():
             # trainer.precision=64-true and bf16-true convert the model
-            found = [model(images.to(where, weight.dtype)).float().cpu() for images, _, _ in batches]
+            found = [model(moved(given, where, dtype)).float().cpu() for given, _, _ in batches]
     finally:
         model.train(was_training)
     embeddings = torch.cat(found).clone()

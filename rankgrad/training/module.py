@@ -163,11 +163,11 @@ class RetrievalModule(TrainedModule):
         if sub_batch is not None and (not isinstance(sub_batch, int) or sub_batch < 1):
             raise ValueError(f"train.sub_batch is a number of images, an integer >= 1, or null; got {sub_batch!r}")
 
-    def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch: tuple[Any, Tensor, Tensor], batch_idx: int) -> Tensor:
         """Loss of a batch; noted with the share of queries that count."""
-        images, labels, ids = batch
+        given, labels, ids = batch
         size = self.sub_batch
-        embeddings = self.model(images) if size is None else embed_in_parts(self.model, images, size)
+        embeddings = self.model(given) if size is None else embed_in_parts(self.model, given, size)
         self.last_batch = embeddings.detach(), labels
         loss: Tensor = self.loss(embeddings, labels, ids=ids if self._takes_ids else None)
         noted = {}

@@ -17,18 +17,27 @@ from torch.utils.data import DataLoader
 
 from .._version import __version__
 from ..config import ConfigError, make, named, packages, plain
-from ..datasets.base import ImageSet, Table
-from ..datasets.fingerprint import fingerprint
 from ..datasets.folds import held_out
+from ..datasets.noise import with_wrong_labels
 from ..datasets.protocols import Trial, over_draws, trials
+from ..datasets.rows import Listed, Rows, numbered
 from ..datasets.samplers import ClassBatches, class_batches
-from ..datasets.transforms import Collate
+from ..datasets.transforms import Vectors
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
 from ..files import write_text
 from ..losses import RetrievalLoss, SumLoss
 from ..memory import CrossBatchMemory, memory_buffers
-from ..models import EmbeddingModel, build_model, extract_features, head_only, load_weights, save_weights
+from ..models import (
+    TAKES,
+    EmbeddingModel,
+    build_model,
+    extract_features,
+    head_only,
+    load_weights,
+    save_weights,
+    taking,
+)
 from ..models.state_dicts import read_plain, write_plain
 from ..report import read_run, write_report
 from ..runs import signals
@@ -37,12 +46,14 @@ from ..runs.folder import Run
 from ..runs.history import CHOSEN_BY
 from ..tables import aligned
 from . import runner
-from .data import FeatureSet, KeepFeatures, TrainingData
+from .callbacks import Forecast
+from .data import TrainingData
 from .early import check_retrieval
 from .inference import embed
 from .module import RetrievalModule
 from .tensorboard import Board
 
+UNITS = {"in_channels": "channel", "width": "number"}  # of what data asks of a model, see `Rows.asks`
 # What before | after shows, as far as it was computed.
 HEADLINE = ("R@1", "R@4", "mAP@R", "AP", "NMI")
 
@@ -88,36 +99,34 @@ class RetrievalTask:
 
     def _to_train(self) -> tuple[TrainingData, nn.Module]:
         """Batches, and what learns from them: the model, or with frozen=true a new head for its features."""
-        config, table = self.config, self.train_table
-        seed, super_labels = config.seed, table.super_label
+        config, table = self.config, _relabelled(self.train_table, self.labels)
         if not config.frozen:
-            rows = ImageSet(_relabelled(table, self.labels))
             transform = make(config.data.train_transform, slot="transform", trust=packages(config.get("trust")))
             workers = config.data.workers
-            return TrainingData(rows, self.labels, transform, config.sampler, seed, workers, super_labels), self.model
-        if config.init is None:
-            raise ConfigError("frozen=true trains a head on features of a trained network: say which one with init=RUN")
+            return TrainingData(table, self.labels, transform, config.sampler, config.seed, workers), self.model
+        if config.init is None and not (config.model.get("pretrained") or config.model.get("weights")):
+            raise ConfigError(
+                "frozen=true trains a head on features of a trained network: say which one with init=RUN, or "
+                "model=timm and model.pretrained=true or model.weights=FILE"
+            )
         if config.evaluation.every:
             raise ConfigError("evaluation.every needs a whole model, but frozen=true trains a head alone")
         head = head_only(self.model.feature_size, config.model.embedding_size, config.model.head)
-        # the images stand in for their features until those are computed
-        images, keep = ImageSet(table), KeepFeatures()
-        return TrainingData(images, self.labels, keep, config.sampler, seed, super_labels=super_labels), head
+        # the rows stand in for their features until those are computed
+        return TrainingData(table, self.labels, Vectors(), config.sampler, config.seed), head
 
     def summary(self) -> str:
-        """Images and classes by split."""
+        """Rows and classes by split."""
         return self.table.summary()
 
     def fingerprint(self) -> dict[str, Any]:
         """Take the fingerprint of the whole table."""
-        table = self.table
-        labels = table.label if table.super_label is None else torch.stack([table.label, table.super_label])
-        names = [f"{split}/{name}" for split, name in zip(table.split, table.names, strict=True)]
-        return fingerprint(names, labels, table.paths, table.images)
+        return self.table.fingerprint()
 
     def callbacks(self) -> list[Callback]:
-        """TensorBoard's pictures, if wanted."""
-        return [] if self.board is None else [self.board]
+        """Say how long it will take; TensorBoard's pictures, if wanted."""
+        found: list[Callback] = [] if self.quiet else [Forecast(quicker(self.config))]
+        return found if self.board is None else [*found, self.board]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate the untrained model; with frozen=true compute the features."""
@@ -130,17 +139,17 @@ class RetrievalTask:
             self._draw(trainer, found)
         if self.config.frozen:
             features = on_first(lambda: self._features(run.features, fresh))
-            self.data.dataset = FeatureSet(features, self.labels)
+            self.data.dataset = Listed(features, self.labels)
 
     def _features(self, cache: Path, anew: bool) -> Tensor:
-        """Features of the training images, computed once and kept in the run."""
+        """Features of the training rows, computed once and kept in the run."""
         if cache.exists() and not anew:
             features: Tensor = read_plain(cache)
             return features
         loader = DataLoader(
-            ImageSet(self.train_table),
+            self.train_table.dataset(),
             batch_size=self.config.evaluation.batch_size,
-            collate_fn=Collate(self.transform),
+            collate_fn=self.train_table.batches(self.transform),
             num_workers=self.config.data.workers,
             worker_init_fn=signals.spare_worker,
         )
@@ -219,7 +228,20 @@ class RetrievalTask:
         return result.report.to_json()
 
 
-def _to_choose_on(config: DictConfig, table: Table) -> Table | None:
+def quicker(config: DictConfig) -> list[str]:
+    """Settings that would make a run shorter, as far as it has not got them."""
+    found = []
+    if config.data.get("size", 0) > 64:
+        found += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {config.data.size}"]
+    trained = config.init is not None or config.model.get("pretrained") or config.model.get("weights")
+    if trained and not config.frozen:
+        found.append("frozen=true (the features once, then a new head alone)")
+    if config.trainer.max_epochs > 5:
+        found.append(f"trainer.max_epochs=5 instead of {config.trainer.max_epochs}")
+    return found
+
+
+def _to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
     """The held-out classes on which the best evaluation is chosen, if they are what chooses."""
     where = config.evaluation.get("keep_best")
     if where != "val":
@@ -227,36 +249,41 @@ def _to_choose_on(config: DictConfig, table: Table) -> Table | None:
     if "val" not in table.splits:
         raise ConfigError(
             f"evaluation.keep_best=val needs classes held out of training, and {table.name} has no split val; a loader "
-            "that has one: data.load._target_=rankgrad.papers.experiments.merged.load_merged, see docs/reproducing.md"
+            "that has one: data.load._target_=rankgrad.datasets.folds.load_with_val, see docs/reproducing.md"
         )
     return table.select("val")
 
 
-def load_table(config: DictConfig) -> Table:
-    """The images of a configuration; with fold= the training classes alone, some of them held out."""
-    table: Table = make(config.data.load, slot="data", trust=packages(config.get("trust")))
-    return held_out(table, config.get("fold"))
+def load_table(config: DictConfig) -> Rows:
+    """The rows of a configuration; with fold= the training classes alone, some of them held out; with label_noise= some
+    of the training labels wrong.
+    """
+    table: Rows = make(config.data.load, slot="data", trust=packages(config.get("trust")))
+    return with_wrong_labels(held_out(table, config.get("fold")), config.get("label_noise", 0.0), config.seed)
 
 
-def _relabelled(table: Table, labels: Tensor) -> Table:
+def _relabelled(table: Rows, labels: Tensor) -> Rows:
     """The table with classes counted from 0, names kept."""
     there = torch.unique(table.label).tolist()
     return replace(table, label=labels, class_names=tuple(table.class_names[i] for i in there))
 
 
-def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
+def build(config: DictConfig, table: Rows) -> tuple[EmbeddingModel, nn.Module]:
     """Model and loss; `derived` is filled in for losses that need the number of classes."""
     if config.init is not None:
         source = Path(config.init)
         model, _ = load_weights(Run(source).weights if source.is_dir() else source)
-        if model.in_channels != table.channels:
-            raise ConfigError(
-                f"{source} sees {model.in_channels}-channel images but {config.data.name} has {table.channels} channels"
-            )
+        _check_takes(config, model.inputs.takes, str(source), table)
+        for name, count in table.asks.items():
+            if model.inputs.asks[name] != count:
+                sees = f"{model.inputs.asks[name]}-{UNITS[name]} {table.takes}"
+                raise ConfigError(f"{source} sees {sees} but {config.data.name} has {count} {UNITS[name]}s")
         model.train()
     else:
         options = dict(plain(config.model))
-        model = build_model(options.pop("kind"), in_channels=table.channels, **options)
+        kind = options.pop("kind")
+        _check_takes(config, TAKES[kind][0] if kind in TAKES else table.takes, f"model={kind}", table)
+        model = build_model(kind, **table.asks, **options)
     _check_pixels(config, model)
     classes = len(torch.unique(table.select("train").label))
     config.derived.num_classes = classes
@@ -264,6 +291,13 @@ def build(config: DictConfig, table: Table) -> tuple[EmbeddingModel, nn.Module]:
     rows = table.select("train")
     batches = class_batches(rows.label, rows.super_label, seed=config.seed, **config.sampler)
     return model, _build_loss(config, len(rows), batches)
+
+
+def _check_takes(config: DictConfig, takes: str, what: str, table: Rows) -> None:
+    """Raise if a model does not take what the data is."""
+    if takes != table.takes:
+        other = " or ".join(f"model={kind}" for kind in taking(table.takes))
+        raise ConfigError(f"{what} takes {takes}, and {config.data.name} is {table.takes}: take {other}")
 
 
 def _build_loss(config: DictConfig, images: int, batches: ClassBatches) -> nn.Module:
@@ -309,7 +343,7 @@ def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
 
 def evaluate_model(
     model: nn.Module,
-    table: Table,
+    table: Rows,
     transform: Any,
     settings: Mapping[str, Any],
     *,
@@ -322,8 +356,8 @@ def evaluate_model(
     Several processes share the work.
 
     Args:
-        model: images -> embeddings.
-        table: test images.
+        model: images, or what the rows are, -> embeddings.
+        table: test rows.
         transform: of evaluation.
         settings: ks, batch_size, bootstrap, clusters.
         workers: of the DataLoader.
@@ -339,7 +373,7 @@ def evaluate_model(
 
 def _ranked(
     embeddings: Tensor,
-    table: Table,
+    table: Rows,
     trial: Trial,
     settings: Mapping[str, Any],
     *,
@@ -349,8 +383,12 @@ def _ranked(
     """One evaluation: the queries of a trial against its gallery, or against one another."""
     query, gallery = trial.query, trial.gallery
     against: dict[str, Any] = {}
+    groups = None if table.group is None else numbered(table.group)[1]
     if gallery is not None:
         against = {"ref_embeddings": embeddings[gallery], "ref_labels": table.label[gallery]}
+    if groups is not None:
+        against["groups"] = groups[query]
+        against |= {} if gallery is None else {"ref_groups": groups[gallery]}
     return evaluate(
         embeddings[query],
         table.label[query],

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from .. import search
 from ..datasets.base import ImageSet, Table
+from ..datasets.rows import Rows
 from ..distributed import world
 from ..evaluation import Report
 from ..normalize import unit_rows
@@ -31,14 +32,15 @@ class Board(L.Callback):
     """Writes histograms and pictures to the TensorBoard logger of a trainer. Without one it does nothing.
 
     Under "batch/": cosines of images of a class and of different classes, lengths of embeddings, and lengths of the
-    gradients of all weights. Under "retrieved": the same queries at each evaluation, with what is nearest to them.
+    gradients of all weights. Under "retrieved": the same queries at each evaluation, with what is nearest to them, as
+    pictures or as texts.
 
     Args:
-        table: the images that are evaluated.
+        table: the rows that are evaluated.
         seed: of the choice of queries.
     """
 
-    def __init__(self, table: Table, seed: int = 0) -> None:
+    def __init__(self, table: Rows, seed: int = 0) -> None:
         self.table = table
         self.queries = chosen_queries(table.label, QUERIES, seed)
         self._every = 1
@@ -90,8 +92,10 @@ class Board(L.Callback):
         if values:
             for name, value in report.values.items():
                 writer.add_scalar(f"{TEST}{name}", value, max(step - 1, 0))
-        if len(self.queries):
+        if len(self.queries) and isinstance(self.table, Table):
             writer.add_image("retrieved", retrieved(self.table, embeddings, self.queries), step)
+        elif len(self.queries):
+            writer.add_text("retrieved", told(self.table, embeddings, self.queries), step)
         writer.flush()
 
     def finished(self, trainer: L.Trainer, settings: Mapping[str, Any], report: Report) -> None:
@@ -146,9 +150,7 @@ def retrieved(table: Table, embeddings: Tensor, queries: Tensor, k: int = NEARES
         queries: [query] long, rows of the table.
         k: images per query; as many as there are, if fewer.
     """
-    unit = unit_rows(embeddings.float().cpu())
-    k = min(k, len(table) - 1)
-    _, found = search.topk(unit[queries], unit, k, ids=queries, ref_ids=torch.arange(len(table)))
+    found = _nearest(embeddings, queries, k)
     images = ImageSet(table, channels=3)
     label = table.label
     lines = []
@@ -162,6 +164,32 @@ def retrieved(table: Table, embeddings: Tensor, queries: Tensor, k: int = NEARES
         ]
         lines.append(_joined(cells, dim=2))
     return _joined(lines, dim=1)
+
+
+def told(table: Rows, embeddings: Tensor, queries: Tensor, k: int = NEAREST) -> str:
+    """A Markdown list for each query, of the k nearest other texts; wrong ones are struck through.
+
+    Args:
+        table: the texts.
+        embeddings: [row, dim] of all.
+        queries: [query] long, rows of the table.
+        k: texts per query; as many as there are, if fewer.
+    """
+    texts = [" ".join(text.split()) for text in table.captions or table.names]
+    label = table.label
+    lines = []
+    for query, items in zip(queries.tolist(), _nearest(embeddings, queries, k).tolist(), strict=True):
+        lines.append(f"**{texts[query]}**\n")
+        lines += [f"* {texts[item]}" if label[item] == label[query] else f"* ~~{texts[item]}~~" for item in items]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _nearest(embeddings: Tensor, queries: Tensor, k: int) -> Tensor:
+    """[query, k] long: the rows nearest to each query, itself left out."""
+    unit = unit_rows(embeddings.float().cpu())
+    k = min(k, len(unit) - 1)
+    return search.topk(unit[queries], unit, k, ids=queries, ref_ids=torch.arange(len(unit)))[1]
 
 
 def framed(image: Tensor, colour: Sequence[int], *, dashed: bool = False) -> Tensor:
@@ -210,4 +238,4 @@ def _writer(trainer: L.Trainer) -> Any:
     return None
 
 
-__all__ = ["Board", "chosen_queries", "framed", "retrieved", "similarities"]
+__all__ = ["Board", "chosen_queries", "framed", "retrieved", "similarities", "told"]

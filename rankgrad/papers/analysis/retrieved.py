@@ -133,6 +133,7 @@ def compute(
         ValueError: no run, one that is not finished, runs of different test sets, no such query.
     """
     from ...config import load
+    from ...datasets.base import Table
     from ...training.retrieval import load_table
 
     if choice not in CHOICES:
@@ -147,6 +148,8 @@ def compute(
         config.data.root = config.data.load.root = str(data_root.absolute())
     config.trust = list(trust)
     table = load_table(config).select(config.evaluation.split)
+    if not isinstance(table, Table):
+        raise ValueError(f"this figure is of images, and {table.name} is {table.takes}: rankgrad report shows those")
     found = [_embeddings(folder, table) for folder in runs]
     return among(table, found, _names(runs), choice=choice, queries=queries, k=k, seed=seed)
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from ...config import ConfigError, compose, options
 from ...files import write_text
 from ...runs.compare import shared, train_all, with_threads
@@ -22,8 +20,7 @@ from .grid import RULES, Cell, Grid, grids, merge
 from .outcome import Outcome, group, not_run, outcome_line, relative, t_tests
 from .picture import picture
 
-# A share of the training classes, by the loader that can hold classes out.
-HELD_OUT, LOADER = 0.1, "rankgrad.papers.experiments.merged.load_merged"
+HELD_OUT, LOADER = 0.1, "rankgrad.datasets.folds.load_with_val"  # a share of the training classes, by this loader
 SINGLE = ("seed", "out", "resume", "data", "data.root", "experiment")
 
 
@@ -187,10 +184,11 @@ def _held_out(settings: tuple[str, ...], tree: str, stand_in: str | None) -> tup
     """Hold classes out of training, which choose the weights that are kept."""
     if stand_in in standin.WITH_VAL:
         return merge(settings, ["evaluation.keep_best=val"])
-    config = compose(settings, tree)
-    source = OmegaConf.select(config, "data.load.source") or config.data.load._target_
-    given = [f"data.load._target_={LOADER}", f"++data.load.source={source}", f"++data.load.held_out={HELD_OUT}"]
-    return merge(settings, given, ["evaluation.keep_best=val"])
+    load = compose(settings, tree).data.load
+    loader = [f"data.load._target_={LOADER}", f"++data.load.source={load._target_}"]
+    if "source" in load:  # merged classes are held out by the loader that merges
+        loader = []
+    return merge(settings, loader, [f"++data.load.held_out={HELD_OUT}", "evaluation.keep_best=val"])
 
 
 def collect(plan: Plan, out: Path, rule: str, missing: Sequence[str] = ()) -> Outcome:

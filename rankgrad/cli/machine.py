@@ -1,0 +1,32 @@
+"""The flags that say where a command computes, and with how many threads."""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """Add --device and --threads to a command; `machine` reads them."""
+    parser.add_argument("--device", default="cpu", help="where to compute: cpu (default), cuda, cuda:1, mps")
+    parser.add_argument("--threads", type=int, help="CPU threads; default: all")
+
+
+def machine(arguments: argparse.Namespace) -> torch.device:
+    """Set the number of threads, and return the device.
+
+    Raises:
+        ValueError: no such device on this machine, no threads.
+    """
+    if arguments.threads is not None:
+        if arguments.threads < 1:
+            raise ValueError(f"--threads is a number of threads, 1 or more; got {arguments.threads}")
+        torch.set_num_threads(arguments.threads)
+    try:
+        device = torch.device(arguments.device)
+        torch.ones(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch raises each of them
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"--device {arguments.device} can't be used here: {reason}") from None
+    return device

@@ -1,0 +1,88 @@
+"""The settings of a run as YAML, each with the comment that explains it in the file where it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from ..config import TREES
+
+KEY = re.compile(r"^(?P<indent> *)(?P<key>[^\s#'\":-][^\s:]*):(?P<value>.*?)(?:\s+# (?P<comment>.*))?$")
+COLUMN = 40  # where comments begin, if there is room
+
+
+def commented(config: DictConfig, overrides: Sequence[str], tree: str) -> str:
+    """The settings as YAML with comments.
+
+    Args:
+        config: what `config.compose` made of the overrides.
+        overrides: settings that were given, such as "loss=pnp"; those of groups choose the files that are read.
+        tree: see `config.TREES`.
+    """
+    known = comments(overrides, tree)
+    lines = []
+    for line, place in keys(OmegaConf.to_yaml(config)):
+        told = known.get(place, "")
+        lines.append(
+            f"{line:{COLUMN}}# {told}" if told and len(line) < COLUMN else f"{line}  # {told}" if told else line
+        )
+    return "\n".join(lines) + "\n"
+
+
+def keys(text: str) -> Iterator[tuple[str, str]]:
+    r"""The lines of a YAML file, each with the dotted name of the setting on it, or with "".
+
+    >>> list(keys("a:\n  b: 1\n  - 2\nc: 3"))
+    [('a:', 'a'), ('  b: 1', 'a.b'), ('  - 2', ''), ('c: 3', 'c')]
+    """
+    around: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        found = KEY.match(line)
+        if found:
+            indent = len(found["indent"])
+            around = [*(each for each in around if each[0] < indent), (indent, found["key"])]
+        yield line, ".".join(name for _, name in around) if found else ""
+
+
+def comments(overrides: Sequence[str], tree: str) -> dict[str, str]:
+    """Dotted setting -> its comment, of the root file and of the options of groups that are chosen."""
+    package, groups = TREES[tree]
+    root = Path(str(resources.files(package)))
+    chosen = dict(override.split("=", 1) for override in overrides if override.split("=", 1)[0] in groups)
+    found = _of_file(root / f"{tree}.yaml", "")
+    for entry in _defaults(root / f"{tree}.yaml"):
+        if isinstance(entry, dict):
+            (group, option), *_ = entry.items()
+            found |= _of_option(root / group, chosen.get(group, option), f"{group}.")
+    return found
+
+
+def _of_option(folder: Path, option: str, prefix: str) -> dict[str, str]:
+    """Comments of an option of a group, after those of the files that it stands on."""
+    file = folder / f"{option}.yaml"
+    if not file.is_file():  # a loss of ours, whose settings are its signature
+        return {}
+    found: dict[str, str] = {}
+    for entry in _defaults(file):
+        if isinstance(entry, str) and entry != "_self_":
+            found |= _of_option(folder, entry.partition("@")[0], prefix)
+    return found | _of_file(file, "" if "@package _global_" in file.read_text(encoding="utf-8") else prefix)
+
+
+def _defaults(file: Path) -> list[str | dict[str, str]]:
+    defaults: list[str | dict[str, str]] = (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("defaults", [])
+    return defaults
+
+
+def _of_file(file: Path, prefix: str) -> dict[str, str]:
+    found = {}
+    for line, place in keys(file.read_text(encoding="utf-8")):
+        match = KEY.match(line)
+        if place and match and match["comment"]:
+            found[prefix + place] = match["comment"]
+    return found

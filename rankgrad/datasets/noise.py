@@ -1,0 +1,79 @@
+"""Wrong labels on purpose, to see which losses bear them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..checks import number
+from .rows import Rows
+
+
+def with_wrong_labels(table: Rows, share: float, seed: int = 0) -> Rows:
+    """Flip a share of the labels of the split "train" (`flip_labels`); nothing else of the table changes.
+
+    An image that is given another class is given that class's super-label, too.
+
+    Args:
+        table: with a split "train".
+        share: of the training images, 0 .. 1.
+        seed: of the draw.
+
+    Raises:
+        ValueError: see `flip_labels`.
+
+    >>> from rankgrad.datasets.base import Table
+    >>> table = Table("pair", torch.tensor([0, 1, 2]), ("a", "b", "c"), ("train", "train", "test"), ("0", "1", "2"),
+    ...               channels=1, images=torch.zeros(3, 1, 8, 8, dtype=torch.uint8))
+    >>> with_wrong_labels(table, 1.0).label
+    tensor([1, 0, 2])
+    """
+    train = torch.tensor([split == "train" for split in table.split])
+    label = table.label.clone()
+    label[train] = flip_labels(table.label[train], share, seed)
+    if torch.equal(label, table.label):
+        return table
+    super_label = table.super_label
+    if super_label is not None:
+        of_class = torch.zeros(len(table.class_names), dtype=super_label.dtype)
+        of_class[table.label] = super_label
+        super_label = torch.where(label == table.label, super_label, of_class[label])
+    return replace(table, label=label, super_label=super_label, name=f"{table.name}, {share:.0%} of labels wrong")
+
+
+def flip_labels(labels: Tensor, share: float, seed: int = 0) -> Tensor:
+    """Give a share of the items the label of another class, drawn evenly from all others (symmetric noise).
+
+    Args:
+        labels: [item] long, 0 .. C - 1, C >= 2 of them in use.
+        share: of the items, 0 .. 1; the nearest whole number of them is drawn without replacement.
+        seed: of the draw. A larger share keeps the items of a smaller one, and the labels that they were given.
+
+    Returns:
+        [item] long, a new tensor.
+
+    Raises:
+        ValueError: a share out of range; labels of fewer than two classes and a share > 0.
+
+    >>> labels = torch.arange(4).repeat_interleave(5)
+    >>> int((flip_labels(labels, 0.2) != labels).sum())
+    4
+    """
+    number(share, "label_noise is the share of training images with a wrong label", low=0, high=1)
+    count = round(share * len(labels))
+    if count == 0:
+        return labels.clone()
+    classes = torch.unique(labels)
+    if len(classes) < 2:
+        raise ValueError("label_noise needs two classes or more: there is no other label to give")
+    g = np.random.RandomState(seed)  # numpy promises never to change its stream
+    order = torch.from_numpy(g.permutation(len(labels)))
+    steps = torch.from_numpy(g.randint(1, len(classes), len(labels)))  # around the list of classes, never back to it
+    wrong = order[:count]
+    place = torch.searchsorted(classes, labels)
+    found = labels.clone()
+    found[wrong] = classes[(place[wrong] + steps[wrong]) % len(classes)]
+    return found

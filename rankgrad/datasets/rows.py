@@ -1,0 +1,295 @@
+"""What every data set becomes: rows with a class and a split, whatever a row is. A kind of row is a subclass.
+
+Images are `base.Table`, texts are `text.TextTable`, embeddings that exist already are `vectors.VectorTable`. Training,
+evaluation, report and the commands ask the table how its rows are read, and do not know what they are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ..files import shown
+from ..tables import aligned
+from .fingerprint import fingerprint
+from .images import Skipped, skipped_lines
+from .samplers import EpochList
+
+SPLITS = ("train", "val", "test")
+ROLES = ("query", "gallery", "")
+PROTOCOLS = ("leave_one_out", "query_gallery", "one_gallery")
+
+Self = TypeVar("Self", bound="Rows")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(ABC):
+    """A labelled set of things, one per row.
+
+    Attributes:
+        name: of the data set.
+        label: [row] long, class of each row, 0 .. C - 1 counted over the whole table, all splits together.
+        class_names: C names, all different.
+        split: [row] "train", "val" or "test".
+        names: [row] what a person calls it, e.g. the name of its file.
+        super_label: [row] long, coarser class (alphabet, domain), or None.
+        super_names: names of the super-labels; empty if there are none.
+        group: [row] what an item may not share with its query to be ranked for it (a customer, a camera), or None.
+        role: [row] "query", "gallery", or "" where a division into queries and gallery does not apply (training rows);
+            or None.
+        protocol: what is ranked for whom when a split is evaluated, see `protocols.trials`.
+        skipped: (path, reason) of each file that was found and could not be used.
+        understood: how a loader took what it found, a sentence that stands first in the summary.
+        takes: what its rows are, in the plural, and what a model of them takes (`models.TAKES`).
+
+    Raises:
+        ValueError, TypeError: if the columns do not fit together.
+    """
+
+    name: str
+    label: Tensor
+    class_names: tuple[str, ...]
+    split: tuple[str, ...]
+    names: tuple[str, ...]
+    _: KW_ONLY
+    super_label: Tensor | None = None
+    super_names: tuple[str, ...] = ()
+    group: tuple[str, ...] | None = None
+    role: tuple[str, ...] | None = None
+    protocol: str = "leave_one_out"
+    skipped: Skipped = ()
+    understood: str = ""
+
+    takes: ClassVar[str]
+
+    # ------------------------------------------------------------------------------------------ what a kind of row says
+
+    @property
+    @abstractmethod
+    def asks(self) -> Mapping[str, int]:
+        """What a model must be built with to take these rows: arguments of `models.build_model`."""
+
+    @abstractmethod
+    def dataset(self) -> Dataset[tuple[Any, int, int]]:
+        """The rows as a torch Dataset: item i is (what it is, label, i)."""
+
+    @abstractmethod
+    def batches(self, transform: Any) -> Callable[[Any], Any]:
+        """Return the `collate_fn` of a DataLoader: list of items -> (batch for the model, labels, index).
+
+        Args:
+            transform: of training or of evaluation, see `transforms`.
+        """
+
+    @abstractmethod
+    def content(self) -> Mapping[str, str]:
+        """Hashes of what the rows are, by name, for `fingerprint`."""
+
+    @abstractmethod
+    def described(self) -> str:
+        """What the rows are, in a few words, for the summary."""
+
+    def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
+        """Return the columns of this kind of table for some rows.
+
+        Args:
+            rows: their numbers.
+            where: the same as a tensor.
+        """
+        return {}
+
+    @property
+    def captions(self) -> tuple[str, ...] | None:
+        """[row] the text that shows what a row is; None: it is no text, or nobody knows it."""
+        return None
+
+    def picture(self, row: int, side: int) -> Tensor | None:
+        """A picture of a row, uint8 [channel, height, width], about as small as asked for; None: it is no image.
+
+        Args:
+            row: its number.
+            side: pixels of its shorter side, that are enough.
+
+        Raises:
+            OSError: its file can't be read.
+        """
+        return None
+
+    # ----------------------------------------------------------------------------------------------- what all rows have
+
+    @property
+    def noun(self) -> str:
+        """What one row is."""
+        return self.takes.removesuffix("s")
+
+    def __post_init__(self) -> None:
+        rows, noun = len(self.label), self.noun
+        _need_labels("label", self.label, "class_names", len(self.class_names), rows, noun)
+        if len(set(self.class_names)) != len(self.class_names):
+            raise ValueError(f"class_names must all be different; got {_repeated(self.class_names)} more than once")
+        self.need_columns({"split": self.split, "names": self.names, "role": self.role, "group": self.group})
+        unknown = sorted(set(self.split) - set(SPLITS))
+        if unknown:
+            raise ValueError(f"split must be one of {SPLITS} for each {noun}; got {unknown}")
+        if self.super_label is not None:
+            _need_labels("super_label", self.super_label, "super_names", len(self.super_names), rows, noun)
+        elif self.super_names:
+            raise ValueError("super_names were given without super_label")
+        strange = sorted(set(self.role or ()) - set(ROLES))
+        if strange:
+            raise ValueError(f"role must be one of {ROLES} for each {noun}; got {strange}")
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"protocol must be one of {PROTOCOLS}; got {self.protocol!r}")
+        if self.protocol == "query_gallery" and self.role is None:
+            raise ValueError(f"protocol 'query_gallery' needs to know which {self.takes} are queries: give role=")
+
+    def need_columns(self, columns: Mapping[str, Sequence[object] | None]) -> None:
+        """Raise unless each column that is there has one entry per row.
+
+        Raises:
+            ValueError: naming the column.
+        """
+        for column, values in columns.items():
+            if values is not None and len(values) != len(self.label):
+                raise ValueError(f"{column} needs one entry per {self.noun} ({len(self.label)}); got {len(values)}")
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.label)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that have a row, in the order train, val, test."""
+        present = set(self.split)
+        return tuple(split for split in SPLITS if split in present)
+
+    def select(self: Self, split: str) -> Self:
+        """Rows of one split. Labels, class names and `skipped` stay those of the whole table.
+
+        Raises:
+            ValueError: if the table has no row of that split.
+        """
+        if split not in self.splits:
+            there = ", ".join(self.splits) or "none"
+            raise ValueError(f"{self.name} has no {self.takes} of split {split!r}; it has {there}")
+        return self.take([row for row, here in enumerate(self.split) if here == split])
+
+    def take(self: Self, rows: Sequence[int]) -> Self:
+        """The given rows in the given order. Labels, class names and `skipped` stay those of the whole table."""
+        where = torch.as_tensor(rows, dtype=torch.int64)
+        return replace(
+            self,
+            label=self.label[where],
+            split=tuple(self.split[row] for row in rows),
+            names=tuple(self.names[row] for row in rows),
+            super_label=None if self.super_label is None else self.super_label[where],
+            group=None if self.group is None else tuple(self.group[row] for row in rows),
+            role=None if self.role is None else tuple(self.role[row] for row in rows),
+            **self.taken(rows, where),
+        )
+
+    def fingerprint(self) -> dict[str, int | str]:
+        """What tells these rows from others: their number, and hashes of names, labels and content."""
+        labels = self.label if self.super_label is None else torch.stack([self.label, self.super_label])
+        names = [f"{split}/{name}" for split, name in zip(self.split, self.names, strict=True)]
+        return {**fingerprint(names, labels, what=self.takes), **self.content()}
+
+    def summary(self) -> str:
+        """A small text: how the data was understood; rows, classes and super-labels per split; what is to be known.
+
+        Named below the table: classes that occur in several splits (then the test does not ask for unseen classes),
+        classes with a single row in a split (no match can be found for it there), and skipped files.
+        """
+        classes_in_all = len(torch.unique(self.label))
+        head = f"{shown(self.name)}: {len(self)} {self.takes}, {classes_in_all} classes{self.described()}"
+        lines = [shown(self.understood), head] if self.understood else [head]
+        table = [["split", self.takes, "classes", f"{self.takes}/class"]]
+        if self.super_label is not None:
+            table[0].append("super-labels")
+        notes: list[str] = []
+        classes: dict[str, set[int]] = {}
+        for split in self.splits:
+            rows = torch.tensor([here == split for here in self.split])
+            present, counts = torch.unique(self.label[rows], return_counts=True)
+            classes[split] = set(present.tolist())
+            low, high = int(counts.min()), int(counts.max())
+            spread = str(low) if low == high else f"{low}-{high}"
+            table.append([split, str(int(rows.sum())), str(len(present)), spread])
+            if self.super_label is not None:
+                table[-1].append(str(len(torch.unique(self.super_label[rows]))))
+            single = int((counts == 1).sum())
+            if single:
+                notes.append(f"{split}: {single} classes have one {self.noun} only; nothing in {split} can match it")
+        for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
+            shared = classes.get(one, set()) & classes.get(other, set())
+            if shared:
+                notes.append(f"{len(shared)} classes are in both {one} and {other}: not a test on unseen classes")
+        if self.protocol != "leave_one_out":
+            roles, words = self.role or (), (("query", "queries"), ("gallery", "in the gallery"))
+            numbers = [f"{roles.count(role)} {word}" for role, word in words if role in roles]
+            notes.append(", ".join([f"evaluated as {self.protocol}", *numbers]))
+        notes += skipped_lines(self.skipped)
+        return "\n".join([*lines, aligned(table), *notes])
+
+
+class Listed(Dataset[tuple[Any, int, int]]):
+    """Things in memory, one per row, as a torch Dataset: item i is (the thing, its label, i).
+
+    A list of indices that carries an epoch gives a list of items that carries it (`samplers.EpochList`).
+
+    Args:
+        things: [row] of any kind.
+        label: [row] long.
+
+    >>> Listed(["one", "two"], torch.tensor([3, 4]))[1]
+    ('two', 4, 1)
+    """
+
+    def __init__(self, things: Any, label: Tensor) -> None:
+        self.things, self.label = things, label.tolist()
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.label)
+
+    def __getitem__(self, index: int) -> tuple[Any, int, int]:
+        """(thing, label, index)."""
+        return self.things[index], self.label[index], index
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[Any, int, int]]:
+        """Items of a batch."""
+        items = [self[index] for index in indices]
+        return EpochList(items, indices.epoch) if isinstance(indices, EpochList) else items
+
+
+def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
+    """Names in order, and the number of each row's.
+
+    >>> numbered(["dog", "cat", "dog"])
+    (('cat', 'dog'), tensor([1, 0, 1]))
+    """
+    known = tuple(sorted(set(names)))
+    number = {name: at for at, name in enumerate(known)}
+    return known, torch.tensor([number[name] for name in names], dtype=torch.long)
+
+
+def _need_labels(name: str, label: Tensor, names: str, count: int, rows: int, noun: str) -> None:
+    if label.dtype != torch.int64 or label.ndim != 1:
+        raise TypeError(f"{name} must be long [{noun}]; got {label.dtype} {tuple(label.shape)}")
+    if len(label) != rows:
+        raise ValueError(f"{name} needs one entry per {noun} ({rows}); got {len(label)}")
+    if rows and not (0 <= int(label.min()) and int(label.max()) < count):
+        raise ValueError(
+            f"{name} must be 0 .. {count - 1}, one of the {count} {names}; got {int(label.min())} .. {int(label.max())}"
+        )
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    seen: set[str] = set()
+    return sorted({name for name in names if name in seen or seen.add(name)})  # type: ignore[func-returns-value]

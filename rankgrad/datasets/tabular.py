@@ -1,0 +1,252 @@
+"""Files of rows with named columns (csv, tsv, jsonl, parquet): read whole, and what is wrong is named with its row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..checks import closest
+from ..files import shown
+from .rows import SPLITS
+
+Row = Mapping[str, Any]
+DELIMITERS = (",", "\t", ";", "|")
+FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
+AUTO = "auto"  # a column that is used if it is there
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What was read of a file.
+
+    Attributes:
+        values: role of a column -> [row] its values.
+        names: role of a column -> its name in the file.
+        places: [row] where it stands, for messages.
+    """
+
+    values: Mapping[str, list[str]]
+    names: Mapping[str, str]
+    places: Sequence[str]
+
+    @property
+    def rows(self) -> list[str]:
+        """[row] what to call it: "line 12" or "row 12"."""
+        return [place.rpartition(", ")[2] for place in self.places]
+
+
+def read_columns(
+    path: Path,
+    wanted: Mapping[str, str | None],
+    delimiter: str | None = None,
+    rows: Iterator[tuple[str, Row]] | None = None,
+) -> Columns:
+    """Read some columns of a file; each value is a text, or a whole number that is taken for one.
+
+    Args:
+        path: csv or tsv with a header, jsonl (an object per line), or parquet; UTF-8, with or without a byte order
+            mark.
+        wanted: role of a column -> its name in the file; "auto": the column of the role's own name, if there is one;
+            None: not wanted.
+        delimiter: of a csv; None: the comma, or the tab of a tsv.
+        rows: what to read instead of the file: where each stands, and its columns.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a column is missing, a value is empty, a row has other fields than the header, the file is not
+            UTF-8; naming the row.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {shown(path)}")
+    names: dict[str, str] = {}
+    values: dict[str, list[str]] = {}
+    places: list[str] = []
+    for place, row in read_rows(path, delimiter) if rows is None else rows:
+        if not places:
+            for role, given in wanted.items():
+                name = given if given != AUTO else role if role in row else None
+                if name is not None:
+                    names[role], values[role] = name, []
+        for role, name in names.items():
+            if name not in row:
+                known = [str(column) for column in row if column is not None]
+                raise ValueError(
+                    f"{place} has no column {name!r}{closest(name, known)} It has {', '.join(map(shown, known))}. Say "
+                    f"which one it is: {role}=..." + _delimiter_hint(known)
+                )
+            values[role].append(word(row[name], name, place))
+        places.append(place)
+    if not places:
+        raise ValueError(f"{shown(path)} has no rows")
+    return Columns(values, names, places)
+
+
+def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
+    """(where it stands, column -> value) of every row.
+
+    Args:
+        path: the file.
+        delimiter: of a csv; None: the comma, or the tab of a tsv.
+
+    Raises:
+        ValueError: a kind of file that is not known, or a damaged one.
+    """
+    kind = path.suffix.lower()
+    readers: dict[str, Callable[[], Iterator[tuple[str, Row]]]] = {
+        ".csv": lambda: _delimited(path, delimiter or ","),
+        ".tsv": lambda: _delimited(path, delimiter or "\t"),
+        ".jsonl": lambda: _objects(path),
+        ".parquet": lambda: parquet_rows(path),
+    }
+    if kind not in readers:
+        raise ValueError(f"{shown(path)} must be a file of texts: {', '.join(FORMATS)}; got {kind or 'no ending'}")
+    return readers[kind]()
+
+
+def text_of(path: Path) -> str:
+    """The text of a file in UTF-8.
+
+    Raises:
+        ValueError: it is in another encoding; naming the line.
+    """
+    raw = path.read_bytes()
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ValueError(f"{shown(path)} is UTF-16, by its byte order mark; save it as UTF-8")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{shown(path)}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        ) from None
+
+
+def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
+    if len(delimiter) != 1:
+        raise ValueError(f"delimiter must be one character; got {delimiter!r}")
+    reader = csv.reader(io.StringIO(text_of(path), newline=""), delimiter=delimiter, strict=True)
+    header: list[str] | None = None
+    try:
+        for fields in reader:
+            place = f"{shown(path)}, line {reader.line_num}"
+            if not fields:
+                continue
+            if header is None:
+                header = fields
+                twice = next((name for name in header if header.count(name) > 1), None)
+                if twice is not None:
+                    raise ValueError(f"{place}: the column {twice!r} stands there twice")
+                continue
+            if len(fields) != len(header):
+                raise ValueError(
+                    f"{place} has {len(fields)} fields, the header {len(header)}: a text that holds a {delimiter!r} or "
+                    "a line break must stand in double quotes" + _delimiter_hint(header)
+                )
+            yield place, dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise ValueError(f"{shown(path)}, line {reader.line_num}: {error}") from None
+
+
+def _objects(path: Path) -> Iterator[tuple[str, Row]]:
+    for number, line in enumerate(text_of(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{shown(path)}, line {number} is no JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{shown(path)}, line {number} must be an object with columns; got {type(row).__name__}")
+        yield f"{shown(path)}, line {number}", row
+
+
+def parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """(where it stands, column -> value) of every row of a parquet.
+
+    Raises:
+        ValueError: the file is no parquet, or damaged.
+        ModuleNotFoundError: pyarrow is not installed.
+    """
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ModuleNotFoundError:
+        from ..extras import missing
+
+        raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
+    try:
+        table = parquet.read_table(path)
+    except (ArrowInvalid, OSError) as error:
+        raise ValueError(f"{shown(path)} is no parquet file, or it is damaged: {error}") from None
+    for number, row in enumerate(table.to_pylist(), 1):
+        yield f"{shown(path)}, row {number}", row
+
+
+def _delimiter_hint(columns: Sequence[str]) -> str:
+    """What to say where one column's name looks like several."""
+    other = next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
+    return "" if other is None else f". The columns seem to be divided by {other!r}: delimiter={other!r}"
+
+
+def word(value: Any, column: str, place: str) -> str:
+    """A text or name of a row; numbers that are whole are names, too.
+
+    Args:
+        value: what stands there.
+        column: its name, for the message.
+        place: where it stands.
+
+    Raises:
+        ValueError: it is empty, or something else.
+    """
+    empty = value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
+    if empty or str(value).strip().lower() == "nan":
+        raise ValueError(f"{place}: {column!r} is empty; give it a value or leave the row out")
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if not isinstance(value, (str, int)) or isinstance(value, bool):
+        raise ValueError(f"{place}: {column!r} must be a text or a whole number; got {value!r}")
+    return str(value)
+
+
+def as_split(value: str, place: str) -> str:
+    """The split that a word means.
+
+    Args:
+        value: the word.
+        place: where it stands, for the message.
+
+    Raises:
+        ValueError: it means none.
+    """
+    name = {"validation": "val", "dev": "val"}.get(value.strip().lower(), value.strip().lower())
+    if name not in SPLITS:
+        raise ValueError(f"{place}: a split is train, val (validation, dev) or test; got {value!r}")
+    return name
+
+
+def require_one(labels: Sequence[str], supers: Sequence[str], places: Sequence[str], column: str) -> None:
+    """Raise if a class has two super-labels.
+
+    Args:
+        labels: [row] names of classes.
+        supers: [row] names of super-labels.
+        places: [row] where it stands, for the message.
+        column: of the super-labels.
+
+    Raises:
+        ValueError: naming both rows.
+    """
+    first: dict[str, int] = {}
+    for row, label in enumerate(labels):
+        before = first.setdefault(label, row)
+        if supers[before] != supers[row]:
+            raise ValueError(
+                f"{places[row]}: the class {label!r} has {column} {supers[row]!r} here and {supers[before]!r} in "
+                f"{places[before]}; a class has one"
+            )

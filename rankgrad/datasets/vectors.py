@@ -1,0 +1,238 @@
+"""Embeddings that exist already, with classes: an npz or a parquet -> `VectorTable`; a head is trained on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ..checks import closest
+from ..files import read_npz, shown
+from .division import divide, need_fractions
+from .fingerprint import of_values
+from .rows import Listed, Rows, numbered
+from .tabular import AUTO, as_split, parquet_rows
+from .transforms import Collate
+
+Array = npt.NDArray[Any]
+FORMATS = (".npz", ".parquet")
+# What a column may be called; the first that is there is taken.
+NAMES = {
+    "embeddings": ("embeddings", "embedding"),
+    "label": ("labels", "label"),
+    "super_label": ("super_labels", "super_label"),
+    "split": ("split", "splits"),
+    "group": ("groups", "group"),
+    "name": ("names", "name"),
+    "text": ("texts", "text"),
+}
+NEEDED = ("embeddings", "label")
+
+
+@dataclass(frozen=True, eq=False)
+class VectorTable(Rows):
+    """A labelled set of vectors; one row per vector. What all tables have is in `Rows`.
+
+    Attributes:
+        vectors: [row, width] float32, finite.
+        texts: [row] what the vectors are of, where that is text; or None.
+
+    >>> table = VectorTable("two", torch.tensor([0, 1]), ("a", "b"), ("train",) * 2, ("x", "y"), torch.eye(2))
+    >>> table.asks, table.dataset()[1]
+    ({'width': 2}, (tensor([0., 1.]), 1, 1))
+    """
+
+    vectors: Tensor
+    _: KW_ONLY
+    texts: tuple[str, ...] | None = None
+
+    takes = "vectors"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.vectors.dtype != torch.float32 or self.vectors.ndim != 2 or len(self.vectors) != len(self.label):
+            raise ValueError(
+                f"vectors must be float32 [{len(self.label)}, width]; got {self.vectors.dtype} "
+                f"{tuple(self.vectors.shape)}"
+            )
+        self.need_columns({"texts": self.texts})
+
+    @property
+    def asks(self) -> Mapping[str, int]:
+        """See `Rows`."""
+        return {"width": self.vectors.shape[1]}
+
+    def dataset(self) -> Dataset[tuple[Tensor, int, int]]:
+        """See `Rows`."""
+        return Listed(self.vectors, self.label)
+
+    def batches(self, transform: Callable[[Any, Tensor, int], Any]) -> Collate:
+        """See `Rows`."""
+        return Collate(transform)
+
+    def content(self) -> Mapping[str, str]:
+        """The vectors."""
+        return of_values("content", self.vectors)
+
+    def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
+        """See `Rows`."""
+        texts = None if self.texts is None else tuple(self.texts[row] for row in rows)
+        return {"vectors": self.vectors[where], "texts": texts}
+
+    def described(self) -> str:
+        """How wide they are."""
+        return f" ({self.vectors.shape[1]} numbers each)"
+
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """What the vectors are of, where that is text, else their names."""
+        return self.names if self.texts is None else self.texts
+
+
+def load_vectors(
+    root: str | Path,
+    embeddings: str = AUTO,
+    label: str | None = AUTO,
+    super_label: str | None = AUTO,
+    split: str | None = AUTO,
+    group: str | None = AUTO,
+    test_fraction: float = 0.0,
+    val_fraction: float = 0.0,
+    seed: int = 0,
+) -> VectorTable:
+    """A table of embeddings that exist already: an npz, or a parquet with a list of numbers in each row.
+
+    Columns are found by their names: embeddings or embedding, labels or label, and where they are there super_labels,
+    split, groups, names, texts, each also in the singular. What `rankgrad embed` writes is read as it is. Without a
+    split everything is training, unless fractions are given: then whole classes are divided.
+
+    Args:
+        root: the file.
+        embeddings: column of the vectors, [row, width] numbers; "auto": by its name.
+        label: column of the classes, strings or integers (in an npz with class_names: places in it); None: all are of
+            one class, called "", which is enough to embed them.
+        super_label: column of coarser classes; None: there is none.
+        split: column with train, val (or validation, dev) and test.
+        group: column of what a relevant vector may not share with its query.
+        test_fraction: of the classes, 0 .. 1; not used with a split.
+        val_fraction: of the classes, 0 .. 1; not used with a split.
+        seed: of the division, see `division.divide`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a column is missing, or of another kind or length; numbers that are not finite; naming the row.
+    """
+    path = Path(root)
+    need_fractions(test_fraction, val_fraction)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {shown(path)}")
+    columns = _columns(path)
+    given = {"embeddings": embeddings, "label": label, "super_label": super_label, "split": split, "group": group}
+    found = {role: _found(path, columns, role, given.get(role, AUTO)) for role in NAMES}
+    vectors = _vectors(path, found["embeddings"])
+    for role, column in found.items():
+        if column is not None and len(column) != len(vectors):
+            raise ValueError(f"{shown(path)} holds {len(vectors)} embeddings and {len(column)} {role}s")
+    labels = _words(path, "label", found["label"], columns.get("class_names")) or [""] * len(vectors)
+    splits = _words(path, "split", found["split"])
+    if splits is None:
+        of_class = divide(set(labels), test_fraction, val_fraction, seed)
+        splits = [of_class[name] for name in labels]
+    else:
+        splits = [as_split(value, f"{shown(path)}, row {row}") for row, value in enumerate(splits)]
+    supers = _words(path, "super_label", found["super_label"], columns.get("super_names"))
+    class_names, numbers = numbered(labels)
+    super_names, super_numbers = ((), None) if supers is None else numbered(supers)
+    groups, names = _words(path, "group", found["group"]), _words(path, "name", found["name"])
+    texts = _words(path, "text", found["text"])
+    return VectorTable(
+        name=path.stem,
+        label=numbers,
+        class_names=class_names,
+        split=tuple(splits),
+        names=tuple(f"row {row}" for row in range(len(vectors))) if names is None else tuple(names),
+        vectors=vectors,
+        texts=None if texts is None else tuple(texts),
+        super_label=super_numbers,
+        super_names=super_names,
+        group=None if groups is None else tuple(groups),
+    )
+
+
+def has_labels(root: str | Path) -> bool:
+    """Say whether a file of embeddings has classes, by the names of its columns."""
+    return any(name in NAMES["label"] for name in _columns(Path(root)))
+
+
+def _columns(path: Path) -> dict[str, Array]:
+    """The columns of a file."""
+    if path.suffix.lower() == ".npz":
+        return read_npz(path)
+    if path.suffix.lower() != ".parquet":
+        raise ValueError(
+            f"{shown(path)} must be a file of embeddings: {', '.join(FORMATS)}; got {path.suffix or 'none'}"
+        )
+    rows = [row for _, row in parquet_rows(path)]
+    found: dict[str, Array] = {}
+    for name in rows[0] if rows else ():
+        values = [row[name] for row in rows]
+        widths = {len(value) for value in values if isinstance(value, list)}
+        if widths and (len(widths) > 1 or not all(isinstance(value, list) for value in values)):
+            row = next(i for i, v in enumerate(values) if not isinstance(v, list) or len(v) != len(values[0]))
+            raise ValueError(f"{shown(path)}, row {row}: {name!r} must be as long as in the rows before")
+        found[name] = np.array(values)
+    return found
+
+
+def _found(path: Path, columns: Mapping[str, Array], role: str, given: str | None) -> Array | None:
+    """The column of a role, by its name; None: there is none."""
+    if given is None:
+        return None
+    if given != AUTO and given not in columns:
+        raise ValueError(f"{shown(path)} has no column {given!r}{closest(given, columns)} It has {_listed(columns)}")
+    name = given if given != AUTO else next((name for name in NAMES[role] if name in columns), None)
+    if name is None and role in NEEDED:
+        wanted = " or ".join(NAMES[role])
+        raise ValueError(f"{shown(path)} has no {wanted}. It has {_listed(columns)}. Say which one it is: {role}=...")
+    return None if name is None else columns[name]
+
+
+def _listed(columns: Mapping[str, Array]) -> str:
+    return ", ".join(shown(name) for name in columns) or "nothing"
+
+
+def _vectors(path: Path, column: Array | None) -> Tensor:
+    assert column is not None
+    if column.ndim != 2 or column.dtype.kind not in "fiu" or 0 in column.shape:
+        raise ValueError(
+            f"embeddings in {shown(path)} must be numbers [row, width]; got {column.dtype} {tuple(column.shape)}"
+        )
+    vectors = torch.from_numpy(np.ascontiguousarray(column, np.float32))
+    bad = (~vectors.isfinite().all(1)).nonzero().flatten().tolist()
+    if bad:
+        raise ValueError(f"{shown(path)}, row {bad[0]}: its embedding is not finite ({len(bad)} such rows)")
+    return vectors
+
+
+def _words(path: Path, role: str, column: Array | None, names: Array | None = None) -> list[str] | None:
+    """A column as texts; integers are places in names, where there are some."""
+    if column is None:
+        return None
+    if column.ndim != 1 or column.dtype.kind not in "iuUO":
+        raise ValueError(
+            f"{role} in {shown(path)} must be texts or integers, one per row; got {column.dtype} {tuple(column.shape)}"
+        )
+    values = column.tolist()
+    for row, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
+            raise ValueError(f"{shown(path)}, row {row}: {role} must be a text or an integer; got {value!r}")
+        if names is not None and isinstance(value, int) and not 0 <= value < len(names):
+            raise ValueError(f"{shown(path)}, row {row}: there is no name for {role} {value}, of {len(names)}")
+    return [str(names[value]) if names is not None and isinstance(value, int) else str(value) for value in values]

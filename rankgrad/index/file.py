@@ -1,0 +1,65 @@
+"""Embedding a file of texts or vectors with the model of a run, into one npz."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from ..datasets.rows import Rows
+from ..datasets.tabular import AUTO
+from ..datasets.text import read_texts
+from ..datasets.vectors import has_labels, load_vectors
+from ..runs.embeddings import save_embeddings
+from ..training.inference import embed
+from .embedder import Embedder, Origin
+
+
+def embed_file(
+    source: Path,
+    file: Path,
+    out: Path,
+    batch_size: int = 256,
+    *,
+    text: str = "text",
+    label: str | None = AUTO,
+    trust: Sequence[str] = (),
+    device: torch.device | str | None = None,
+) -> int:
+    """Embed the rows of a file with the model of a run; returns how many there are.
+
+    The npz holds embeddings, names (the lines of the file), labels with class_names, the texts, and what an index needs
+    later: the absolute file as `root`, `model` with its `sha256`.
+
+    Args:
+        source: folder of a run on texts or vectors, or its model.pt.
+        file: for a model of texts csv, tsv, jsonl, parquet, or txt with a text per line; for one of vectors npz or
+            parquet.
+        out: npz to write.
+        batch_size: rows at once.
+        text: column of the texts.
+        label: column of the classes; "auto": if there is one; None: none.
+        trust: packages of your own classes that the model's settings may name, see `Embedder`.
+        device: where the model computes; None: on the CPU.
+
+    Raises:
+        FileNotFoundError: no file, no run, or no folder to write into.
+        ValueError: the model takes images; a bad file, named with its row.
+    """
+    if not out.parent.is_dir() or out.is_dir():
+        raise FileNotFoundError(f"{out} cannot be written: give a file in a folder that exists")
+    embedder = Embedder.load(source, trust=trust)
+    takes = embedder.model.inputs.takes
+    if takes == "images":
+        raise ValueError(f"{source} takes images: give a folder of images; {file} is a file")
+    table: Rows = (
+        read_texts(file, text, label)
+        if takes == "texts"
+        else load_vectors(file, label=AUTO if has_labels(file) else None)
+    )
+    embeddings = embed(embedder.model, table, embedder.transform, batch_size=batch_size, progress=True, device=device)
+    origin = Origin(Path(os.path.abspath(file)), embedder.weights, embedder.sha256)
+    save_embeddings(out, embeddings, table, origin.columns())
+    return len(table)

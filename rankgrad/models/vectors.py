@@ -1,0 +1,35 @@
+"""A model of vectors that exist already: a head alone."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from .embedding_model import EmbeddingModel
+from .heads import EmbeddingHead, Head
+from .inputs import VectorInput
+
+
+def vector_model(width: int, embedding_size: int | None = None, *, head: Head = "linear") -> EmbeddingModel:
+    """A head on vectors [row, width] that another model has made: for those whose encoder is fixed.
+
+    The affine map of a head begins as the identity where it is square, else as a random projection that keeps lengths
+    (orthogonal), so that training starts from what the vectors know.
+
+    Args:
+        width: numbers of a vector.
+        embedding_size: dim of the embeddings; None keeps the width.
+        head: see `EmbeddingHead`; "none" gives the vectors as they are.
+
+    >>> import torch
+    >>> vectors = torch.randn(2, 6)
+    >>> torch.equal(vector_model(6)(vectors), vectors)
+    True
+    """
+    made = EmbeddingHead(width, embedding_size, head)
+    for layer in made.modules():
+        if isinstance(layer, nn.Linear):
+            square = layer.in_features == layer.out_features
+            nn.init.eye_(layer.weight) if square else nn.init.orthogonal_(layer.weight)
+            nn.init.zeros_(layer.bias)
+    config = {"kind": "vectors", "width": width, "embedding_size": embedding_size, "head": head}
+    return EmbeddingModel(nn.Identity(), nn.Identity(), made, VectorInput(width), config=config)

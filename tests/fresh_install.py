@@ -1,0 +1,94 @@
+"""Try an installation of the wheel alone: `make test-install` makes the environment and runs this in it.
+
+Nothing of the extras is there. Losses and evaluation work; commands that need more say what to install. It ends with
+what the package weighs and how long its import takes, in processor time, beside torch's own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+EXTRAS = (
+    "torchvision",
+    "timm",
+    "lightning",
+    "hydra",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "PIL",
+    "tqdm",
+    "faiss",
+    "pytest",
+)
+IMPORT = """
+import time
+start = time.process_time(); import torch, numpy; middle = time.process_time(); import rankgrad
+print(middle - start, time.process_time() - middle, rankgrad.__file__, rankgrad.__version__, sep="\\n")
+"""
+USE = """
+import torch
+from rankgrad.evaluation import evaluate
+from rankgrad.losses import LOSSES
+embeddings = torch.nn.functional.one_hot(torch.arange(4).repeat(2), 8).float().requires_grad_()
+for name, kind in LOSSES.items():
+    kind()(embeddings, torch.arange(4).repeat(2)).backward()
+report = evaluate(embeddings.detach(), torch.arange(4).repeat(2), ks=[1], bootstrap=10)
+assert report.values["R@1"] == 1, report
+"""
+
+
+def run(*words: str, folder: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder; it must end with this status."""
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == status, (words, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def main() -> None:
+    """Try everything; an AssertionError says what is wrong."""
+    assert not [name for name in EXTRAS if importlib.util.find_spec(name)], "this environment has more than the core"
+    rankgrad = shutil.which("rankgrad", path=str(Path(sys.executable).parent))
+    assert rankgrad, "the command rankgrad is not installed"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        times = [run(sys.executable, "-c", IMPORT, folder=folder).stdout.splitlines() for _ in range(5)]
+        run(sys.executable, "-c", USE, folder=folder)
+        run(rankgrad, "--version", folder=folder)
+        (folder / "make.py").write_text(
+            "import numpy\n"
+            "numpy.savez('e.npz', embeddings=numpy.eye(4).repeat(2, 0), labels=numpy.arange(4).repeat(2))\n"
+        )
+        run(sys.executable, "make.py", folder=folder)
+        assert "R@1" in run(rankgrad, "evaluate", "e.npz", "--bootstrap", "10", folder=folder).stdout
+        for words in (["train"], ["embed", "run", "."], ["index", "e.npz"], ["report", "run"]):
+            told = run(rankgrad, *words, folder=folder, status=2).stderr
+            assert "this needs" in told and "pip install" in told and "Traceback" not in told, told
+    package = Path(times[0][2]).parent
+    assert "site-packages" in package.parts, f"this is not the installed package: {package}"
+    size = sum(path.stat().st_size for path in package.rglob("*") if path.suffix != ".pyc")
+    numbers = {
+        "version": times[0][3],
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "size_mb": round(size / 1e6, 1),
+        "import_torch_numpy_seconds": round(min(float(time[0]) for time in times), 2),
+        "import_rankgrad_seconds": round(min(float(time[1]) for time in times), 2),
+    }
+    print(json.dumps(versions() | numbers, indent=1))
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the core needs."""
+    from importlib import metadata
+
+    return {name: metadata.version(name) for name in ("torch", "numpy")}
+
+
+if __name__ == "__main__":
+    main()

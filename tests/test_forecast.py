@@ -1,0 +1,84 @@
+"""A long training says at its start how long it takes, and what would be quicker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import timm
+import torch
+from small_runs import make_photos, small, train
+
+from rankgrad.config import compose
+from rankgrad.models import timm_model
+from rankgrad.training import callbacks
+from rankgrad.training.callbacks import Forecast
+from rankgrad.training.retrieval import quicker
+
+
+def told(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: float, batches: int = 40) -> list[str]:
+    clock, said = [100.0], []
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
+    trainer: Any = SimpleNamespace(accumulate_grad_batches=1, estimated_stepping_batches=steps, global_step=0)
+    module: Any = SimpleNamespace(print=said.append)
+    forecast = Forecast(["recipe=quick"])
+    for number in range(batches):
+        clock[0] += 30 if number == 0 else seconds  # a slow first step
+        trainer.global_step += 1
+        forecast.on_train_batch_end(trainer, module, None, None, number)
+    return said
+
+
+def test_it_is_said_once_and_the_slow_first_step_does_not_count(monkeypatch):
+    (line,) = told(monkeypatch, seconds=0.5, steps=1221)
+    assert line == "about 10 minutes of training are left: 1200 steps of 0.5 s. Quicker: recipe=quick"
+
+
+def test_slow_steps_are_told_after_seconds_and_not_after_twenty(monkeypatch):
+    (line,) = told(monkeypatch, seconds=11, steps=3602, batches=2)
+    assert line.startswith("about 11.0 hours of training are left: 3600 steps of 11 s.")
+
+
+@pytest.mark.parametrize("steps", [100, float("inf")])
+def test_of_a_short_or_endless_training_nothing_is_said(monkeypatch, steps):
+    assert told(monkeypatch, seconds=0.5, steps=steps) == []
+
+
+def test_what_is_quicker_is_what_the_run_has_not_got():
+    assert [line.split()[0] for line in quicker(compose(["data=folder", "data.root=X"]))] == [
+        "recipe=quick",
+        "data.size=64",
+        "trainer.max_epochs=5",
+    ]
+    fine = compose(["data=folder", "data.root=X", "recipe=quick", "model=timm", "model.pretrained=true"])
+    assert [line.split()[0] for line in quicker(fine)] == ["frozen=true", "trainer.max_epochs=5"]
+    assert quicker(compose(["trainer.max_epochs=3"])) == []
+
+
+def test_a_download_that_fails_names_the_local_file(monkeypatch):
+    def offline(*_: Any, **__: Any) -> None:
+        raise ConnectionError("[Errno 101] Network is unreachable\nmore lines")
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(OSError, match=r"Network is unreachable\)\. .*model\.weights=FILE") as caught:
+        timm_model("resnet18", pretrained=True)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConnectionError):  # without a download it is no matter of the network
+        timm_model("resnet18")
+
+
+def test_a_quick_run_of_photographs_is_small():
+    config = compose(["data=folder", "data.root=X", "recipe=quick"])
+    assert config.data.train_transform.size == 64 and config.data.eval_transform.resize == 73
+    assert config.trainer.max_epochs * config.sampler.batches_per_epoch == 1000
+    assert config.data.load.cache == "ram" and config.sampler.samples_per_class == 4
+
+
+@pytest.mark.slow
+def test_a_head_is_trained_on_the_features_of_weights_from_a_file(tmp_path: Path) -> None:
+    torch.save(timm.create_model("resnet18", num_classes=0).state_dict(), tmp_path / "weights.pth")
+    model = ("model=timm", "model.name=resnet18", f"model.weights={tmp_path / 'weights.pth'}", "model.embedding_size=8")
+    run = train(*small(make_photos(tmp_path / "photos"), *model, "frozen=true", f"out={tmp_path / 'run'}"))
+    assert run.features.exists() and run.weights.exists() and run.read_values()["R@1"] > 0

@@ -1,0 +1,292 @@
+"""Texts and tables of vectors as data of the runs: what images have, they have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_runs import cut_off, make_photos, make_texts, same_results, small, small_texts, train
+
+from rankgrad.cli import main
+from rankgrad.config import ConfigError, compose
+from rankgrad.datasets.vectors import load_vectors
+from rankgrad.evaluation import Report
+from rankgrad.models.weights import load_weights
+from rankgrad.runs.folder import Run
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_texts(tmp_path_factory.mktemp("texts") / "mine.csv")
+
+
+@pytest.fixture(scope="module")
+def finished(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(*small_texts(texts), f"out={tmp_path_factory.mktemp('finished') / 'run'}")
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+
+def test_data_text_brings_a_model_of_texts_and_the_command_line_wins():
+    config = compose(["data=text", "data.root=a.csv"])
+    assert config.model.kind == "ngrams" and config.optimizer.lr == 3e-2
+    assert compose(["data=text", "data.root=a.csv", "optimizer.lr=0.1"]).optimizer.lr == 0.1
+    assert compose(["data=table", "data.root=a.npz"]).model.kind == "vectors"
+    assert compose([]).model.kind == "convnet"
+
+
+def test_a_run_on_texts_leaves_what_a_run_on_images_leaves(finished, texts):
+    names = {path.name for path in finished.folder.iterdir()}
+    assert names == {
+        *("config.yaml", "state.ckpt", "model.pt", "before.json", "after.json", "facts.json"),
+        *("embeddings.npz", "report.html", "health.json", "logs", "checksums.sha256"),
+    }
+    with np.load(finished.embeddings) as file:
+        assert file["embeddings"].shape == (30, 8)
+        lines = texts.read_text().splitlines()
+        for name, text, label in zip(file["names"], file["texts"], file["labels"], strict=True):
+            assert lines[int(name.removeprefix("line ")) - 1] == f"{text},{file['class_names'][label]}"
+    model, extra = load_weights(finished.weights)
+    assert model.config["kind"] == "ngrams" and extra["data"]["root"] == str(texts)
+    assert model(["a card"]).shape == (1, 8)
+
+
+def test_training_on_texts_helps_and_the_test_classes_are_unseen(texts, tmp_path):
+    run = train(*small_texts(texts, "trainer.max_epochs=20", "loggers=[]"), f"out={tmp_path / 'run'}")
+    before, after = Report.from_json(run.before), Report.from_json(run.after)
+    assert after.values["mAP@R"] > before.values["mAP@R"]
+    assert after.counts["classes"] == 5 and after.counts["queries"] == 30
+
+
+def test_the_page_shows_texts_in_the_place_of_pictures(finished):
+    page = finished.page.read_text()
+    with np.load(finished.embeddings) as file:
+        shown = [text for text in file["texts"].tolist() if f'class="pic words">{text}<' in page]
+    assert len(shown) == 30 and "data:image/" not in page and "pic gone" not in page.split("<script")[0]
+    assert '"text":' in page  # of the map
+
+
+def test_a_run_on_texts_goes_on_where_it_was_cut_off(texts, finished, tmp_path):
+    cut_off([*small_texts(texts), f"out={tmp_path / 'run'}"], 3)
+    assert same_results(train(f"resume={tmp_path / 'run'}").folder, finished.folder)
+
+
+def test_a_text_that_changed_is_noticed(tmp_path):
+    file = make_texts(tmp_path / "a.csv")
+    cut_off([*small_texts(file), f"out={tmp_path / 'run'}"], 3)
+    file.write_text(file.read_text().replace("w7", "w8"))
+    with pytest.raises(ConfigError, match="the data is not what this run began with: content"):
+        train(f"resume={tmp_path / 'run'}")
+
+
+@pytest.mark.parametrize(
+    "settings", [("train.sub_batch=3",), ("memory=sum", "memory.warmup=0"), ("loss=cross_entropy",)]
+)
+def test_texts_train_with_what_images_train_with(texts, tmp_path, settings):
+    run = train(*small_texts(texts, *settings, "trainer.max_epochs=1"), f"out={tmp_path / 'run'}")
+    assert run.finished
+
+
+def test_a_head_is_trained_on_frozen_features_of_texts(texts, finished, tmp_path):
+    settings = small_texts(
+        texts, f"init={finished.folder}", "frozen=true", "model.head=linear", "model.embedding_size=4"
+    )
+    run = train(*settings, f"out={tmp_path / 'run'}")
+    model, _ = load_weights(run.weights)
+    assert model.embedding_size == 4 and torch.equal(
+        model.backbone.table.weight, load_weights(finished.weights)[0].backbone.table.weight
+    )
+
+
+def test_a_model_that_takes_something_else_is_refused_before_anything_is_written(texts, finished, tmp_path):
+    photos, out = make_photos(tmp_path / "photos"), tmp_path / "run"
+    for settings, told in (
+        (small_texts(texts, "model=convnet"), "model=convnet takes images, and text is texts: take model=ngrams"),
+        (small(photos, "model=ngrams"), "model=ngrams takes texts, and folder is images: take model=convnet or"),
+        (small(photos, f"init={finished.folder}"), "takes texts, and folder is images"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            train(*settings, f"out={out}")
+        assert not out.exists()
+
+
+def test_a_model_of_texts_says_what_it_takes(finished):
+    model, _ = load_weights(finished.weights)
+    with pytest.raises(TypeError, match=r"the model takes texts, a list of strings; got a tensor \[1, 3, 8, 8\]"):
+        model(torch.zeros(1, 3, 8, 8))
+    with pytest.raises(TypeError, match="the model takes texts, a list of strings; got a str"):
+        model("one text")
+
+
+# ------------------------------------------------------------------------------------------------ embed, index, search
+
+
+def test_texts_are_embedded_indexed_and_searched_from_the_command_line(finished, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("faiss", reason="faiss comes with an extra")
+    monkeypatch.chdir(tmp_path)
+    Path("more.csv").write_text('text,label\n"a card, lost",card\nthe loans,loan\nmy card,card\n')
+    assert main(["embed", str(finished.folder), "more.csv"]) == 0
+    assert main(["index", "more.npz"]) == 0
+    assert "3 texts, 8 dimensions" in capsys.readouterr().out
+    assert main(["search", "the loans", "my card", "--index", "more.index", "-k", "2", "--html", "found.html"]) == 0
+    shown = capsys.readouterr().out
+    assert "the loans\n  rank   score  class  text\n     1  1.0000  loan   the loans" in shown
+    assert "     1  1.0000  card   my card" in shown
+    assert 'class="pic words">a card, lost<' in Path("found.html").read_text()
+    assert main(["search", "cards", "--index", "more.index", "-k", "1", "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert answer["query"] == "cards" and {"rank", "score", "class", "name", "text"} == set(answer["hits"][0])
+
+
+def test_a_text_file_without_classes_and_one_with_a_text_per_line_are_embedded(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("my card\n\nthe loans\n")
+    Path("b.jsonl").write_text('{"said": "my card"}\n{"said": "the loans"}\n')
+    assert main(["embed", str(finished.folder), "a.txt"]) == 0
+    assert main(["embed", str(finished.folder), "b.jsonl", "--text", "said", "-o", "b.npz"]) == 0
+    with np.load("a.npz") as one, np.load("b.npz") as other:
+        assert np.array_equal(one["embeddings"], other["embeddings"])
+        assert one["names"].tolist() == ["line 1", "line 3"] and one["class_names"].tolist() == [""]
+
+
+def test_what_a_model_does_not_take_is_not_embedded(finished, tmp_path, capsys):
+    photos = make_photos(tmp_path / "photos")
+    assert main(["embed", str(finished.folder), str(photos), "-o", str(tmp_path / "a.npz")]) == 2
+    assert "takes texts: give a file of them" in capsys.readouterr().err
+    (tmp_path / "a.csv").write_text("txt\na\n")
+    assert main(["embed", str(finished.folder), str(tmp_path / "a.csv"), "-o", str(tmp_path / "a.npz")]) == 2
+    assert "line 2 has no column 'text'; did you mean 'txt'?" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------------------- tables of vectors
+
+
+@pytest.fixture(scope="module")
+def vectors(finished: Run, texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The texts, as another model embeds them."""
+    path = tmp_path_factory.mktemp("vectors") / "fixed.npz"
+    assert main(["embed", str(finished.folder), str(texts), "-o", str(path)]) == 0
+    return path
+
+
+def test_a_head_is_trained_on_embeddings_that_exist(vectors, tmp_path):
+    settings = [s for s in small_texts(vectors, "data=table", "model=vectors") if not s.startswith("model.")]
+    run = train(*settings, f"out={tmp_path / 'run'}")
+    before, after = Report.from_json(run.before), Report.from_json(run.after)
+    assert after.values["mAP@R"] > before.values["mAP@R"]  # before: the vectors as they are
+    model, _ = load_weights(run.weights)
+    assert model.config == {"kind": "vectors", "width": 8, "embedding_size": None, "head": "linear"}
+    assert 'class="pic words">' in run.page.read_text()  # texts of the npz
+    with pytest.raises(ValueError, match=r"the model takes vectors, float \[row, 8\]; got torch.float32 \[2, 9\]"):
+        model(torch.zeros(2, 9))
+    out = tmp_path / "again.npz"
+    assert main(["embed", str(run.folder), str(vectors), "-o", str(out)]) == 0
+    with np.load(out) as again, np.load(run.embeddings) as kept:
+        row = {name: i for i, name in enumerate(again["names"].tolist())}
+        rows = [row[name] for name in kept["names"].tolist()]
+        np.testing.assert_allclose(again["embeddings"][rows], kept["embeddings"], atol=1e-6)
+
+
+def test_a_head_is_exported_and_a_model_of_texts_says_why_not(vectors, finished, tmp_path, capsys):
+    settings = [s for s in small_texts(vectors, "data=table", "model=vectors") if not s.startswith("model.")]
+    run = train(*settings, "trainer.max_epochs=1", f"out={tmp_path / 'run'}")
+    out = tmp_path / "head.pt2"
+    assert main(["export", str(run.folder), "-o", str(out)]) == 0
+    assert "vectors float32 [batch, 8] -> 8-d" in capsys.readouterr().out
+    given = torch.randn(3, 8)
+    torch.testing.assert_close(torch.export.load(out).module()(given), load_weights(run.weights)[0](given))
+    assert main(["export", str(finished.folder), "-o", str(tmp_path / "no.pt2")]) == 2
+    assert "takes texts, and dividing and hashing them" in capsys.readouterr().err
+    assert not (tmp_path / "no.pt2").exists()
+
+
+BAD = {
+    "no labels": (
+        {"embeddings": np.eye(3)},
+        r"has no labels or label\. It has embeddings\. Say which one it is: label=",
+    ),
+    "no embeddings": ({"labels": np.arange(3)}, "has no embeddings or embedding. It has labels"),
+    "lengths": ({"embeddings": np.eye(3), "labels": np.arange(2)}, "holds 3 embeddings and 2 labels"),
+    "nan": ({"embeddings": np.diag([1, np.nan, 1]), "labels": np.arange(3)}, "row 1: its embedding is not finite"),
+    "flat": ({"embeddings": np.ones(3), "labels": np.arange(3)}, r"must be numbers \[row, width\]; got float64 \(3,\)"),
+    "no name": (
+        {"embeddings": np.eye(2), "labels": np.array([0, 5]), "class_names": np.array(["a"])},
+        "row 1: there is",
+    ),
+    "split": (
+        {"embeddings": np.eye(2), "labels": np.arange(2), "split": np.array(["train", "tset"])},
+        "row 1: a split",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_table_is_named_with_its_row(case, tmp_path):
+    columns, told = BAD[case]
+    np.savez(tmp_path / "a.npz", **columns)
+    with pytest.raises(ValueError, match=told):
+        load_vectors(tmp_path / "a.npz")
+
+
+def test_a_parquet_holds_vectors_too(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow comes with an extra")
+    from pyarrow import parquet
+
+    rows = [{"embedding": [float(i), 1.0], "label": f"c{i}", "split": "dev"} for i in range(3)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    table = load_vectors(tmp_path / "a.parquet")
+    assert table.vectors.tolist() == [[0, 1], [1, 1], [2, 1]] and table.class_names == ("c0", "c1", "c2")
+    assert table.splits == ("val",) and table.names[1] == "row 1"
+    rows[1]["embedding"] = [1.0]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="row 1: 'embedding' must be as long as in the rows before"):
+        load_vectors(tmp_path / "a.parquet")
+
+
+# ------------------------------------------------------------------------------------- embeddings made somewhere else
+
+
+def test_embeddings_made_elsewhere_are_reported_side_by_side_with_paired_differences(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    photos = make_photos(Path("photos"), classes=4, per_class=4)
+    names = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+    labels = [name.split("/")[0] for name in names]  # as texts
+    g = np.random.RandomState(0)
+    places = np.eye(4)[[sorted(set(labels)).index(label) for label in labels]]
+    for name, noise in (("sharp", 0.1), ("blurred", 1.5)):
+        np.savez(f"{name}.npz", embeddings=places + noise * g.randn(16, 4), labels=np.array(labels), names=names)
+    assert main(["report", "sharp.npz", "blurred.npz", "--images", "photos"]) == 0
+    page = Path("report.html").read_text()
+    assert "data:image/" in page and "Each run minus sharp on the same 16 queries" in " ".join(page.split())
+    assert main(["report", "sharp.npz", "-o", "one.html"]) == 0  # without pictures
+    assert main(["report", "sharp.npz", "--images", "none", "-o", "one.html"]) == 2
+    assert "no folder of images at none" in capsys.readouterr().err
+
+
+def test_an_npz_of_two_columns_is_enough_and_texts_in_it_are_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("a.npz", embeddings=np.eye(3)[[0, 0, 1, 1]], labels=np.array([5, 5, 7, 7]))
+    assert main(["report", "a.npz"]) == 0
+    assert "row 3" in Path("report.html").read_text()
+    np.savez(
+        "b.npz", embeddings=np.eye(3)[[0, 0, 1]], labels=np.array([0, 0, 1]), texts=np.array(["one", "two", "six"])
+    )
+    assert main(["report", "b.npz"]) == 0
+    assert 'class="pic words">two<' in Path("report.html").read_text()
+    np.savez("c.npz", labels=np.arange(3))
+    assert main(["report", "c.npz"]) == 2
+
+
+def test_a_name_in_an_npz_never_leads_out_of_the_folder_of_images(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_photos(Path("photos"), classes=2, per_class=2)
+    Path("secret.png").write_bytes((Path("photos") / "class 0" / "0.png").read_bytes())
+    names = np.array(["../secret.png", "class 0/0.png", "class 1/0.png", "class 1/1.png"])
+    np.savez("a.npz", embeddings=np.eye(2)[[0, 0, 1, 1]], labels=np.array([0, 0, 1, 1]), names=names)
+    assert main(["report", "a.npz", "--images", "photos"]) == 0
+    page = Path("report.html").read_text()
+    assert "1 images could not be read" in page

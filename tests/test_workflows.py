@@ -1,0 +1,73 @@
+"""What continuous integration runs exists here, and a person can run it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
+def read(path: Path) -> dict[Any, Any]:
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def steps(path: Path) -> list[dict[str, Any]]:
+    return [step for job in read(path)["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_runs_make_targets_and_nothing_else(path):
+    commands = [step["run"].split() for step in steps(path) if "run" in step]
+    assert commands
+    for program, target, *settings in commands:
+        assert program == "make" and target in TARGETS
+        assert all(re.fullmatch(r"[A-Z]+=\S*", setting) for setting in settings)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_has_few_rights_and_an_end(path):
+    read_only = {"contents": "read"}
+    assert read(path)["permissions"] == read_only
+    for job in read(path)["jobs"].values():
+        asked = job.get("permissions", read_only)
+        assert asked == read_only or "environment" in job, "more rights only where a release or a site goes out"
+        assert "timeout-minutes" in job or "environment" in job
+        assert all(re.fullmatch(r"[\w/-]+@[\w./-]+", step["uses"]) for step in job["steps"] if "uses" in step)
+
+
+def test_a_package_is_published_without_a_password():
+    publish = read(ROOT / ".github" / "workflows" / "publish.yml")["jobs"]["publish"]
+    assert publish["permissions"] == {"id-token": "write"} and set(publish["needs"]) == {"build", "test"}
+    assert "secrets." not in "".join(path.read_text("utf-8") for path in WORKFLOWS)
+
+
+def test_every_python_that_the_package_names_is_tested():
+    matrix = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["newest"]["strategy"]["matrix"]["python"]
+    named = re.findall(r"Programming Language :: Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text("utf-8"))
+    assert matrix == named
+
+
+def test_contributing_describes_each_target_of_the_workflows():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    run = {step["run"].split()[1] for path in WORKFLOWS for step in steps(path) if "run" in step} - {"check-tag"}
+    assert [target for target in sorted(run) if f"`make {target}`" not in text] == []
+    assert set(re.findall(r"`make ([\w-]+)", text)) <= TARGETS
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
+)
+def test_an_issue_form_is_whole(path):
+    form = read(path)
+    if path.stem == "config":
+        assert {link["url"].rpartition("/security/")[1] for link in form["contact_links"]} == {"/security/"}
+    else:
+        assert {"name", "description", "body"} <= set(form)
+        assert all("label" in part["attributes"] for part in form["body"])
