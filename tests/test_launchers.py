@@ -141,19 +141,27 @@ class Here:
         self.start = elsewhere.start
 
 
-def test_a_search_and_a_table_of_a_paper_hand_their_runs_to_the_launcher(tmp_path, monkeypatch):
+def without(elsewhere: Elsewhere) -> Callable[[list[str]], tuple[Elsewhere, list[str]]]:
+    """`read_launcher` that gives this one."""
+    return lambda words: (elsewhere, [word for word in words if "launcher" not in word])
+
+
+def test_a_search_hands_its_trials_and_its_comparison_to_the_launcher(tmp_path, monkeypatch):
     elsewhere = Elsewhere()
-    for module in (tune_module, reproduce_module):
-        monkeypatch.setattr(module, "read_launcher", lambda words: (elsewhere, [w for w in words if "launch" not in w]))
+    monkeypatch.setattr(tune_module, "read_launcher", without(elsewhere))
     words = ["loss=supap", "data=glyphs", "recipe=small", "trials=1", "folds=2", "seeds=0", "launcher=submitit"]
-    outcome = tune_module.tune(words, tmp_path / "tuned")
-    places = [run.folder.relative_to(tmp_path / "tuned").parts[0] for run in elsewhere.runs]
+    outcome = tune_module.tune(words, tmp_path)
+    places = [run.folder.relative_to(tmp_path).parts[0] for run in elsewhere.runs]
     assert places == ["trials", "trials", "final"] and "launcher" not in outcome.text()
-    elsewhere.runs.clear()
+
+
+def test_a_table_of_a_paper_hands_its_runs_to_the_launcher(tmp_path, monkeypatch):
+    elsewhere = Elsewhere()
+    monkeypatch.setattr(reproduce_module, "read_launcher", without(elsewhere))
     monkeypatch.setattr(reproduce_module, "collect", lambda *_: None)
     monkeypatch.setattr(reproduce_module, "write", lambda *_: "")
     words = ["launcher=submitit", "launcher.timeout_min=5"]
-    reproduce_module.reproduce("roadmap/table9", words, tmp_path / "table", stand_in="glyphs", seeds="0")
+    reproduce_module.reproduce("roadmap/table9", words, tmp_path, stand_in="glyphs", seeds="0")
     assert len(elsewhere.runs) == 2 and not any("launch" in word for run in elsewhere.runs for word in run.settings)
 
 
