@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -361,6 +362,25 @@ def test_a_job_that_does_not_end_is_cancelled_and_not_waited_for(slurm, run, mon
     with Children() as children:
         job = launcher.start(RunCommand(one.home / one.folder, ()), children)
     assert job.wait() == -signal.SIGKILL and slurm.read_text().splitlines()[-1] == "scancel 12"
+
+
+def test_a_run_saves_its_state_before_its_job_is_queued_again(run):
+    from rankgrad.runs.launchers.submitit import Resumed
+
+    job = Resumed(run(SAVES))
+    again = []
+
+    def queue_again() -> None:
+        while not (job.run.home / "began").exists():
+            time.sleep(0.05)
+        again.append((job.checkpoint(), (job.run.home / "saved").exists()))
+
+    thread = threading.Thread(target=queue_again)
+    thread.start()
+    assert job() == 143
+    thread.join()
+    [(submission, saved)] = again
+    assert saved and pickle.loads(pickle.dumps(submission)).function.run == job.run
 
 
 def test_what_slurm_refuses_is_one_line(slurm, run, tmp_path):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import submitit
-from submitit.helpers import Checkpointable, clean_env, environment_variables
+from submitit.helpers import Checkpointable, DelayedSubmission, clean_env, environment_variables
 
 from ...targets import ConfigError
 from .. import signals
@@ -37,11 +37,13 @@ class Resumed(Checkpointable):
 
     def __init__(self, run: RunCommand) -> None:
         self.run = run
+        self.children: Children | None = None
 
     def __call__(self) -> int | str:
         """Train it, in the job."""
+        self.children = Children()
         try:
-            return self.run.here()
+            return self.run.here(self.children)
         except signals.Stopped as stopped:
             if stopped.number == signal.SIGTERM and submitit.JobEnvironment().cluster == "slurm":
                 # Not our request (see `SlurmJob.cancel`): the job is preempted or cancelled. What comes next says
@@ -49,6 +51,12 @@ class Resumed(Checkpointable):
                 while True:
                     signal.pause()
             return signals.exit_code(stopped)
+
+    def checkpoint(self) -> DelayedSubmission:
+        """What goes into the queue; first the run saves its state, since SLURM kills a job that is queued again."""
+        if self.children is not None:
+            self.children.end()
+        return DelayedSubmission(Resumed(self.run))
 
 
 class Submitit:
