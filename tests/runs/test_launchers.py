@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -137,19 +138,27 @@ class Here:
         self.start = elsewhere.start
 
 
-def test_a_search_and_a_table_of_a_paper_hand_their_runs_to_the_launcher(tmp_path, monkeypatch):
+def without(elsewhere: Elsewhere) -> Callable[[list[str]], tuple[Elsewhere, list[str]]]:
+    """`read_launcher` that gives this one."""
+    return lambda words: (elsewhere, [word for word in words if "launcher" not in word])
+
+
+def test_a_search_hands_its_trials_and_its_comparison_to_the_launcher(tmp_path, monkeypatch):
     elsewhere = Elsewhere()
-    for module in (tune_module, reproduce_module):
-        monkeypatch.setattr(module, "read_launcher", lambda words: (elsewhere, [w for w in words if "launch" not in w]))
+    monkeypatch.setattr(tune_module, "read_launcher", without(elsewhere))
     words = ["loss=supap", "data=glyphs", "recipe=small", "trials=1", "folds=2", "seeds=0", "launcher=submitit"]
-    outcome = tune_module.tune(words, tmp_path / "tuned")
-    places = [run.folder.relative_to(tmp_path / "tuned").parts[0] for run in elsewhere.runs]
+    outcome = tune_module.tune(words, tmp_path)
+    places = [run.folder.relative_to(tmp_path).parts[0] for run in elsewhere.runs]
     assert places == ["trials", "trials", "final"] and "launcher" not in outcome.text()
-    elsewhere.runs.clear()
+
+
+def test_a_table_of_a_paper_hands_its_runs_to_the_launcher(tmp_path, monkeypatch):
+    elsewhere = Elsewhere()
+    monkeypatch.setattr(reproduce_module, "read_launcher", without(elsewhere))
     monkeypatch.setattr(reproduce_module, "collect", lambda *_: None)
     monkeypatch.setattr(reproduce_module, "write", lambda *_: "")
     words = ["launcher=submitit", "launcher.timeout_min=5"]
-    reproduce_module.reproduce("roadmap/table9", words, tmp_path / "table", stand_in="glyphs", seeds="0")
+    reproduce_module.reproduce("roadmap/table9", words, tmp_path, stand_in="glyphs", seeds="0")
     assert len(elsewhere.runs) == 2 and not any("launch" in word for run in elsewhere.runs for word in run.settings)
 
 
@@ -305,7 +314,13 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Commands of SLURM that note what they were called with, in the file that is given back."""
     calls, place = tmp_path / "calls", tmp_path / "bin"
     place.mkdir()
-    says = {"sbatch": "echo Submitted batch job 12", "scancel": "", "srun": "", "sacct": "echo JobID'|'State"}
+    says = {
+        "sbatch": "echo Submitted batch job 12",
+        "scancel": "",
+        "srun": "",
+        "squeue": "",
+        "sacct": "echo JobID'|'State",
+    }
     for name, text in says.items():
         (place / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {calls}\n{text}\n')
         (place / name).chmod(0o755)
@@ -329,9 +344,39 @@ def test_a_job_of_slurm_has_the_parameters_that_were_given_and_is_asked_before_i
         assert f"#SBATCH --{line}\n" in script
     assert job.poll() is None and not launcher.shares_cores
     job.terminate()
-    job.kill()
-    asked = [line for line in slurm.read_text().splitlines() if line.startswith("scancel")]
-    assert asked == ["scancel --state=PENDING 12", "scancel --state=RUNNING --signal=INT 12", "scancel 12"]
+    assert job.poll() == 143  # SLURM has it no more
+    asked = [line for line in slurm.read_text().splitlines() if line.startswith(("scancel", "squeue"))]
+    ended = ["scancel --state=PENDING 12", "scancel --state=RUNNING --signal=INT 12"]
+    assert asked == [*ended, "squeue --noheader --jobs=12"]
+
+
+def test_a_job_that_does_not_end_is_cancelled_and_not_waited_for(slurm, run, monkeypatch):
+    monkeypatch.setattr(signals, "GRACE", 0.2)
+    (slurm.parent / "bin" / "squeue").write_text("#!/bin/sh\necho 12 R\n")
+    launcher, _ = read_launcher(["launcher=submitit"])
+    one = run(ECHO)
+    with Children() as children:
+        job = launcher.start(RunCommand(one.home / one.folder, ()), children)
+    assert job.wait() == -signal.SIGKILL and slurm.read_text().splitlines()[-1] == "scancel 12"
+
+
+def test_a_run_saves_its_state_before_its_job_is_queued_again(run):
+    from rankgrad.runs.launchers.submitit import Resumed
+
+    job = Resumed(run(SAVES))
+    again = []
+
+    def queue_again() -> None:
+        while not (job.run.home / "began").exists():
+            time.sleep(0.05)
+        again.append((job.checkpoint(), (job.run.home / "saved").exists()))
+
+    thread = threading.Thread(target=queue_again)
+    thread.start()
+    assert job() == 143
+    thread.join()
+    [(submission, saved)] = again
+    assert saved and pickle.loads(pickle.dumps(submission)).function.run == job.run
 
 
 def test_what_slurm_refuses_is_one_line(slurm, run, tmp_path):
@@ -375,7 +420,7 @@ def test_options_that_ray_refuses_are_said_in_its_words():
 LONG = ("trainer.max_epochs=1", "sampler.batches_per_epoch=60", "checkpoint_minutes=0")
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 300.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 900.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -393,9 +438,13 @@ def is_stopped_and_goes_on(photos: Path, place: Path, *launcher: str) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "rankgrad", *words, *launcher], stderr=log, stdout=log, start_new_session=True
         )
-    wait_for(lambda: len(states(place / "cut")) == 2 or process.poll() is not None)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: what the engine has started here gets it, too
-    assert process.wait(300) == 130, (place / "log").read_text()
+    try:
+        wait_for(lambda: len(states(place / "cut")) == 2 or process.poll() is not None)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: what the engine has started here gets it, too
+        assert process.wait(900) == 130, (place / "log").read_text()
+    finally:
+        process.kill()
+        process.wait()
     runs = [Run(path.parent) for path in states(place / "cut")]
     logs = [(run.folder / "log.txt").read_text() for run in runs]
     assert all("stopped; continue with: rankgrad train resume=" in text for text in logs)  # before the command ended

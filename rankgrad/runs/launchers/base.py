@@ -50,10 +50,13 @@ class RunCommand:
         words = [f"resume={self.folder}", *trusted] if begun else [*self.settings, f"out={self.folder}"]
         return [*self.command.split(), *words]
 
-    def here(self) -> int | str:
+    def here(self, children: Children | None = None) -> int | str:
         """Train the run in a process of this machine, whatever machine that is.
 
         If this process dies, the run notices, saves its state and ends.
+
+        Args:
+            children: that it becomes the only one of.
 
         Returns:
             The exit status, or why the run could not begin.
@@ -68,7 +71,7 @@ class RunCommand:
                     "command is started in, must lie on a file system that all machines share"
                 )
         try:
-            with signals.graceful(), Children() as children, self.log.open("a", encoding="utf-8") as log:
+            with signals.graceful(), children or Children() as children, self.log.open("a", encoding="utf-8") as log:
                 with lock(self.home / self.folder, "this run", wait=LEASE):
                     pass  # the machine that had the run before may have died a moment ago
                 children.start(self.words(), log=log, folder=self.home)
@@ -122,14 +125,20 @@ class Job:
         """Let the run save its state and end, or not begin."""
         raise NotImplementedError
 
-    def kill(self) -> None:
-        """End it at once, and its workers, too."""
+    def destroy(self) -> None:
+        """End it at once."""
         raise NotImplementedError
 
     def terminate(self) -> None:
         """Ask it to end."""
         self.asked, self._next = True, 0.0
         self.cancel()
+
+    def kill(self) -> None:
+        """End it at once, and its workers, too; nobody waits for an engine that does not answer."""
+        self.destroy()
+        if self.returncode is None:
+            self.returncode = -signal.SIGKILL
 
     def poll(self) -> int | None:
         """The exit status; None while it waits or runs, and until its result can be seen here."""

@@ -95,6 +95,6 @@ class RayJob(Job):
         """Raise KeyboardInterrupt in the worker, or take the task out of the queue."""
         ray.cancel(self.task)
 
-    def kill(self) -> None:
+    def destroy(self) -> None:
         """End the worker, which the run notices."""
         ray.cancel(self.task, force=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import submitit
-from submitit.helpers import Checkpointable, clean_env, environment_variables
+from submitit.helpers import Checkpointable, DelayedSubmission, clean_env, environment_variables
 
 from ...targets import ConfigError
 from .. import signals
@@ -37,11 +37,13 @@ class Resumed(Checkpointable):
 
     def __init__(self, run: RunCommand) -> None:
         self.run = run
+        self.children: Children | None = None
 
     def __call__(self) -> int | str:
         """Train it, in the job."""
+        self.children = Children()
         try:
-            return self.run.here()
+            return self.run.here(self.children)
         except signals.Stopped as stopped:
             if stopped.number == signal.SIGTERM and submitit.JobEnvironment().cluster == "slurm":
                 # Not our request (see `SlurmJob.cancel`): the job is preempted or cancelled. What comes next says
@@ -49,6 +51,12 @@ class Resumed(Checkpointable):
                 while True:
                     signal.pause()
             return signals.exit_code(stopped)
+
+    def checkpoint(self) -> DelayedSubmission:
+        """What goes into the queue; first the run saves its state, since SLURM kills a job that is queued again."""
+        if self.children is not None:
+            self.children.end()
+        return DelayedSubmission(Resumed(self.run))
 
 
 class Submitit:
@@ -115,10 +123,14 @@ class LocalJob(Job):
         self.job = job
         self._over: float | None = None
 
+    def over(self) -> bool:
+        """Whether the job has ended."""
+        return bool(self.job.done())
+
     def outcome(self) -> int | str | None:
         """See `Job`."""
         job = self.job
-        if not job.done():
+        if not self.over():
             return None
         if not job.paths.result_pickle.exists():
             self._over = self._over or time.monotonic()
@@ -136,7 +148,7 @@ class LocalJob(Job):
         with suppress(ProcessLookupError):
             os.kill(int(self.job.job_id), signal.SIGTERM)
 
-    def kill(self) -> None:
+    def destroy(self) -> None:
         """See `Job`."""
         self.job.cancel(check=False)
 
@@ -148,7 +160,16 @@ class SlurmJob(LocalJob):
         """Take it out of the queue; if it runs, ask by SIGINT, after which it has the time that it needs."""
         for words in (["--state=PENDING"], ["--state=RUNNING", "--signal=INT"]):
             subprocess.run(["scancel", *words, self.job.job_id], check=False, capture_output=True)
-        self.job.watcher.clear()  # or it would be asked for news of this job minutes later
+
+    def over(self) -> bool:
+        """Whether the job has ended. submitit asks for news of it every few minutes, which is late for one to stop."""
+        if super().over():
+            return True
+        if not self.asked:
+            return False
+        words = ["squeue", "--noheader", f"--jobs={self.job.job_id}"]
+        found = subprocess.run(words, check=False, capture_output=True, text=True)
+        return found.returncode != 0 or not found.stdout.strip()
 
 
 @contextmanager
