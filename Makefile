@@ -10,7 +10,8 @@ READY = $(VENV)/.ready
 # the demo needs less than the tests; where these are installed it takes what is there
 DEMO = $(or $(wildcard $(READY)),$(VENV)/.demo)
 INSTALL = $(BIN)/python -m pip install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
-PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(WARNINGS)
+# a worker takes whole files, as the tests of a file share what they make (pytest-xdist 3.8 cannot group under pytest 9.2)
+PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadfile $(WARNINGS)
 
 .PHONY: demo test check test-code test-all test-faults test-browser test-oldest test-newest test-install lint docs tables \
 	bench bench-gpu dist check-tag clean

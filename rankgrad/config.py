@@ -6,6 +6,8 @@ import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -120,7 +122,7 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         if key in PATHS and not value:
             raise ConfigError(f"{key}= is empty: give a path, or leave it out")
     try:
-        config = _composed([_quoted(override) for override in overrides], name)
+        config = _with_paths(overrides, name)
     except HydraException as error:
         raise ConfigError(_explain(str(error), overrides, name)) from None
     missing = [key for key in keys(config) if _is_missing(config, key)]
@@ -135,7 +137,9 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     return config
 
 
-def _composed(overrides: Sequence[str], name: str) -> DictConfig:
+@lru_cache(maxsize=256)  # Hydra takes a quarter of a second, and comparisons and tables ask for the same ones again
+def _composed(overrides: tuple[str, ...], name: str) -> DictConfig:
+    """What Hydra makes of the settings: to be read; whoever changes it takes a copy."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
 
@@ -158,8 +162,8 @@ def _parts_of_sum(override: str) -> list[str]:
     return ["loss=_sum", *parts, *(f"+loss.weights.{name}={1 / len(names)!r}" for name in names)]
 
 
-def _groups(overrides: Sequence[str], name: str) -> list[str]:
-    return [override for override in overrides if override.split("=", 1)[0] in TREES[name][1]]
+def _groups(overrides: Sequence[str], name: str) -> tuple[str, ...]:
+    return tuple(override for override in overrides if override.split("=", 1)[0] in TREES[name][1])
 
 
 def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None:
@@ -167,7 +171,8 @@ def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> Non
     given = [override.split("=", 1)[0] for override in overrides]
     own = {*TREES[name][1], *PATHS, *FREE, *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
     given = [key for key in given if key not in own and not key.startswith(("loss.", "+", "~"))]
-    default = _composed(_groups(overrides, name), name) if given else config
+    groups = tuple(group for group in _groups(overrides, name) if not group.startswith("loss="))
+    default = _composed(groups, name) if given else config
     for key in given:
         wanted, now = OmegaConf.select(default, key, throw_on_missing=False), OmegaConf.select(config, key)
         _check_kind(key, plain(wanted), plain(now))
@@ -185,15 +190,23 @@ def _check_kind(key: str, wanted: Any, given: Any) -> None:
         raise ConfigError(f"{key} is a list such as {key}={str(wanted).replace(' ', '')}; got {given!r}")
 
 
-def _quoted(override: str) -> str:
-    key, value = override.split("=", 1)
-    if key not in PATHS or value in ("", "null") or value[0] in "'\"":
-        return override
-    value = os.path.expanduser(value)  # a shell leaves the ~ of data.root=~/photos alone
-    # in Hydra's quotes only a quote, and backslashes before one, need a backslash
-    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)
-    escaped += "\\" * (len(value) - len(value.rstrip("\\")))
-    return f"{key}='{escaped}'"
+def _with_paths(overrides: Sequence[str], name: str) -> DictConfig:
+    """Compose, and then set the paths: Hydra's grammar would read signs in them. A copy, for the caller to change."""
+    paths, others = {}, []
+    for override in overrides:
+        key, value = override.split("=", 1)
+        if key in PATHS and value not in ("", "null") and value[0] not in "'\"":
+            paths[key] = os.path.expanduser(value)  # a shell leaves the ~ of data.root=~/photos alone
+        else:
+            paths.pop(key, None)  # the last one of a key wins
+            others.append(override)
+    config = deepcopy(_composed(tuple(others), name))
+    known = keys(config)
+    for key, path in paths.items():
+        if key not in known:
+            _composed((*others, f"{key}=there"), name)  # Hydra says that there is no such setting
+        OmegaConf.update(config, key, path)
+    return config
 
 
 def _is_missing(config: DictConfig, key: str) -> bool:

@@ -19,6 +19,8 @@ EXTRAS = {
     "accelerate": "transformers",
     "torchmetrics": "torchmetrics",
     "pyarrow": "sentence-transformers",
+    "submitit": "submitit",
+    "ray": "ray",
 }
 
 

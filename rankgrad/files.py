@@ -98,19 +98,22 @@ class LockedError(ValueError):
 
 
 @contextmanager
-def lock(folder: Path, what: str) -> Iterator[None]:
+def lock(folder: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
     """Hold a folder for this process alone. The system lets go of it when the process ends, however that happens.
+
+    It is a lock of the file system (flock): it holds between machines if that file system passes it on.
 
     Args:
         folder: which exists.
         what: it is, for the message: "this run", "this comparison".
+        wait: seconds for another process to let go of it.
 
     Raises:
         LockedError: another process holds it; the message says its number, its machine and since when.
     """
     from filelock import FileLock, Timeout
 
-    held = FileLock(folder / LOCK, timeout=0)
+    held = FileLock(folder / LOCK, timeout=wait)
     try:
         held.acquire()
     except Timeout:

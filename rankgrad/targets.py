@@ -75,6 +75,7 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
     "memory": (Offer("rankgrad.memory", ("CrossBatchMemory",)),),
     "data": (
         Offer("rankgrad.datasets", "DATASETS"),
+        Offer("rankgrad.datasets.folds", ("load_with_val",)),
         Offer("rankgrad.papers.experiments.merged", ("load_merged",)),
     ),
     "transform": (Offer("rankgrad.datasets.transforms"),),

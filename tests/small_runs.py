@@ -20,6 +20,11 @@ QUICK = (
     *("trainer.max_epochs=2", "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1", "threads=1"),
     *("evaluation.bootstrap=0", "evaluation.clusters=none"),
 )
+# of runs on glyphs
+FEW_WEIGHTS = (
+    *("model.widths=[4,4,4,4]", "model.embedding_size=4", "sampler.classes_per_batch=4", "sampler.batches_per_epoch=1"),
+    *("trainer.max_epochs=1", "trainer.enable_progress_bar=false", "threads=1", "checkpoint_minutes=0"),
+)
 
 
 def make_photos(root: Path, classes: int = 10, per_class: int = 5, side: int = 36) -> Path:

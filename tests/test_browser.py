@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from chromium import Browser, found
 from report_contents import SMOOTH_AP, content, large
+from small_detectors import copied
 from small_runs import make_photos
-from test_detector_page import copied
 from voc_trees import shapes
 
 from rankgrad.index.page import write_answers
@@ -27,8 +27,6 @@ WHY = "no Chromium found: apt-get install chromium. RANKGRAD_BROWSER=required ma
 VISIBLE = "[...document.querySelectorAll('.query')].filter(card => !card.hidden)"
 # where screenshots are left to be looked at; nowhere if it is not set
 SHOTS = os.environ.get("RANKGRAD_SHOTS")
-
-pytestmark = pytest.mark.xdist_group("browser")  # one process, one browser
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +90,20 @@ def shot(browser: Browser, name: str, selector: str | None = None) -> None:
         browser.picture(Path(SHOTS) / f"{name}.png", selector)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["single", "several", "large", "empty", "evil", "long", "detector", "detectors"])
+OPENED = ("single", "several", "large", "empty", "evil", "long", "detector", "detectors")
+DARK_TOO = ("single", "detector")  # the others have the same style sheet
+
+
+@pytest.mark.parametrize(
+    ("name", "dark"),
+    [
+        *(pytest.param(name, False, id=f"{name}-light") for name in OPENED),
+        *(
+            pytest.param(name, True, id=f"{name}-dark", marks=() if name in DARK_TOO else pytest.mark.slow)
+            for name in OPENED
+        ),
+    ],
+)
 def test_page_opens_without_a_word_in_the_console_and_asks_for_nothing(browser, pages, name, dark):
     seconds = browser.open(pages[name], dark=dark)
     print(f"{name}: {pages[name].stat().st_size / 1e6:.1f} MB, loaded and painted in {seconds:.2f} s")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import statistics
 from pathlib import Path
-from typing import Any
 
 import pytest
+from children_here import Here
 from omegaconf import OmegaConf
-from small_runs import Killed, die_after_writes, make_photos, small
+from small_runs import die_after_writes, make_photos, small
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, load
@@ -26,44 +25,6 @@ from rankgrad.runs.folder import Run
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_photos(tmp_path_factory.mktemp("photos"))
-
-
-class Here:
-    """`Children` of this process itself, since starting Python takes longer than these runs; `calls` are the tasks."""
-
-    def __init__(self) -> None:
-        self.calls: list[list[str]] = []
-        self.ended: list[Process] = []
-
-    def __call__(self) -> Here:
-        return self
-
-    def __enter__(self) -> Here:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.clear()
-
-    def start(self, words: list[str], *, log: Any) -> Process:
-        command = 2 if words[0] == "detect" else 1
-        assert words[command - 1] == "train"
-        self.calls.append(words[command:])
-        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
-            try:
-                code = main(words)
-            except Killed:
-                code = -9
-        process = Process(code)
-        self.ended.append(process)
-        return process
-
-    def wait(self) -> Process:
-        return self.ended.pop(0)
-
-
-class Process:
-    def __init__(self, returncode: int) -> None:
-        self.returncode = returncode
 
 
 @pytest.fixture

@@ -575,8 +575,15 @@ def test_glyphs_are_703_characters_in_12_faces_with_the_published_split(glyph_ta
     assert len(set(glyph_table.names)) == 8436
 
 
+def test_who_changes_the_pixels_of_glyphs_changes_his_own():
+    mine = load_glyphs()
+    mine.images.zero_()
+    assert load_glyphs().images.any()
+
+
 def test_glyphs_are_the_same_bits_again_and_change_with_the_seed(glyph_table):
     state = torch.get_rng_state()
+    glyphs._rendered.cache_clear()
     assert torch.equal(load_glyphs(seed=0, hard=0.6).images, glyph_table.images)
     assert torch.equal(torch.get_rng_state(), state)
     clean = torch.from_numpy(glyphs.render_clean([65, 66]))
@@ -585,6 +592,7 @@ def test_glyphs_are_the_same_bits_again_and_change_with_the_seed(glyph_table):
 
 
 def test_clean_glyphs_have_the_published_hash_and_other_fonts_give_a_warning(monkeypatch):
+    monkeypatch.setattr(glyphs, "_rendered", glyphs._rendered.__wrapped__)  # drawn anew, and not kept
     monkeypatch.setattr(glyphs, "_deform", lambda clean, seed, hard: clean[:, None, ::2, ::2].contiguous())
     with warnings.catch_warnings():
         warnings.simplefilter("error")

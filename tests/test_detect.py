@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from children_here import Here
+from small_detectors import QUICK, TINY, settings
 from small_runs import Killed, die_after_writes
-from test_compare import Here
 from voc_trees import shapes
 
 from rankgrad import config as configuration
@@ -38,25 +39,10 @@ from rankgrad.runs.history import curves
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
 real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")
 
-TINY = (
-    *("model.widths=[8,8,8,8]", "model.channels=8", "model.anchors=[[12,18],[24,30]]", "model.hidden=16"),
-    *("model.cells=3", "model.rois=8", "model.proposals=20"),
-)
-QUICK = (
-    *("data.sides=[48,64]", "train.batch_size=2", "trainer.max_epochs=2", "optimizer.name=adamw", "optimizer.lr=3e-3"),
-    *("trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1", "threads=1", "evaluation.pictures=2"),
-)
-
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shapes(tmp_path_factory.mktemp("voc"))
-
-
-def settings(tree: Path, *more: str) -> list[str]:
-    """Of a run of a second; later ones win."""
-    keys = [each.split("=")[0] for each in more]
-    return [each for each in (f"data.root={tree}", *TINY, *QUICK) if each.split("=")[0] not in keys] + list(more)
 
 
 def train(tree: Path, *more: str) -> Run:

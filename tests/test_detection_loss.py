@@ -592,7 +592,6 @@ def second(folder: str) -> None:
     torch.save(work(1, folder), Path(folder) / "1.pt")
 
 
-@pytest.mark.xdist_group("processes")
 def test_two_processes_have_the_loss_gradient_and_memory_of_one_with_all_proposals():
     with tempfile.TemporaryDirectory() as folder:
         # this process is the first one: starting them is most of the time

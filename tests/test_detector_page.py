@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from test_report import Page
+from html_pages import Page
+from small_detectors import OLD, copied
 from voc_trees import shapes
 
 from rankgrad.cli import main
@@ -18,24 +18,10 @@ from rankgrad.detection.page import MEANING
 from rankgrad.detection.pictures import WRONG
 from rankgrad.report import read_runs, write_comparison, write_report
 
-OLD = Path(__file__).parent / "old_runs"
-
 
 @pytest.fixture(scope="module")
 def voc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shapes(tmp_path_factory.mktemp("voc"))
-
-
-def copied(folder: Path, voc: Path, kind: str = "detector", **numbers: float) -> Path:
-    """A run of today's code before this one, its images put where they are now."""
-    shutil.copytree(OLD / kind, folder)
-    config = (folder / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(config.replace("root: /voc", f"root: {voc}"))
-    if numbers:
-        content = json.loads((folder / "metrics.json").read_text())
-        content["values"] |= numbers
-        (folder / "metrics.json").write_text(json.dumps(content))
-    return folder
 
 
 def results(folder: Path) -> dict[str, Any]:

@@ -14,8 +14,6 @@ from over_processes import SPLITS, Outcome, alone, cases, evaluated, evaluated_c
 from rankgrad.evaluation import Report
 
 CASES = list(cases())
-# one worker of pytest-xdist: starting the processes is most of the time
-pytestmark = pytest.mark.xdist_group("processes")
 COUNTS = [pytest.param(count, marks=pytest.mark.slow) if count > 2 else count for count in SPLITS]
 
 

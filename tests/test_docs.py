@@ -201,7 +201,7 @@ def commands() -> list[tuple[str, list[str]]]:
 )
 def test_command_exists_and_its_settings_fit(name, words):
     from rankgrad import cli, config
-    from rankgrad.runs import compare
+    from rankgrad.runs import compare, launchers
     from rankgrad.tuning import tune
 
     program, *rest = words
@@ -222,6 +222,10 @@ def test_command_exists_and_its_settings_fit(name, words):
         arguments, settings = cli._parser().parse_known_args(rest)
         assert not [word for word in settings if word.startswith("-")]
         assert arguments.settings_allowed or not settings
+        if arguments.command in ("compare", "tune", "reproduce", "detect"):
+            name, options, settings = launchers.split_launcher(settings)
+            if name == "submitit":
+                launchers.read_launcher([f"launcher={name}", *(w for w in rest if w.startswith("launcher."))])
         tree = "detect" if arguments.command == "detect" else "train"
         if "compare" in (arguments.command, getattr(arguments, "action", None)):
             names, _, others = compare._split(settings)
@@ -278,7 +282,7 @@ def test_every_option_of_a_group_is_named(group):
     from rankgrad import config
 
     text = "".join(
-        (ROOT / page).read_text("utf-8") for page in ("docs/losses.md", "docs/training.md", "docs/datasets.md")
+        (ROOT / "docs" / f"{page}.md").read_text("utf-8") for page in ("losses", "training", "datasets", "your-texts")
     )
     assert [option for option in config.options(group) if f"`{option}`" not in text] == []
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import timm
+import torch
+from small_runs import make_photos, small, train
 
 from rankgrad.config import compose
 from rankgrad.models import timm_model
@@ -71,3 +74,11 @@ def test_a_quick_run_of_photographs_is_small():
     assert config.data.train_transform.size == 64 and config.data.eval_transform.resize == 73
     assert config.trainer.max_epochs * config.sampler.batches_per_epoch == 1000
     assert config.data.load.cache == "ram" and config.sampler.samples_per_class == 4
+
+
+@pytest.mark.slow
+def test_a_head_is_trained_on_the_features_of_weights_from_a_file(tmp_path: Path) -> None:
+    torch.save(timm.create_model("resnet18", num_classes=0).state_dict(), tmp_path / "weights.pth")
+    model = ("model=timm", "model.name=resnet18", f"model.weights={tmp_path / 'weights.pth'}", "model.embedding_size=8")
+    run = train(*small(make_photos(tmp_path / "photos"), *model, "frozen=true", f"out={tmp_path / 'run'}"))
+    assert run.features.exists() and run.weights.exists() and run.read_values()["R@1"] > 0

@@ -22,8 +22,6 @@ from rankgrad.runs.folder import Run
 from rankgrad.runs.history import curves
 from rankgrad.training import launch
 
-# one worker of pytest-xdist: these runs have two processes each
-pytestmark = pytest.mark.xdist_group("processes")
 TWO = ("trainer.devices=2", "trainer.accelerator=cpu")
 # batch norm would see half a batch, and Adam makes steps of rounding errors
 PLAIN = ("model.freeze_batch_norm=true", "optimizer.name=sgd", "optimizer.lr=0.05", "loss=smooth_ap")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forks import forked, wait
 from torch import Tensor, nn
 
 from rankgrad import losses
@@ -337,15 +338,13 @@ def test_on_two_processes_the_wrapped_gradient_is_that_of_the_whole_batch_unless
     images, weight = (torch.randn(n, 5, generator=g, dtype=torch.float64) for n in (40, 3))
     labels = torch.arange(5).repeat_interleave(8)
     torch.save({"images": images, "labels": labels, "weight": weight}, tmp_path / "data.pt")
-    program = f"import test_pml; test_pml.train_together(1, {str(tmp_path)!r})"
-    other = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=Path(__file__).parent, stderr=subprocess.PIPE, text=True
-    )
+    log = tmp_path / "log.txt"
+    other = forked(lambda: train_together(1, str(tmp_path)), log)
     try:
         train_together(0, str(tmp_path))
     finally:
-        errors = other.communicate()[1]
-    assert other.returncode == 0, errors
+        status = wait(other)
+    assert status == 0, log.read_text()
     found = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2)]
     whole = [sum(parts, []) for parts in zip(*(each["parts"] for each in found), strict=True)]
     assert [len(rows) for rows in whole] == [12, 12] and len(set(whole[0])) == 12

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children_here import Here
 from omegaconf import OmegaConf
+from small_runs import FEW_WEIGHTS as TINY
 from small_runs import die_after_writes
-from test_compare import Here
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, load, make, options
-from rankgrad.datasets import load_glyphs
+from rankgrad.datasets import DATASETS, load_glyphs
 from rankgrad.datasets.base import Table
+from rankgrad.datasets.folds import load_with_val
 from rankgrad.evaluation import Report
 from rankgrad.papers.analysis.decomposability import class_batches
 from rankgrad.papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
@@ -256,10 +258,14 @@ def test_merged_training_classes_keep_the_test_set_and_every_image():
 
 # ------------------------------------------------------------------------------------------------------ running them
 
-TINY = (
-    *("model.widths=[4,4,4,4]", "model.embedding_size=4", "sampler.classes_per_batch=4", "sampler.batches_per_epoch=1"),
-    *("trainer.max_epochs=1", "trainer.enable_progress_bar=false", "threads=1", "checkpoint_minutes=0"),
-)
+
+def of_settings(patch: pytest.MonkeyPatch, load: Callable[..., Table]) -> None:
+    """Let settings that say data=glyphs load this."""
+
+    def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:  # the name that is looked up
+        return load(seed, hard)
+
+    patch.setitem(DATASETS, "glyphs", load_glyphs)
 
 
 @cache
@@ -275,7 +281,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Here
     out, here = tmp_path_factory.mktemp("reproduce"), Here()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compare_module, "Children", here)
-        patch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
+        of_settings(patch, few_glyphs)
         with pytest.MonkeyPatch.context() as deadly:
             die_after_writes(deadly, 1)
             with pytest.raises(ConfigError) as error:
@@ -284,6 +290,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Here
         assert len(here.calls) == 4 and "these runs failed:\nloss=supap" in text and text.count("exit -9") == 2
         here.calls.clear()
         text = reproduce("roadmap/table9", TINY, out, stand_in="glyphs", seeds="0,1")
+        counts = Report.from_json(next((out / "runs").glob("*/after.json"))).counts
+        assert counts["queries"] == len(few_glyphs().select("test"))  # a run is small
         yield out, here, text
 
 
@@ -292,7 +300,7 @@ def test_every_cell_of_every_table_trains_in_a_stand_in(tmp_path, monkeypatch):
     glyphs = load_glyphs()
     kept = [row for row, label in enumerate(glyphs.label.tolist()) if glyphs.split[row] == "train" or label % 10 == 0]
     small = glyphs.take(kept)
-    monkeypatch.setattr("rankgrad.datasets.load_glyphs", lambda seed, hard: small)
+    of_settings(monkeypatch, lambda seed, hard: small)
     short = ["model.widths=[4,4,4,128]", "sampler.batches_per_epoch=1", *TINY[4:]]
     distinct = {
         tuple(settings): number
@@ -305,7 +313,6 @@ def test_every_cell_of_every_table_trains_in_a_stand_in(tmp_path, monkeypatch):
         assert 0 < Report.from_json(run.after).values["R@1"] < 1, settings
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_a_run_that_died_is_resumed_and_finished_ones_are_kept(whole):
     out, here, text = whole
     assert len(here.calls) == 1
@@ -316,7 +323,6 @@ def test_a_run_that_died_is_resumed_and_finished_ones_are_kept(whole):
     assert len(here.calls) == 1
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_all_pages_are_written_and_all_say_that_it_is_a_stand_in(whole):
     out, _, text = whole
     pages = {kind: out / f"roadmap-table9.{kind}" for kind in ("md", "csv", "tex", "json", "png")}
@@ -330,7 +336,6 @@ def test_all_pages_are_written_and_all_say_that_it_is_a_stand_in(whole):
     assert pages["png"].read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_the_numbers_are_those_of_the_runs(whole):
     out, _, _ = whole
     plan = planned(grids()["roadmap/table9"], TINY, {}, "glyphs", (0, 1))
@@ -375,7 +380,6 @@ def slow_gap(run: Run) -> float:
     return total / len(unit)
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_tables_in_one_folder_share_their_runs_and_a_dry_run_says_so(whole, capsys):
     out, here, _ = whole
     command = ["reproduce", "roadmap/table2", "--stand-in", "glyphs", "--seeds", "0,1", "-o", str(out), "--dry-run"]
@@ -386,7 +390,6 @@ def test_tables_in_one_folder_share_their_runs_and_a_dry_run_says_so(whole, caps
     assert len(here.calls) == 1 and not (out / "roadmap-table2.md").exists()
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_other_settings_need_another_folder(whole):
     out, _, _ = whole
     with pytest.raises(ConfigError, match=r"holds runs with other settings .* choose another folder with --out"):
@@ -479,7 +482,6 @@ def test_time_of_an_epoch_is_unknown_for_a_run_that_was_resumed(tmp_path):
     assert measures.measure(fake_run(tmp_path / "b", (0.1, 0.2), None), "minutes_per_epoch", "last") is None
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_another_test_set_is_evaluated_with_the_weights_of_the_run_and_once(whole, monkeypatch):
     out, _, _ = whole
     run = Run(next((out / "runs").glob("loss=roadmap*-seed1")))
@@ -494,7 +496,6 @@ def test_another_test_set_is_evaluated_with_the_weights_of_the_run_and_once(whol
         path.unlink()
 
 
-@pytest.mark.xdist_group("reproduce")  # one worker: the runs are made once
 def test_nmi_comes_from_the_embeddings_where_training_did_not_compute_it(whole):
     out, _, _ = whole
     run = Run(next((out / "runs").glob("loss=roadmap*-seed1")))
@@ -509,13 +510,13 @@ def falling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     short = ["data=glyphs", "recipe=small", *TINY[:4], "trainer.enable_progress_bar=false", "threads=1"]
     more = ["trainer.max_epochs=4", "evaluation.every=1", "optimizer.lr=0.5", "evaluation.bootstrap=0"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
+        of_settings(patch, few_glyphs)
         out = tmp_path_factory.mktemp("falling") / "run"
         yield runs.train(compose([*short, *more, "evaluation.keep_best=val", f"out={out}"]), quiet=True)
 
 
 def test_all_numbers_of_a_run_are_of_the_weights_that_the_rule_chooses(falling, monkeypatch):
-    monkeypatch.setattr("rankgrad.datasets.load_glyphs", few_glyphs)
+    of_settings(monkeypatch, few_glyphs)
     chosen, last = (measures.checkpoint(falling, rule) for rule in ("held_out", "last"))
     table = evaluations(falling)
     assert chosen.steps == max(table, key=lambda step: (table[step]["val/R@1"], -step)) < last.steps
@@ -548,9 +549,22 @@ def test_the_rule_that_selects_on_training_classes_holds_a_tenth_of_them_out(tmp
         for stand_in in (None, "omniglot"):
             [settings] = planned(grid, [], {"": tmp_path}, stand_in, held_out=True).settings.values()
             config = compose(settings)
-            assert config.evaluation.keep_best == "val" and config.data.load._target_ == reproduce_module.LOADER
+            loader = reproduce_module.LOADER if name == "roadmap/table2" else LOAD_MERGED
+            assert config.evaluation.keep_best == "val" and config.data.load._target_ == loader
             assert config.data.load.held_out == 0.1 and config.data.load.source.startswith("rankgrad.datasets.load_")
             assert config.data.load.get("merge", 1) == (3 if name == "pnp/table6" else 1)
+
+
+LOAD_MERGED = "rankgrad.papers.experiments.merged.load_merged"
+
+
+def test_held_out_classes_are_those_that_earlier_runs_held_out():
+    made = load_with_val(letters, held_out=0.3)
+    assert made.split == merged.load_merged(letters, held_out=0.3).split
+    assert torch.equal(made.label, letters().label) and made.splits == ("train", "val", "test")
+    assert made.split != load_with_val(letters, held_out=0.3, held_out_seed=1).split
+    order = torch.randperm(10, generator=torch.Generator().manual_seed(0))  # of the first version
+    assert torch.equal(torch.unique(made.select("val").label), order[7:].sort().values)
 
 
 def test_held_out_classes_leave_training_whole_and_unmerged():
@@ -562,6 +576,8 @@ def test_held_out_classes_leave_training_whole_and_unmerged():
         merged.load_merged(letters, held_out=1.0)
     with pytest.raises(ValueError, match="leaves 1 to train on"):
         merged.load_merged(letters, held_out=0.9)
+    with pytest.raises(ValueError, match="leaves 3 training classes, too few to merge 2 at a time"):
+        merged.load_merged(letters, merge=2, held_out=0.7)
     with pytest.raises(ValueError, match="has a split val already"):
         merged.load_merged(lambda: merged.load_merged(letters, held_out=0.3), held_out=0.3)
 

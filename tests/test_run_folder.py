@@ -8,14 +8,14 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from forks import forked, wait
+from marks import slow_unless
 from omegaconf import OmegaConf
 from small_runs import cut_off, make_photos, same_results, small, train
 
@@ -42,16 +42,20 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_second_user_of_a_folder_is_told_who_has_it(tmp_path):
-    hold = "import sys, time; from pathlib import Path; from rankgrad.files import lock\n"
-    hold += "with lock(Path(sys.argv[1]), 'this run'): print('held', flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None and child.stdout.readline() == "held\n"
-        with pytest.raises(
-            LockedError, match=rf"this run is in use: .* is held by process {child.pid} on \S+ since 20"
-        ):
-            with lock(tmp_path, "this run"):
-                pass
-        child.kill()
+    held, holds = os.pipe()
+
+    def hold() -> None:
+        with lock(tmp_path, "this run"):
+            os.write(holds, b"x")
+            time.sleep(60)
+
+    child = forked(hold)
+    assert os.read(held, 1) == b"x"
+    with pytest.raises(LockedError, match=rf"this run is in use: .* is held by process {child} on \S+ since 20"):
+        with lock(tmp_path, "this run"):
+            pass
+    os.kill(child, signal.SIGKILL)
+    assert wait(child) == -signal.SIGKILL
     with lock(tmp_path, "this run"):  # the system let go of it
         pass
     assert not [*tmp_path.iterdir()]
@@ -61,23 +65,20 @@ def test_a_run_in_use_is_not_resumed(photos, tmp_path, capsys):
     cut_off([*small(photos), f"out={tmp_path / 'run'}"], 1)
     with lock(tmp_path / "run", "this run"):
         # the lock of a process is its own: another process asks
-        code = "import sys; from rankgrad.cli import main; sys.exit(main(sys.argv[1:]))"
-        words = [sys.executable, "-c", code, "train", f"resume={tmp_path / 'run'}"]
-        told = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (
-        told.returncode != 0 and f"is held by process {os.getpid()}" in told.stderr and "Traceback" not in told.stderr
-    )
+        log = tmp_path / "log.txt"
+        status = wait(forked(lambda: main(["train", f"resume={tmp_path / 'run'}"]), log))
+    assert status != 0 and f"is held by process {os.getpid()}" in log.read_text()
+    assert "Traceback" not in log.read_text()
 
 
-def test_trainings_that_start_in_the_same_second_have_folders_of_their_own(photos, tmp_path):
-    code = "import sys; from rankgrad.cli import main; sys.exit(main(sys.argv[1:]))"
+def test_trainings_that_start_in_the_same_second_have_folders_of_their_own(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda *_: "20260101-000000")
 
     def start(seed: int) -> int:
-        words = [sys.executable, "-c", code, "train", *small(photos, f"seed={seed}", "trainer.max_epochs=1")]
-        return subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode
+        return forked(lambda: main(["train", *small(photos, f"seed={seed}", "trainer.max_epochs=1")]))
 
-    with ThreadPoolExecutor(3) as pool:
-        assert [*pool.map(start, range(3))] == [0, 0, 0]
+    assert [wait(number) for number in [start(seed) for seed in range(3)]] == [0, 0, 0]
     runs = [Run(folder) for folder in (tmp_path / "runs").iterdir()]
     assert len(runs) == 3 and all(run.finished for run in runs)
     for run in runs:  # settings and weights are of the same training
@@ -145,6 +146,14 @@ def test_what_a_killed_process_left_is_removed_when_the_run_goes_on(photos, tmp_
 # ----------------------------------------------------------------------------------------- what may be another thing
 
 
+@pytest.fixture(scope="module")
+def begun(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that died after its first step."""
+    out = tmp_path_factory.mktemp("begun") / "run"
+    cut_off([*small(photos), f"out={out}"], 1)
+    return out
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -159,8 +168,8 @@ def test_what_a_killed_process_left_is_removed_when_the_run_goes_on(photos, tmp_
         ("loss.tau", 0.02),
     ],
 )
-def test_every_other_setting_is_as_it_was_or_the_run_is_not_resumed(photos, tmp_path, key, value):
-    cut_off([*small(photos), f"out={tmp_path}"], 1)
+def test_every_other_setting_is_as_it_was_or_the_run_is_not_resumed(begun, tmp_path, key, value):
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
     config = OmegaConf.load(tmp_path / "config.yaml")
     OmegaConf.update(config, key, value, force_add=True)
     OmegaConf.save(config, tmp_path / "config.yaml")
@@ -231,16 +240,23 @@ def test_the_checksums_are_those_of_sha256sum(photos, tmp_path):
 # ------------------------------------------------------------------------------------------------------------- logs
 
 
-def test_the_log_of_a_resumed_run_is_that_of_a_whole_one(photos, tmp_path):
-    settings = [*small(photos, "evaluation.every=1", "memory=joint", "memory.batches=2")]
-    whole = train(*settings, f"out={tmp_path / 'whole'}", "checkpoint_minutes=0")
-    for writes in range(1, 6):
-        cut = tmp_path / str(writes)
-        cut_off([*settings, f"out={cut}"], writes)
-        run = train(f"resume={cut}")
-        assert (cut / "logs" / "metrics.csv").read_bytes() == (whole.logs / "metrics.csv").read_bytes()
-        assert run.health.read_bytes() == whole.health.read_bytes()
-        assert json.loads(run.health.read_text())["dim"] == 8
+LOGGED = ("evaluation.every=1", "memory=joint", "memory.batches=2")
+
+
+@pytest.fixture(scope="module")
+def logged(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("logged") / "run"
+    return train(*small(photos, *LOGGED), f"out={out}", "checkpoint_minutes=0")
+
+
+# by default the moments in the middle of the first and of the second epoch
+@pytest.mark.parametrize("writes", slow_unless({2, 5}, range(1, 6)))
+def test_the_log_of_a_resumed_run_is_that_of_a_whole_one(photos, logged, tmp_path, writes):
+    cut_off([*small(photos, *LOGGED), f"out={tmp_path}"], writes)
+    run = train(f"resume={tmp_path}")
+    assert (run.logs / "metrics.csv").read_bytes() == (logged.logs / "metrics.csv").read_bytes()
+    assert run.health.read_bytes() == logged.health.read_bytes()
+    assert json.loads(run.health.read_text())["dim"] == 8
 
 
 def test_rows_after_the_state_are_dropped_and_half_a_row_is_no_row(tmp_path):
@@ -301,14 +317,13 @@ def test_a_detector_of_an_earlier_version_is_a_finished_run_of_its_kind(old):
 @pytest.mark.slow
 def test_a_run_that_was_killed_while_waiting_lets_go(photos, tmp_path):
     """SIGKILL leaves a lock file that nobody holds: the next one takes it."""
-    code = "import sys; from rankgrad.cli import main; sys.exit(main(sys.argv[1:]))"
-    words = [sys.executable, "-c", code, "train", *small(photos, "trainer.max_epochs=500"), f"out={tmp_path / 'run'}"]
-    child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    words = ["train", *small(photos, "trainer.max_epochs=500"), f"out={tmp_path / 'run'}"]
+    child = forked(lambda: main(words))
     deadline = time.monotonic() + 60
     while not (tmp_path / "run" / "state.ckpt").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    os.kill(child, signal.SIGKILL)
+    wait(child)
     assert (tmp_path / "run" / files.LOCK).exists()
     cut = OmegaConf.load(tmp_path / "run" / "config.yaml")
     assert cut.trainer.max_epochs == 500

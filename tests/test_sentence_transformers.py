@@ -38,8 +38,6 @@ from rankgrad.sentence_transformers import (  # noqa: E402
     RetrievalEvaluator,
 )
 
-# importing the libraries is most of the time: one worker of pytest-xdist
-pytestmark = pytest.mark.xdist_group("text")
 TEXTS, LABELS = sentences(each=4, classes=6)
 
 

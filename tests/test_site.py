@@ -17,7 +17,7 @@ import chromium
 import pytest
 
 pytest.importorskip("sphinx")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"

@@ -15,15 +15,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from small_runs import make_photos, small
-from test_detect import QUICK, TINY
-from test_reproduce import TINY as FEW_WEIGHTS
+from small_detectors import QUICK, TINY
+from small_runs import FEW_WEIGHTS, make_photos, small
 from voc_trees import shapes
 
 from rankgrad.runs.forked import possible
 
-# one worker of pytest-xdist: each of these has up to five processes
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.usefixtures("hangup")]
+pytestmark = pytest.mark.usefixtures("hangup")
 
 # One long epoch, so that a state is there only if a signal had it saved; the log is on the disk after 100 steps.
 LONG = ("trainer.max_epochs=1", "sampler.batches_per_epoch=250", "checkpoint_minutes=1000")

@@ -21,8 +21,6 @@ from over_trainers import (  # noqa: E402  # after the check that they are there
 )
 from text_models import bert_model  # noqa: E402
 
-# one worker of pytest-xdist: starting the processes is most of the time
-pytestmark = pytest.mark.xdist_group("text")
 COUNTS = [2, pytest.param(4, marks=pytest.mark.slow)]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,10 +14,13 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
+from forks import forked, wait
+from marks import slow_unless
 from small_runs import Killed, cut_off, die_after_writes, make_photos, same_results, small, train
 from torch import nn
 
 from rankgrad import training
+from rankgrad.cli import main
 from rankgrad.config import ConfigError
 from rankgrad.datasets import load_glyphs
 from rankgrad.datasets.protocols import trials
@@ -53,7 +54,8 @@ def whole(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
 # --------------------------------------------------------------------------------------------------------- resume
 
 
-@pytest.mark.parametrize("writes", [1, 2, 3, 4, 5, 6])
+# always: in the middle of an epoch, at its end, and at the end of the run
+@pytest.mark.parametrize("writes", slow_unless({2, 3, 6}, range(1, 7)))
 def test_a_run_that_died_in_or_after_any_batch_ends_like_one_that_did_not(photos, whole, tmp_path, writes):
     # three batches an epoch; the state is saved after batches 1 and 2 and at the end of the epoch: six times
     cut_off([*small(photos), f"out={tmp_path}"], writes)
@@ -62,14 +64,14 @@ def test_a_run_that_died_in_or_after_any_batch_ends_like_one_that_did_not(photos
     assert same_results(tmp_path, whole())
 
 
-@pytest.mark.parametrize("writes", [2, 3])
+@pytest.mark.parametrize("writes", slow_unless({2}, [2, 3]))
 def test_a_run_with_data_workers_goes_on_in_the_middle_of_an_epoch(photos, whole, tmp_path, writes):
     cut_off([*small(photos, "data.workers=1"), f"out={tmp_path}"], writes)
     train(f"resume={tmp_path}")
     assert same_results(tmp_path, whole())  # and the number of workers changes nothing
 
 
-@pytest.mark.parametrize("writes", [1, 2, 3, 4])
+@pytest.mark.parametrize("writes", slow_unless({2, 4}, [1, 2, 3, 4]))
 def test_dropout_goes_on_with_the_numbers_it_would_have_drawn(photos, whole, tmp_path, writes):
     cut_off([*small(photos, *DROPOUT), f"out={tmp_path}"], writes)
     train(f"resume={tmp_path}")
@@ -142,20 +144,13 @@ def test_a_gradient_gathered_over_batches_is_never_cut_in_two(photos, whole, tmp
 
 def test_a_run_killed_by_the_system_ends_like_one_that_was_not(photos, whole, tmp_path):
     out, log = tmp_path / "run", tmp_path / "log.txt"
-    command = [sys.executable, "-m", "rankgrad", "train", *small(photos, "trainer.max_epochs=12")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with log.open("w") as stream:
-        process = subprocess.Popen(
-            [*command, f"out={out}", "checkpoint_minutes=0"], stdout=stream, stderr=stream, env=environment
-        )
-        try:
-            deadline = time.monotonic() + 60
-            while len(curves(Run(out)).get("loss", [])) < 5 and process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.01)  # then it dies at any moment, perhaps while the state is written
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-    assert process.returncode == -signal.SIGKILL, log.read_text()
+    words = ["train", *small(photos, "trainer.max_epochs=12"), f"out={out}", "checkpoint_minutes=0"]
+    process = forked(lambda: main(words), log)
+    deadline = time.monotonic() + 60
+    while len(curves(Run(out)).get("loss", [])) < 5 and time.monotonic() < deadline:
+        time.sleep(0.01)  # then it dies at any moment, perhaps while the state is written
+    os.kill(process, signal.SIGKILL)
+    assert wait(process) == -signal.SIGKILL, log.read_text()
     train(f"resume={out}")
     assert same_results(out, whole("trainer.max_epochs=12"))
     # the log was on the disk too, but for the step that comes after its state is saved

@@ -20,9 +20,6 @@ from rankgrad import losses  # noqa: E402
 from rankgrad.evaluation import evaluate  # noqa: E402
 from rankgrad.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics  # noqa: E402
 
-# importing the libraries is most of the time: one worker of pytest-xdist
-pytestmark = pytest.mark.xdist_group("text")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -14,7 +14,7 @@ Train several losses on the same data, seeds and budget; table of mean and sprea
 A variant of a loss carries its own settings after a colon, joined by "+"; those of other groups by their whole name
 (loss=pnp:optimizer.lr=0.01). Every other setting is one of `rankgrad train`. Each loss is compared with the first one,
 by a paired t-test over the seeds. Finished runs are kept, a run that was cut off is resumed: the same command again
-goes on.
+goes on. launcher=submitit (SLURM) or launcher=ray trains the runs on other machines, see docs/clusters.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

@@ -31,7 +31,8 @@ loss against the first one by a paired t-test over the seeds.
 
 A variant of a loss carries its own settings after a colon, joined by "+"; those of other groups by their whole name.
 Every other setting is one of `rankgrad detect train`. Finished runs are kept, a run that was cut off is resumed: the
-same command again goes on.
+same command again goes on. launcher=submitit (SLURM) or launcher=ray trains the runs on other machines, see
+docs/clusters.md.
 """
 
 

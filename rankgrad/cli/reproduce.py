@@ -14,8 +14,9 @@ Run a table of the four papers and put our cells beside the printed ones; withou
   rankgrad reproduce pnp/table1 --stand-in glyphs --seeds 0,1 --dry-run           which runs, and which are done
   rankgrad reproduce pnp/table1 --sources                                         where each setting comes from
 
-KEY=VALUE settings of `rankgrad train` go to all runs. Finished runs are kept, a run that was cut off is resumed: the
-same command again goes on. A stand-in is not the paper's data, and everything it writes says so.
+KEY=VALUE settings of `rankgrad train` go to all runs; launcher=submitit (SLURM) or launcher=ray trains them on other
+machines, see docs/clusters.md. Finished runs are kept, a run that was cut off is resumed: the same command again goes
+on. A stand-in is not the paper's data, and everything it writes says so.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

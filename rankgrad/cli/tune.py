@@ -16,6 +16,7 @@ A trial trains once per fold of the training classes (whole alphabets or other s
 is judged by metric=mAP@R on the classes held out. Bad trials are given up after a fold, and count. space.KEY=VALUES
 replaces what is searched: log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH) or values; a setting that is
 given is not searched. final.KEY=VALUE is for the comparison alone. The same command again goes on, more trials= too.
+launcher=submitit (SLURM) or launcher=ray trains the runs on other machines, see docs/clusters.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

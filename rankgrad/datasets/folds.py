@@ -1,14 +1,17 @@
-"""Folds of the training classes, to choose settings by: whole groups are held out, and no test class is there."""
+"""Training classes that are held out: folds to choose settings by, where no test class is there, or a split "val"."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ..checks import integer
+from ..checks import integer, number
 from .rows import Rows
 
 
@@ -98,9 +101,63 @@ def held_out(table: Rows, fold: str | None) -> Rows:
     which = read_fold(fold)
     if which is None:
         return table
-    number, count = which
-    inside = set(folds(table, count)[number - 1])
+    place, count = which
+    inside = set(folds(table, count)[place - 1])
     kept = table.select("train")
     split = tuple("val" if label in inside else "train" for label in kept.label.tolist())
     protocol = "leave_one_out" if table.protocol == "query_gallery" else table.protocol  # that division is the test's
     return replace(kept, name=f"{table.name}, fold {fold} held out", split=split, protocol=protocol)
+
+
+def load_with_val(source: Callable[..., Rows], held_out: float = 0.1, held_out_seed: int = 0, **options: Any) -> Rows:
+    """A data set that has some of its training classes as the split "val"; the test classes stay as they are.
+
+    The evaluation with the best weights can be chosen on them instead of on the test classes
+    (`evaluation.keep_best=val`).
+
+    Args:
+        source: the loader; settings give its name, e.g. rankgrad.datasets.load_sop.
+        held_out: share of the training classes, 0 .. 0.9; two classes or more.
+        held_out_seed: of the choice.
+        options: of the loader.
+
+    Raises:
+        ValueError: see `with_val`.
+    """
+    return with_val(source(**options), held_out, held_out_seed)
+
+
+def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
+    """The table with a share of its training classes, drawn at random, as the split "val".
+
+    Args:
+        table: with a split "train" and none "val".
+        share: of the training classes, 0 .. 0.9; two classes or more are held out, and two or more stay.
+        seed: of the choice: the last ones of `shuffled_classes`.
+
+    Raises:
+        ValueError: a share out of range; too few classes; there is a split val already.
+
+    >>> from rankgrad.datasets.base import Table
+    >>> table = Table("four", torch.tensor([0, 1, 2, 3, 4]), tuple("abcde"), ("train",) * 4 + ("test",), tuple("vwxyz"),
+    ...               channels=1, images=torch.zeros(5, 1, 8, 8, dtype=torch.uint8))
+    >>> with_val(table, 0.5).split
+    ('train', 'val', 'train', 'val', 'test')
+    """
+    number(share, "held_out is a share of the training classes", low=0, high=0.9)
+    if "val" in table.split:
+        raise ValueError(f"{table.name} has a split val already: leave out held_out")
+    order = shuffled_classes(table, seed)
+    stay = len(order) - max(2, round(share * len(order)))
+    if stay < 2:
+        raise ValueError(f"held_out={share} of {len(order)} training classes leaves {stay} to train on")
+    apart = torch.isin(table.label, order[stay:]).tolist()
+    split = tuple("val" if out and name == "train" else name for out, name in zip(apart, table.split, strict=True))
+    return replace(table, split=split, name=f"{table.name}, {share:g} of the training classes held out")
+
+
+def shuffled_classes(table: Rows, seed: int) -> Tensor:
+    """[class] labels of the training classes, in a drawn order."""
+    classes: Tensor = torch.unique(table.label[torch.tensor([name == "train" for name in table.split])])
+    order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
+    return classes.index_select(0, order)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,7 @@ def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
     codes, script, split = np.loadtxt(
         Path(__file__).with_name("glyph_codepoints.csv"), dtype=np.int64, delimiter=",", unpack=True
     )
-    clean = render_clean(codes.tolist())
-    found = hashlib.sha256(clean.tobytes()).hexdigest()
+    images, found = _rendered(tuple(codes.tolist()), seed, hard)
     if found != CLEAN_SHA256:
         warnings.warn(
             f"this matplotlib brings fonts that draw the glyphs differently (sha256 {found[:12]}, expected "
@@ -96,10 +96,17 @@ def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
         split=tuple(SPLITS[s] for s in split for _ in FACES),
         names=tuple(f"{character} {face}" for character in characters for face in FACES),
         channels=1,
-        images=_deform(torch.from_numpy(clean), seed, hard),
+        images=images.clone(),
         super_label=torch.from_numpy(script).repeat_interleave(per_class),
         super_names=SCRIPTS,
     )
+
+
+@lru_cache(maxsize=2)  # 7 MB each: training, its page and an evaluation ask for the same ones, which take seconds
+def _rendered(codes: tuple[int, ...], seed: int, hard: float) -> tuple[Tensor, str]:
+    """The deformed images, not to be changed, and the hash of the clean ones."""
+    clean = render_clean(list(codes))
+    return _deform(torch.from_numpy(clean), seed, hard), hashlib.sha256(clean.tobytes()).hexdigest()
 
 
 def render_clean(codes: list[int]) -> npt.NDArray[np.uint8]:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol
 
@@ -19,9 +20,8 @@ COMMAND = (sys.executable, "-m", "rankgrad")
 
 
 class Child(Protocol):
-    """A process, as `subprocess.Popen` has it."""
+    """A process, here or on another machine, with the methods of `subprocess.Popen`."""
 
-    pid: int
     returncode: int | None
 
     def poll(self) -> int | None:
@@ -30,8 +30,20 @@ class Child(Protocol):
     def terminate(self) -> None:
         """Ask it to end."""
 
+    def kill(self) -> None:
+        """End it at once, and its workers, too."""
+
     def wait(self) -> int:
         """Wait for its end."""
+
+
+class Process(subprocess.Popen[bytes]):
+    """A process that leads a session of its own."""
+
+    def kill(self) -> None:
+        """End it at once, and its workers, too."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 class Children:
@@ -46,7 +58,12 @@ class Children:
         self.processes: list[Child] = []
 
     def start(
-        self, words: Sequence[str], *, log: IO[str] | None = None, environment: Mapping[str, str] | None = None
+        self,
+        words: Sequence[str],
+        *,
+        log: IO[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
     ) -> Child:
         """Start `python -m rankgrad WORDS`.
 
@@ -54,17 +71,18 @@ class Children:
             words: of the command.
             log: for both outputs; None: they are those of this process.
             environment: variables beside those of this process.
+            folder: that it works in; None: that of this process.
         """
-        process = subprocess.Popen(
+        process = Process(
             [*COMMAND, *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=None if log is None else subprocess.STDOUT,
             env={**os.environ, **(environment or {}), signals.PARENT: str(os.getpid())},
+            cwd=folder,
             start_new_session=True,
         )
-        self.processes.append(process)
-        return process
+        return self.add(process)
 
     def fork(self, words: Sequence[str], log: IO[str]) -> Child:
         """Start a command in a process that has imported everything already, where that is possible.
@@ -75,9 +93,12 @@ class Children:
         """
         if not possible():
             return self.start(words, log=log)
-        process = Forked(words, log.name)
-        self.processes.append(process)
-        return process
+        return self.add(Forked(words, log.name))
+
+    def add(self, child: Child) -> Child:
+        """Take in a child that something else has started."""
+        self.processes.append(child)
+        return child
 
     def __enter__(self) -> Children:
         return self
@@ -111,8 +132,7 @@ class Children:
                 time.sleep(0.05)
         finally:
             for process in self.running():
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # its workers, too
+                process.kill()
                 process.wait()
 
     def running(self) -> list[Child]:

@@ -20,6 +20,7 @@ from ..tables import markdown
 from . import signals
 from .children import Child, Children
 from .folder import Run
+from .launchers import LOCAL, Launcher, RunCommand, read_launcher
 from .statistics import paired_t_test, spread
 
 
@@ -51,7 +52,8 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
     Args:
         settings: loss=a,b,c, seeds=0,1,2 and settings of the command for all runs. A variant of a loss carries its own
             settings after a colon, joined by "+": loss=pnp:alpha=1+variant=Ds. Those of other groups than loss go
-            there by their whole name: loss=pnp:optimizer.lr=0.01+label_noise=0.2.
+            there by their whole name: loss=pnp:optimizer.lr=0.01+label_noise=0.2. launcher=submitit or ray trains them
+            on other machines, see `launchers`.
         out: folder of the runs.
         jobs: runs at a time; each gets cores / jobs threads, unless threads= says otherwise.
         command: that trains, one of `RESULTS`.
@@ -60,11 +62,11 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
         ConfigError: no loss, an unknown loss or setting, a folder that holds other settings, a run that failed.
         LockedError: another process works in the folder.
     """
+    launcher, settings = read_launcher(settings)
     losses, seeds, rest = _split(settings)
-    rest = with_threads(rest, jobs)
-    return compare_variants(
-        {loss: own_settings(loss, rest, command.split()[0]) for loss in losses}, seeds, rest, out, jobs, command
-    )
+    rest = with_threads(rest, jobs, launcher)
+    variants = {loss: own_settings(loss, rest, command.split()[0]) for loss in losses}
+    return compare_variants(variants, seeds, rest, out, jobs, command, launcher)
 
 
 def compare_variants(
@@ -74,6 +76,7 @@ def compare_variants(
     out: Path,
     jobs: int = 1,
     command: str = "train",
+    launcher: Launcher = LOCAL,
 ) -> str:
     """See `compare`, which reads these from words.
 
@@ -84,6 +87,7 @@ def compare_variants(
         out: folder of the runs.
         jobs: runs at a time.
         command: that trains, one of `RESULTS`.
+        launcher: of the runs.
     """
     losses = list(variants)
     tasks: dict[tuple[str, int], list[str]] = {}
@@ -92,7 +96,7 @@ def compare_variants(
         for seed in seeds:
             tasks[loss, seed] = [*rest, *own, f"seed={seed}"]
     with shared(out, rest):
-        errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs, command)
+        errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs, command, launcher)
         table = _table(out, losses, seeds, rest, command)
     failed = [f"{loss} seed {seed}: {errors[f]}" for loss, seed in tasks if (f := _folder(out, loss, seed)) in errors]
     if failed:
@@ -111,20 +115,24 @@ def folders_of(variants: Iterable[str], seeds: Sequence[int], out: Path) -> dict
     return {name: [_folder(out, name, seed) for seed in seeds] for name in variants}
 
 
-def with_threads(settings: Sequence[str], jobs: int) -> list[str]:
-    """The settings, with each run's share of the cores unless they say threads= themselves.
+def with_threads(settings: Sequence[str], jobs: int, launcher: Launcher = LOCAL) -> list[str]:
+    """The settings, with each run's share of the cores of this machine unless they say threads= themselves.
+
+    On another machine a run has the cores that it is given there.
 
     Raises:
         ConfigError: jobs out of range.
     """
     if jobs < 1:
         raise ConfigError(f"--jobs must be >= 1; got {jobs}")
-    if any(setting.startswith("threads=") for setting in settings):
+    if not launcher.shares_cores or any(setting.startswith("threads=") for setting in settings):
         return list(settings)
     return [*settings, f"threads={max((os.cpu_count() or 1) // jobs, 1)}"]
 
 
-def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "train") -> dict[Path, str]:
+def train_all(
+    tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "train", launcher: Launcher = LOCAL
+) -> dict[Path, str]:
     """Train many runs, each in a process of its own; finished ones are kept, those that were cut off are resumed.
 
     One that fails does not stop the others.
@@ -133,6 +141,7 @@ def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "tr
         tasks: folder of a run -> its settings.
         jobs: runs at a time.
         command: of rankgrad, that trains.
+        launcher: of the runs.
 
     Returns:
         Folder -> the last line of its log, for the runs that failed.
@@ -147,7 +156,7 @@ def train_all(tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "tr
                 errors[folder] = error
             bar.update()
 
-        train_in_turn(lambda: next(waiting, None), ended, jobs, command)
+        train_in_turn(lambda: next(waiting, None), ended, jobs, command, launcher)
     return {folder: errors[folder] for folder in tasks if folder in errors}
 
 
@@ -156,6 +165,7 @@ def train_in_turn(
     ended: Callable[[Path, str | None], object],
     jobs: int,
     command: str = "train",
+    launcher: Launcher = LOCAL,
     *,
     many: bool = False,
 ) -> None:
@@ -167,14 +177,16 @@ def train_in_turn(
         ended: is told the folder of each run that has ended, and the last line of its log if it failed.
         jobs: runs at a time.
         command: of rankgrad, that trains.
+        launcher: of the runs.
         many: short runs, so many that a process is to be kept from which they are forked.
     """
-    running: dict[Child, Path] = {}
+    running: dict[Child, RunCommand] = {}
     with Children() as children:
         while True:
             while len(running) < jobs and (task := following()) is not None:
-                folder, settings = task
-                running[_start(children, folder, settings, command, many)] = folder
+                run = RunCommand(task[0], tuple(task[1]), command)
+                run.folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
+                running[launcher.start(run, children, many=many)] = run
             if not running:
                 return
             try:
@@ -182,23 +194,8 @@ def train_in_turn(
             except KeyboardInterrupt:
                 signals.say(f"stopping; {len(running)} of the runs save their state{signals.ONCE_MORE}")
                 raise
-            folder = running.pop(process)
-            ended(folder, _last_words(folder, process.returncode) if process.returncode else None)
-
-
-def _start(children: Children, folder: Path, settings: Sequence[str], command: str, many: bool) -> Child:
-    """One run in its own process."""
-    trusted = [setting for setting in settings if setting.startswith("trust=")]  # the folder does not know it
-    words = [f"resume={folder}", *trusted] if Run(folder).config.exists() else [*settings, f"out={folder}"]
-    folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
-    with (folder / "log.txt").open("a", encoding="utf-8") as log:
-        return (children.fork if many else children.start)([*command.split(), *words], log=log)
-
-
-def _last_words(folder: Path, code: int) -> str:
-    log = folder / "log.txt"
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return f"{lines[-1] if lines else 'no output'} (exit {code}; see {log})"
+            run = running.pop(process)
+            ended(run.folder, run.last_words(process.returncode) if process.returncode else None)
 
 
 def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
@@ -276,11 +273,16 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
         if not path.exists():
             write_text(path, json.dumps(list(settings)))
         there = load_json(path)
-        if there != list(settings):
+        if _without_threads(there) != _without_threads(settings):
             raise ConfigError(
                 f"{out} holds runs with other settings ({' '.join(map(str, there))}); choose another folder with --out"
             )
         yield
+
+
+def _without_threads(settings: Iterable[object]) -> list[object]:
+    """What the runs of a folder share: on another machine, or with other --jobs, they have other cores."""
+    return [setting for setting in settings if not str(setting).startswith("threads=")]
 
 
 def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:

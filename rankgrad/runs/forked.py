@@ -13,6 +13,7 @@ import runpy
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 
 import torch
@@ -54,6 +55,11 @@ class Forked:
     def terminate(self) -> None:
         """Ask it to end."""
         self.process.terminate()
+
+    def kill(self) -> None:
+        """End it at once, and its workers, too."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self) -> int:
         """Wait for its end; returns the exit status."""

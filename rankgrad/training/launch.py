@@ -163,10 +163,17 @@ def joined(config: DictConfig) -> Iterator[None]:
 
 def trainer_options(config: DictConfig) -> dict[str, Any]:
     """Lightning's arguments for the processes that run: as many devices and machines as torchrun says."""
+    from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+
+    options: dict[str, Any] = {}
+    if "plugins" not in config.trainer and not TorchElasticEnvironment.detect():
+        # inside a job of SLURM, Lightning would take its ranks for those of the job, which started one command
+        options["plugins"] = [LightningEnvironment()]
     if not dist.is_available() or not dist.is_initialized():
-        return {}
+        return options
     here = int(os.environ["LOCAL_WORLD_SIZE"])
-    options: dict[str, Any] = {"num_nodes": dist.get_world_size() // here}
+    options["num_nodes"] = dist.get_world_size() // here
     if not isinstance(config.trainer.devices, (list, tuple)) and not hasattr(config.trainer.devices, "_content"):
         options["devices"] = here
     if "strategy" not in config.trainer:

@@ -249,7 +249,7 @@ def _to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
     if "val" not in table.splits:
         raise ConfigError(
             f"evaluation.keep_best=val needs classes held out of training, and {table.name} has no split val; a loader "
-            "that has one: data.load._target_=rankgrad.papers.experiments.merged.load_merged, see docs/reproducing.md"
+            "that has one: data.load._target_=rankgrad.datasets.folds.load_with_val, see docs/reproducing.md"
         )
     return table.select("val")
 

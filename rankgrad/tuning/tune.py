@@ -16,6 +16,7 @@ from ..runs.compare import (
     train_in_turn,
     with_threads,
 )
+from ..runs.launchers import LOCAL, Launcher, read_launcher
 from .outcome import FINAL, Outcome, final_name, write_outcome
 from .plan import Plan, read_plan
 from .space import space_of
@@ -37,7 +38,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
     the trials before are given up; they count like the others. The same command again goes on where it was stopped.
 
     Args:
-        settings: see `Plan`.
+        settings: see `Plan`; launcher=submitit or ray trains the runs on other machines, see `runs.launchers`.
         out: folder of everything.
         jobs: runs at a time.
 
@@ -45,9 +46,10 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
         ConfigError: settings that do not fit, a folder with another search, a loss of which no trial worked.
         LockedError: another process works in the folder.
     """
+    launcher, settings = read_launcher(settings)
     plan = read_plan(settings)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    rest = with_threads(plan.rest, jobs)
+    rest = with_threads(plan.rest, jobs, launcher)
     all_runs = [*rest, *TRIAL, f"seed={plan.search_seed}"]
     own = {loss: own_settings(loss, rest, "train") for loss in plan.losses}
     bases = {loss: compose([*rest, *own[loss]]) for loss in plan.losses}
@@ -76,7 +78,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
             for loss in plan.losses
         ]
         try:
-            search(studies, jobs)
+            search(studies, jobs, launcher)
         finally:
             outcome = write_outcome(out, plan, studies)
         errors = [f"{study.loss}: {error}" for study in studies if study.given_up for error in study.errors]
@@ -90,7 +92,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
                 ]
                 for loss in plan.losses
             }
-            compare_variants(winners, plan.seeds, finals, out / FINAL, jobs)
+            compare_variants(winners, plan.seeds, finals, out / FINAL, jobs, launcher=launcher)
             outcome = write_outcome(out, plan, studies)
     return outcome
 
@@ -102,7 +104,7 @@ def _check_overrides(plan: Plan, spaces: Mapping[str, Mapping[str, object]]) -> 
             raise ConfigError(f"unknown setting in space.{name}: none of {', '.join(plan.losses)} has it")
 
 
-def search(studies: Sequence[Study], jobs: int) -> None:
+def search(studies: Sequence[Study], jobs: int, launcher: Launcher = LOCAL) -> None:
     """Train the trials of all studies, so many runs at a time; the one that has had fewest trials comes first.
 
     With more jobs than losses, the folds of a trial are trained side by side. What is tried does not depend on that.
@@ -125,7 +127,7 @@ def search(studies: Sequence[Study], jobs: int) -> None:
             owner[folder].run_ended(folder, error)
             bar.update(sum(study.runs_done for study in studies) - bar.n)
 
-        train_in_turn(following, ended, jobs, many=True)
+        train_in_turn(following, ended, jobs, launcher=launcher, many=True)
 
 
 __all__ = ["Plan", "read_plan", "search", "tune"]

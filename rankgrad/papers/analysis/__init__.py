@@ -9,8 +9,8 @@ that draws it on a matplotlib `Figure`. `FIGURES` names them as `rankgrad reprod
     style.save(study.draw(found), Path("bias.pdf"))
 
 `retrieved` is the odd one out: it draws what finished runs retrieve. Two studies can do more than their default:
-`decomposability.relative_decrease` (ROADMAP's table 9) takes the embeddings of two models, and
-`landscapes.compute("6", sorters=...)` any sorter.
+`decomposability.gaps` (ROADMAP's table 9) takes the embeddings of any model, and `landscapes.compute("6", sorters=...)`
+any sorter.
 """
 
 from __future__ import annotations

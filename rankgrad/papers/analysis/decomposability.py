@@ -1,8 +1,8 @@
 r"""ROADMAP, Figs. 1b, 9, 10, eqs. 6, 8, 9 and table 9: what AP inside batches says about AP over everything.
 
 Three studies. `example`: two batches, each ranked perfectly, whose union is not, and what calibrated scores change.
-`bounds`: the gap of eq. 6 against its bounds, eqs. 8 and 9, over random draws. `relative_decrease`: the number of
-table 9 from two sets of embeddings.
+`bounds`: the gap of eq. 6 against its bounds, eqs. 8 and 9, over random draws. `gaps`: the gap of a whole test set, of
+which table 9 has the mean.
 """
 
 from __future__ import annotations
@@ -316,28 +316,6 @@ def bounds(
     return Bounds(sizes, *torch.tensor(rows, dtype=torch.float64).T)
 
 
-def random_gaps(
-    *, draws: int = 4000, batches: int = 4, relevant: int = 4, irrelevant: int = 12, signal: float = 1.0, seed: int = 0
-) -> Tensor:
-    """[draw] gaps of eq. 6 where nothing is ranked perfectly; some are below 0.
-
-    How many depends on the draw: none to 30 % over the sizes and signals that were tried; the defaults have about 5 %.
-
-    Args:
-        draws: number of them.
-        batches: K.
-        relevant: items per batch; their scores are N(signal, 1).
-        irrelevant: items per batch; their scores are N(0, 1).
-        signal: what sets relevant items apart.
-        seed: of everything drawn.
-    """
-    rng = np.random.default_rng(seed)
-    mask = torch.tensor(([True] * relevant + [False] * irrelevant) * batches)
-    batch = torch.arange(len(mask)) // (relevant + irrelevant)
-    scores = torch.from_numpy(rng.standard_normal((draws, len(mask)))) + signal * mask
-    return decomposability_gap(scores, mask.expand(draws, -1), batch)
-
-
 @style.styled
 def draw_bounds(results: Bounds) -> Figure:
     """Every draw as a point: the gap against eq. 8 and against eq. 9, both in their worst order."""
@@ -358,83 +336,6 @@ def draw_bounds(results: Bounds) -> Figure:
 
 
 # -------------------------------------------------------------------------------------- table 9: two sets of embeddings
-
-
-@dataclass(frozen=True)
-class Decrease:
-    """The gap of two sets of embeddings, over the same random batches.
-
-    Attributes:
-        first: mean gap of the first embeddings (in the paper: trained with SupAP alone), per seed.
-        second: of the second (SupAP and calibration), per seed.
-        batch_size: images in a batch.
-        per_class: images of a class in a batch.
-    """
-
-    first: tuple[float, ...]
-    second: tuple[float, ...]
-    batch_size: int
-    per_class: int
-
-    @property
-    def percent(self) -> tuple[float, ...]:
-        """By how much the gap is smaller with the second embeddings, in percent of the first's, per seed."""
-        return tuple(100 * (a - b) / a for a, b in zip(self.first, self.second, strict=True))
-
-    @property
-    def mean(self) -> float:
-        """Mean of `percent` over the seeds."""
-        return float(np.mean(self.percent))
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of `percent` over the seeds."""
-        return float(np.std(self.percent))
-
-    def __str__(self) -> str:
-        """Both gaps and the decrease."""
-        return (
-            f"gap {np.mean(self.first):.4f} -> {np.mean(self.second):.4f}: {self.mean:.1f} ± {self.spread:.1f} % less "
-            f"({len(self.first)} divisions into batches of {self.batch_size}, {self.per_class} per class)"
-        )
-
-
-def relative_decrease(
-    embeddings_a: Tensor,
-    embeddings_b: Tensor,
-    labels: Tensor,
-    *,
-    batch_size: int = 64,
-    per_class: int = 4,
-    seeds: Sequence[int] = (0, 1, 2, 3, 4),
-) -> Decrease:
-    """ROADMAP's table 9: how much smaller the decomposability gap of one model is than another's.
-
-    The paper names neither batch size nor sampling: batches of 64 with 4 images per class over the test set are ours.
-
-    Args:
-        embeddings_a: [image, dim] float, of the model without calibration.
-        embeddings_b: [image, dim'] float, of the model with it.
-        labels: [image] long.
-        batch_size: a multiple of per_class.
-        per_class: images of a class in a batch; classes whose size is no multiple leave fewer in one of them.
-        seeds: of the batches.
-
-    Raises:
-        ValueError: a gap of 0 or less, to which nothing can be relative, or shapes out of step.
-    """
-    if not len(embeddings_a) == len(embeddings_b) == len(labels):
-        raise ValueError(
-            f"both embeddings and the labels must be of the same images; got {len(embeddings_a)}, {len(embeddings_b)} "
-            f"and {len(labels)}"
-        )
-    if not seeds:
-        raise ValueError("at least one seed is needed")
-    drawn = [class_batches(labels, batch_size, per_class, seed) for seed in seeds]
-    first, second = (_mean_gaps(embeddings, labels, drawn) for embeddings in (embeddings_a, embeddings_b))
-    if min(first) <= 0:
-        raise ValueError(f"a decrease is relative to the first gap, which must be > 0; got {min(first):.4g}")
-    return Decrease(tuple(first), tuple(second), batch_size, per_class)
 
 
 def class_batches(labels: Tensor, batch_size: int = 64, per_class: int = 4, seed: int = 0) -> Tensor:
@@ -476,12 +377,6 @@ def gaps(embeddings: Tensor, labels: Tensor, batch: Tensor) -> Tensor:
         batch: [image] long.
     """
     return _inside(embeddings, labels, batch) - _over_all(embeddings, labels)
-
-
-def _mean_gaps(embeddings: Tensor, labels: Tensor, batches: Sequence[Tensor]) -> list[float]:
-    """Mean over the queries that have a gap, for each division into batches."""
-    everything = _over_all(embeddings, labels)
-    return [float((_inside(embeddings, labels, batch) - everything).nanmean()) for batch in batches]
 
 
 def _over_all(embeddings: Tensor, labels: Tensor) -> Tensor:

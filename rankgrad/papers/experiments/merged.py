@@ -1,4 +1,4 @@
-"""Training classes merged at random (PNP, tables 6 and 7: a class then has several clusters), or held out."""
+"""Training classes merged at random (PNP, tables 6 and 7): a class then has several clusters."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from ...checks import number
-from ...datasets.base import Table
+from ...datasets.folds import shuffled_classes, with_val
+from ...datasets.rows import Rows
 
 
 def load_merged(
-    source: Callable[..., Table],
+    source: Callable[..., Rows],
     merge: int = 1,
     merge_seed: int = 0,
     held_out: float = 0.0,
     **options: Any,
-) -> Table:
+) -> Rows:
     """A data set whose training classes are merged, `merge` at a time; the test classes stay as they are.
 
     PNP (Li et al., AAAI 2022) merges every three classes of the training set and keeps the original test set. Which
@@ -28,30 +28,25 @@ def load_merged(
         source: the loader; settings give its name, e.g. rankgrad.datasets.load_sop.
         merge: classes that become one, >= 1.
         merge_seed: of the choice.
-        held_out: share of the training classes that are not trained on and become the split val, unmerged, 0 .. 0.9:
-            an evaluation can be chosen on them instead of on the test classes (`evaluation.keep_best=val`).
+        held_out: share of the training classes that become the split val first, unmerged, with the same seed; see
+            `datasets.folds.with_val`.
         options: of the loader.
 
     Raises:
-        ValueError: merge or held_out out of range; classes to hold out where there is a split val already.
+        ValueError: merge or held_out out of range; too few classes; classes to hold out where there is a split val.
     """
     table = source(**options)
-    chosen = torch.tensor([split == "train" for split in table.split])
-    classes = torch.unique(table.label[chosen])
-    number(held_out, "held_out is a share of the training classes", low=0, high=0.9)
-    if isinstance(merge, bool) or not isinstance(merge, int) or not 1 <= merge <= len(classes):
-        raise ValueError(f"merge counts classes and must be 1 .. {len(classes)}, the training classes; got {merge!r}")
-    order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(merge_seed))]
-    split = table.split
+    order = shuffled_classes(table, merge_seed)
+    if isinstance(merge, bool) or not isinstance(merge, int) or not 1 <= merge <= len(order):
+        raise ValueError(f"merge counts classes and must be 1 .. {len(order)}, the training classes; got {merge!r}")
     if held_out:
-        if "val" in split:
-            raise ValueError(f"{table.name} has a split val already: leave out held_out")
-        kept = len(classes) - max(2, round(held_out * len(classes)))
-        if kept < 2 * merge:
-            raise ValueError(f"held_out={held_out} of {len(classes)} training classes leaves {kept} to train on")
-        apart = torch.isin(table.label, order[kept:]) & chosen
-        split = tuple("val" if out else name for out, name in zip(apart.tolist(), split, strict=True))
-        order, chosen = order[:kept], chosen & ~apart
+        table = with_val(table, held_out, merge_seed)
+    chosen = torch.tensor([name == "train" for name in table.split])
+    order = order[torch.isin(order, table.label[chosen])]
+    if len(order) < 2 * merge and held_out:
+        raise ValueError(
+            f"held_out={held_out} leaves {len(order)} training classes, too few to merge {merge} at a time"
+        )
     groups = len(order) // merge
     new = torch.arange(len(table.class_names))
     for group in range(groups):
@@ -62,6 +57,5 @@ def load_merged(
     # classes are counted from 0 without gaps: those that were merged away leave the list of names
     there, label = torch.unique(label, return_inverse=True)
     names = tuple(table.class_names[i] for i in there.tolist())
-    what = [f"training classes merged by {merge}"] if merge > 1 else []
-    what += [f"{held_out:g} of them held out"] if held_out else []
-    return replace(table, label=label, class_names=names, split=split, name=", ".join([table.name, *what]))
+    what = f", training classes merged by {merge}" if merge > 1 else ""
+    return replace(table, label=label, class_names=names, name=f"{table.name}{what}")

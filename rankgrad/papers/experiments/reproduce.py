@@ -9,20 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from ...config import ConfigError, compose, options
 from ...files import write_text
 from ...runs.compare import shared, train_all, with_threads
 from ...runs.folder import Run
+from ...runs.launchers import LOCAL, Launcher, read_launcher
 from . import page, sources, standin
 from .catalogue import find, listing, stand_in_seeds
 from .grid import RULES, Cell, Grid, grids, merge
 from .outcome import Outcome, group, not_run, outcome_line, relative, t_tests
 from .picture import picture
 
-# A share of the training classes, by the loader that can hold classes out.
-HELD_OUT, LOADER = 0.1, "rankgrad.papers.experiments.merged.load_merged"
+HELD_OUT, LOADER = 0.1, "rankgrad.datasets.folds.load_with_val"  # a share of the training classes, by this loader
 SINGLE = ("seed", "out", "resume", "data", "data.root", "experiment")
 
 
@@ -71,7 +69,8 @@ def reproduce(
 
     Args:
         name: see `catalogue`.
-        settings: of `rankgrad train`, for all runs.
+        settings: of `rankgrad train`, for all runs; launcher=submitit or ray trains them on other machines, see
+            `runs.launchers`.
         out: folder; None: runs/reproduce, or runs/reproduce-STAND_IN.
         data_roots: NAME=DIR, a data set's folder; or DIR, the folder of all.
         stand_in: omniglot, glyphs; of detectors bccd: the same grid with a small network on these.
@@ -99,15 +98,16 @@ def reproduce(
     grid = grids("detect train" if entry.how == "detection" else "train")[entry.id]
     if rule not in (None, *RULES):
         raise ConfigError(f"--rule is {', '.join(RULES)}; got {rule!r}")
+    launcher, settings = read_launcher(settings)
     plan = planned(grid, settings, _roots(data_roots), stand_in, _seeds(seeds), held_out=rule == "held_out")
-    tasks = _tasks(plan, out, jobs)
+    tasks = _tasks(plan, out, jobs, launcher)
     if dry_run:
         return _dry(tasks, plan)
     if not tasks:
         raise ConfigError(f"nothing to run: {'; '.join(dict.fromkeys(plan.skipped.values()))}")
     own = [setting for setting in plan.own if not setting.startswith("threads=")]
     with shared(out, [f"stand-in={stand_in}", *own]):
-        errors = train_all(tasks, jobs, grid.command)
+        errors = train_all(tasks, jobs, grid.command, launcher)
         failed = [f"{folder.name}: {error}" for folder, error in errors.items()]
         outcome = collect(plan, out, rule or grid.rule, [*dict.fromkeys(plan.skipped.values()), *failed])
         text = write(outcome, out)
@@ -184,10 +184,11 @@ def _held_out(settings: tuple[str, ...], tree: str, stand_in: str | None) -> tup
     """Hold classes out of training, which choose the weights that are kept."""
     if stand_in in standin.WITH_VAL:
         return merge(settings, ["evaluation.keep_best=val"])
-    config = compose(settings, tree)
-    source = OmegaConf.select(config, "data.load.source") or config.data.load._target_
-    given = [f"data.load._target_={LOADER}", f"++data.load.source={source}", f"++data.load.held_out={HELD_OUT}"]
-    return merge(settings, given, ["evaluation.keep_best=val"])
+    load = compose(settings, tree).data.load
+    loader = [f"data.load._target_={LOADER}", f"++data.load.source={load._target_}"]
+    if "source" in load:  # merged classes are held out by the loader that merges
+        loader = []
+    return merge(settings, loader, [f"++data.load.held_out={HELD_OUT}", "evaluation.keep_best=val"])
 
 
 def collect(plan: Plan, out: Path, rule: str, missing: Sequence[str] = ()) -> Outcome:
@@ -259,9 +260,9 @@ def _datasets() -> list[str]:
     return sorted({*options("data"), *options("data", "detect")})
 
 
-def _tasks(plan: Plan, out: Path, jobs: int) -> dict[Path, list[str]]:
+def _tasks(plan: Plan, out: Path, jobs: int, launcher: Launcher = LOCAL) -> dict[Path, list[str]]:
     """Folder -> settings of every run; cells with the same settings are one run."""
-    own = [setting for setting in with_threads(plan.own, jobs) if setting not in plan.own]
+    own = [setting for setting in with_threads(plan.own, jobs, launcher) if setting not in plan.own]
     return {
         _folder(out, settings, seed): [*settings, *own, f"seed={seed}"]
         for settings in dict.fromkeys(plan.settings.values())

@@ -1,0 +1,26 @@
+"""Runs as processes of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..children import Child, Children
+from .base import RunCommand
+
+
+@dataclass(frozen=True)
+class Local:
+    """Each run is a process; many short ones are forked from one that has imported everything."""
+
+    @property
+    def shares_cores(self) -> bool:
+        """They do."""
+        return True
+
+    def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
+        """Start a run."""
+        with run.log.open("a", encoding="utf-8") as log:
+            return (children.fork if many else children.start)(run.words(), log=log)
+
+
+LOCAL = Local()

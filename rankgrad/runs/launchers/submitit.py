@@ -1,0 +1,176 @@
+"""Runs as jobs of SLURM, by submitit; where there is no SLURM, as processes that submitit starts here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import submitit
+from submitit.helpers import Checkpointable, clean_env, environment_variables
+
+from ...targets import ConfigError
+from .. import signals
+from ..children import Child, Children
+from .base import Job, RunCommand
+
+# submitit's own defaults are five minutes under SLURM and two without it.
+DEFAULTS = {"name": "rankgrad", "timeout_min": 24 * 60}
+# What its executor is made with; all other options are parameters of a job.
+OF_EXECUTOR = ("cluster", "slurm_max_num_timeout", "slurm_python")
+LATE = 15.0  # seconds that a result may be seen later than the end of its job
+
+
+class Resumed(Checkpointable):
+    """A run in a job. When SLURM takes the machine away, submitit puts the job into the queue again, and it goes on.
+
+    Args:
+        run: to train.
+    """
+
+    def __init__(self, run: RunCommand) -> None:
+        self.run = run
+
+    def __call__(self) -> int | str:
+        """Train it, in the job."""
+        try:
+            return self.run.here()
+        except signals.Stopped as stopped:
+            if stopped.number == signal.SIGTERM and submitit.JobEnvironment().cluster == "slurm":
+                # Not our request (see `SlurmJob.cancel`): the job is preempted or cancelled. What comes next says
+                # which: submitit's signal, at which it queues the job again, or SIGKILL.
+                while True:
+                    signal.pause()
+            return signals.exit_code(stopped)
+
+
+class Submitit:
+    """Each run is a job.
+
+    Args:
+        options: of submitit, by the names of its `AutoExecutor`, such as timeout_min, cpus_per_task, gpus_per_node,
+            mem_gb, slurm_partition, slurm_account; cluster="local" or "slurm" instead of what is there.
+
+    Raises:
+        ConfigError: submitit refuses them.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = {**DEFAULTS, **options}
+        for name in ("nodes", "tasks_per_node"):
+            if self.options.get(name, 1) != 1:
+                raise ConfigError(
+                    f"launcher.{name}={self.options[name]}: a run is one task on one machine; give it several devices "
+                    "by launcher.gpus_per_node= and trainer.devices="
+                )
+        with tempfile.TemporaryDirectory() as folder:
+            self.cluster: str = self._executor(Path(folder)).cluster
+
+    @property
+    def shares_cores(self) -> bool:
+        """Whether the runs share the cores of this machine."""
+        return self.cluster != "slurm"
+
+    def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
+        """Queue a run; its job's files are in submitit/ of its folder until it has ended well."""
+        folder = run.log.parent / "submitit"
+        if folder.exists():
+            shutil.rmtree(folder)  # a result that is there already would be unpickled, whoever has written it
+        executor = self._executor(folder)
+        try:
+            with _outside_of_a_job(), _ctrl_c_blocked():
+                job = executor.submit(Resumed(run))
+        except RuntimeError as error:
+            raise ConfigError(f"submitit: {_last_line(str(error))}") from None
+        return children.add((SlurmJob if self.cluster == "slurm" else LocalJob)(run, job))
+
+    def _executor(self, folder: Path) -> submitit.AutoExecutor:
+        made = {name: value for name, value in self.options.items() if name in OF_EXECUTOR}
+        parameters = {name: value for name, value in self.options.items() if name not in OF_EXECUTOR}
+        try:
+            executor = submitit.AutoExecutor(folder=folder, **made)
+            executor.update_parameters(**parameters)
+        except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
+            raise ConfigError(f"launcher=submitit: {error}") from None
+        return executor
+
+
+class LocalJob(Job):
+    """A run in a process that submitit has started on this machine.
+
+    Args:
+        run: that is trained.
+        job: of submitit.
+    """
+
+    def __init__(self, run: RunCommand, job: submitit.Job[int | str]) -> None:
+        super().__init__(run)
+        self.job = job
+        self._over: float | None = None
+
+    def outcome(self) -> int | str | None:
+        """See `Job`."""
+        job = self.job
+        if not job.done():
+            return None
+        if not job.paths.result_pickle.exists():
+            self._over = self._over or time.monotonic()
+            if not self.asked and time.monotonic() - self._over < LATE:
+                return None
+        elif job.exception() is None:
+            result = job.result()
+            if result == 0:
+                shutil.rmtree(job.paths.folder, ignore_errors=True)
+            return result
+        return f"submitit: job {job.job_id} has ended without a result ({job.state}): {_last_line(job.stderr() or '')}"
+
+    def cancel(self) -> None:
+        """Ask by SIGTERM, which submitit passes on; what it does itself to cancel a job leaves a second to end."""
+        with suppress(ProcessLookupError):
+            os.kill(int(self.job.job_id), signal.SIGTERM)
+
+    def kill(self) -> None:
+        """See `Job`."""
+        self.job.cancel(check=False)
+
+
+class SlurmJob(LocalJob):
+    """A run in a job of SLURM."""
+
+    def cancel(self) -> None:
+        """Take it out of the queue; if it runs, ask by SIGINT, after which it has the time that it needs."""
+        for words in (["--state=PENDING"], ["--state=RUNNING", "--signal=INT"]):
+            subprocess.run(["scancel", *words, self.job.job_id], check=False, capture_output=True)
+        self.job.watcher.clear()  # or it would be asked for news of this job minutes later
+
+
+@contextmanager
+def _outside_of_a_job() -> Iterator[None]:
+    """What this command's own job was given, if it is one, is not for the jobs that it submits."""
+    if "SLURM_JOB_ID" not in os.environ:
+        yield
+        return
+    place = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}  # where SLURM itself is
+    with clean_env(), environment_variables(**place):
+        yield
+
+
+@contextmanager
+def _ctrl_c_blocked() -> Iterator[None]:
+    """What is started in here does not get the signals of the terminal: this process asks it to end."""
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing was said")
