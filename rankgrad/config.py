@@ -24,7 +24,7 @@ DETECT_GROUPS = ("data", "model", "loss", "experiment")
 # Root configuration -> the package that holds it, and its groups: `rankgrad train`, `rankgrad detect train`.
 TREES = {"train": ("rankgrad.configs", GROUPS), "detect": ("rankgrad.configs.detect", DETECT_GROUPS)}
 # Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
-PATHS = ("out", "resume", "init", "data.root", "data.cache_dir", "model.weights")
+PATHS = ("out", "resume", "init", "data.root", "data.cache_dir", "model.weights", "model.name")
 # Where something is made of the settings: place -> slot of `targets.SLOTS`. Nowhere else a class may be named.
 PLACES = {
     "train": {
@@ -51,6 +51,7 @@ LATER = (
     *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
 )
 RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today
+RATES = {"ngrams": 3e-2, "sentence_transformer": 2e-5}  # learning rates of texts to begin with, by model
 # Settings that take a number, a word or a list.
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
 LARGEST = 2**20  # bytes of a config.yaml; ours have some thousand
@@ -109,6 +110,7 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     if not OmegaConf.has_resolver("resize_for"):
         # the usual 256 before a crop of 224, at any size
         OmegaConf.register_new_resolver("resize_for", lambda size: round(size * 256 / 224))
+        OmegaConf.register_new_resolver("rate_for", lambda kind: RATES.get(kind, RATES["ngrams"]))
     for override in overrides:
         if "=" not in override:
             raise ConfigError(f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}")

@@ -7,6 +7,7 @@ from .heads import EmbeddingHead, Head, head_only
 from .inputs import ImageInput, TextInput, VectorInput
 from .ngrams import NGrams, ngram_model
 from .pooling import AvgPool, GeM, MaxPool, Pooling, TokenPool
+from .sentence_transformer import sentence_transformer_model
 from .timm import timm_model
 from .vectors import vector_model
 from .weights import load_weights, save_weights
@@ -34,6 +35,7 @@ __all__ = [
     "ngram_model",
     "parameter_groups",
     "save_weights",
+    "sentence_transformer_model",
     "taking",
     "timm_model",
     "vector_model",

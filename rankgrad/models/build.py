@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..checks import unknown
 from .convnet import convnet
 from .embedding_model import EmbeddingModel
 from .ngrams import ngram_model
+from .sentence_transformer import sentence_transformer_model
 from .timm import timm_model
 from .vectors import vector_model
 
@@ -17,6 +18,7 @@ MODELS: dict[str, Callable[..., EmbeddingModel]] = {
     "convnet": convnet,
     "timm": timm_model,
     "ngrams": ngram_model,
+    "sentence_transformer": sentence_transformer_model,
     "vectors": vector_model,
 }
 #: What each takes, and the arguments that the data decides, with a value to try.
@@ -24,15 +26,20 @@ TAKES: dict[str, tuple[str, dict[str, int]]] = {
     "convnet": ("images", {"in_channels": 3}),
     "timm": ("images", {"in_channels": 3}),
     "ngrams": ("texts", {}),
+    "sentence_transformer": ("texts", {}),
     "vectors": ("vectors", {"width": 8}),
 }
+
+
+#: Those that are read from somewhere when they are built, and are not built to try their settings.
+READ = ("sentence_transformer",)
 
 
 def taking(takes: str) -> list[str]:
     """Models that take images, texts or vectors.
 
     >>> taking("texts")
-    ['ngrams']
+    ['ngrams', 'sentence_transformer']
     """
     return [kind for kind, (taken, _) in TAKES.items() if taken == takes]
 
@@ -53,6 +60,16 @@ def build_model(kind: str, /, **options: Any) -> EmbeddingModel:
     Traceback (most recent call last):
     ValueError: unknown option of model 'convnet' 'width'; did you mean 'widths'? Known: embedding_size, ...
     """
+    check_options(kind, options)
+    return MODELS[kind](**options)
+
+
+def check_options(kind: str, options: Mapping[str, Any]) -> None:
+    """Raise unless a model takes these options.
+
+    Raises:
+        ValueError: unknown kind or option, or one that is missing.
+    """
     if kind not in MODELS:
         raise ValueError(unknown("model", kind, MODELS))
     known = inspect.signature(MODELS[kind]).parameters
@@ -62,4 +79,3 @@ def build_model(kind: str, /, **options: Any) -> EmbeddingModel:
     missing = [n for n, p in known.items() if p.default is inspect.Parameter.empty and n not in options]
     if missing:
         raise ValueError(f"model {kind!r} needs {', '.join(missing)}")
-    return MODELS[kind](**options)

@@ -18,6 +18,7 @@ from ..datasets.samplers import check_settings
 from ..evaluation import evaluate
 from ..losses import RetrievalLoss
 from ..models import TAKES, build_model
+from ..models.build import READ, check_options
 from ..runs.history import CHOSEN_BY
 from .module import check_optimizer
 
@@ -82,6 +83,9 @@ def _check_model(config: DictConfig) -> None:
     options |= {name: without for name, without in (("pretrained", False), ("weights", None)) if name in options}
     kind = options.pop("kind")
     _, of_the_data = TAKES.get(kind, ("", {}))
+    if kind in READ:
+        check_options(kind, options)
+        return
     with torch.device("meta"):
         build_model(kind, **of_the_data, **options)
 

@@ -304,6 +304,9 @@ def lasting(config: DictConfig) -> DictConfig:
         path = OmegaConf.select(copy, key)
         if path is not None:
             OmegaConf.update(copy, key, str(Path(path).absolute()))
+    name = OmegaConf.select(copy, "model.name")
+    if OmegaConf.select(copy, "model.kind") == "sentence_transformer" and Path(name).is_dir():  # no name on the hub
+        OmegaConf.update(copy, "model.name", str(Path(name).absolute()))
     return copy
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -290,3 +293,35 @@ def test_a_name_in_an_npz_never_leads_out_of_the_folder_of_images(tmp_path, monk
     assert main(["report", "a.npz", "--images", "photos"]) == 0
     page = Path("report.html").read_text()
     assert "1 images could not be read" in page
+
+
+# ------------------------------------------------------------------------------------------- many runs, many processes
+
+
+@pytest.mark.slow
+def test_two_processes_train_on_texts_like_one(texts, tmp_path):
+    plain = ("optimizer.name=sgd", "optimizer.lr=0.5", "loss=smooth_ap", "trainer.accelerator=cpu")
+    settings = small_texts(texts, *plain)
+    words = [sys.executable, "-m", "rankgrad", "train", *settings, "trainer.devices=2", f"out={tmp_path / 'two'}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    two, one = Run(tmp_path / "two"), train(*settings, f"out={tmp_path / 'one'}")
+    assert two.read_facts()["processes"] == 2
+    with np.load(two.embeddings) as mine, np.load(one.embeddings) as expected:
+        assert (mine["names"] == expected["names"]).all() and (mine["texts"] == expected["texts"]).all()
+        np.testing.assert_allclose(mine["embeddings"], expected["embeddings"], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_losses_are_compared_on_texts(texts, tmp_path):
+    settings = small_texts(texts, "trainer.max_epochs=1", "threads=1")
+    assert main(["compare", "loss=roadmap,pnp", "seeds=0", *settings, "-o", str(tmp_path)]) == 0
+    assert 'class="pic words">' in (tmp_path / "compare.html").read_text()
+
+
+@pytest.mark.slow
+def test_settings_are_searched_on_texts(texts, tmp_path):
+    settings = [s for s in small_texts(texts, "trainer.max_epochs=1", "threads=1") if "classes_per_batch" not in s]
+    few = ["trials=2", "folds=2", "seeds=none", "sampler.classes_per_batch=2"]
+    assert main(["tune", "loss=roadmap", *settings, *few, "-o", str(tmp_path / "tuned")]) == 0

@@ -1,0 +1,172 @@
+"""Models of sentence-transformers as models of runs: from a folder or the hub, and from a file that holds no code.
+
+What such a model needs beside its weights (settings of its modules, tokenizer) is text. It is kept in `config`, so that
+`load_weights` builds the same model from one file: nothing is fetched, and only modules of sentence-transformers itself
+are made.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..extras import missing
+from ..files import inside
+from .embedding_model import EmbeddingModel
+from .heads import EmbeddingHead, Head
+from .inputs import TextInput
+
+OURS = "sentence_transformers."  # where the classes of a model's modules may come from
+WEIGHTS = ".safetensors"
+LEFT_OUT = (".md", ".bin", ".onnx", ".py")
+
+
+class SentenceEncoder(nn.Module):
+    """Texts -> [row, feature] embeddings of a model of sentence-transformers, tokenized where they are needed.
+
+    Args:
+        model: a SentenceTransformer.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, texts: list[str]) -> Tensor:
+        """Embed texts."""
+        model: Any = self.model
+        tokens = model.preprocess(texts) if hasattr(model, "preprocess") else model.tokenize(texts)
+        device = next(model.parameters()).device
+        features = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in tokens.items()}
+        return cast(Tensor, model(features)["sentence_embedding"])
+
+
+def sentence_transformer_model(
+    name: str,
+    embedding_size: int | None = None,
+    *,
+    head: Head = "none",
+    files: Mapping[str, Any] | None = None,
+) -> EmbeddingModel:
+    """A model of sentence-transformers under a head.
+
+    Args:
+        name: a folder, or a name on the hub, from which it is fetched if it is not on this machine yet.
+        embedding_size: dim of the embeddings; None keeps the model's own.
+        head: see `EmbeddingHead`; "none" gives the model's embeddings.
+        files: all of the model but the numbers, as a file of `save_weights` has them; then `name` is not looked at,
+            and the weights are zeros.
+
+    Raises:
+        ModuleNotFoundError: sentence-transformers is not installed.
+        ValueError: a model with modules that are not those of sentence-transformers, which would run code of its own.
+        OSError: there is no such model.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
+    if files is None:
+        encoder = SentenceTransformer(name, device="cpu", trust_remote_code=False)
+        files = _described(encoder)
+        _check_modules(files)
+    else:
+        encoder = _rebuilt(files)
+    with torch.no_grad():
+        width = SentenceEncoder(encoder.eval())(["a"]).shape[1]
+    return EmbeddingModel(
+        SentenceEncoder(encoder),
+        nn.Identity(),
+        EmbeddingHead(width, embedding_size, head),
+        TextInput(),
+        config={
+            "kind": "sentence_transformer",
+            "name": name,
+            "embedding_size": embedding_size,
+            "head": head,
+            "files": dict(files),
+        },
+    )
+
+
+def _described(encoder: Any) -> dict[str, Any]:
+    """Path -> text of each file of a model; of a file of weights the shapes and kinds of what it holds."""
+    from safetensors import safe_open
+
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        encoder.save(temporary, create_model_card=False)
+        root = Path(temporary)
+        for path in sorted(path for path in root.rglob("*") if path.is_file()):
+            name = path.relative_to(root).as_posix()
+            if path.suffix == WEIGHTS:
+                with safe_open(path, framework="pt") as tensors:
+                    parts = {key: tensors.get_slice(key) for key in tensors.keys()}  # noqa: SIM118
+                    shapes = {key: [part.get_dtype(), *part.get_shape()] for key, part in parts.items()}
+                    found[name] = {"metadata": dict(tensors.metadata() or {}), "tensors": shapes}
+            elif path.suffix not in LEFT_OUT:
+                raw = path.read_bytes()
+                try:
+                    found[name] = raw.decode("utf-8")
+                except UnicodeDecodeError:
+                    found[name] = {"base64": base64.b64encode(raw).decode()}
+    return found
+
+
+KINDS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64, "I64": torch.int64}
+
+
+def _rebuilt(files: Mapping[str, Any]) -> Any:
+    """The model of such files, its weights zeros.
+
+    Raises:
+        ValueError: files that are none of a model.
+    """
+    from safetensors.torch import save_file
+    from sentence_transformers import SentenceTransformer
+
+    _check_modules(files)
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, content in files.items():
+            path = inside(Path(temporary), name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, str):
+                path.write_text(content, encoding="utf-8")
+            elif "base64" in content:
+                path.write_bytes(base64.b64decode(content["base64"]))
+            else:
+                zeros = {
+                    key: torch.zeros(shape, dtype=KINDS[kind]) for key, (kind, *shape) in content["tensors"].items()
+                }
+                save_file(zeros, path, content["metadata"])
+        return SentenceTransformer(temporary, device="cpu", trust_remote_code=False, local_files_only=True)
+
+
+def _check_modules(files: Mapping[str, Any]) -> None:
+    """Raise unless all modules are classes of sentence-transformers, in folders of the model.
+
+    Raises:
+        ValueError: naming the class or the folder.
+    """
+    try:
+        modules = json.loads(files["modules.json"])
+        kinds = [(module["type"], module["path"]) for module in modules]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"this is no model of sentence-transformers: its modules.json is missing or damaged ({error})"
+        ) from None
+    for kind, path in kinds:
+        if not str(kind).startswith(OURS):
+            raise ValueError(
+                f"this model has a module {kind!r}, which is code of its own, and a file of ours never runs any: train "
+                "it with sentence-transformers and rankgrad.sentence_transformers"
+            )
+        if path:
+            inside(Path("the model"), str(path))

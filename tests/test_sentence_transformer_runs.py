@@ -1,0 +1,83 @@
+"""A model of sentence-transformers as the model of a run: trained, kept in one file without code, built again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("sentence_transformers", reason="sentence-transformers comes with an extra")
+
+from small_runs import cut_off, make_texts, same_results, small_texts, train
+from text_models import bert_model, static_model
+
+from rankgrad.config import ConfigError, compose
+from rankgrad.models import sentence_transformer_model
+from rankgrad.models.weights import load_weights, save_weights
+
+TEXTS = ["the card is lost", "my loan", "a refund of the fee in cash"]
+
+
+@pytest.fixture(scope="module", params=["static", "bert"])
+def folder(request, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp(request.param)
+    made = static_model() if request.param == "static" else bert_model(root / "body").float()
+    made.save(str(root / "model"), create_model_card=False)
+    return root / "model"
+
+
+def test_it_gives_the_embeddings_of_the_model_also_after_a_file_alone(folder, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    expected = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, convert_to_tensor=True).clone()
+    model = sentence_transformer_model(str(folder)).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(TEXTS), expected, atol=1e-6, rtol=0)
+    file = save_weights(tmp_path / "model.pt", model)
+    moved = folder.rename(folder.with_name("moved"))  # the file needs nothing beside it
+    try:
+        again, _ = load_weights(file)
+    finally:
+        moved.rename(folder)
+    with torch.no_grad():
+        torch.testing.assert_close(again(TEXTS), expected, atol=1e-6, rtol=0)
+
+
+def test_a_run_trains_it_and_goes_on_where_it_was_cut_off(folder, tmp_path):
+    file = make_texts(tmp_path / "a.csv")
+    settings = small_texts(file, "model=sentence_transformer", f"model.name={folder}", "optimizer.lr=0.01")
+    run = train(*settings, f"out={tmp_path / 'run'}")
+    before, after = run.read_before(), run.read_values()
+    assert before is not None and before.values != after
+    model, _ = load_weights(run.weights)
+    assert model.inputs.takes == "texts" and model.config["name"] == str(folder)
+    cut_off([*settings, f"out={tmp_path / 'cut'}"], 3)
+    assert same_results(train(f"resume={tmp_path / 'cut'}").folder, run.folder)
+
+
+def test_a_language_model_begins_with_a_small_rate():
+    settings = ["data=text", "data.root=a.csv", "model=sentence_transformer", "model.name=some/name"]
+    assert compose(settings).optimizer.lr == 2e-5
+    with pytest.raises(ConfigError, match="model.name must be given"):
+        compose(settings[:-1])
+
+
+def test_a_file_that_names_code_of_its_own_is_refused(tmp_path):
+    model = static_model()
+    model.save(str(tmp_path / "model"), create_model_card=False)
+    ours = sentence_transformer_model(str(tmp_path / "model"))
+    files = dict(ours.config["files"])
+    modules = json.loads(files["modules.json"])
+    modules[0]["type"] = "os.path.join"
+    for changed, told in (
+        ({**files, "modules.json": json.dumps(modules)}, "module 'os.path.join', which is code of its own"),
+        ({name: text for name, text in files.items() if name != "modules.json"}, "modules.json is missing or damaged"),
+        ({**files, "../outside.json": "{}"}, "outside"),
+    ):
+        ours.config["files"] = changed
+        file = save_weights(tmp_path / "model.pt", ours)
+        with pytest.raises(ValueError, match=told):
+            load_weights(file)
+    assert not (tmp_path / "outside.json").exists()
