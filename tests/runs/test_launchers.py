@@ -369,6 +369,9 @@ def test_a_run_saves_its_state_before_its_job_is_queued_again(run):
     def queue_again() -> None:
         while not (job.run.home / "began").exists():
             time.sleep(0.05)
+        [process] = job.children.running()
+        process.send_signal(signal.SIGUSR2)  # as SLURM does, to all processes of a job
+        time.sleep(0.3)
         again.append((job.checkpoint(), (job.run.home / "saved").exists()))
 
     thread = threading.Thread(target=queue_again)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import signal
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -74,7 +76,8 @@ class RunCommand:
             with signals.graceful(), children or Children() as children, self.log.open("a", encoding="utf-8") as log:
                 with lock(self.home / self.folder, "this run", wait=LEASE):
                     pass  # the machine that had the run before may have died a moment ago
-                children.start(self.words(), log=log, folder=self.home)
+                with blocked(signal.SIGUSR1, signal.SIGUSR2):  # SLURM sends them to all processes of a job
+                    children.start(self.words(), log=log, folder=self.home)
                 return children.wait().returncode or 0
         except (LockedError, OSError) as error:
             return str(error)
@@ -84,6 +87,16 @@ class RunCommand:
         log = self.folder / self.log.name
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return f"{lines[-1] if lines else 'no output'} (exit {code}; see {log})"
+
+
+@contextmanager
+def blocked(*numbers: signal.Signals) -> Iterator[None]:
+    """Processes that are started in here never get these signals; this one gets them afterwards."""
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
 class Launcher(Protocol):
@@ -171,4 +184,4 @@ class Job:
         return code
 
 
-__all__ = ["EVERY", "Job", "Launcher", "RunCommand"]
+__all__ = ["EVERY", "Job", "Launcher", "RunCommand", "blocked"]

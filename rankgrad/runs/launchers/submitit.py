@@ -19,7 +19,7 @@ from submitit.helpers import Checkpointable, DelayedSubmission, clean_env, envir
 from ...targets import ConfigError
 from .. import signals
 from ..children import Child, Children
-from .base import Job, RunCommand
+from .base import Job, RunCommand, blocked
 
 # submitit's own defaults are five minutes under SLURM and two without it.
 DEFAULTS = {"name": "rankgrad", "timeout_min": 24 * 60}
@@ -93,7 +93,7 @@ class Submitit:
             shutil.rmtree(folder)  # a result that is there already would be unpickled, whoever has written it
         executor = self._executor(folder)
         try:
-            with _outside_of_a_job(), _ctrl_c_blocked():
+            with _outside_of_a_job(), blocked(signal.SIGINT, signal.SIGHUP):  # this process asks for its end
                 job = executor.submit(Resumed(run))
         except RuntimeError as error:
             raise ConfigError(f"submitit: {_last_line(str(error))}") from None
@@ -181,16 +181,6 @@ def _outside_of_a_job() -> Iterator[None]:
     place = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}  # where SLURM itself is
     with clean_env(), environment_variables(**place):
         yield
-
-
-@contextmanager
-def _ctrl_c_blocked() -> Iterator[None]:
-    """What is started in here does not get the signals of the terminal: this process asks it to end."""
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
 def _last_line(text: str) -> str:
