@@ -142,7 +142,8 @@ def test_every_group_can_be_listed_and_every_option_composes():
     for data in options("data"):
         root = [] if data == "glyphs" else ["data.root=x"]
         for model in options("model"):
-            assert compose([f"data={data}", *root, f"model={model}"]).model.kind == model
+            name = ["model.name=x"] if model == "sentence_transformer" else []
+            assert compose([f"data={data}", *root, f"model={model}", *name]).model.kind == model
     assert compose(["recipe=small"]).trainer.max_epochs == 12
 
 

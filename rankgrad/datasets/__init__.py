@@ -25,7 +25,7 @@ from .protocols import Trial, over_draws, trials
 from .rows import Rows
 from .sop import load_sop
 from .text import TextTable, load_banking77, load_clinc150, load_text
-from .vectors import VectorTable, load_vectors
+from .vectors import VectorTable, load_table
 from .vehicleid import load_vehicleid
 
 #: Name -> loader, and what was published of it, if files can be compared with that.
@@ -44,7 +44,7 @@ REGISTRY: dict[str, tuple[Callable[..., Rows], Official | None]] = {
     "text": (load_text, None),
     "clinc150": (load_clinc150, None),
     "banking77": (load_banking77, None),
-    "table": (load_vectors, None),
+    "table": (load_table, None),
 }
 #: Name -> loader.
 DATASETS = {name: load for name, (load, _) in REGISTRY.items()}
@@ -81,7 +81,7 @@ __all__ = [
     "load_omniglot",
     "load_sop",
     "load_text",
-    "load_vectors",
+    "load_table",
     "load_vehicleid",
     "over_draws",
     "read_image",

@@ -25,7 +25,7 @@ def divide(names: Iterable[str], test_fraction: float, val_fraction: float, seed
     A class that is added later moves hardly any other class.
 
     >>> divide(["a", "b", "c", "d"], 0.5, 0.0, seed=0)
-    {'d': 'test', 'b': 'test', 'c': 'train', 'a': 'train'}
+    {'c': 'test', 'b': 'test', 'd': 'train', 'a': 'train'}
     """
 
     def place(name: str) -> bytes:

@@ -142,7 +142,7 @@ def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
     >>> table = Table("four", torch.tensor([0, 1, 2, 3, 4]), tuple("abcde"), ("train",) * 4 + ("test",), tuple("vwxyz"),
     ...               channels=1, images=torch.zeros(5, 1, 8, 8, dtype=torch.uint8))
     >>> with_val(table, 0.5).split
-    ('train', 'val', 'train', 'val', 'test')
+    ('train', 'train', 'val', 'val', 'test')
     """
     number(share, "held_out is a share of the training classes", low=0, high=0.9)
     if "val" in table.split:

@@ -96,7 +96,7 @@ class VectorTable(Rows):
         return self.names if self.texts is None else self.texts
 
 
-def load_vectors(
+def load_table(
     root: str | Path,
     embeddings: str = AUTO,
     label: str | None = AUTO,

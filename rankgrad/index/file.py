@@ -11,7 +11,7 @@ import torch
 from ..datasets.rows import Rows
 from ..datasets.tabular import AUTO
 from ..datasets.text import read_texts
-from ..datasets.vectors import has_labels, load_vectors
+from ..datasets.vectors import has_labels, load_table
 from ..runs.embeddings import save_embeddings
 from ..training.inference import embed
 from .embedder import Embedder, Origin
@@ -57,7 +57,7 @@ def embed_file(
     table: Rows = (
         read_texts(file, text, label)
         if takes == "texts"
-        else load_vectors(file, label=AUTO if has_labels(file) else None)
+        else load_table(file, label=AUTO if has_labels(file) else None)
     )
     embeddings = embed(embedder.model, table, embedder.transform, batch_size=batch_size, progress=True, device=device)
     origin = Origin(Path(os.path.abspath(file)), embedder.weights, embedder.sha256)

@@ -36,6 +36,7 @@ class SumLoss(nn.Module):
     Raises:
         ValueError: no losses, weights of other names, or out of range.
 
+    >>> import torch
     >>> from rankgrad.losses import CalibrationLoss, SupAPLoss
     >>> loss = SumLoss({"rank": SupAPLoss(), "level": CalibrationLoss()}, {"rank": 0.5, "level": 0.5})
     >>> loss(torch.eye(2)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])), sorted(loss.components())

@@ -70,7 +70,7 @@ class Forecast(L.Callback):
         """What is said of so many steps that take so many seconds each.
 
         >>> Forecast(["recipe=quick"]).line(1500, 2.0)
-        'about 50 minutes of training are left: 1500 steps of 2.0 s. Quicker: recipe=quick'
+        'about 50 minutes of training are left: 1500 steps of 2 s. Quicker: recipe=quick'
         """
         minutes = round(steps * seconds / 60)
         time_left = f"{minutes} minutes" if minutes < 180 else f"{minutes / 60:.1f} hours"

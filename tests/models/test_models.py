@@ -517,7 +517,7 @@ def test_model_that_does_not_know_its_arguments_cannot_be_saved(tmp_path):
 
 
 def test_models_are_built_by_name_and_misspelt_ones_get_a_suggestion():
-    assert set(MODELS) == {"convnet", "timm"}
+    assert set(MODELS) == {"convnet", "timm", "ngrams", "sentence_transformer", "vectors"}
     assert build_model("timm", name="resnet18", embedding_size=3).embedding_size == 3
     with pytest.raises(ValueError, match="unknown model 'convet'; did you mean 'convnet'"):
         build_model("convet")

@@ -15,7 +15,7 @@ from small_runs import cut_off, make_photos, make_texts, same_results, small, sm
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose
-from rankgrad.datasets.vectors import load_vectors
+from rankgrad.datasets.vectors import load_table
 from rankgrad.evaluation import Report
 from rankgrad.models.weights import load_weights
 from rankgrad.runs.folder import Run
@@ -232,7 +232,7 @@ def test_a_bad_table_is_named_with_its_row(case, tmp_path):
     columns, told = BAD[case]
     np.savez(tmp_path / "a.npz", **columns)
     with pytest.raises(ValueError, match=told):
-        load_vectors(tmp_path / "a.npz")
+        load_table(tmp_path / "a.npz")
 
 
 def test_a_parquet_holds_vectors_too(tmp_path):
@@ -241,13 +241,13 @@ def test_a_parquet_holds_vectors_too(tmp_path):
 
     rows = [{"embedding": [float(i), 1.0], "label": f"c{i}", "split": "dev"} for i in range(3)]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
-    table = load_vectors(tmp_path / "a.parquet")
+    table = load_table(tmp_path / "a.parquet")
     assert table.vectors.tolist() == [[0, 1], [1, 1], [2, 1]] and table.class_names == ("c0", "c1", "c2")
     assert table.splits == ("val",) and table.names[1] == "row 1"
     rows[1]["embedding"] = [1.0]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="row 1: 'embedding' must be as long as in the rows before"):
-        load_vectors(tmp_path / "a.parquet")
+        load_table(tmp_path / "a.parquet")
 
 
 # ------------------------------------------------------------------------------------- embeddings made somewhere else
