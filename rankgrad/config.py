@@ -55,6 +55,7 @@ RATES = {"ngrams": 3e-2, "sentence_transformer": 2e-5}  # learning rates of text
 # Settings that take a number, a word or a list.
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
 LARGEST = 2**20  # bytes of a config.yaml; ours have some thousand
+DEEPEST = 50  # sections and lists inside one another; reading thousands takes minutes
 
 
 def options(group: str, name: str = "train") -> list[str]:
@@ -279,8 +280,13 @@ def parsed(path: Path) -> DictConfig:
         raise ConfigError(f"this is no file of settings: it has {size} bytes, and those of a run have some thousand")
     try:
         text = path.read_bytes().decode()
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            raise ConfigError("it holds a YAML alias (*name), which no run writes")
+        depth = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise ConfigError("it holds a YAML alias (*name), which no run writes")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise ConfigError("it is damaged, or no YAML of plain values: nothing that a run writes is so deep")
         config = OmegaConf.load(io.StringIO(text))
     except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
