@@ -155,19 +155,23 @@ class RunContent(ABC):
 
 
 def loss_name(config: Mapping[str, Any]) -> str:
-    """Class of the loss of a configuration; without a class its name.
+    """Class of the loss of a configuration; without a class its name; of a sum the names of its parts.
 
     >>> loss_name({"loss": {"_target_": "rankgrad.baselines.PMLLoss", "loss": {"_target_": "pml.losses.TripletLoss"}}})
     'TripletLoss'
     >>> loss_name({"loss": {"name": "cross_entropy", "_target_": None}})
     'cross_entropy'
+    >>> loss_name({"loss": {"_target_": "rankgrad.losses.SumLoss", "losses": {"supap": {}, "triplet": {}}}})
+    'supap + triplet'
     """
     loss = config.get("loss")
     if not isinstance(loss, Mapping):
         return str(loss or "")
-    inner = loss.get("loss")
+    inner, parts = loss.get("loss"), loss.get("losses")
     if isinstance(inner, Mapping):
         return loss_name(loss)
+    if isinstance(parts, Mapping):
+        return " + ".join(map(str, parts))
     return str(loss.get("_target_") or loss.get("name") or "").rpartition(".")[2]
 
 

@@ -224,7 +224,8 @@ def gallery(runs: Sequence[Retrieved], found: SideBySide, shelf: Shelf) -> Secti
     )
     classes = sorted({run.space.class_names[label] for run in measured for label in set(run.space.labels.tolist())})
     data = {"classes": classes, "queries": len(found.matching)}
-    return Section("gallery", "Retrieved images", body if cards else Markup(), {"gallery": data} if cards else {})
+    title = "Retrieved texts" if any(run.space.texts for run in measured) else "Retrieved images"
+    return Section("gallery", title, body if cards else Markup(), {"gallery": data} if cards else {})
 
 
 def _in_turn(shown: dict[str, list[int]]) -> list[int]:

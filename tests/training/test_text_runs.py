@@ -71,6 +71,7 @@ def test_the_page_shows_texts_in_the_place_of_pictures(finished):
         shown = [text for text in file["texts"].tolist() if f'class="pic words">{text}<' in page]
     assert len(shown) == 30 and "data:image/" not in page and "pic gone" not in page.split("<script")[0]
     assert '"text":' in page  # of the map
+    assert "Retrieved texts" in page and "Retrieved images" not in page
 
 
 def test_a_run_on_texts_goes_on_where_it_was_cut_off(texts, finished, tmp_path):
