@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..checks import integer, number
-from .base import RetrievalLoss
+from ..checks import number
 
 REFERENCES = ("ref_emb", "ref_labels", "ids", "ref_ids")
 
@@ -27,7 +26,6 @@ class SumLoss(nn.Module):
         losses: name -> loss, at least one.
         weights: name -> weight, finite and >= 0, for each loss. A loss of weight 0 is computed and shown, and has no
             gradient.
-        positives: the promise of `RetrievalLoss`, handed to the parts that take it.
 
     Attributes:
         stats: of the last call: the value of each part by its name, without its weight; "counted" of the first part
@@ -45,23 +43,16 @@ class SumLoss(nn.Module):
 
     stats: dict[str, Tensor]
 
-    def __init__(
-        self, losses: Mapping[str, nn.Module], weights: Mapping[str, float], positives: int | None = None
-    ) -> None:
+    def __init__(self, losses: Mapping[str, nn.Module], weights: Mapping[str, float]) -> None:
         super().__init__()
         if not losses or set(losses) != set(weights):
             raise ValueError(
                 f"each loss needs one weight; got losses {', '.join(losses) or 'none'} and weights of "
                 f"{', '.join(map(str, weights)) or 'none'}"
             )
-        if positives is not None:
-            integer(positives, "positives counts the relevant items that every query has", low=1)
         self.losses = nn.ModuleDict(losses)
         self.weights = {name: number(weight, f"weights.{name}", low=0) for name, weight in weights.items()}
         self._taken = {name: set(inspect.signature(loss.forward).parameters) for name, loss in losses.items()}
-        for loss in losses.values():
-            if positives is not None and isinstance(loss, RetrievalLoss):
-                loss.positives = positives
         self.stats = {}
 
     def forward(

@@ -26,7 +26,7 @@ from ..datasets.transforms import Vectors
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
 from ..files import write_text
-from ..losses import RetrievalLoss, SumLoss
+from ..losses import RetrievalLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models import (
     TAKES,
@@ -306,7 +306,7 @@ def _build_loss(config: DictConfig, images: int, batches: ClassBatches) -> nn.Mo
     if config.get("memory"):
         return _remembering(config, make(config.loss, slot="loss", trust=trust), images, batches.batch_size)
     kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
-    if isinstance(kind, type) and issubclass(kind, (RetrievalLoss, SumLoss)):
+    if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
         promise["positives"] = batches.positives
     loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss

@@ -66,13 +66,6 @@ def test_a_memory_is_refused_for_the_part_that_cannot_have_one_and_serves_all_ot
     assert memories[2].stats["memory_counted"] == 1
 
 
-def test_the_promise_is_handed_to_the_parts_that_take_it():
-    loss = SumLoss({"a": SmoothAPLoss(), "b": torch.nn.Identity()}, {"a": 1, "b": 1}, positives=2)
-    assert loss.losses["a"].positives == 2
-    with pytest.raises(ValueError, match="positives counts"):
-        SumLoss({"a": SmoothAPLoss()}, {"a": 1}, positives=0)
-
-
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
