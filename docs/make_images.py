@@ -72,9 +72,10 @@ def gallery(run_folder: Path, path: Path, queries: int = 6, k: int = 8, seed: in
 
     from rankgrad import config, evaluation, training
     from rankgrad.report import retrieval_gallery
-    from rankgrad.training import runner as run
+    from rankgrad.runs.folder import Run
+    from rankgrad.training import retrieval as run
 
-    finished = run.Run(run_folder)
+    finished = Run(run_folder)
     settings = config.load(finished.config)
     lightning.seed_everything(settings.seed, verbose=False)
     table = run.load_table(settings)
