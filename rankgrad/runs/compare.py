@@ -14,7 +14,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from ..config import ConfigError, compose
+from ..config import TREES, ConfigError, compose
 from ..files import load_json, lock, remove_leftovers, write_text
 from ..tables import markdown
 from . import signals
@@ -252,9 +252,11 @@ def own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
     chosen = [f"loss={name}"]
     if own:
         base = compose([*rest, *chosen], tree)
-        groups = tuple(f"{group!s}." for group in base)
-        singles = tuple(f"{key!s}=" for key in base if not isinstance(base[key], DictConfig) and key not in base.loss)
-        chosen += [s if s.startswith((*groups, *singles)) else f"loss.{s}" for s in own.split("+") if s]
+        files = [group for group in TREES[tree][1] if group not in ("data", "loss")]  # memory=sum
+        groups = tuple(f"{group!s}." for group in {*base, *files})
+        single = [key for key in base if not isinstance(base[key], DictConfig) and key not in base.loss]
+        whole = (*groups, *(f"{key!s}=" for key in (*files, *single)))
+        chosen += [s if s.startswith(whole) else f"loss.{s}" for s in own.split("+") if s]
     return chosen
 
 
