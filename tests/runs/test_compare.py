@@ -117,6 +117,13 @@ def test_a_variant_can_take_another_memory_or_model_by_the_name_of_its_group():
     assert compose(found).memory.weight == 0.3
 
 
+def test_a_variant_of_many_settings_has_a_folder_of_a_name_that_a_disk_takes(photos, tmp_path, here):
+    many = "+".join(["optimizer.lr=0.25"] * 20)
+    variants = [f"pnp:{many}+alpha=1", f"pnp:{many}+alpha=2"]
+    table = compare([f"loss={','.join(variants)}", "seeds=0", *small(photos)], tmp_path)
+    assert len(list(tmp_path.glob("pnp*-seed0"))) == 2 and all(f"| {variant} " in table for variant in variants)
+
+
 def test_each_loss_is_compared_with_the_first_one_over_the_seeds_both_have(photos, tmp_path, here):
     table = compare(["loss=roadmap,pnp,smooth_ap", "seeds=0,1,2", *small(photos)], tmp_path)
     _, _, pairs = table.rpartition("\n\n")
