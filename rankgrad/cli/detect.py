@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..extras import missing
 from .trust import add_trust
+
+if TYPE_CHECKING:
+    from .training import Task
 
 HELP = """\
 Train a detector on images in VOC's layout with a loss that ranks, measure its AP as VOC does, check the data.
@@ -81,10 +84,15 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from ..detection import run as detection
     from .training import train_one
 
-    train_one(["detect", "train"], settings, "detect", arguments.cfg, detection.train, detection.summary)
+    train_one(["detect", "train"], settings, "detect", arguments.cfg, _task)
+
+
+def _task() -> Task:
+    from ..detection import run
+
+    return run
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:

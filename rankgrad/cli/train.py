@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ..extras import missing
+
+if TYPE_CHECKING:
+    from .training import Task
 
 HELP = """\
 Train a retrieval model, evaluate it before and after, and write a folder with the model, its numbers and report.html.
@@ -38,7 +42,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train a model, or go on with a run."""
-    from ..training import retrieval
     from .training import train_one
 
-    train_one(["train"], settings, "train", arguments.cfg, retrieval.train, retrieval.summary)
+    train_one(["train"], settings, "train", arguments.cfg, _task)
+
+
+def _task() -> Task:
+    from ..training import retrieval
+
+    return retrieval

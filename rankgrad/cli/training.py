@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from ..runs.folder import Run
 
 
-class Train(Protocol):
-    """See `training.runner.train`."""
+class Task(Protocol):
+    """A module that trains, such as `training.retrieval`."""
 
-    def __call__(self, config: DictConfig, *, changes: list[str], started: Callable[[Path], object]) -> Run:
-        """Train a run."""
+    def train(self, config: DictConfig, *, changes: list[str], started: Callable[[Path], object]) -> Run:
+        """See `training.runner.train`."""
+
+    def summary(self, run: Run) -> str:
+        """What is printed of a finished run."""
 
 
-def train_one(
-    words: list[str], settings: list[str], tree: str, cfg: bool, train: Train, summary: Callable[[Run], str]
-) -> None:
+def train_one(words: list[str], settings: list[str], tree: str, cfg: bool, load_task: Callable[[], Task]) -> None:
     """Do what `rankgrad train` and `rankgrad detect train` are asked for.
 
     Args:
@@ -32,13 +33,10 @@ def train_one(
         settings: KEY=VALUE; with resume= those that are to be others.
         tree: of its settings, see `config.TREES`.
         cfg: print the settings and stop.
-        train: of the task.
-        summary: of a finished run.
+        load_task: imports the task. That takes seconds, so settings that do not fit are told before.
     """
     from ..config import compose, load, packages
     from ..runs.folder import Run
-    from ..training import launch
-    from ..training.runner import changed
 
     resumed = [setting for setting in settings if setting.startswith(("resume=", "trust="))]
     resumed = resumed if any(setting.startswith("resume=") for setting in resumed) else []
@@ -50,6 +48,10 @@ def train_one(
 
         print(commented(config, settings, tree), end="")
         return
+    task = load_task()
+    from ..training import launch
+    from ..training.runner import changed
+
     if not launch.started():
         there = resumed and Run(Path(config.resume)).config.exists()
         settled = changed(load(Run(Path(config.resume)).config, packages(config.trust)), changes) if there else config
@@ -58,6 +60,6 @@ def train_one(
     where: list[Path] = []
     trusted = [setting for setting in settings if setting.startswith("trust=")]
     with signals.continue_with(lambda: [*words, f"resume={where[0]}", *trusted] if where else []):
-        finished = train(config, changes=changes, started=where.append)
+        finished = task.train(config, changes=changes, started=where.append)
     if signals.speaks():
-        print(summary(finished))
+        print(task.summary(finished))

@@ -272,8 +272,8 @@ def start_by_fork(self: Children, words: Sequence[str], log: IO[str]) -> Fork:
 
 
 COMMANDS = {  # a run that dies alone counts as a trial that failed: of a search, none is killed so
-    "compare": ("loss=roadmap,pnp", "seeds=0,1", "memory=joint", "memory.batches=2"),
-    "tune": ("loss=supap,pnp", "trials=2", "folds=2", "seeds=0", "space.model.head=linear,layer_norm"),
+    "compare": ("loss=roadmap,pnp,supap", "seeds=0", "memory=joint", "memory.batches=2"),
+    "tune": ("loss=supap,pnp", "trials=1", "folds=2", "seeds=0", "space.model.head=linear,layer_norm"),
 }
 
 
@@ -292,7 +292,16 @@ def begin(words: list[str], before: Callable[[], object] = lambda: None) -> int:
             before()
             return main(words)
 
-    return forked(work)
+    return forked(work, log_of(words))
+
+
+def log_of(words: list[str]) -> Path:
+    return Path(f"{words[-1]}.log")
+
+
+def finish(words: list[str]) -> None:
+    """Work at a command to its end."""
+    assert wait(begin(words)) == 0, log_of(words).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -303,7 +312,7 @@ def uncut(places) -> Callable[[str], tuple[Path, float]]:
     def make(name: str) -> tuple[Path, float]:
         if name not in found:
             began = time.monotonic()
-            assert wait(begin(command(places, name, places["root"] / name))) == 0
+            finish(command(places, name, places["root"] / name))
             found[name] = places["root"] / name, time.monotonic() - began
         return found[name]
 
@@ -313,7 +322,7 @@ def uncut(places) -> Callable[[str], tuple[Path, float]]:
 def same_tables(one: Path, other: Path) -> None:
     """Raise unless two commands have the same runs, and tables that differ in nothing but how long those took."""
     runs = sorted(path.parent.relative_to(other) for path in other.rglob("config.yaml"))
-    assert runs == sorted(path.parent.relative_to(one) for path in one.rglob("config.yaml")) and len(runs) >= 4
+    assert runs == sorted(path.parent.relative_to(one) for path in one.rglob("config.yaml")) and len(runs) >= 3
     for run in runs:
         for left in (LOCK, HOLDER):  # of a run that was killed when all its files were written
             (one / run / left).unlink(missing_ok=True)
@@ -352,14 +361,14 @@ def kill_some(number: int, whom: str) -> bool:
 def test_commands_of_several_runs_survive_many_kills(places, uncut, tmp_path, name):
     whole, seconds = uncut(name)
     dice, hit, trial = random.Random(0), 0, 0
-    while hit < 25:
+    while hit < 12:
         trial += 1
         cut = tmp_path / str(trial)
         for whom in dice.choices(["all", "parent", *(["child"] if name == "compare" else [])], k=6):
             number = begin(command(places, name, cut))
             time.sleep(dice.uniform(0.02, 0.6) * seconds)
             hit += kill_some(number, whom)
-        assert wait(begin(command(places, name, cut))) == 0
+        finish(command(places, name, cut))
         same_tables(cut, whole)
     print(f"{name} -j 2: {hit} kills in {trial} folders, all ended alike")
 
@@ -376,7 +385,7 @@ def test_a_comparison_killed_at_every_rename_and_flush_ends_like_a_whole_one(pla
         if not os.WIFSTOPPED(os.waitpid(process, os.WUNTRACED)[1]):
             break  # it has fewer calls than that
         assert kill_some(process, "parent")
-        assert wait(begin(words)) == 0
+        finish(words)
         same_tables(tmp_path / str(number), uncut("compare")[0])
     assert number > 3
     print(f"compare -j 2: killed {'after' if after else 'before'} each of {number - 1} calls of os.{call}, all alike")
