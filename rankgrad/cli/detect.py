@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..extras import missing
+from .training import Task, groups, train_one
 from .trust import add_trust
-
-if TYPE_CHECKING:
-    from .training import Task
 
 HELP = """\
 Train a detector on images in VOC's layout with a loss that ranks, measure its AP as VOC does, check the data.
@@ -41,12 +38,7 @@ docs/clusters.md.
 
 def details() -> str:
     """What stands below the text: the groups of settings."""
-    try:
-        from ..config import DETECT_GROUPS, options
-    except ModuleNotFoundError as error:  # evaluation works without the extras
-        return missing(str(error.name))
-    lines = [f"  {group + '=':12}{', '.join(options(group, 'detect'))}" for group in DETECT_GROUPS]
-    return "\n".join(["groups:", *lines, "", "All settings with these: rankgrad detect train --cfg [KEY=VALUE ...]"])
+    return groups("detect", "detect train")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -84,8 +76,6 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from .training import train_one
-
     train_one(["detect", "train"], settings, "detect", arguments.cfg, _task)
 
 

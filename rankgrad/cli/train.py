@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from ..extras import missing
-
-if TYPE_CHECKING:
-    from .training import Task
+from .training import Task, groups, train_one
 
 HELP = """\
 Train a retrieval model, evaluate it before and after, and write a folder with the model, its numbers and report.html.
@@ -27,12 +23,7 @@ SETTINGS = True  # takes KEY=VALUE settings
 
 def details() -> str:
     """What stands below the text: the groups of settings."""
-    try:
-        from ..config import GROUPS, options
-    except ModuleNotFoundError as error:  # evaluation works without the extras
-        return missing(str(error.name))
-    lines = [f"  {group + '=':8}{', '.join(options(group))}" for group in GROUPS]
-    return "\n".join(["groups:", *lines, "", "All settings of a run with these: rankgrad train --cfg [KEY=VALUE ...]"])
+    return groups("train", "train")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +33,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train a model, or go on with a run."""
-    from .training import train_one
-
     train_one(["train"], settings, "train", arguments.cfg, _task)
 
 

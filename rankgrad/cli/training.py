@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..runs import signals
+from ..extras import missing
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -25,6 +25,16 @@ class Task(Protocol):
         """What is printed of a finished run."""
 
 
+def groups(tree: str, command: str) -> str:
+    """The groups of settings, for the help of the command that trains."""
+    try:
+        from ..config import TREES, options
+    except ModuleNotFoundError as error:  # evaluation works without the extras
+        return missing(str(error.name))
+    lines = [f"  {group + '=':12}{', '.join(options(group, tree))}" for group in TREES[tree][1]]
+    return "\n".join(["groups:", *lines, "", f"All settings of a run: rankgrad {command} --cfg [KEY=VALUE ...]"])
+
+
 def train_one(words: list[str], settings: list[str], tree: str, cfg: bool, load_task: Callable[[], Task]) -> None:
     """Do what `rankgrad train` and `rankgrad detect train` are asked for.
 
@@ -36,6 +46,7 @@ def train_one(words: list[str], settings: list[str], tree: str, cfg: bool, load_
         load_task: imports the task. That takes seconds, so settings that do not fit are told before.
     """
     from ..config import compose, load, packages
+    from ..runs import signals
     from ..runs.folder import Run
 
     resumed = [setting for setting in settings if setting.startswith(("resume=", "trust="))]
