@@ -43,10 +43,11 @@ def train_one(words: list[str], settings: list[str], tree: str, cfg: bool, load_
         settings: KEY=VALUE; with resume= those that are to be others.
         tree: of its settings, see `config.TREES`.
         cfg: print the settings and stop.
-        load_task: imports the task. That takes seconds, so settings that do not fit are told before.
+        load_task: imports the task. That takes seconds, so settings that do not fit are told before, and a process
+            that only starts others does without.
     """
     from ..config import compose, load, packages
-    from ..runs import signals
+    from ..runs import launch, signals
     from ..runs.folder import Run
 
     resumed = [setting for setting in settings if setting.startswith(("resume=", "trust="))]
@@ -59,16 +60,15 @@ def train_one(words: list[str], settings: list[str], tree: str, cfg: bool, load_
 
         print(commented(config, settings, tree), end="")
         return
-    task = load_task()
-    from ..training import launch
-    from ..training.runner import changed
-
     if not launch.started():
-        there = resumed and Run(Path(config.resume)).config.exists()
-        settled = changed(load(Run(Path(config.resume)).config, packages(config.trust)), changes) if there else config
+        settled = config
+        if resumed and Run(Path(config.resume)).config.exists():
+            from ..training.runner import changed
+
+            settled = changed(load(Run(Path(config.resume)).config, packages(config.trust)), changes)
         if "trainer" in settled and launch.wanted(settled) > 1:
             sys.exit(launch.launch(settled, [*words, *settings]))
-    where: list[Path] = []
+    task, where = load_task(), list[Path]()
     trusted = [setting for setting in settings if setting.startswith("trust=")]
     with signals.continue_with(lambda: [*words, f"resume={where[0]}", *trusted] if where else []):
         finished = task.train(config, changes=changes, started=where.append)

@@ -18,9 +18,9 @@ from small_runs import make_photos, same_results, small, train
 
 from rankgrad.config import compose
 from rankgrad.evaluation import Report
+from rankgrad.runs import launch
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import curves
-from rankgrad.training import launch
 
 TWO = ("trainer.devices=2", "trainer.accelerator=cpu")
 # batch norm would see half a batch, and Adam makes steps of rounding errors
