@@ -108,7 +108,7 @@ def test_options_that_all_losses_share_can_be_added():
         ),
         (
             ["data=glyph"],
-            "unknown data 'glyph'; did you mean 'glyphs'? Known: banking77, clinc150, cub, cub_cropped, folder, glyphs",
+            "unknown data 'glyph'; did you mean 'glyphs'? Known: banking77, clinc150, cub, ",
         ),
         (["model=tim"], "unknown model 'tim'; did you mean 'timm'?"),
         (["recipe=smal"], "unknown recipe 'smal'; did you mean 'small'?"),

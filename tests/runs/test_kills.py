@@ -15,15 +15,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import psutil
 import pytest
 import torch
-from forks import forked, wait
+from forks import forked, start_by_fork, wait
 from small_detectors import settings as detector_settings
 from small_runs import make_photos, small, train
 from voc_trees import shapes
@@ -32,7 +31,6 @@ from rankgrad.cli import main
 from rankgrad.config import compose
 from rankgrad.detection import run as detection
 from rankgrad.files import HOLDER, LOCK
-from rankgrad.runs import signals
 from rankgrad.runs.children import Children
 from rankgrad.runs.folder import Run
 from rankgrad.training import retrieval
@@ -233,43 +231,6 @@ def test_a_run_of_two_processes_survives_kills(places, tmp_path):
         assert subprocess.run(words(cut), **quiet, check=False).returncode == 0
         same(Run(cut), Run(tmp_path / "whole"))
     print(f"devices=2: {hit} kills in {trial} runs, all ended alike")
-
-
-class Fork:
-    """A run in a child by fork, with the methods of `subprocess.Popen` that `Children` uses."""
-
-    def __init__(self, number: int) -> None:
-        self.pid = number
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        if self.returncode is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
-        return self.returncode
-
-    def terminate(self) -> None:
-        os.kill(self.pid, signal.SIGTERM)
-
-    def kill(self) -> None:
-        os.killpg(self.pid, signal.SIGKILL)
-
-    def wait(self) -> int:
-        while self.poll() is None:
-            time.sleep(0.01)
-        return self.returncode or 0
-
-
-def start_by_fork(self: Children, words: Sequence[str], log: IO[str]) -> Fork:
-    """`Children.start` without the seconds that Python takes to start: a session of its own, and the same command."""
-    parent = os.getpid()
-
-    def work() -> int:
-        os.setsid()
-        os.environ[signals.PARENT] = str(parent)
-        return main(list(words))
-
-    return self.add(Fork(forked(work, Path(log.name))))
 
 
 COMMANDS = {  # a run that dies alone counts as a trial that failed: of a search, none is killed so
