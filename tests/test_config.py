@@ -168,10 +168,11 @@ def test_every_group_can_be_listed_and_every_option_composes():
     for group in GROUPS:
         assert options(group)
     for data in options("data"):
-        root = [] if data == "glyphs" else ["data.root=x"]
-        for model in options("model"):
-            name = ["model.name=x"] if model == "sentence_transformer" else []
-            assert compose([f"data={data}", *root, f"model={model}", *name]).model.kind == model
+        root = [] if data in ("glyphs", "drawings") else ["data.root=x"]
+        assert compose([f"data={data}", *root]).data.name
+    for model in options("model"):
+        name = ["model.name=x"] if model == "sentence_transformer" else []
+        assert compose(["data=text", "data.root=x", f"model={model}", *name]).model.kind == model
     assert compose(["recipe=small"]).trainer.max_epochs == 12
 
 
