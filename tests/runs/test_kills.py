@@ -293,7 +293,7 @@ def same_tables(one: Path, other: Path) -> None:
         ours, theirs = (json.loads((root / path.relative_to(other)).read_text()) for root in (one, other))
         assert {**ours, "train_seconds": None} == {**theirs, "train_seconds": None}
     for path in other.glob("trials.csv"):
-        tables = [list(csv.DictReader((root / path.name).open())) for root in (one, other)]
+        tables = [list(csv.DictReader((root / path.name).read_text().splitlines())) for root in (one, other)]
         ours, theirs = ([{**row, "seconds": None, "steps": None} for row in table] for table in tables)
         assert ours == theirs
     files = [{path.relative_to(root) for path in root.rglob("*")} for root in (one, other)]
