@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hydra.errors import HydraException
 from hydra.utils import get_class, get_object
 from omegaconf import OmegaConf
 from small_runs import small_sorter
 
-from rankgrad import losses
+from rankgrad import config, losses
 from rankgrad.config import GROUPS, PATHS, ConfigError, compose, load, make, options
 from rankgrad.losses.base import Common
 
@@ -106,7 +108,7 @@ def test_options_that_all_losses_share_can_be_added():
         ),
         (
             ["data=glyph"],
-            "unknown data 'glyph'; did you mean 'glyphs'? Known: banking77, clinc150, cub, cub_cropped, folder, glyphs",
+            "unknown data 'glyph'; did you mean 'glyphs'? Known: banking77, clinc150, cub, ",
         ),
         (["model=tim"], "unknown model 'tim'; did you mean 'timm'?"),
         (["recipe=smal"], "unknown recipe 'smal'; did you mean 'small'?"),
@@ -136,14 +138,41 @@ def test_what_does_not_fit_is_named_with_what_would(settings, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "loss=recall_at_k loss.k=[1,2] optimizer.lr=1e-3 optimizer.lr=${seed} out=null",
+        "loss=roadmap+pml/triplet loss.weights.triplet=0.3 loss.losses.triplet.loss.margin=0.2 evaluation={every: 1}",
+        "experiment=roadmap/cub data.eval_transform.resize=null trainer.max_epochs=a b seed=",
+        "loss=pnp loss.alhpa=1",
+        "optimizer.lr=choice(1,2)",
+        "loss={a: 1}",
+    ],
+)
+def test_a_setting_is_written_as_hydra_writes_it_or_left_to_hydra(settings):
+    words = tuple(re.split(r" (?=[a-z_.]+=)", settings))
+    try:
+        wanted = config._by_hydra(words, "train")
+    except HydraException as error:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            config._composed(words, "train")
+    else:
+        found = config._composed(words, "train")
+        assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(wanted) and OmegaConf.is_struct(found)
+        assert config._composed(words[:1], "train") == config._by_hydra(
+            words[:1], "train"
+        )  # it was written into a copy
+
+
 def test_every_group_can_be_listed_and_every_option_composes():
     for group in GROUPS:
         assert options(group)
     for data in options("data"):
-        root = [] if data == "glyphs" else ["data.root=x"]
-        for model in options("model"):
-            name = ["model.name=x"] if model == "sentence_transformer" else []
-            assert compose([f"data={data}", *root, f"model={model}", *name]).model.kind == model
+        root = [] if data in ("glyphs", "drawings") else ["data.root=x"]
+        assert compose([f"data={data}", *root]).data.name
+    for model in options("model"):
+        name = ["model.name=x"] if model == "sentence_transformer" else []
+        assert compose(["data=text", "data.root=x", f"model={model}", *name]).model.kind == model
     assert compose(["recipe=small"]).trainer.max_epochs == 12
 
 

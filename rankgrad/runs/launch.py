@@ -22,8 +22,8 @@ from omegaconf import DictConfig
 
 from ..config import ConfigError
 from ..files import shown
-from ..runs import signals
-from ..runs.children import Children
+from . import signals
+from .children import Children
 
 STORE = "RANKGRAD_STORE"  # environment variable: the file by which the processes of `launch` find each other
 ERRORS = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a process leaves what went wrong
