@@ -64,6 +64,7 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
     "loss": (
         Offer("rankgrad.losses"),
         Offer("rankgrad.losses.baselines"),
+        Offer("rankgrad.losses.bi_encoder"),
         Offer("rankgrad.detection", "DETECTION_LOSSES"),
         Offer("pytorch_metric_learning.losses"),
     ),
