@@ -18,7 +18,7 @@ from ..datasets.samplers import check_settings
 from ..evaluation import evaluate
 from ..losses import RetrievalLoss
 from ..models import TAKES, build_model
-from ..models.build import READ, check_options
+from ..models.build import GIVEN, READ, check_options
 from ..runs.history import CHOSEN_BY
 from .module import check_optimizer
 
@@ -82,6 +82,8 @@ def _check_model(config: DictConfig) -> None:
         raise ConfigError("give model.pretrained=true (timm's weights) or model.weights=FILE (yours), not both")
     options |= {name: without for name, without in (("pretrained", False), ("weights", None)) if name in options}
     kind = options.pop("kind")
+    if kind == GIVEN:
+        return  # it is there
     _, of_the_data = TAKES.get(kind, ("", {}))
     if kind in READ:
         check_options(kind, options)
