@@ -85,6 +85,12 @@ def read(
             "The metrics are means over drawn galleries of one image per class; pictures, histograms, map and the "
             "precision-recall curve rank every image against all others."
         )
+    if after is not None and after.settings.get("groups"):
+        notes.append(
+            "The metrics leave out relevant items of the query's own group; pictures, histograms and map show them."
+        )
+    if config.get("evaluation", {}).get("split") == "train":
+        notes.append("The model was evaluated on the rows that it was trained on: other data will be found less well.")
     before = Report.from_json(run.before) if run.before.exists() else None
     return Content(**{**common, "before": before, "space": space, "pictures": held, "notes": tuple(notes)})
 

@@ -64,8 +64,8 @@ def check_retrieval(config: DictConfig) -> None:
     if options.get("keep_best") not in (None, *CHOSEN_BY):
         raise ConfigError(f"evaluation.keep_best is null, {' or '.join(CHOSEN_BY)}; got {options['keep_best']!r}")
     read_fold(config.get("fold"))
-    number(config.get("label_noise", 0.0), "label_noise is a share of the training images", low=0, high=1)
-    integer(options["batch_size"], "evaluation.batch_size counts images", low=1)
+    number(config.get("label_noise", 0.0), "label_noise is a share of the training rows", low=0, high=1)
+    integer(options["batch_size"], "evaluation.batch_size counts rows", low=1)
     integer(options["every"], "evaluation.every counts epochs", low=0)
     clusters: Any = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial
     bootstrap = min(options["bootstrap"], 1) if isinstance(options["bootstrap"], int) else options["bootstrap"]

@@ -60,7 +60,7 @@ def fit(
         settings: of `rankgrad train`, by their names: {"trainer.max_epochs": 5, "optimizer.lr": 1e-3}. The rate here
             begins at 1e-3 (AdamW), the epochs at 10, the batch at 16 classes of 8.
         collate: list of inputs -> batch for the model; None: as torch's own DataLoader does it.
-        quiet: print nothing.
+        quiet: no progress bars, and no table of the result.
 
     Returns:
         The folder: `read_values()` has the metrics, `page` the path of the page.
@@ -77,7 +77,9 @@ def fit(
     ...     run = rankgrad.fit(
     ...         torch.nn.Linear(8, 4), (inputs, labels), "smooth_ap", test=0.5, out=folder, settings=few, quiet=True
     ...     )
-    ...     sorted(run.read_values())[:3]
+    ...     print(sorted(run.read_values())[:3])
+    fit: 64 inputs, 8 classes (each [8])
+    ...
     ['AP', 'AUC_hardest', 'MRR']
     """
     if not isinstance(model, nn.Module):

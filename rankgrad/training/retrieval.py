@@ -26,7 +26,9 @@ from ..datasets.transforms import Vectors
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
 from ..files import write_text
-from ..losses import RetrievalLoss
+from ..losses import RetrievalLoss, SumLoss
+from ..losses.bi_encoder import SentenceTransformersLoss
+from ..losses.called import CalledLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models import (
     TAKES,
@@ -56,6 +58,7 @@ from .module import RetrievalModule
 from .tensorboard import Board
 
 UNITS = {"in_channels": "channel", "width": "number"}  # of what data asks of a model, see `Rows.asks`
+DISTRACTED = "distractors/"  # metrics with rows of no class in the gallery
 # What before | after shows, as far as it was computed.
 HEADLINE = ("R@1", "R@4", "mAP@R", "AP", "NMI")
 
@@ -108,9 +111,12 @@ class RetrievalTask:
         self.model, loss = build(config, self.table, given)
         self.transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
         self.data, self.learner = self._to_train()
+        targets = _targets(config, self.train_table)
+        if targets is not None:
+            _check_targets(loss, targets)
         optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
         sub_batch = config.train.sub_batch
-        self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, self.data.sampler.even)
+        self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, self.data.sampler.even, targets)
         # what it takes to build it again from a state, see `unfinished`
         if self.learner is self.model and isinstance(self.model, EmbeddingModel):
             self.module.kept["model"] = self.model.config
@@ -284,6 +290,9 @@ def load_table(config: DictConfig, given: Rows | None = None) -> Rows:
     """
     trust = packages(config.get("trust"))
     table: Rows = make(config.data.load, slot="data", trust=trust) if given is None else given
+    divided = [f"{name}={config.get(name)}" for name in ("fold", "label_noise") if config.get(name)]
+    if table.several is not None and divided:
+        raise ConfigError(f"{divided[0]} needs one class per {table.noun}; those of {table.name} have several")
     return with_wrong_labels(held_out(table, config.get("fold")), config.get("label_noise", 0.0), config.seed)
 
 
@@ -334,6 +343,29 @@ def _check_takes(config: DictConfig, takes: str, what: str, table: Rows) -> None
         raise ConfigError(f"{what} takes {takes}, and {config.data.name} is {table.takes}: take {other}")
 
 
+def _targets(config: DictConfig, table: Rows) -> Tensor | None:
+    """What the loss is told of each training row instead of its class; None: its class."""
+    if not config.train.get("hierarchy"):
+        return table.several
+    if table.super_label is None or table.several is not None:
+        why = "have several classes" if table.several is not None else "have no super-labels"
+        raise ConfigError(f"train.hierarchy=true needs rows with a class and a super-label; those of {table.name} {why}")
+    return torch.stack([table.super_label, table.label], dim=1)
+
+
+def _check_targets(loss: nn.Module, targets: Tensor) -> None:
+    """Raise if a loss, or a part of a sum, takes one class per row alone."""
+    inner = loss.loss if isinstance(loss, CrossBatchMemory) else loss
+    for part in inner.losses.values() if isinstance(inner, SumLoss) else [inner]:
+        scores = isinstance(part, SentenceTransformersLoss) and part.takes == "scores" and targets.dtype != torch.bool
+        if not (isinstance(part, (RetrievalLoss, CalledLoss)) or scores):
+            what = "have several classes" if targets.dtype == torch.bool else "are a hierarchy (train.hierarchy=true)"
+            raise ConfigError(
+                f"{type(part).__name__} takes one class per row, and these rows {what}. The losses of rankgrad.losses "
+                "take that, such as loss=smooth_ap, loss=ndcg, loss=h_ap"
+            )
+
+
 def _batches(config: DictConfig, rows: Rows) -> ClassBatches:
     return class_batches(rows.label, rows.super_label, seed=config.seed, **config.sampler)
 
@@ -344,7 +376,7 @@ def _build_loss(config: DictConfig, rows: Rows) -> nn.Module:
     if config.get("memory"):
         return _remembering(config, make(config.loss, slot="loss", trust=trust), rows)
     kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
-    if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
+    if isinstance(kind, type) and issubclass(kind, RetrievalLoss) and _targets(config, rows) is None:
         promise["positives"] = _batches(config, rows).positives
     loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss
@@ -406,7 +438,45 @@ def evaluate_model(
     reports = [
         _ranked(embeddings, table, trial, settings, seed=seed, device=device) for trial in trials(table, seed=seed)
     ]
-    return _mean_report(reports), embeddings
+    report = _mean_report(reports)
+    distracting = table.distracting
+    if distracting is None or set(table.split) != {"test"} or table.several is not None:
+        return report, embeddings
+    more = embed(model, distracting, transform, batch_size=settings["batch_size"], workers=workers, device=device)
+    values = _distracted(embeddings, more, table, settings, device=device)
+    note = (
+        f"{DISTRACTED}...: the same queries with {len(more):,} {table.takes} of no class added to what is searched; none "
+        "of them is right for any query."
+    )
+    return replace(report, values={**report.values, **values}, notes=(*report.notes, note)), embeddings
+
+
+def _distracted(
+    embeddings: Tensor,
+    more: Tensor,
+    table: Rows,
+    settings: Mapping[str, Any],
+    *,
+    device: torch.device | str | None,
+) -> dict[str, float]:
+    """Metrics of the same queries, with rows of no class in the gallery."""
+    names = torch.arange(len(embeddings) + len(more))
+    no_class = torch.full((len(more),), len(table.class_names))
+    report = evaluate(
+        embeddings,
+        table.label,
+        ref_embeddings=torch.cat([embeddings, more]),
+        ref_labels=torch.cat([table.label, no_class]),
+        ids=names[: len(embeddings)],
+        ref_ids=names,
+        ks=tuple(settings["ks"]),
+        bootstrap=0,
+        clusters="none",
+        device=device,
+        shared=True,
+    )
+    first = f"R@{settings['ks'][0]}"
+    return {f"{DISTRACTED}{name}": report.values[name] for name in (first, "mAP@R", "AP")}
 
 
 def _ranked(
@@ -423,13 +493,13 @@ def _ranked(
     against: dict[str, Any] = {}
     groups = None if table.group is None else numbered(table.group)[1]
     if gallery is not None:
-        against = {"ref_embeddings": embeddings[gallery], "ref_labels": table.label[gallery]}
+        against = {"ref_embeddings": embeddings[gallery], "ref_labels": table.truth[gallery]}
     if groups is not None:
         against["groups"] = groups[query]
         against |= {} if gallery is None else {"ref_groups": groups[gallery]}
     return evaluate(
         embeddings[query],
-        table.label[query],
+        table.truth[query],
         **against,
         super_labels=None if table.super_label is None else table.super_label[query],
         class_names=table.class_names,
@@ -488,10 +558,12 @@ def summary(run: Run) -> str:
     """Before | after in per cent, and where to look."""
     before, after = run.read_before(), Report.from_json(run.after)
     rows = [["", "before", "after", "95 % interval"]]
-    for name in (n for n in HEADLINE if n in after.values):
+    hard = [name for name in after.values if name.startswith(DISTRACTED)]
+    for name in (n for n in (*HEADLINE, *hard) if n in after.values):
         around = after.intervals.get(name)
         interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
-        untrained = "-" if before is None else f"{100 * before.values[name]:.1f}"
+        known = before is not None and name in before.values
+        untrained = f"{100 * before.values[name]:.1f}" if before is not None and known else "-"
         rows.append([name, untrained, f"{100 * after.values[name]:.1f}", interval])
     page = [f"report: {run.page}"] if run.page.exists() else []
     return "\n".join([aligned(rows), "", f"run:    {run.folder}", *page])

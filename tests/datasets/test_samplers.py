@@ -101,7 +101,7 @@ def test_nothing_is_announced_when_no_class_is_left_out():
 
 def test_too_few_usable_classes_is_an_error_that_says_what_to_set():
     with pytest.raises(
-        ValueError, match=r"needs 3 classes with at least 4 images each; of 4 classes \(11 images\) 1 have"
+        ValueError, match=r"needs 3 classes with at least 4 rows each; of 4 classes \(11 rows\) 1 have"
     ) as caught:
         MPerClassBatchSampler([0] * 5 + [1] * 3 + [2] * 2 + [3], 3, 4)
     assert "Lower classes_per_batch or samples_per_class" in str(caught.value)
@@ -742,7 +742,7 @@ def test_batches_of_pairs_are_a_function_of_seed_and_epoch_and_stay_what_they_ar
         ({"super_labels": [[0]] * 8}, ValueError, r"super_labels must be \[image\]"),
         ({"super_labels": [3, 5, 3, 3, 5, 5, 5, 5]}, ValueError, "class 7 has images of the super-labels 3, 5"),
         ({"super_labels": [0] * 8}, ValueError, "no two of 1 super-labels have 2 classes"),
-        ({"samples_per_class": 3}, ValueError, "a batch needs 2 classes with at least 3 images each"),
+        ({"samples_per_class": 3}, ValueError, "a batch needs 2 classes with at least 3 rows each"),
     ],
 )
 def test_wrong_arguments_of_pairs_are_named(arguments, error, message):
