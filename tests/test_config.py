@@ -55,8 +55,8 @@ def nodes(node: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name not in losses.LOSSES])
 def test_the_files_of_baselines_name_options_that_exist(name):
-    if name.startswith("pml/"):
-        pytest.importorskip("pytorch_metric_learning")
+    if "/" in name:
+        pytest.importorskip({"pml": "pytorch_metric_learning", "st": "sentence_transformers"}[name.split("/")[0]])
     for node in nodes(settings_of(name)):
         known = inspect.signature(get_object(node["_target_"])).parameters
         takes_more = any(p.kind is p.VAR_KEYWORD for p in known.values())
@@ -67,8 +67,8 @@ def test_the_files_of_baselines_name_options_that_exist(name):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_file_makes_a_loss_that_trains_for_a_step(name, tmp_path, monkeypatch):
-    if name.startswith("pml/"):
-        pytest.importorskip("pytorch_metric_learning")
+    if "/" in name:
+        pytest.importorskip({"pml": "pytorch_metric_learning", "st": "sentence_transformers"}[name.split("/")[0]])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = compose([f"loss={name}", *small_sorter(name)])
     config.derived.num_classes, config.derived.embedding_size = 4, 6

@@ -130,8 +130,9 @@ def given_table(
 
     Args:
         data: to train on: a pair of inputs and labels (inputs: a tensor [row, ...], an array, a list, such as of texts,
-            or a Dataset; labels: integers or strings, one for each); or a Dataset of (input, label) pairs. Labels of a
-            Dataset are its `targets` or `labels`, as those of torchvision have them; without, every pair is read once.
+            or a Dataset; labels: integers or strings, one for each, or bool [row, class] where a row has several
+            classes); or a Dataset of (input, label) pairs. Labels of a Dataset are its `targets` or `labels`, as those
+            of torchvision have them; without, every pair is read once.
         test: to evaluate on: the same kinds; or a share of the classes of `data`, which are then not trained on; None:
             the rows that are trained on are evaluated, too.
         collate: list of inputs -> batch for the model; None: as torch's own DataLoader does it.
@@ -149,18 +150,25 @@ def given_table(
     splits = ["train"] * len(names)
     if isinstance(test, (int, float)) and not isinstance(test, bool):
         share = number(test, "test is data, or a share of the classes", above=0, high=1)
-        of_class = divide(set(names), share, 0.0, seed)
-        splits = [of_class[name] for name in names]
+        if any(len(of_row) > 1 for of_row in names):
+            raise ValueError(f"rows of several classes can't be divided by class: give test data in the place of {test}")
+        of_class = divide({name for (name,) in names}, share, 0.0, seed)
+        splits = [of_class[name] for (name,) in names]
     elif test is not None:
         test_inputs, test_labels = _sides(test, "test")
         more = _names(test_labels, "test")
         inputs, names, splits = _both(inputs, test_inputs), [*names, *more], [*splits, *["test"] * len(more)]
-    classes = sorted(set(names), key=lambda name: (0, int(name), "") if _whole(name) else (1, 0, name))
+    every = {name for of_row in names for name in of_row}
+    classes = sorted(every, key=lambda name: (0, int(name), "") if _whole(name) else (1, 0, name))
     at = {name: row for row, name in enumerate(classes)}
+    several = torch.zeros(len(names), len(classes), dtype=torch.bool)
+    for row, of_row in enumerate(names):
+        several[row, [at[name] for name in of_row]] = True
     return GivenTable(
         name="fit",
-        label=torch.tensor([at[name] for name in names], dtype=torch.long),
+        label=torch.tensor([at[of_row[0]] for of_row in names], dtype=torch.long),
         class_names=tuple(classes),
+        several=several if any(len(of_row) > 1 for of_row in names) else None,
         split=tuple(splits),
         names=tuple(f"row {row}" for row in range(len(names))),
         inputs=inputs,
@@ -215,13 +223,21 @@ def _label(pair: Any, row: int, what: str) -> Any:
     return label.item() if isinstance(label, Tensor) and label.ndim == 0 else label
 
 
-def _names(labels: Any, what: str) -> list[str]:
-    """[row] the class as a text."""
+def _names(labels: Any, what: str) -> list[list[str]]:
+    """[row] the classes as texts."""
     (numbers,) = as_labels(labels, names=(f"the labels of {what}",))
+    if numbers.dtype == torch.bool and numbers.ndim == 2:
+        without = (~numbers.any(1)).nonzero().flatten().tolist()
+        if without:
+            raise ValueError(f"row {without[0]} of {what} has no class ({len(without)} such rows): leave it out")
+        return [[str(at) for at in row.nonzero().flatten().tolist()] for row in numbers]
     if numbers.ndim != 1 or numbers.dtype == torch.bool:
-        raise ValueError(f"{what} needs one class for each input; got labels {numbers.dtype} {tuple(numbers.shape)}")
+        raise ValueError(
+            f"{what} needs one class for each input, or bool [row, class]; got labels {numbers.dtype} "
+            f"{tuple(numbers.shape)}"
+        )
     words = words_of(labels)
-    return [str(value) for value in (numbers.tolist() if words is None else words[numbers.numpy()].tolist())]
+    return [[str(value)] for value in (numbers.tolist() if words is None else words[numbers.numpy()].tolist())]
 
 
 def _whole(name: str) -> bool:

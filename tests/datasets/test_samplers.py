@@ -379,7 +379,7 @@ def test_short_classes_come_in_exactly_the_same_batches_again_and_in_parts(kind,
 
 def test_processes_that_would_have_no_image_of_a_small_batch_are_named():
     labels = [0, 1, 2, 2, 2, 2, 2, 2]
-    with pytest.raises(ValueError, match="3 processes cannot share batches of 2 to 5 images"):
+    with pytest.raises(ValueError, match="3 processes cannot share batches of 2 to 5 rows"):
         MPerClassBatchSampler(labels, 2, 4, short_classes="fewer", rank=0, world_size=3)
 
 
@@ -534,7 +534,7 @@ def test_processes_are_those_of_torch_distributed_when_an_iteration_starts(tmp_p
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"rank": 0, "world_size": 16}, ValueError, "16 processes cannot share a batch of 5 x 3 = 15 images"),
+        ({"rank": 0, "world_size": 16}, ValueError, "16 processes cannot share a batch of 5 x 3 = 15 rows"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be 0 .. world_size - 1 = 1; got 2"),
         ({"rank": -1, "world_size": 2}, ValueError, "rank must be >= 0"),
         ({"rank": 0, "world_size": 0}, ValueError, "world_size must be >= 1"),

@@ -221,3 +221,18 @@ def test_classes_are_numbered_as_people_count():
     table = given_table((torch.zeros(4, 1), [10, 9, 10, 9]), test=(torch.zeros(2, 1), [7, 10]))
     assert table.class_names == ("7", "9", "10") and table.label.tolist() == [2, 1, 2, 1, 0, 2]
     assert table.select("test").label.tolist() == [0, 2] and len(table.select("train")) == 4
+
+
+def test_rows_may_have_several_classes(tmp_path):
+    several = torch.nn.functional.one_hot(LABELS, CLASSES).bool()
+    several[:, 0] |= LABELS == 1
+    table = given_table((inputs(), several), test=(inputs(), several))
+    assert torch.equal(table.select("test").several, several)
+    run = fitted(tmp_path / "run", data=(inputs(), several), test=(inputs(), several))
+    with np.load(run.embeddings) as file:
+        assert np.array_equal(file["labels"], several.numpy())
+    with pytest.raises(ValueError, match="can't be divided by class"):
+        given_table((inputs(), several), test=0.5)
+    several[3] = False
+    with pytest.raises(ValueError, match="row 3 of data has no class"):
+        given_table((inputs(), several))

@@ -84,8 +84,8 @@ ALWAYS = ("smooth_ap", "rambo_recall", "cross_entropy", "pml/multi_similarity", 
 
 @pytest.mark.parametrize("loss", slow_unless(ALWAYS, options("loss")))
 def test_every_loss_trains_a_run(photos, tmp_path, monkeypatch, loss):
-    if loss.startswith("pml/"):
-        pytest.importorskip("pytorch_metric_learning")
+    if "/" in loss:
+        pytest.importorskip({"pml": "pytorch_metric_learning", "st": "sentence_transformers"}[loss.split("/")[0]])
     quick = ("trainer.max_epochs=1", "sampler.batches_per_epoch=2", "loggers=[]")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     run = train(*small(photos, f"loss={loss}", *small_sorter(loss), *quick), f"out={tmp_path / 'run'}")
