@@ -88,8 +88,8 @@ def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:
     first, *queries = given
     if not Run(Path(first)).config.is_file():
         raise ValueError(
-            f"search where? {shown(first)} is no run. Either rankgrad search RUN {shown(first)}, among what the run was "
-            f"tested on; or rankgrad embed RUN DIR, rankgrad index DIR.npz and then rankgrad search {shown(first)} "
+            f"search where? {shown(first)} is no run. Either rankgrad search RUN {shown(first)}, among what the run "
+            f"was tested on; or rankgrad embed RUN DIR, rankgrad index DIR.npz and then rankgrad search {shown(first)} "
             "--index DIR.index"
         )
     if not queries:

@@ -151,7 +151,9 @@ def given_table(
     if isinstance(test, (int, float)) and not isinstance(test, bool):
         share = number(test, "test is data, or a share of the classes", above=0, high=1)
         if any(len(of_row) > 1 for of_row in names):
-            raise ValueError(f"rows of several classes can't be divided by class: give test data in the place of {test}")
+            raise ValueError(
+                f"rows of several classes can't be divided by class: give test data in the place of {test}"
+            )
         of_class = divide({name for (name,) in names}, share, 0.0, seed)
         splits = [of_class[name] for (name,) in names]
     elif test is not None:

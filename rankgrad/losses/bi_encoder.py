@@ -124,7 +124,7 @@ def _pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _neighbours(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Both sides of the pairs: each row with the next one of its class, and with four others, far apart in the batch."""
+    """Both sides of the pairs: each row with the next one of its class, and with four others far apart in the batch."""
     order, place, size = _places(labels)
     at = torch.arange(len(labels), device=labels.device)
     following = order[torch.where(place + 1 < size, at + 1, at - place)]

@@ -59,7 +59,9 @@ def save_weights(path: str | os.PathLike[str], model: nn.Module, config: Mapping
     """
     path = Path(path)
     ours = isinstance(model, EmbeddingModel)
-    built_from = model.config if ours else {"kind": GIVEN, "class": f"{type(model).__module__}.{type(model).__qualname__}"}
+    built_from = (
+        model.config if ours else {"kind": GIVEN, "class": f"{type(model).__module__}.{type(model).__qualname__}"}
+    )
     if built_from is None:
         raise ValueError("the model has no config to build it from; build it with rankgrad.models.build_model")
     extra = {} if config is None else dict(config)

@@ -89,7 +89,7 @@ class Space:
 
     @property
     def truth(self) -> tuple[Tensor, Tensor]:
-        """Labels of queries and of gallery that say what is relevant: equal ones, or bool [row, class] that share one."""
+        """Labels of queries and gallery that say what is relevant: equal ones, or bool [row, class] that share one."""
         if self.several is None:
             return self.labels, self.gallery[1]
         return self.several, self.several if self.item_several is None else self.item_several

@@ -179,8 +179,8 @@ def _width(model: nn.Module, table: Rows, config: DictConfig) -> int:
         model.train(was_training)
     if not isinstance(found, Tensor):
         raise TypeError(
-            f"the model must give embeddings, a tensor [row, dim]; got {type(found).__name__}. Wrap it in a module whose "
-            "forward returns them"
+            f"the model must give embeddings, a tensor [row, dim]; got {type(found).__name__}. Wrap it in a module "
+            "whose forward returns them"
         )
     if found.ndim != 2 or len(found) != min(2, len(table)) or not found.is_floating_point():
         raise ValueError(

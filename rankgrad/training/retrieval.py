@@ -249,7 +249,9 @@ class RetrievalTask:
             write_text(run.facts, json.dumps(facts, indent=1))
             run.state.unlink(missing_ok=True)
             return result.report.to_json()
-        save_weights(run.weights, self.trained(), {"data": plain(runner.lasting(self.config).data), "version": __version__})
+        save_weights(
+            run.weights, self.trained(), {"data": plain(runner.lasting(self.config).data), "version": __version__}
+        )
         save_embeddings(run.embeddings, result.embeddings, self.test)
         write_text(run.facts, json.dumps(facts, indent=1))
         write_report(
@@ -349,7 +351,9 @@ def _targets(config: DictConfig, table: Rows) -> Tensor | None:
         return table.several
     if table.super_label is None or table.several is not None:
         why = "have several classes" if table.several is not None else "have no super-labels"
-        raise ConfigError(f"train.hierarchy=true needs rows with a class and a super-label; those of {table.name} {why}")
+        raise ConfigError(
+            f"train.hierarchy=true needs rows with a class and a super-label; those of {table.name} {why}"
+        )
     return torch.stack([table.super_label, table.label], dim=1)
 
 
@@ -445,8 +449,8 @@ def evaluate_model(
     more = embed(model, distracting, transform, batch_size=settings["batch_size"], workers=workers, device=device)
     values = _distracted(embeddings, more, table, settings, device=device)
     note = (
-        f"{DISTRACTED}...: the same queries with {len(more):,} {table.takes} of no class added to what is searched; none "
-        "of them is right for any query."
+        f"{DISTRACTED}...: the same queries with {len(more):,} {table.takes} of no class added to what is searched; "
+        "none of them is right for any query."
     )
     return replace(report, values={**report.values, **values}, notes=(*report.notes, note)), embeddings
 

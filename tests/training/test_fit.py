@@ -48,7 +48,9 @@ def model(seed: int = 0) -> nn.Module:
 
 def fitted(out: Path, module: nn.Module | None = None, data: Any = None, loss: Any = "smooth_ap", **more: Any) -> Run:
     more = {"test": 0.5, "quiet": True, "settings": QUICK, **more}
-    return rankgrad.fit(model() if module is None else module, (inputs(), LABELS) if data is None else data, loss, out=out, **more)
+    return rankgrad.fit(
+        model() if module is None else module, (inputs(), LABELS) if data is None else data, loss, out=out, **more
+    )
 
 
 @pytest.fixture(scope="module")
