@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,6 +99,17 @@ class Space:
         asked, found = (side[at] for side, at in zip(self.truth, (rows, items), strict=True))
         asked = asked.reshape(len(rows), *(1,) * (items.ndim - 1), *asked.shape[1:])
         return asked == found if self.several is None else (asked & found).any(-1)
+
+    @property
+    def noun(self) -> str:
+        """What the rows are, in the plural, as far as it is known: texts, images, or rows that are shown by name."""
+        if not self.texts:
+            return "images"
+        return "rows" if self.texts == self.names else "texts"
+
+    def by_name(self) -> Space:
+        """The same, each row shown by its name: where there is neither text nor picture."""
+        return replace(self, texts=self.names, item_texts=self.item_names)
 
     def text(self, row: int) -> str | None:
         """What a query is, where it is a text."""

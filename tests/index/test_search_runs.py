@@ -39,6 +39,7 @@ def test_a_run_on_images_is_asked_with_a_file_that_does_not_find_itself(tmp_path
     index = index_of_run(run.folder)
     query = photos / index.names[0]
     page = tmp_path / "page.html"
+    capsys.readouterr()
     assert main(["search", str(run.folder), str(query), "-k", "3", "--json", "--html", str(page)]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     paths = [Path(hit["path"]) for hit in answer["hits"]]
