@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from ..config import load
+from ..datasets.rows import numbered
 from ..files import read_npz, sha256_of
 from ..normalize import unit_rows
+from ..runs.embeddings import joined_classes
 from ..runs.folder import Run
 from ..search import topk
 from .builder import Index
@@ -61,12 +63,16 @@ def index_of_run(folder: str | Path, trust: Sequence[str] = ()) -> Index:
     of = "ref_" if "ref_embeddings" in columns else ""
     rows = torch.from_numpy(np.ascontiguousarray(columns[f"{of}embeddings"], np.float32))
     texts = columns.get(f"{of}texts")
+    labels, class_names = columns[f"{of}labels"], tuple(map(str, columns["class_names"].tolist()))
+    if labels.dtype.kind == "b":
+        class_names, numbers = numbered(joined_classes(labels, class_names))
+        labels = numbers.numpy()
     root = load(run.config, trust).data.get("root")
     return Index(
         _Rows(unit_rows(rows)),
         tuple(map(str, columns[f"{of}names"].tolist())),
-        columns[f"{of}labels"],
-        tuple(map(str, columns["class_names"].tolist())),
+        labels,
+        class_names,
         origin=Origin(Path("." if root is None else root), run.weights.absolute(), sha256_of(run.weights)),
         texts=() if texts is None else tuple(map(str, texts.tolist())),
     )

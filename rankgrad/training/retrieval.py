@@ -299,7 +299,9 @@ def load_table(config: DictConfig, given: Rows | None = None) -> Rows:
 
 
 def _relabelled(table: Rows, labels: Tensor) -> Rows:
-    """The table with classes counted from 0, names kept."""
+    """The table with classes counted from 0, names kept; rows of several classes as they are."""
+    if table.several is not None:
+        return table
     there = torch.unique(table.label).tolist()
     return replace(table, label=labels, class_names=tuple(table.class_names[i] for i in there))
 

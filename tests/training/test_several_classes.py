@@ -160,7 +160,7 @@ def test_training_does_not_look_at_groups_and_evaluation_does(tmp_path):
     weights = [load_weights(run.weights)[0].state_dict() for run in (one, other)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert one.read_values() != other.read_values()
-    note = "The metrics leave out relevant items of the query's own group"
+    note = "The metrics leave out relevant items of the query"
     assert note in other.page.read_text(encoding="utf-8") and note not in one.page.read_text(encoding="utf-8")
 
 
