@@ -10,7 +10,7 @@ from .pooling import AvgPool, GeM, MaxPool, Pooling, TokenPool
 from .sentence_transformer import sentence_transformer_model
 from .timm import timm_model
 from .vectors import vector_model
-from .weights import load_weights, read_notes, save_weights
+from .weights import load_weights, save_weights
 
 __all__ = [
     "MODELS",
@@ -34,7 +34,6 @@ __all__ = [
     "load_weights",
     "ngram_model",
     "parameter_groups",
-    "read_notes",
     "save_weights",
     "sentence_transformer_model",
     "taking",

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from .build import GIVEN, build_model
 from .embedding_model import EmbeddingModel
-from .state_dicts import misfits, one_line, read_plain, write_plain
+from .record import FORMAT, read_record
+from .state_dicts import misfits, one_line, write_plain
 
-_FORMAT = "rankgrad-weights-1"
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -58,10 +58,8 @@ def save_weights(path: str | os.PathLike[str], model: nn.Module, config: Mapping
         FileNotFoundError: no such folder.
     """
     path = Path(path)
-    ours = isinstance(model, EmbeddingModel)
-    built_from = (
-        model.config if ours else {"kind": GIVEN, "class": f"{type(model).__module__}.{type(model).__qualname__}"}
-    )
+    given = {"kind": GIVEN, "class": f"{type(model).__module__}.{type(model).__qualname__}"}
+    built_from = model.config if isinstance(model, EmbeddingModel) else given
     if built_from is None:
         raise ValueError("the model has no config to build it from; build it with rankgrad.models.build_model")
     extra = {} if config is None else dict(config)
@@ -70,11 +68,11 @@ def save_weights(path: str | os.PathLike[str], model: nn.Module, config: Mapping
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
     record = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "model": built_from,
         "pixels": {
-            "mean": list(model.pixel_mean) if ours else [],
-            "std": list(model.pixel_std) if ours else [],
+            "mean": list(model.pixel_mean) if isinstance(model, EmbeddingModel) else [],
+            "std": list(model.pixel_std) if isinstance(model, EmbeddingModel) else [],
         },
         "config": extra,
         "state_dict": model.state_dict(),
@@ -115,7 +113,7 @@ def load_weights(path: str | os.PathLike[str], model: nn.Module | None = None) -
     ([8, 8], {'data': 'glyphs'})
     """
     path = Path(path)
-    record = _record(path)
+    record = read_record(path)
     state = record["state_dict"]
     built = model is None
     if model is None:
@@ -143,47 +141,6 @@ def load_weights(path: str | os.PathLike[str], model: nn.Module | None = None) -
     if isinstance(model, EmbeddingModel):
         model.pixel_mean, model.pixel_std = tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
     return (model.eval() if built else model), record["config"]
-
-
-def read_notes(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The `config` that was saved beside weights, without a model.
-
-    Raises:
-        FileNotFoundError, ValueError: as of `load_weights`.
-    """
-    notes: dict[str, Any] = _record(Path(path))["config"]
-    return notes
-
-
-def _record(path: Path) -> dict[str, Any]:
-    """The content of a file of `save_weights`, checked."""
-    record = read_plain(path)
-    if not isinstance(record, dict) or record.get("format") != _FORMAT:
-        raise ValueError(
-            f"{path} was not written by rankgrad.models.save_weights (or by another version of it); the weights of "
-            f"a timm backbone go into timm_model(weights=...)"
-        )
-    _check_record(path, record)
-    return record
-
-
-def _check_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Raise unless a file has the parts that `save_weights` gives it, and nothing that would be fetched."""
-    parts = {"model": dict, "pixels": dict, "config": dict, "state_dict": dict}
-    wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
-    if not wrong:
-        pixels = [record["pixels"].get(name) for name in ("mean", "std")]
-        if not all(isinstance(row, list) and all(isinstance(v, (int, float)) for v in row) for row in pixels):
-            wrong.append("pixels")
-        if not all(isinstance(value, Tensor) for value in record["state_dict"].values()):
-            wrong.append("state_dict")
-        if not isinstance(record["model"].get("kind"), str):
-            wrong.append("model")
-    if wrong:
-        raise ValueError(f"{path} is damaged: it lacks {', '.join(wrong)}, or not as rankgrad writes it")
-    fetched = {"pretrained", "weights"} & set(record["model"])
-    if fetched:  # the weights are in the file; a name or an address would be somebody else's choice
-        raise ValueError(f"{path} asks for other weights ({', '.join(sorted(fetched))}), which no file of ours does")
 
 
 def _embedding_size(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> int | None:

@@ -38,10 +38,10 @@ from ..models import (
     extract_features,
     head_only,
     load_weights,
-    read_notes,
     save_weights,
     taking,
 )
+from ..models.record import read_record
 from ..models.state_dicts import read_plain, write_plain
 from ..report import read_run, write_report
 from ..runs import signals
@@ -160,7 +160,7 @@ class RetrievalTask:
         """Evaluate the untrained model; with frozen=true compute the features."""
         self.run = run
         if not fresh and on_first(run.best.exists):
-            self.best = on_first(lambda: float(read_notes(run.best)["value"]))
+            self.best = on_first(lambda: float(read_record(run.best)["config"]["value"]))
         if not self.config.get("lean") and (fresh or not on_first(run.before.exists)):
             _, found = self._evaluated(trainer, self.model)
             on_first(lambda: write_text(run.before, found.report.to_json()))

@@ -17,6 +17,7 @@ from rankgrad.models.heads import EmbeddingHead, head_only
 from rankgrad.models.inputs import ImageInput
 from rankgrad.models.pooling import AvgPool, GeM, MaxPool
 from rankgrad.models.timm import timm_model
+from rankgrad.models.vectors import vector_model
 from rankgrad.models.weights import load_weights, save_weights
 
 pytest.importorskip("timm", reason="timm backbones need the extra rankgrad[train]")
@@ -54,6 +55,35 @@ def test_convnet_is_conv_norm_relu_maxpool_per_width_then_one_linear_map():
 def test_published_convnet_sizes_have_the_published_number_of_parameters():
     assert sum(p.numel() for p in convnet(widths=(16, 32, 64, 128)).parameters()) == 113_904  # "114 k"
     assert convnet().features(images()).shape == (4, 128)
+
+
+def test_a_convnet_begins_with_the_backbone_of_a_file_and_a_head_of_its_own(tmp_path):
+    earlier = small()
+    earlier.train()(images())  # running means and variances that are not those of the start
+    earlier.pixel_mean = (0.25,)
+    save_weights(tmp_path / "model.pt", earlier)
+    begun = convnet(
+        widths=(4, 6, 8), embedding_size=7, head="layer_norm", weights=tmp_path / "model.pt", freeze_batch_norm=True
+    )
+    for name, value in earlier.backbone.state_dict().items():
+        torch.testing.assert_close(begun.backbone.state_dict()[name], value, rtol=0, atol=0)
+    assert begun(images()).shape == (4, 7) and begun.pixel_mean == (0.25,) and "weights" not in begun.config
+    save_weights(tmp_path / "again.pt", begun)  # needs no second file to be read
+    again, _ = load_weights(tmp_path / "again.pt")
+    assert torch.equal(again.eval()(images()), begun.eval()(images()))
+
+
+def test_a_backbone_of_another_shape_is_refused_by_its_layers(tmp_path):
+    save_weights(tmp_path / "model.pt", small())
+    with pytest.raises(
+        ValueError, match=r"holds another backbone: 0.0.weight is \[4, 1, 3, 3\] in the file and \[5, 1,"
+    ):
+        convnet(widths=(5, 6, 8), weights=tmp_path / "model.pt")
+    torch.save({"state_dict": {}}, tmp_path / "other.pt")
+    with pytest.raises(ValueError, match="was not written by"):
+        convnet(weights=tmp_path / "other.pt")
+    with pytest.raises(FileNotFoundError, match="no weights file at"):
+        convnet(weights=tmp_path / "none.pt")
 
 
 @pytest.mark.parametrize("size", [(28, 28), (16, 16), (105, 105), (29, 61)])
@@ -138,7 +168,9 @@ def test_gem_stays_finite_in_half_precision_at_every_scale(dtype, scale):
     torch.testing.assert_close(pooled.double(), expected, rtol=1e-2, atol=1e-6)
 
 
-@pytest.mark.parametrize(("head", "sizes"), [("linear", (7, 3)), ("layer_norm", (7, 3)), ("mlp", (7, 3)), ("none", (7, None))])
+@pytest.mark.parametrize(
+    ("head", "sizes"), [("linear", (7, 3)), ("layer_norm", (7, 3)), ("mlp", (7, 3)), ("none", (7, None))]
+)
 def test_heads_give_the_embedding_size_they_promise(head, sizes):
     module = EmbeddingHead(*sizes, head=head)
     assert module(torch.randn(4, 7)).shape == (4, module.embedding_size) == (4, sizes[1] or 7)
