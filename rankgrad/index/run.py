@@ -20,7 +20,7 @@ from ..runs.embeddings import joined_classes
 from ..runs.folder import Run
 from ..search import topk
 from .builder import Index
-from .embedder import Origin
+from .embedder import Origin, check_inside
 
 Array = npt.NDArray[Any]
 
@@ -67,10 +67,12 @@ def index_of_run(folder: str | Path, trust: Sequence[str] = ()) -> Index:
     if labels.dtype.kind == "b":
         class_names, numbers = numbered(joined_classes(labels, class_names))
         labels = numbers.numpy()
+    names = tuple(map(str, columns[f"{of}names"].tolist()))
+    check_inside(run.embeddings, names)
     root = load(run.config, trust).data.get("root")
     return Index(
         _Rows(unit_rows(rows)),
-        tuple(map(str, columns[f"{of}names"].tolist())),
+        names,
         labels,
         class_names,
         origin=Origin(Path("." if root is None else root), run.weights.absolute(), sha256_of(run.weights)),
