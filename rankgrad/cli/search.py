@@ -56,11 +56,11 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
     place, queries = searched(arguments.index, arguments.queries)
     index = index_of_run(place, packages(arguments.trust)) if Run(place).config.is_file() else Index.load(place)
-    queries = queries if index.texts else query_files(queries)
+    asked = queries if index.texts else query_files(queries)
     embedder = index.embedder(arguments.model, trust=packages(arguments.trust), device=device)
     if arguments.images:
         index = index.at(arguments.images)
-    answers = find(queries, index, arguments.k, embedder=embedder)
+    answers = find(asked, index, arguments.k, embedder=embedder)
     print(json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers))
     if arguments.html:
         facts = {
