@@ -72,14 +72,16 @@ def fit(
     >>> import tempfile, torch, rankgrad
     >>> inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
     >>> labels = torch.arange(64) % 8
-    >>> few = {"trainer.max_epochs": 1, "sampler.classes_per_batch": 4, "sampler.samples_per_class": 4}
+    >>> few = {"trainer.max_epochs": 1, "sampler.classes_per_batch": 4, "evaluation.clusters": "none"}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = rankgrad.fit(
     ...         torch.nn.Linear(8, 4), (inputs, labels), "smooth_ap", test=0.5, out=folder, settings=few, quiet=True
     ...     )
     ...     print(sorted(run.read_values())[:3])
     fit: 64 inputs, 8 classes (each [8])
-    ...
+    split  inputs  classes  inputs/class
+    train      32        4             8
+    test       32        4             8
     ['AP', 'AUC_hardest', 'MRR']
     """
     if not isinstance(model, nn.Module):
