@@ -50,7 +50,7 @@ def joined_classes(several: npt.NDArray[np.bool_], names: Sequence[str]) -> list
     >>> joined_classes(np.array([[True, False], [True, True]]), ["cat", "dog"])
     ['cat', 'cat, dog']
     """
-    return [", ".join(names[at] for at in np.flatnonzero(row)) for row in several]
+    return [", ".join(names[at] for at in np.flatnonzero(row).tolist()) for row in several]
 
 
 def save_embeddings(path: Path, embeddings: Tensor, table: Rows, more: Mapping[str, Any] | None = None) -> None:

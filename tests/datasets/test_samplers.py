@@ -86,7 +86,7 @@ def test_when_classes_are_even_a_pass_visits_every_image_once():
 def test_small_classes_are_left_out_counted_and_announced():
     labels = torch.tensor([0] * 5 + [1] * 4 + [2] * 3 + [3] * 1 + [4] * 4)
     with pytest.warns(
-        SmallClassWarning, match=r"2 of 5 classes \(4 of 17 images\) have fewer than samples_per_class=4"
+        SmallClassWarning, match=r"2 of 5 classes \(4 of 17 rows\) have fewer than samples_per_class=4"
     ):
         sampler = MPerClassBatchSampler(labels, 3, 4, batches_per_epoch=20)
     assert sampler.left_out == 2
@@ -387,7 +387,7 @@ def test_too_few_classes_are_named_with_the_ways_to_use_small_ones():
     labels = long_tail()
     with pytest.raises(ValueError, match="3 have that many.* short_classes='repeat' or 'fewer' takes smaller"):
         MPerClassBatchSampler(labels, 4, 4)
-    with pytest.raises(ValueError, match="needs 8 classes with at least 1 image each; of 7 classes") as caught:
+    with pytest.raises(ValueError, match="needs 8 classes with at least 1 row each; of 7 classes") as caught:
         MPerClassBatchSampler(labels, 8, 4, short_classes="repeat")
     assert "short_classes=" not in str(caught.value)
 
