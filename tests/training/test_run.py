@@ -250,7 +250,7 @@ def test_relative_paths_are_those_of_the_caller_and_a_run_resumes_from_anywhere(
 
 
 WRONG = [
-    (["sampler.classes_per_batch=40"], "a batch needs 40 classes with at least 1 image each; of 5 classes"),
+    (["sampler.classes_per_batch=40"], "a batch needs 40 classes with at least 1 row each; of 5 classes"),
     (["optimizer.name=lion"], "unknown optimizer.name 'lion'"),
     (["optimizer.warmup=2"], "optimizer.warmup is a share"),
     (["optimizer.lr=fast"], "optimizer.lr is a .*number; got 'fast'"),
