@@ -85,9 +85,7 @@ def test_when_classes_are_even_a_pass_visits_every_image_once():
 
 def test_small_classes_are_left_out_counted_and_announced():
     labels = torch.tensor([0] * 5 + [1] * 4 + [2] * 3 + [3] * 1 + [4] * 4)
-    with pytest.warns(
-        SmallClassWarning, match=r"2 of 5 classes \(4 of 17 rows\) have fewer than samples_per_class=4"
-    ):
+    with pytest.warns(SmallClassWarning, match=r"2 of 5 classes \(4 of 17 rows\) have fewer than samples_per_class=4"):
         sampler = MPerClassBatchSampler(labels, 3, 4, batches_per_epoch=20)
     assert sampler.left_out == 2
     assert {int(labels[row]) for batch in sampler for row in batch} == {0, 1, 4}
