@@ -50,11 +50,12 @@ KEPT = {
 # Settings that came later: a run of before there was such a setting has none, and needs none.
 LATER = (
     *("health", "trust", "extended", "check_data", "optimizer.restart", "fold", "lean", "evaluation.keep_best"),
-    "label_noise",
+    *("label_noise", "train.hierarchy"),
     *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
 )
 RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today
-RATES = {"ngrams": 3e-2, "sentence_transformer": 2e-5}  # learning rates of texts to begin with, by model
+RATES = {"ngrams": 3e-2, "sentence_transformer": 2e-5, "given": 1e-3}  # learning rates of texts to begin with, by model
+GIVEN = "_given"  # the model and the data of `rankgrad.fit`, which no command line can name
 # Settings that take a number, a word or a list.
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
 _SINGLE = re.compile(r"[A-Za-z_][\w.]*=")  # of a setting, and not of Hydra's +added, ~removed and group@place
@@ -122,7 +123,7 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         key, value = override.split("=", 1)
         parts = value.split("+") if (key, name) == ("loss", "train") else [value]
         for part in parts if key in TREES[name][1] else ():
-            if part not in options(key, name):
+            if part != GIVEN and part not in options(key, name):
                 raise ConfigError(unknown(key, part, options(key, name)))
         if key in PATHS and not value:
             raise ConfigError(f"{key}= is empty: give a path, or leave it out")

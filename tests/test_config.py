@@ -57,8 +57,8 @@ def nodes(node: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name not in losses.LOSSES])
 def test_the_files_of_baselines_name_options_that_exist(name):
-    if name.startswith("pml/"):
-        pytest.importorskip("pytorch_metric_learning")
+    if "/" in name:
+        pytest.importorskip({"pml": "pytorch_metric_learning", "st": "sentence_transformers"}[name.split("/")[0]])
     for node in nodes(settings_of(name)):
         known = inspect.signature(get_object(node["_target_"])).parameters
         takes_more = any(p.kind is p.VAR_KEYWORD for p in known.values())
@@ -69,8 +69,8 @@ def test_the_files_of_baselines_name_options_that_exist(name):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_file_makes_a_loss_that_trains_for_a_step(name, tmp_path, monkeypatch):
-    if name.startswith("pml/"):
-        pytest.importorskip("pytorch_metric_learning")
+    if "/" in name:
+        pytest.importorskip({"pml": "pytorch_metric_learning", "st": "sentence_transformers"}[name.split("/")[0]])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = compose([f"loss={name}", *small_sorter(name)])
     config.derived.num_classes, config.derived.embedding_size = 4, 6
@@ -84,6 +84,8 @@ def test_every_loss_file_makes_a_loss_that_trains_for_a_step(name, tmp_path, mon
     assert value.shape == () and value > 0
     assert embeddings.grad is not None and embeddings.grad.isfinite().all() and embeddings.grad.abs().sum() > 0
     step = embeddings.detach() - 0.02 * embeddings.grad / embeddings.grad.norm()
+    if name == "st/batch_all_triplet":
+        return  # its mean is over the triplets that cost something, and a step may make the cheap ones free
     # the gradient of a blackbox loss is no derivative: its step may change nothing
     torch.manual_seed(0)
     after = loss(step, torch.arange(4).repeat_interleave(4))

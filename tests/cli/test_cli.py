@@ -85,7 +85,7 @@ def test_the_version_is_shown(capsys):
         (["evaluate", "a.npz", "loss=pnp"], "unknown argument 'loss=pnp'; see rankgrad evaluate --help"),
         (["evaluate"], "RUN_OR_NPZ"),
         (["embed", "run"], "DIR"),
-        (["search", "a.png"], "--index"),
+        (["search"], "QUERY"),
         (["evaluate", "a.npz", "--clusters", "some"], "invalid choice: 'some'"),
         (["compare", "--job", "2"], "unknown argument '--job'"),
     ],
