@@ -100,7 +100,7 @@ def test_what_an_approximate_index_misses_is_measured_against_the_exact_one(kind
     found = index.measured
     _, exact = search.topk(rows, rows, 10, ids=range(1200), ref_ids=range(1200))
     _, mine = index.topk(rows, 11)
-    asked = np.random.default_rng(0).permutation(1200)[:1000].tolist()  # as `measure` draws them
+    asked = np.random.default_rng(0).choice(1200, 1000, replace=False).tolist()  # as `measure` draws them
     hits = [len(set(exact[row].tolist()) & (set(mine[row].tolist()) - {row})) / 10 for row in asked]
     assert found is not None and found.queries == 1000 and found.k == 10
     assert found.recall == pytest.approx(np.mean(hits), abs=0.01) and found.recall < 0.9
@@ -117,7 +117,7 @@ def test_a_gallery_of_one_image_can_be_asked_and_measured():
 
 
 WRONG = [
-    (dict(kind="flat"), "unknown kind of index 'flat'; known: exact, hnsw, ivf"),
+    (dict(kind="flat"), "unknown kind of index 'flat'; known: exact, hnsw, ivf, ivfpq"),
     (dict(kind="ivf", effort=0), "an integer >= 1; got 0"),
     (dict(effort=3), "an exact index looks at everything"),
 ]
