@@ -4,10 +4,10 @@ On disk an index is a folder of two files: `index.json` (which model with its ha
 the file of vectors that it names, written by faiss. The json is written last and replaced as a whole, and names the
 vectors by their hash: a reader finds the old index or the new one, whenever the writer dies.
 
-Exact by default, like `search.topk`, whose scores it gives up to rounding. The other kinds look at a part of the gallery
-only; what they miss is measured when they are built. "ivfpq" is for more vectors than memory holds: it keeps short codes
-of them, and compares the candidates with the vectors themselves, in a third file (`rows`) that is mapped into memory.
-Whatever the kind, the gallery is read block by block, and may itself be mapped (`Embedded.load`).
+Exact by default, like `search.topk`, whose scores it gives up to rounding. The other kinds look at a part of the
+gallery only; what they miss is measured when they are built. "ivfpq" is for more vectors than memory holds: it keeps
+short codes of them, and compares the candidates with the vectors themselves, in a third file (`rows`) that is mapped
+into memory. Whatever the kind, the gallery is read block by block, and may itself be mapped (`Embedded.load`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -54,7 +54,6 @@ CODED = 39 * 256  # rows that faiss wants for codes of bytes
 CANDIDATES = 10  # of ivfpq: how many times the length of the list are compared exactly, and at least ...
 FEWEST = 100
 BLOCK = 2**25  # numbers of the gallery that are in memory at once
-SCANNED = 100 * 2**27  # numbers that the exact search may go through to be timed
 
 
 @dataclass(frozen=True)
@@ -326,7 +325,7 @@ class Index:
 
 
 def _synced(path: Path, what: str, ending: str) -> dict[str, Any]:
-    """What the head says of a file that is written: the name it will have, its size and hash. It is on the disk then."""
+    """Bring a file to the disk; what the head says of it: the name it will have, its size and hash."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
     digest = sha256_of(path)
@@ -498,29 +497,29 @@ def measure(index: Index, embeddings: npt.NDArray[np.float32], *, seed: int = 0)
     if k < 1:
         return Measured(1.0, k, len(asked), 1.0)
     queries, own = _as_compared(embeddings[asked], index.normalized), torch.from_numpy(asked).unsqueeze(1)
-    best = _exact_scores(embeddings, index.normalized, queries, k, own)
+    best = _exact_scores(_blocks(embeddings, index.normalized), queries, k, own)
     scores, items = index.topk(queries, k + 1)
     found = scores.masked_fill(items == own, -torch.inf).sort(1, descending=True).values[:, :k]
     # by score: another item that is as close is no miss
     last = best[:, -1:]
     recall = float((found >= last - 1e-6 * last.abs().clamp(min=1)).double().mean())
-    few, times = queries[: max(1, min(100, SCANNED // (count * dim)))], []
-    nobody = torch.tensor([[-1]])
-    for search in (
-        lambda row: _exact_scores(embeddings, index.normalized, row, k, nobody),
-        lambda row: index.topk(row, k),
-    ):
+    # the exact search of one block, in memory, as many times as there are blocks
+    block = next(_blocks(embeddings, index.normalized)).numpy()
+    flat = _faiss().IndexFlatIP(dim)
+    flat.add(block)
+    times = []
+    for search, share in ((replace(index, vectors=flat, rows=None), len(block) / count), (index, 1.0)):
         start = time.perf_counter()
-        for row in few.split(1):
-            search(row)
-        times.append(time.perf_counter() - start)
+        for row in torch.split(queries[:100], 1):
+            search.topk(row, k)
+        times.append((time.perf_counter() - start) / share)
     return Measured(recall, k, len(asked), times[0] / max(times[1], 1e-9))
 
 
-def _exact_scores(embeddings: npt.NDArray[np.float32], normalize: bool, queries: Tensor, k: int, own: Tensor) -> Tensor:
-    """[query, k] scores of the k best rows, block by block; those of the rows `own` [query, 1] do not count."""
+def _exact_scores(blocks: Iterable[Tensor], queries: Tensor, k: int, own: Tensor) -> Tensor:
+    """[query, k] scores of the k best rows of the blocks; those of the rows `own` [query, 1] do not count."""
     best, start = queries.new_empty(len(queries), 0), 0
-    for block in _blocks(embeddings, normalize):
+    for block in blocks:
         scores = queries @ block.T
         here = ((own >= start) & (own < start + len(block))).squeeze(1).nonzero().flatten()
         scores[here, own[here, 0] - start] = -torch.inf

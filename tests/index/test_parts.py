@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +124,10 @@ def test_processes_embed_and_evaluate_as_one_to_the_byte(photos, weights, whole,
         ["embed", weights, photos, "-o", out, "--batch-size", 3],
         ["evaluate", out, *plain, tmp_path / "two.json"],
     ]
+    logs = [tmp_path / f"log{rank}" for rank in range(2)]
     for number, words in enumerate(commands):
-        store, logs = tmp_path / f"store{number}", [tmp_path / f"log{rank}" for rank in range(2)]
-        running = [forked(lambda r=rank: as_process(r, 2, store, *words), logs[rank]) for rank in range(2)]
+        store = tmp_path / f"store{number}"
+        running = [forked(partial(as_process, rank, 2, store, *words), logs[rank]) for rank in range(2)]
         told = [wait(process) for process in running]
         assert told == [0, 0], logs[0].read_text()
         assert "wrote" in logs[0].read_text() and "wrote" not in logs[1].read_text()  # one speaks
