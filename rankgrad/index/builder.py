@@ -476,7 +476,7 @@ def _vectors(gallery: Embedded, kind: Kind, effort: int | None, normalize: bool,
         wrong = (~block.isfinite().all(1)).nonzero().flatten()
         first = done + int(wrong[0]) if len(wrong) and first < 0 else first
         bad, done = bad + len(wrong), done + len(block)
-        if not bad:
+        if not bad and vectors.is_trained:
             vectors.add(block.numpy())
     if bad:
         raise ValueError(f"embeddings must be finite; that of {gallery.names[first]} is not (first of {bad})")
