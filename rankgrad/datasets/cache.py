@@ -97,7 +97,7 @@ class Pixels:
         start = self.starts[row]
         image = np.array(self.mapped()[start : start + channels * height * width])
         if self.checksums is not None and not self._right[row]:
-            if zlib.crc32(image) != self.checksums[row]:
+            if zlib.crc32(image.data) != self.checksums[row]:
                 raise DamageError(f"the cache {self.path} is damaged: its image {row} is not what was written")
             self._right[row] = True
         return torch.from_numpy(image).view(height, width, channels).permute(2, 0, 1)
