@@ -24,7 +24,10 @@ DETECT_GROUPS = ("data", "model", "loss", "experiment")
 # Root configuration -> the package that holds it, and its groups: `rankgrad train`, `rankgrad detect train`.
 TREES = {"train": ("rankgrad.configs", GROUPS), "detect": ("rankgrad.configs.detect", DETECT_GROUPS)}
 # Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
-PATHS = ("out", "resume", "init", "data.root", "data.cache_dir", "model.weights", "model.name")
+PATHS = (
+    *("out", "resume", "init", "data.root", "data.cache_dir", "data.load.icons", "data.load.omniglot"),
+    *("model.weights", "model.name"),
+)
 # Where something is made of the settings: place -> slot of `targets.SLOTS`. Nowhere else a class may be named.
 PLACES = {
     "train": {

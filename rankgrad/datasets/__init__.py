@@ -13,6 +13,7 @@ from .base import ImageSet, Table
 from .check import CountWarning, Inspection, Official, inspect
 from .contact_sheet import contact_sheet
 from .cub import load_cub, load_cub_cropped
+from .drawings import load_drawings
 from .folder import find_images, load_folder
 from .glyphs import GlyphFontWarning, load_glyphs
 from .icons import load_icons
@@ -33,6 +34,7 @@ REGISTRY: dict[str, tuple[Callable[..., Rows], Official | None]] = {
     "glyphs": (load_glyphs, None),
     "omniglot": (load_omniglot, None),
     "icons": (load_icons, None),
+    "drawings": (load_drawings, None),
     "folder": (load_folder, None),
     "manifest": (load_manifest, None),
     "cub": (load_cub, cub.OFFICIAL),
@@ -72,6 +74,7 @@ __all__ = [
     "load_clinc150",
     "load_cub",
     "load_cub_cropped",
+    "load_drawings",
     "load_folder",
     "load_glyphs",
     "load_icons",

@@ -59,7 +59,10 @@ def load_icons(
     root = Path(root)
     path = root if root.is_file() else root / PACKED
     if not path.is_file():
-        raise FileNotFoundError(f"the icons are read from {path}, which is not there; set data.root to its folder")
+        raise FileNotFoundError(
+            f"the icons are read from {path}, which is not there; set data.root to its folder "
+            "(data.load.icons with data=drawings)"
+        )
     packed = _read(path)
     names: list[str] = packed["names"].tolist()
     words = [name.split("_")[0] for name in names]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from markupsafe import Markup
 
-from ..files import read_json, read_npz
+from ..files import read_npz
 from ..html import charts
 from ..html.images import Images, data_uri
 from ..html.page import render
@@ -21,7 +21,7 @@ from ..report.content import Extent, Interval, RunContent, Section, read_common
 from ..runs.folder import Run
 from .pictures import COLOURS, HIT, MISSED, WRONG, Mark, draw, marks, tally, worth_seeing
 from .voc import Scenes, load_voc
-from .voc_ap import DetectionReport, Detections
+from .voc_ap import DetectionReport, Detections, read_content
 
 QUALITY = 82  # of a picture: the texts in it stay readable
 MEANING = {HIT: "right", **{kind: f"wrong: {text}" for kind, text in WRONG.items()}, MISSED: "objects missed"}
@@ -146,7 +146,7 @@ def read(
         pictures: False: numbers and curves alone.
         trust: packages whose classes its settings may name.
     """
-    after = Numbers.of(read_json(run.after)) if run.finished else None
+    after = Numbers.of(read_content(run.after)) if run.finished else None
     common = read_common(run, after, trust)
     if after is None or not pictures:
         return DetectorContent(**common)

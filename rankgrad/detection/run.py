@@ -19,7 +19,7 @@ from .._version import __version__
 from ..config import ConfigError, load, make, packages, plain
 from ..datasets.fingerprint import fingerprint
 from ..distributed import GlobalBatch
-from ..files import atomic_write, read_json, write_text
+from ..files import atomic_write, write_text
 from ..models.state_dicts import misfits, one_line, read_plain, write_plain
 from ..runs.folder import Run
 from ..training import runner
@@ -30,7 +30,7 @@ from .models import build_detector
 from .page import write_page
 from .training import DetectorModule, detect
 from .voc import Scenes, load_voc
-from .voc_ap import DetectionReport, Detections, evaluate_voc, table
+from .voc_ap import DetectionReport, Detections, evaluate_voc, read_content, table
 
 
 @dataclass(frozen=True)
@@ -292,5 +292,4 @@ def train(
 
 def summary(run: Run) -> str:
     """AP per class as a table, and where to look."""
-    content = read_json(run.after)
-    return "\n".join([table(content), "", f"run:    {run.folder}", f"report: {run.page}"])
+    return "\n".join([table(read_content(run.after)), "", f"run:    {run.folder}", f"report: {run.page}"])

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ..files import shown
+from ..files import read_json, shown
 from ..tables import aligned
 from .voc import Scene
 
@@ -384,6 +384,29 @@ def curve_points(result: ClassResult, most: int = CURVE_POINTS) -> list[tuple[fl
     return [(round(float(result.recall[row]), 5), round(float(result.precision[row]), 5)) for row in rows]
 
 
+def read_content(path: Path) -> dict[str, Any]:
+    """Read what `DetectionReport.to_json` wrote, as the dict that `table` takes.
+
+    Args:
+        path: the file.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: no report, or a damaged one; the message names the file.
+    """
+    content = read_json(path, "values", "per_class", "counts", "inclusive", "settings")
+    values = content["values"] if _numbers(content["values"]) else {}
+    names = {name for name in values if not name.endswith("_11")}
+    paired = {f"{name}{end}" for name in names for end in ("", "_11")} == set(values)
+    classes = list(content["per_class"].values()) if isinstance(content["per_class"], dict) else []
+    same = all(isinstance(found, dict) and set(found) == names for found in classes)
+    settings = isinstance(content["settings"], dict) and isinstance(content["inclusive"], bool)
+    rows = [row for found in classes for row in found.values()] if same else []
+    if not (paired and rows and all(map(_is_row, rows)) and _numbers(content["counts"]) and settings):
+        raise ValueError(f"{path} is damaged: it is not as a report of a detector is written")
+    return content
+
+
 def table(content: Mapping[str, Any]) -> str:
     """Lay out what `DetectionReport.to_dict` holds as a table for the terminal, in per cent."""
     per_class: Mapping[str, Mapping[str, Any]] = content["per_class"]
@@ -422,6 +445,9 @@ def _checked(found: Detections, name: str, classes: int) -> tuple[IntArray, Floa
     return labels, scores, boxes
 
 
+_ROW = {"objects", "detections", "area", "eleven", "max_recall", "best_f1", "threshold", "curve"}
+
+
 def _row(result: ClassResult) -> dict[str, Any]:
     threshold, f1 = result.best_f1
     return {
@@ -434,6 +460,22 @@ def _row(result: ClassResult) -> dict[str, Any]:
         "threshold": _plain(threshold),
         "curve": curve_points(result),
     }
+
+
+def _is_row(row: Any) -> bool:
+    """Is it what `_row` made?"""
+    if not isinstance(row, dict) or set(row) != _ROW or not isinstance(row["curve"], list):
+        return False
+    pairs = all(isinstance(point, list) and len(point) == 2 for point in row["curve"])
+    numbers = {name: value for name, value in row.items() if name != "curve"}
+    return pairs and _numbers(numbers) and all(_numbers(dict(enumerate(point))) for point in row["curve"])
+
+
+def _numbers(values: Any) -> bool:
+    """Is it a dict of numbers, or of None for what has no value?"""
+    return isinstance(values, dict) and all(
+        value is None or isinstance(value, (int, float)) for value in values.values()
+    )
 
 
 def _plain(value: float) -> float | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from torch import nn
@@ -12,6 +14,7 @@ from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
 from .inputs import ImageInput
 from .pooling import POOLINGS
+from .record import load_backbone
 
 
 def convnet(
@@ -21,6 +24,7 @@ def convnet(
     *,
     head: Head = "linear",
     pooling: Literal["avg", "max", "gem"] = "avg",
+    weights: str | os.PathLike[str] | None = None,
     freeze_batch_norm: bool = False,
 ) -> EmbeddingModel:
     """A small convnet for small images: conv3x3 - batch norm - ReLU - maxpool2 for each width, pooled, then a head.
@@ -34,10 +38,13 @@ def convnet(
         embedding_size: dim of the embeddings; None keeps the last width (with head "none" or a square linear map).
         head: see `EmbeddingHead`.
         pooling: "avg", "max" or "gem" of the last map.
+        weights: file of `save_weights` (a run's model.pt) whose backbone this one begins with; the head is new. To go
+            on with the head too, use `load_weights`.
         freeze_batch_norm: see `EmbeddingModel`; of use only with loaded weights.
 
     Raises:
-        ValueError: no width, a width below 1, an unknown pooling or head.
+        ValueError: no width, a width below 1, an unknown pooling or head; weights of another backbone.
+        FileNotFoundError: no file at `weights`.
 
     >>> model = convnet(widths=(16, 32, 64, 128))
     >>> sum(p.numel() for p in model.parameters())
@@ -57,8 +64,10 @@ def convnet(
         )
         for before, after in zip((in_channels, *widths), widths, strict=False)
     ]
-    return EmbeddingModel(
-        nn.Sequential(*blocks),
+    backbone = nn.Sequential(*blocks)
+    pixels = None if weights is None else load_backbone(Path(weights), backbone)
+    model = EmbeddingModel(
+        backbone,
         POOLINGS[pooling](),
         EmbeddingHead(widths[-1], embedding_size, head),
         ImageInput(in_channels, smallest=2 ** len(widths)),
@@ -73,3 +82,6 @@ def convnet(
             "freeze_batch_norm": freeze_batch_norm,
         },
     )
+    if pixels is not None:
+        model.pixel_mean, model.pixel_std = pixels
+    return model

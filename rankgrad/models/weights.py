@@ -11,9 +11,8 @@ from torch import Tensor
 
 from .build import build_model
 from .embedding_model import EmbeddingModel
-from .state_dicts import misfits, one_line, read_plain, write_plain
-
-_FORMAT = "rankgrad-weights-1"
+from .record import FORMAT, read_record
+from .state_dicts import misfits, one_line, write_plain
 
 
 def _check_plain(value: object, where: str) -> None:
@@ -64,7 +63,7 @@ def save_weights(path: str | os.PathLike[str], model: EmbeddingModel, config: Ma
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
     record = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "model": model.config,
         "pixels": {"mean": list(model.pixel_mean), "std": list(model.pixel_std)},
         "config": extra,
@@ -99,13 +98,7 @@ def load_weights(
     ([8, 8], {'data': 'glyphs'})
     """
     path = Path(path)
-    record = read_plain(path)
-    if not isinstance(record, dict) or record.get("format") != _FORMAT:
-        raise ValueError(
-            f"{path} was not written by rankgrad.models.save_weights (or by another version of it); the weights of "
-            f"a timm backbone go into timm_model(weights=...)"
-        )
-    _check_record(path, record)
+    record = read_record(path)
     state = record["state_dict"]
     built = model is None
     if model is None:
@@ -126,25 +119,6 @@ def load_weights(
     model.load_state_dict(state)
     model.pixel_mean, model.pixel_std = tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
     return (model.eval() if built else model), record["config"]
-
-
-def _check_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Raise unless a file has the parts that `save_weights` gives it, and nothing that would be fetched."""
-    parts = {"model": dict, "pixels": dict, "config": dict, "state_dict": dict}
-    wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
-    if not wrong:
-        pixels = [record["pixels"].get(name) for name in ("mean", "std")]
-        if not all(isinstance(row, list) and all(isinstance(v, (int, float)) for v in row) for row in pixels):
-            wrong.append("pixels")
-        if not all(isinstance(value, Tensor) for value in record["state_dict"].values()):
-            wrong.append("state_dict")
-        if not isinstance(record["model"].get("kind"), str):
-            wrong.append("model")
-    if wrong:
-        raise ValueError(f"{path} is damaged: it lacks {', '.join(wrong)}, or not as rankgrad writes it")
-    fetched = {"pretrained", "weights"} & set(record["model"])
-    if fetched:  # the weights are in the file; a name or an address would be somebody else's choice
-        raise ValueError(f"{path} asks for other weights ({', '.join(sorted(fetched))}), which no file of ours does")
 
 
 def _embedding_size(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from ..config import ConfigError, compose
+from ..config import TREES, ConfigError, compose
 from ..files import load_json, lock, remove_leftovers, write_text
 from ..tables import markdown
 from . import signals
@@ -41,6 +42,7 @@ RESULTS = {
     "train": Results(("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "NMI"), "mAP@R"),
     "detect train": Results(("AP50", "AP50_11", "AP75"), "AP50"),
 }
+LONGEST = 200  # letters of a variant in the name of a folder; the rest is a checksum
 
 
 def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "train") -> str:
@@ -243,7 +245,10 @@ def read_seeds(text: str) -> list[int]:
 
 def _folder(out: Path, loss: str, seed: int) -> Path:
     """Name the folder of one run: letters that any shell and file system takes, for a person to read; no two alike."""
-    return out / f"{re.sub(r'[^A-Za-z0-9_.+=-]+', '-', loss)}-seed{seed}"
+    name = re.sub(r"[^A-Za-z0-9_.+=-]+", "-", loss)
+    if len(name) > LONGEST:  # file systems take 255 bytes
+        name = f"{name[:LONGEST]}-{hashlib.sha256(loss.encode()).hexdigest()[:8]}"
+    return out / f"{name}-seed{seed}"
 
 
 def own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
@@ -252,9 +257,11 @@ def own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
     chosen = [f"loss={name}"]
     if own:
         base = compose([*rest, *chosen], tree)
-        groups = tuple(f"{group!s}." for group in base)
-        singles = tuple(f"{key!s}=" for key in base if not isinstance(base[key], DictConfig) and key not in base.loss)
-        chosen += [s if s.startswith((*groups, *singles)) else f"loss.{s}" for s in own.split("+") if s]
+        files = [group for group in TREES[tree][1] if group not in ("data", "loss")]  # memory=sum
+        groups = tuple(f"{group!s}." for group in {*base, *files})
+        single = [key for key in base if not isinstance(base[key], DictConfig) and key not in base.loss]
+        whole = (*groups, *(f"{key!s}=" for key in (*files, *single)))
+        chosen += [s if s.startswith(whole) else f"loss.{s}" for s in own.split("+") if s]
     return chosen
 
 

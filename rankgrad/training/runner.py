@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from .._version import __version__
-from ..config import ConfigError, flat, load, packages, plain
+from ..config import PATHS, ConfigError, flat, load, packages, plain
 from ..distributed import on_first, world
 from ..files import write_text
 from ..runs import signals
@@ -300,7 +300,7 @@ def lasting(config: DictConfig) -> DictConfig:
     copy = config.copy()
     OmegaConf.set_struct(copy, False)
     copy.pop("trust", None)  # a folder that says itself what to trust would be trusted by whoever receives it
-    for key in ("init", "data.root", "data.cache_dir", "model.weights"):
+    for key in (key for key in PATHS if key not in ("out", "resume", "model.name")):
         path = OmegaConf.select(copy, key)
         if path is not None:
             OmegaConf.update(copy, key, str(Path(path).absolute()))

@@ -455,6 +455,7 @@ FUZZED = [
     ("detector/config.yaml", "detect evaluate RUN/detector", False),
     ("detector/config.yaml", "detect train resume=RUN/detector", False),
     ("detector/metrics.json", "detect train resume=RUN/detector", False),
+    ("detector/metrics.json", "report RUN/detector -o TMP/page.html", False),
 ]
 
 

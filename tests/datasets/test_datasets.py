@@ -29,6 +29,7 @@ from rankgrad.datasets import (
     contact_sheet,
     find_images,
     glyphs,
+    load_drawings,
     load_folder,
     load_glyphs,
     load_icons,
@@ -814,6 +815,26 @@ def test_families_apart_never_stand_on_both_sides(tmp_path):
     for word, split in zip(table.super_label.tolist(), table.split, strict=True):
         sides.setdefault(word, set()).add(split)
     assert all(len(found) == 1 for found in sides.values())
+
+
+def test_drawings_are_the_glyphs_and_the_training_classes_of_other_sets_apart(tmp_path):
+    glyphs, icons = load_glyphs(), load_icons(packed_icons(tmp_path), size=28)
+    both = load_drawings(icons=tmp_path)
+    training = icons.select("train")
+    assert len(both) == len(glyphs) + len(training) and torch.equal(both.images[len(glyphs) :], training.images)
+    assert {both.split[row] for row in range(len(glyphs), len(both))} == {"train"}
+    assert both.class_names[-2:] == ("icons: arrow_back", "icons: bell") and both.super_names[-1] == "icons: bell"
+    assert both.label[-10:].unique().tolist() == [len(both.class_names) - 2, len(both.class_names) - 1]
+    assert torch.equal(both.label[: len(glyphs)], glyphs.label)
+    assert not any("car" in name for name in both.class_names)  # no class that the icons are tested on
+    assert load_drawings().class_names[0] == f"glyphs: {glyphs.class_names[0]}"
+
+
+@needs_data
+def test_drawings_hold_no_test_letter_of_omniglot():
+    table, letters = load_drawings(omniglot=Path(DATA, "omniglot")), load_omniglot(Path(DATA, "omniglot"))
+    there = {name for name in table.names if name.startswith("omniglot")}
+    assert there == {f"omniglot: {name}" for name in letters.select("train").names}
 
 
 @needs_data

@@ -27,6 +27,7 @@ from rankgrad.detection.voc_ap import (
     evaluate_voc,
     match,
     overlaps,
+    read_content,
     table,
 )
 
@@ -254,6 +255,39 @@ def test_classes_without_objects_are_left_out_of_the_mean_and_shown_as_such():
     assert content["per_class"]["b"]["AP50"]["area"] is None
     assert str(report) == table(content)
     assert str(report).splitlines()[2].split() == ["b", "0", "1", "-", "-", "-", "-", "-"]
+
+
+def test_a_report_that_is_damaged_anywhere_is_refused_by_name_or_can_be_shown(tmp_path):
+    there = scene([[0, 0, 10, 10], [50, 50, 60, 60]])
+    whole = json.loads(evaluate_voc([found([[0, 0, 10, 10]], [1.0])], [there], ["a", "b"]).to_json())
+    file = tmp_path / "metrics.json"
+
+    def places(node: Any) -> list[tuple[Any, ...]]:
+        inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        return [path for key, value in inner for path in [(key,), *((key, *rest) for rest in places(value))]]
+
+    refused = 0
+    for path in places(whole):
+        for value in ("gone", None, "x", [], {}, [[1]], 3):
+            content = json.loads(json.dumps(whole))
+            node = content
+            for key in path[:-1]:
+                node = node[key]
+            if value == "gone":
+                del node[path[-1]]
+            else:
+                node[path[-1]] = value
+            file.write_text(json.dumps(content))
+            try:
+                read = read_content(file)
+            except ValueError as error:
+                assert str(file) in str(error)
+                refused += 1
+            else:
+                table(read), Numbers.of(read).thresholds  # both show it
+    assert refused > 150
+    file.write_text(json.dumps(whole))
+    assert read_content(file) == whole
 
 
 def test_without_detections_or_images_there_is_nothing_to_divide_by():

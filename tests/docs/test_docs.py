@@ -250,7 +250,8 @@ def test_settings_of_the_training_page_exist():
 
     text = (ROOT / "docs" / "training.md").read_text("utf-8")
     known = set()
-    for choice in (["data=folder", "data.root=X"], ["model=timm"], ["data=omniglot", "data.root=X"], ["memory=sum"]):
+    data = (["data=folder", "data.root=X"], ["data=omniglot", "data.root=X"], ["data=drawings"])
+    for choice in (*data, ["model=timm"], ["memory=sum"]):
         known |= set(config.keys(config.compose(choice)))
     words = [word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()]
     named = {m[1] for word in words if (m := re.fullmatch(r"\+?([a-z_]+(?:\.[a-z_]+)+)(?:=.*)?", word))}

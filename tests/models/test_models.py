@@ -56,6 +56,35 @@ def test_published_convnet_sizes_have_the_published_number_of_parameters():
     assert convnet().features(images()).shape == (4, 128)
 
 
+def test_a_convnet_begins_with_the_backbone_of_a_file_and_a_head_of_its_own(tmp_path):
+    earlier = small()
+    earlier.train()(images())  # running means and variances that are not those of the start
+    earlier.pixel_mean = (0.25,)
+    save_weights(tmp_path / "model.pt", earlier)
+    begun = convnet(
+        widths=(4, 6, 8), embedding_size=7, head="layer_norm", weights=tmp_path / "model.pt", freeze_batch_norm=True
+    )
+    for name, value in earlier.backbone.state_dict().items():
+        torch.testing.assert_close(begun.backbone.state_dict()[name], value, rtol=0, atol=0)
+    assert begun(images()).shape == (4, 7) and begun.pixel_mean == (0.25,) and "weights" not in begun.config
+    save_weights(tmp_path / "again.pt", begun)  # needs no second file to be read
+    again, _ = load_weights(tmp_path / "again.pt")
+    assert torch.equal(again.eval()(images()), begun.eval()(images()))
+
+
+def test_a_backbone_of_another_shape_is_refused_by_its_layers(tmp_path):
+    save_weights(tmp_path / "model.pt", small())
+    with pytest.raises(
+        ValueError, match=r"holds another backbone: 0.0.weight is \[4, 1, 3, 3\] in the file and \[5, 1,"
+    ):
+        convnet(widths=(5, 6, 8), weights=tmp_path / "model.pt")
+    torch.save({"state_dict": {}}, tmp_path / "other.pt")
+    with pytest.raises(ValueError, match="was not written by"):
+        convnet(weights=tmp_path / "other.pt")
+    with pytest.raises(FileNotFoundError, match="no weights file at"):
+        convnet(weights=tmp_path / "none.pt")
+
+
 @pytest.mark.parametrize("size", [(28, 28), (16, 16), (105, 105), (29, 61)])
 def test_convnet_takes_any_size_from_sixteen_pixels_up(size):
     assert convnet()(torch.rand(2, 1, *size)).shape == (2, 128)

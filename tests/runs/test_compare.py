@@ -14,11 +14,11 @@ from omegaconf import OmegaConf
 from small_runs import die_after_writes, make_photos, small
 
 from rankgrad.cli import main
-from rankgrad.config import ConfigError, load
+from rankgrad.config import ConfigError, compose, load
 from rankgrad.evaluation import Report
 from rankgrad.files import LockedError, lock
 from rankgrad.runs import compare as compare_module
-from rankgrad.runs.compare import compare
+from rankgrad.runs.compare import compare, own_settings
 from rankgrad.runs.folder import Run
 
 
@@ -107,6 +107,21 @@ def test_a_variant_can_set_what_is_not_the_losss_by_its_whole_name(photos, tmp_p
     made = [load(Run(tmp_path / f"{name}-seed0").config) for name in ("pnp", "pnp-alpha=2+optimizer.lr=0.5")]
     assert [config.optimizer.lr for config in made] == [0.25, 0.5] and made[1].loss.alpha == 2
     assert any(load(path).loss.get("pull") == 0.9 for path in tmp_path.glob("*/config.yaml"))
+
+
+def test_a_variant_can_take_another_memory_or_model_by_the_name_of_its_group():
+    found = own_settings("rambo_ap:memory=sum+memory.weight=0.3+model.head=layer_norm+margin=0.1", [], "train")
+    assert found == [
+        *("loss=rambo_ap", "memory=sum", "memory.weight=0.3", "model.head=layer_norm", "loss.margin=0.1"),
+    ]
+    assert compose(found).memory.weight == 0.3
+
+
+def test_a_variant_of_many_settings_has_a_folder_of_a_name_that_a_disk_takes(photos, tmp_path, here):
+    many = "+".join(["optimizer.lr=0.25"] * 20)
+    variants = [f"pnp:{many}+alpha=1", f"pnp:{many}+alpha=2"]
+    table = compare([f"loss={','.join(variants)}", "seeds=0", *small(photos)], tmp_path)
+    assert len(list(tmp_path.glob("pnp*-seed0"))) == 2 and all(f"| {variant} " in table for variant in variants)
 
 
 def test_each_loss_is_compared_with_the_first_one_over_the_seeds_both_have(photos, tmp_path, here):

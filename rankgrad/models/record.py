@@ -1,0 +1,69 @@
+"""What a file of `save_weights` holds, checked; nothing in it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from .state_dicts import misfits, read_plain
+
+FORMAT = "rankgrad-weights-1"
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read model, pixels, config and state_dict of a file of `save_weights`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not such a file, or a damaged one.
+    """
+    record = read_plain(path)
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ValueError(
+            f"{path} was not written by rankgrad.models.save_weights (or by another version of it); the weights of "
+            f"a timm backbone go into timm_model(weights=...)"
+        )
+    _check_record(path, record)
+    return record
+
+
+def load_backbone(path: Path, backbone: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Load the backbone of a file of `save_weights` into one of the same kind; the file's pooling and head are left.
+
+    Returns:
+        Mean and deviation of the pixels that it was trained on, per channel.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not such a file, or another backbone: the message says which layers differ.
+    """
+    record = read_record(path)
+    state, begin = record["state_dict"], "backbone."
+    found = {key.removeprefix(begin): value for key, value in state.items() if key.startswith(begin)}
+    wrong = misfits(backbone.state_dict(), found)
+    if wrong:
+        raise ValueError(f"{path} holds another backbone: {'; '.join(wrong)}")
+    backbone.load_state_dict(found)
+    return tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
+
+
+def _check_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Raise unless a file has the parts that `save_weights` gives it, and nothing that would be fetched."""
+    parts = {"model": dict, "pixels": dict, "config": dict, "state_dict": dict}
+    wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
+    if not wrong:
+        pixels = [record["pixels"].get(name) for name in ("mean", "std")]
+        if not all(isinstance(row, list) and all(isinstance(v, (int, float)) for v in row) for row in pixels):
+            wrong.append("pixels")
+        if not all(isinstance(value, Tensor) for value in record["state_dict"].values()):
+            wrong.append("state_dict")
+        if not isinstance(record["model"].get("kind"), str):
+            wrong.append("model")
+    if wrong:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(wrong)}, or not as rankgrad writes it")
+    fetched = {"pretrained", "weights"} & set(record["model"])
+    if fetched:  # the weights are in the file; a name or an address would be somebody else's choice
+        raise ValueError(f"{path} asks for other weights ({', '.join(sorted(fetched))}), which no file of ours does")
