@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from rankgrad.datasets import ImageSet, Table, delivery
+from rankgrad.datasets import ImageSet, Table, delivery, transforms
 from rankgrad.datasets.transforms import Collate, InkEval, PhotoEval
 
 
@@ -54,6 +54,15 @@ def test_a_batch_that_is_made_in_its_place_is_not_copied(pieces):
     assert isinstance(sent, delivery.Sent) and sent.piece.data_ptr() == batch.untyped_storage().data_ptr()
     for other in (torch.arange(3), torch.zeros(0, 4), torch.zeros(2, dtype=torch.float64)):
         assert delivery.send(other) is other
+
+
+def test_photographs_are_made_where_the_main_process_finds_them(pieces, monkeypatch):
+    monkeypatch.setattr(transforms, "get_worker_info", lambda: "a worker")
+    photo = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    batch = PhotoEval(size=8, resize=8)([photo, photo], torch.arange(2), 0)
+    assert len(pieces) == 1 and batch.untyped_storage().data_ptr() == pieces[0].data_ptr()
+    sent, _, _ = Collate(PhotoEval(size=8, resize=8))([(photo, 0, 0)])
+    assert isinstance(sent, delivery.Sent)
 
 
 @pytest.mark.parametrize("transform", [InkEval(size=8), PhotoEval(size=8, resize=8)])
