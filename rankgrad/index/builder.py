@@ -292,9 +292,7 @@ class Index:
             raise ValueError(f"{path} is damaged: it has another SHA-256 than when it was written. Write it again")
         faiss = _faiss()
         try:
-            # cells can be searched where they lie in the file; faiss maps no files under Windows
-            mapped = head["kind"].startswith("ivf") and os.name == "posix"
-            vectors = faiss.read_index(str(path), faiss.IO_FLAG_MMAP if mapped else 0)
+            vectors = faiss.read_index(str(path))
         except (RuntimeError, MemoryError) as error:
             raise ValueError(f"{path} is damaged: faiss can't read it ({str(error).splitlines()[-1]})") from None
         if not isinstance(vectors, getattr(faiss, TYPES[head["kind"]])):

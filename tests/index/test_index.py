@@ -137,6 +137,8 @@ def test_codes_find_the_cells_and_the_vectors_themselves_decide(many, coded, tmp
     shares = [len(set(mine) & set(best)) / 10 for mine, best in zip(items.tolist(), exact.tolist(), strict=True)]
     assert np.mean(shares) == pytest.approx(found.recall, abs=0.05)
     assert sorted(path.suffix for path in (tmp_path / "x").iterdir()) == [".f32", ".faiss", ".json"]
+    again = Index.load(read.save(tmp_path / "x"))  # over itself
+    assert torch.equal(again.topk(rows[:50], 10)[1], items)
     build(many).save(tmp_path / "x")
     assert sorted(path.suffix for path in (tmp_path / "x").iterdir()) == [".faiss", ".json"]
 
