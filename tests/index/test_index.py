@@ -158,12 +158,13 @@ def test_an_index_of_an_npz_that_stays_in_its_file_is_that_of_the_same_in_memory
         build(replace(many, embeddings=broken), "ivfpq")
 
 
-def test_a_vector_that_is_damaged_is_noticed_when_it_is_read(many, coded, tmp_path):
+def test_a_vector_that_is_damaged_is_noticed_when_it_is_read(many, coded, tmp_path, capsys):
     folder = coded.save(tmp_path / "x")
     (file,) = folder.glob("rows-*.f32")
     held = bytearray(file.read_bytes())
     held[17 * 68 + 5] ^= 1  # row 17: 16 numbers and their checksum
     file.write_bytes(held)
+    assert main(["check", str(folder)]) == 2 and re.search(r"rows-\S+ +damaged", capsys.readouterr().out)
     index = Index.load(folder)
     index.topk(torch.from_numpy(many.embeddings[many.labels != many.labels[17]][:5]), 3)
     with pytest.raises(ValueError, match=r"rows-.*f32 is damaged: row 17 is not what was written"):
