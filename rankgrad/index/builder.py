@@ -54,6 +54,7 @@ CODED = 39 * 256  # rows that faiss wants for codes of bytes
 CANDIDATES = 10  # of ivfpq: how many times the length of the list are compared exactly, and at least ...
 FEWEST = 100
 BLOCK = 2**25  # numbers of the gallery that are in memory at once
+TILE = 2**14  # rows that are compared with `ASKED` queries at once
 
 
 @dataclass(frozen=True)
@@ -517,7 +518,7 @@ def measure(index: Index, embeddings: npt.NDArray[np.float32], *, seed: int = 0)
 def _exact_scores(blocks: Iterable[Tensor], queries: Tensor, k: int, own: Tensor) -> Tensor:
     """[query, k] scores of the k best rows of the blocks; those of the rows `own` [query, 1] do not count."""
     best, start = queries.new_empty(len(queries), 0), 0
-    for block in blocks:
+    for block in (part for whole in blocks for part in torch.split(whole, TILE)):
         scores = queries @ block.T
         here = ((own >= start) & (own < start + len(block))).squeeze(1).nonzero().flatten()
         scores[here, own[here, 0] - start] = -torch.inf
