@@ -5,13 +5,15 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..files import write_npz
-from ..index.builder import Kind, build
-from ..index.embedder import Embedded
 from .results import Cell, Options, Result, ResultTable
+
+if TYPE_CHECKING:
+    from ..index.builder import Kind
 
 KINDS: tuple[Kind, ...] = ("exact", "ivf", "ivfpq")  # hnsw is built for minutes
 
@@ -39,6 +41,9 @@ def gallery(options: Options) -> Result:
 
 
 def _measured(count: int, dim: int) -> list[list[Cell]]:
+    from ..index.builder import build
+    from ..index.embedder import Embedded
+
     g = np.random.default_rng(0)
     centres = g.normal(size=(5000, dim)).astype(np.float32)
     rows: list[list[Cell]] = []

@@ -16,9 +16,6 @@ import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from ..datasets import ImageSet, load_folder
-from ..datasets.base import read_image
-from ..datasets.transforms import Collate, PhotoTrain
 from .clocks import Action, alternate
 from .results import Cell, Check, Options, Result, ResultTable
 
@@ -95,7 +92,9 @@ class Decoded(Dataset[int]):
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths = paths
+        from ..datasets.base import read_image  # the suites of losses need no more than torch
+
+        self.paths, self.read = paths, read_image
 
     def __len__(self) -> int:
         """Number of images."""
@@ -103,7 +102,7 @@ class Decoded(Dataset[int]):
 
     def __getitem__(self, row: int) -> int:
         """Give the number of channels, so that nothing is to be sent."""
-        return len(read_image(self.paths[row], 3))
+        return len(self.read(self.paths[row], 3))
 
 
 def _name(what: str, workers: int) -> str:
@@ -126,6 +125,9 @@ def _photographs(root: Path, images: int, height: int, width: int) -> None:
 
 
 def _actions(root: Path, home: Path, options: Options) -> dict[str, Action]:
+    from ..datasets import ImageSet, load_folder
+    from ..datasets.transforms import Collate, PhotoTrain
+
     table = load_folder(root, test_fraction=0, check=False)
     assert table.paths is not None
     collate = Collate(PhotoTrain(32, 40) if options.quick else PhotoTrain())
