@@ -13,9 +13,13 @@ This holds for every loss, whatever it does with the batch. Its price is that al
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +32,11 @@ from .ranks.second_order import refuse_graph
 
 T = TypeVar("T")
 
+STORE = (
+    "RANKGRAD_STORE"  # environment variable: the file by which processes find each other that torchrun did not start
+)
+PATIENCE = timedelta(days=7)  # for the slowest process of a group; torchrun ends all when one fails
+
 
 def world() -> tuple[int, int]:
     """(rank, processes) of the group that is running, (0, 1) where there is none.
@@ -38,6 +47,34 @@ def world() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
+
+
+def started() -> int:
+    """How many processes torchrun, or `training.launch`, has started together, this one included; 0: it was neither."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 0
+
+
+@contextmanager
+def group(backend: str = "gloo", timeout: timedelta | None = None) -> Iterator[None]:
+    """The group of the processes that were started together, from here to the end; nothing if there is one process.
+
+    Args:
+        backend: as in `torch.distributed.init_process_group`.
+        timeout: for what all do together; None: as torch has it.
+    """
+    processes = started()
+    if processes <= 1:
+        yield
+        return
+    place: dict[str, Any] = {}
+    if STORE in os.environ:
+        store = Path(os.environ[STORE]).as_uri()
+        place = {"init_method": store, "rank": int(os.environ["RANK"]), "world_size": processes}
+    dist.init_process_group(backend, timeout=timeout, **place)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 def gather_rows(rows: Tensor, *, even: bool = False) -> Tensor:

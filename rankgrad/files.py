@@ -7,10 +7,12 @@ import json
 import os
 import re
 import socket
+import struct
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -196,12 +198,54 @@ def read_json(path: Path, *needed: str) -> dict[str, Any]:
     return dict(found)
 
 
-def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
+@dataclass(frozen=True)
+class Pieces:
+    """An array that comes piece by piece, so that memory never holds it as a whole.
+
+    Attributes:
+        shape: of the whole.
+        dtype: of the whole, and of each piece.
+        pieces: its rows in their order, some at a time.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    pieces: Iterable[npt.NDArray[Any]]
+
+
+def write_npz(path: Path, columns: Mapping[str, Any]) -> None:
+    """Write an npz as `numpy.savez` does, byte by byte, whole or not at all.
+
+    Args:
+        path: the file, replaced as a whole.
+        columns: name -> what numpy makes an array of, or `Pieces`.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "a.npz")
+    >>> write_npz(file, {"a": Pieces((3,), np.dtype("int64"), [np.arange(2), np.array([7])])})
+    >>> read_npz(file)
+    {'a': array([0, 1, 7])}
+    """
+    with atomic_write(path, ".npz") as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, column in columns.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                if not isinstance(column, Pieces):
+                    np.lib.format.write_array(entry, np.asanyarray(column), allow_pickle=False)
+                    continue
+                head = {"descr": np.lib.format.dtype_to_descr(column.dtype), "fortran_order": False}
+                np.lib.format.write_array_header_1_0(entry, {**head, "shape": column.shape})
+                for piece in column.pieces:
+                    entry.write(np.ascontiguousarray(piece, column.dtype).data)
+
+
+def read_npz(path: Path, *needed: str, mapped: str = "") -> dict[str, npt.NDArray[Any]]:
     """All columns of an npz, its checksums held.
 
     Args:
         path: the file.
         needed: columns that must be there.
+        mapped: a column that stays in the file, if it is not compressed: an array that is read-only, of which memory
+            holds what is looked at.
 
     Raises:
         FileNotFoundError: no such file.
@@ -215,7 +259,9 @@ def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
     try:
         check_archive(path)
         with np.load(path, allow_pickle=False) as file:
-            columns = {name: file[name] for name in file.files}
+            there = _mapped(path, mapped) if mapped in file.files else None
+            columns = {name: file[name] for name in file.files if there is None or name != mapped}
+            columns |= {} if there is None else {mapped: there}
     except Exception as error:  # numpy, zip and zlib each raise their own
         if "allow_pickle" in str(error):
             raise ValueError(
@@ -226,10 +272,29 @@ def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
     columns = {name: column for name, column in columns.items() if isinstance(column, np.ndarray)}
     missing = [name for name in needed if name not in columns]
     if missing:
-        there = ", ".join(sorted(columns)) or "nothing"
+        has = ", ".join(sorted(columns)) or "nothing"
         wanted = " and ".join([", ".join(map(repr, needed[:-1])), repr(needed[-1])]) if needed[1:] else repr(needed[0])
-        raise ValueError(f"{path} must hold {wanted}; it has {there}")
+        raise ValueError(f"{path} must hold {wanted}; it has {has}")
     return columns
+
+
+def _mapped(path: Path, name: str) -> npt.NDArray[Any] | None:
+    """A column of an npz, mapped into memory; None if it lies there in another way than `write_npz` writes it."""
+    with zipfile.ZipFile(path) as archive:
+        about = archive.getinfo(f"{name}.npy")
+        if about.compress_type != zipfile.ZIP_STORED:
+            return None
+        with archive.open(about) as entry:
+            if np.lib.format.read_magic(entry) != (1, 0):
+                return None
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(entry)
+            head = entry.tell()
+    if fortran or dtype.hasobject:
+        return None
+    with path.open("rb") as file:  # the lengths of the name and of what follows it stand in the entry's own head
+        file.seek(about.header_offset + 26)
+        start = about.header_offset + 30 + sum(struct.unpack("<HH", file.read(4))) + head
+    return np.memmap(path, dtype, "r", offset=start, shape=shape)
 
 
 # What no terminal should get from the name of a file: control characters, ends of line, marks that turn the direction

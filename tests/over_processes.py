@@ -226,14 +226,16 @@ def evaluated(shared: bool) -> Report:
     fine = torch.randint(0, 9, (41,), generator=g)
     fine[0] = 9
     embeddings = torch.randn(41, 6, generator=g, dtype=torch.float64)
-    return evaluate(embeddings, torch.stack([fine // 3, fine], 1), bootstrap=50, clusters="none", shared=shared)
+    some = {"bootstrap": 50, "clusters": "none", "block": 7}  # blocks for all processes
+    return evaluate(embeddings, torch.stack([fine // 3, fine], 1), **some, shared=shared)  # type: ignore[arg-type]
 
 
 def evaluated_codes(shared: bool) -> Report:
     """Codes of +-1, whose cosines are often equal; FNMR needs the scores of all."""
     codes = torch.randint(0, 2, (50, 14), generator=torch.Generator().manual_seed(4)).float() * 2 - 1
     labels = [f"class {i % 6}" for i in range(50)]
-    return evaluate(codes, labels, extra=["FNMR@FMR=0.1", "AP@5"], bootstrap=0, clusters="none", shared=shared)
+    some = {"bootstrap": 0, "clusters": "none", "block": 7}
+    return evaluate(codes, labels, extra=["FNMR@FMR=0.1", "AP@5"], **some, shared=shared)  # type: ignore[arg-type]
 
 
 def _fail() -> None:

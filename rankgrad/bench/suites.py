@@ -9,6 +9,7 @@ from . import (
     bank,
     detection,
     evaluator,
+    gallery,
     in_batch,
     long_list,
     memory,
@@ -34,6 +35,7 @@ SUITES: dict[str, Suite] = {
     "sub_batch": sub_batch.sub_batch,
     "step_profile": step_profile.step_profile,
     "pipeline": pipeline.pipeline,
+    "gallery": gallery.gallery,
     "allocator": allocator.allocator,
 }
 GPU_SUITES: dict[str, Suite] = {

@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .machine import add_machine, machine
+from .machine import add_machine, machine, say
 from .trust import add_trust
+
+if TYPE_CHECKING:
+    import torch
 
 HELP = """\
 Embeddings of all images below a folder, or of all texts of a file, with the model of a run.
@@ -18,6 +22,10 @@ Embeddings of all images below a folder, or of all texts of a file, with the mod
 
 The npz holds embeddings, names relative to the folder (or lines of the file), labels (the sub-folders, or the column
 label), the folder, and the model with its hash: `rankgrad index` and `rankgrad evaluate` read it.
+
+Cut off, the same command goes on. Started by torchrun, on one machine or several, the processes share the work:
+
+  torchrun --nproc-per-node=4 -m rankgrad embed RUN PHOTOS -o photos.npz --device cuda
 """
 
 
@@ -32,6 +40,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="npz to write; default: NAME.npz in the folder you are in, NAME that of DIR or FILE",
     )
     parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--workers", type=int, default=0, help="processes that read images beside this one (0)")
     parser.add_argument("--invert", action="store_true", help="embed the negatives: dark ink for a model of bright ink")
     parser.add_argument("--text", default="text", metavar="COLUMN", help="column of the texts (text)")
     parser.add_argument(
@@ -41,29 +50,46 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_trust(parser)
 
 
+GOES_ON = True
+
+
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Write the embeddings of a folder or file."""
+    """Write the embeddings of a folder or file, with all processes that were started together."""
+    from ..distributed import PATIENCE, group
+
+    if arguments.workers < 0 or arguments.batch_size < 1:
+        raise ValueError(
+            "--workers is a number of processes, 0 or more, and --batch-size one of rows, 1 or more; got "
+            f"{arguments.workers} and {arguments.batch_size}"
+        )
+    device = machine(arguments)
+    with group(timeout=PATIENCE):
+        _embed(arguments, device)
+
+
+def _embed(arguments: argparse.Namespace, device: torch.device) -> None:
     from ..config import packages
     from ..datasets.images import skipped_lines
+    from ..distributed import on_first
     from ..files import shown
     from ..index.embedder import Embedded
     from ..index.file import embed_file
     from ..index.folder import embed_folder, embeddings_file
     from ..runs.folder import Run
 
-    device, out = machine(arguments), arguments.out
+    out = arguments.out
     if out is None:
         out = embeddings_file(arguments.images.with_suffix("") if arguments.images.is_file() else arguments.images)
         if out.exists():  # a name that nobody chose replaces nothing but its own kind
-            origin = Embedded.load(out).origin
+            origin = Embedded.load(out, mapped=True).origin
             if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
                 raise FileExistsError(f"{out} holds embeddings of another folder: choose a file with -o")
     model, run = arguments.model, Run(arguments.model)
     if run.interrupted and run.kind == "retrieval":
         from ..training.unfinished import saved_weights
 
-        model = saved_weights(run, packages(arguments.trust))
-        print(f"{shown(run.folder)} is not finished: this is its {model.stem.replace('-', ' ')}")
+        model = on_first(lambda: saved_weights(run, packages(arguments.trust)))
+        say(f"{shown(run.folder)} is not finished: this is its {model.stem.replace('-', ' ')}")
     if arguments.images.is_file():
         if arguments.invert:
             raise ValueError("--invert turns images to their negatives; a file holds texts or vectors")
@@ -74,12 +100,13 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             trust=packages(arguments.trust),
             device=device,
         )
-        print(f"wrote {out}: {rows} rows")
+        say(f"wrote {out}: {rows} rows")
         return
     count, skipped = embed_folder(
         *(model, arguments.images, out, arguments.batch_size),
         invert=arguments.invert,
         trust=packages(arguments.trust),
         device=device,
+        workers=arguments.workers,
     )
-    print("\n".join([f"wrote {out}: {count} images", *skipped_lines(skipped)]))
+    say("\n".join([f"wrote {out}: {count} images", *skipped_lines(skipped)]))

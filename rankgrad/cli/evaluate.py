@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..tables import aligned
-from .machine import add_machine, machine
+from .machine import add_machine, machine, say
 from .trust import add_trust
+
+if TYPE_CHECKING:
+    import torch
 
 HELP = """\
 Exact retrieval metrics of a run or of embeddings in an npz file.
 
 An npz holds embeddings [n, d] and labels [n] (integers or strings); optionally ids, groups (cameras, sequences),
 weights, super_labels, class_names, super_names, and for a separate gallery ref_embeddings, ref_labels, ref_ids,
-ref_groups. docs/evaluation.md says what they are.
+ref_groups. docs/evaluation.md says what they are. Started by torchrun, the processes share the queries.
 """
 
 
@@ -42,14 +46,23 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Print the report of a run or of embeddings."""
+    """Print the report of a run or of embeddings, worked out by all processes that were started together."""
+    from ..distributed import PATIENCE, group
+
+    device = machine(arguments)
+    with group(timeout=PATIENCE):
+        _evaluate(arguments, device)
+
+
+def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
+    from ..distributed import on_first
     from ..evaluation import Report, evaluate
     from ..evaluation.measures import meaning
     from ..files import read_npz, shown
     from ..runs.embeddings import evaluated_columns
     from ..runs.folder import Run
 
-    source, run, device = arguments.source, Run(arguments.source), machine(arguments)
+    source, run = arguments.source, Run(arguments.source)
     if source.is_dir():
         source = run.embeddings
         if run.interrupted and run.kind == "retrieval":
@@ -57,7 +70,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             from ..training.unfinished import evaluated
 
             source, _ = evaluated(run, packages(arguments.trust))
-            print(f"{shown(run.folder)} is not finished: this is its {source.stem.replace('-', ' ')}\n")
+            say(f"{shown(run.folder)} is not finished: this is its {source.stem.replace('-', ' ')}\n")
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist: give the folder of a finished run, or an npz file")
     if arguments.out and not arguments.out.parent.is_dir():
@@ -81,9 +94,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         seed=seed,
         progress=True,
         device=device,
+        shared=True,
         **evaluated_columns(columns),
     )
-    print(report, aligned([(name, meaning(name)) for name in report.values], left=2), sep="\n\n")
+    say(f"{report}\n\n{aligned([(name, meaning(name)) for name in report.values], left=2)}")
     if arguments.out:
-        report.to_json(arguments.out)
-        print(f"wrote {arguments.out}")
+        on_first(lambda: report.to_json(arguments.out))
+        say(f"wrote {arguments.out}")

@@ -8,10 +8,11 @@ from pathlib import Path
 HELP = """\
 Make an index of embeddings, to be asked with pictures or sentences by `rankgrad search`.
 
-  rankgrad index photos.npz -o photos.index              exact: every image is compared
-  rankgrad index photos.npz -o photos.index --kind hnsw  for millions of images: looks at a part of them
+  rankgrad index photos.npz -o photos.index               exact: every image is compared
+  rankgrad index photos.npz -o photos.index --kind hnsw   for millions of images: looks at a part of them
+  rankgrad index photos.npz -o photos.index --kind ivfpq  for more than memory holds
 
-EMB is the npz of `rankgrad embed`. The index is a folder: index.json and a file of vectors. Kinds hnsw and ivf are
+EMB is the npz of `rankgrad embed`. The index is a folder: index.json and a file of vectors. All kinds but exact are
 measured against the exact result when they are built. Needs faiss, which the extra "search" brings.
 """
 
@@ -20,8 +21,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("embeddings", type=Path, metavar="EMB")
     parser.add_argument("-o", "--out", type=Path, help="folder to write; default: EMB with the ending .index")
-    parser.add_argument("--kind", choices=("exact", "hnsw", "ivf"), default="exact")
-    parser.add_argument("--effort", type=int, help="how far hnsw (default 64) and ivf (cells; one in 16) look")
+    parser.add_argument("--kind", choices=("exact", "hnsw", "ivf", "ivfpq"), default="exact")
+    parser.add_argument("--effort", type=int, help="how far hnsw (default 64), ivf and ivfpq (cells; one in 16) look")
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
@@ -30,7 +31,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..index.embedder import Embedded
 
     out = arguments.embeddings.with_suffix(".index") if arguments.out is None else arguments.out
-    index = build(Embedded.load(arguments.embeddings), arguments.kind, effort=arguments.effort)
+    index = build(Embedded.load(arguments.embeddings, mapped=True), arguments.kind, effort=arguments.effort)
     index.save(out)
     size = sum(file.stat().st_size for file in out.iterdir())
     what = "texts" if index.texts else "images"

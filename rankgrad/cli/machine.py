@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 import torch
+
+from ..distributed import started, world
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
@@ -24,9 +27,17 @@ def machine(arguments: argparse.Namespace) -> torch.device:
             raise ValueError(f"--threads is a number of threads, 1 or more; got {arguments.threads}")
         torch.set_num_threads(arguments.threads)
     try:
-        device = torch.device(arguments.device)
+        # each process of a machine has its own
+        own = f"cuda:{os.environ['LOCAL_RANK']}" if arguments.device == "cuda" and started() else arguments.device
+        device = torch.device(own)
         torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch raises each of them
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"--device {arguments.device} can't be used here: {reason}") from None
     return device
+
+
+def say(text: str) -> None:
+    """Print what the command has to say: of several processes one speaks."""
+    if world()[0] == 0:
+        print(text)

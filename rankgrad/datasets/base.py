@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -262,7 +263,13 @@ class ImageSet(Dataset[tuple[Tensor, int, int]]):
         table = self.table
         assert table.paths is not None
         if table.pixels is not None and self.channels == table.channels:
-            return table.pixels[index]
+            try:
+                return table.pixels[index]
+            except cache.DamageError as error:
+                assert table.pixels.path is not None
+                table.pixels.path.unlink(missing_ok=True)
+                instead = f"{shown(table.paths[index])} is read instead, and the next run builds the cache again"
+                warnings.warn(f"{error}; {instead}", cache.CacheWarning, stacklevel=2)
         return read_image(table.paths[index], self.channels, table.shorter_side, table.draft, table.box_of(index))
 
 

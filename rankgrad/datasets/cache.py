@@ -1,8 +1,8 @@
 """Decoded images kept in memory or in one file, so that every epoch but the first does without decoding.
 
 A cache is never trusted: the file holds what it was made of (names, sizes and times of the image files, settings,
-versions of the decoders) and a checksum of each image; one that does not fit, is not whole or is damaged is built
-again.
+versions of the decoders) and a checksum of each image; one that does not fit or is not whole is built again. An image
+is held to its checksum when a process first reads it, so that a large cache can be used at once.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ class CacheWarning(UserWarning):
     """A cache file was damaged; it is built again."""
 
 
+class DamageError(Exception):
+    """A cache file is not as it was written; the message says how."""
+
+
 class Pixels:
     """Images of different sizes, one after the other in one piece of memory or in one file; rows can be picked.
 
@@ -55,6 +59,7 @@ class Pixels:
         memory: [byte] uint8, rows of pixels; or
         path: file that holds these bytes from `offset` on.
         offset: of the first image in the file.
+        checksums: [image] uint32, CRC-32 of each; None: nobody looks.
 
     >>> pixels = Pixels([(1, 1, 2), (1, 1, 1)], [0, 2], memory=torch.tensor([7, 8, 9], dtype=torch.uint8))
     >>> pixels[0], pixels.take([1])[0]
@@ -69,11 +74,13 @@ class Pixels:
         memory: Tensor | None = None,
         path: Path | None = None,
         offset: int = 0,
+        checksums: npt.NDArray[np.uint32] | None = None,
     ) -> None:
         if (memory is None) == (path is None):
             raise ValueError("pixels lie either in memory or in a file: give one of them")
         self.shapes, self.starts = list(shapes), list(starts)
         self.memory, self.path, self.offset = memory, path, offset
+        self.checksums, self._right = checksums, np.zeros(len(self.shapes), dtype=bool)
         self._map: Bytes | None = None
 
     def __len__(self) -> int:
@@ -81,16 +88,25 @@ class Pixels:
         return len(self.shapes)
 
     def __getitem__(self, row: int) -> Tensor:
-        """Uint8 [channel, height, width] of its own: writing to it changes nothing here."""
+        """Uint8 [channel, height, width] of its own: writing to it changes nothing here.
+
+        Raises:
+            DamageError: it is not what was written.
+        """
         channels, height, width = self.shapes[row]
         start = self.starts[row]
         image = np.array(self.mapped()[start : start + channels * height * width])
+        if self.checksums is not None and not self._right[row]:
+            if zlib.crc32(image.data) != self.checksums[row]:
+                raise DamageError(f"the cache {self.path} is damaged: its image {row} is not what was written")
+            self._right[row] = True
         return torch.from_numpy(image).view(height, width, channels).permute(2, 0, 1)
 
     def take(self, rows: Sequence[int]) -> Pixels:
         """The given rows in the given order, of the same memory or file."""
         shapes, starts = [self.shapes[row] for row in rows], [self.starts[row] for row in rows]
-        return Pixels(shapes, starts, memory=self.memory, path=self.path, offset=self.offset)
+        sums = None if self.checksums is None else self.checksums[list(rows)]
+        return Pixels(shapes, starts, memory=self.memory, path=self.path, offset=self.offset, checksums=sums)
 
     @property
     def nbytes(self) -> int:
@@ -275,11 +291,7 @@ def _written(path: Path, key: str, sizes: Sequence[int], read: Callable[[int], T
         memory.flush()
         del memory  # Windows renames no file that is mapped
         file.write(_head(key, shapes, checksums))
-    return Pixels(shapes, _starts(sizes), path=path, offset=offset)
-
-
-class _DamageError(Exception):
-    """A cache file is not as it was written; the message says how."""
+    return Pixels(shapes, _starts(sizes), path=path, offset=offset, checksums=checksums)
 
 
 def _opened(path: Path, key: str) -> Pixels | None:
@@ -288,7 +300,7 @@ def _opened(path: Path, key: str) -> Pixels | None:
         return _checked(path, key)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, struct.error, _DamageError) as error:
+    except (OSError, ValueError, KeyError, struct.error, DamageError) as error:
         warnings.warn(f"the cache {path} is damaged ({error}) and is built again", CacheWarning, stacklevel=2)
         return None
 
@@ -296,32 +308,24 @@ def _opened(path: Path, key: str) -> Pixels | None:
 def _checked(path: Path, key: str) -> Pixels | None:
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
-            raise _DamageError("it does not begin as one")
+            raise DamageError("it does not begin as one")
         length, checksum = struct.unpack("<QI", file.read(12))
         rest = file.read(min(length, path.stat().st_size))
     if len(rest) != length or zlib.crc32(rest) != checksum:
-        raise _DamageError("its head is not what was written")
+        raise DamageError("its head is not what was written")
     (end,) = struct.unpack_from("<I", rest)
     about = json.loads(rest[4 : 4 + end])
     if about["key"] != key:
         return None
     count = about["images"]
     table = np.frombuffer(rest, dtype="<i4", offset=4 + end, count=3 * count).reshape(-1, 3)
-    checksums = np.frombuffer(rest, dtype="<u4", offset=4 + end + table.nbytes, count=count).tolist()
+    checksums = np.frombuffer(rest, dtype="<u4", offset=4 + end + table.nbytes, count=count)
     shapes = [(int(c), int(h), int(w)) for c, h, w in table]
     sizes = [math.prod(shape) for shape in shapes]
     starts, offset = _starts(sizes), _offset(len(MAGIC) + 12 + length)
     if path.stat().st_size != offset + sum(sizes):
-        raise _DamageError("it is not as long as it was")
-    pixels = Pixels(shapes, starts, path=path, offset=offset)
-    memory = pixels.mapped()
-
-    def right(row: int) -> bool:
-        return bool(zlib.crc32(memory[starts[row] : starts[row] + sizes[row]].data) == checksums[row])
-
-    if not all(in_threads(right, count, "checking the cache")):
-        raise _DamageError("its pixels are not those that were written")
-    return pixels
+        raise DamageError("it is not as long as it was")
+    return Pixels(shapes, starts, path=path, offset=offset, checksums=checksums)
 
 
 @contextlib.contextmanager

@@ -88,7 +88,7 @@ def load_folder(
     if check:
         if len(images) > PATIENCE and sys.stderr.isatty():
             print(shown(layout), file=sys.stderr)  # a mistake is seen now, not in some minutes
-        for row, reason in zip(images, _check_all([listed[row][2] for row in images]), strict=True):
+        for row, reason in zip(images, check_images([listed[row][2] for row in images]), strict=True):
             reasons[row] = reason
     good = [entry for entry, reason in zip(listed, reasons, strict=True) if reason is None]
     broken = [(str(path), reason) for (_, _, path), reason in zip(listed, reasons, strict=True) if reason is not None]
@@ -145,7 +145,7 @@ def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...],
     reason_of = {path: not_an_image(path) for path in found}
     if check:
         images = [path for path in found if reason_of[path] is None]
-        reason_of.update(zip(images, _check_all(images), strict=True))
+        reason_of.update(zip(images, check_images(images), strict=True))
     return (
         tuple(path for path in found if reason_of[path] is None),
         tuple((str(path), reason) for path, reason in reason_of.items() if reason is not None),
@@ -298,7 +298,8 @@ def _counts(name: str) -> bool:
 # ------------------------------------------------------------------------------------------------------ what is checked
 
 
-def _check_all(paths: list[Path]) -> list[str | None]:
+def check_images(paths: Sequence[Path]) -> list[str | None]:
+    """Why each file can't be used; None where it can. All of each file is read."""
     return list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images"))
 
 

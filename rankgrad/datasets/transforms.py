@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import default_collate, get_worker_info
 
+from .delivery import lend, send
 from .samplers import EpochList
 
 Padding = Literal["zeros", "border", "reflection"]
@@ -396,8 +397,7 @@ def _empty(shape: tuple[int, ...]) -> Tensor:
     """Float32 memory for a batch; shared where a worker has to hand it to another process."""
     if get_worker_info() is None:
         return torch.empty(shape)
-    storage = torch.UntypedStorage._new_shared(4 * math.prod(shape))  # type: ignore[no-untyped-call]
-    return torch.empty(0).set_(storage).view(shape)
+    return lend(shape)
 
 
 @dataclass(frozen=True)
@@ -470,7 +470,10 @@ class Collate:
         epoch = samples.epoch if isinstance(samples, EpochList) else int(self._epoch)
         index = torch.tensor([row for _, _, row in samples], dtype=torch.int64)
         labels = torch.tensor([label for _, label, _ in samples], dtype=torch.int64)
-        return self.transform([image for image, _, _ in samples], index, epoch), labels, index
+        images = self.transform([image for image, _, _ in samples], index, epoch)
+        if get_worker_info() is not None and isinstance(images, Tensor):
+            images = send(images)
+        return images, labels, index
 
 
 def _need_size(size: int, name: str = "size") -> None:

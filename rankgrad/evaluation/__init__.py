@@ -22,7 +22,7 @@ from torch import Tensor
 from .. import metrics
 from ..checks import Numbers, integer, number, query_weights
 from ..checks import tensor as as_tensor
-from ..distributed import gather_objects, on_all, on_first, require_same, share, world
+from ..distributed import gather_objects, on_all, on_first, require_same, world
 from ..normalize import unit_rows
 from ..relevance import Ids, Labels, as_labels, words_of
 from ..search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
@@ -594,7 +594,7 @@ def _ranked_here(problem: _Problem, level: int, how: _How) -> tuple[list[Array],
         None if same else problem.ref_levels[level],
         **how.protocol,
         progress=how.progress and (not how.shared or world()[0] == 0),
-        rows=torch.arange(queries)[share(queries)] if how.shared and world()[1] > 1 else None,
+        turn=world() if how.shared else (0, 1),
     ):
         hardest = torch.stack([part.lowest_positive, part.highest_negative], dim=1).double()
         copies = torch.zeros_like(part.rows, dtype=torch.bool) if same else _copies(problem, part)

@@ -4,8 +4,10 @@ On disk an index is a folder of two files: `index.json` (which model with its ha
 the file of vectors that it names, written by faiss. The json is written last and replaced as a whole, and names the
 vectors by their hash: a reader finds the old index or the new one, whenever the writer dies.
 
-Exact by default, like `search.topk`, whose scores it gives up to rounding. "hnsw" and "ivf" look at a part of the
-gallery only; what they miss is measured when they are built.
+Exact by default, like `search.topk`, whose scores it gives up to rounding. The other kinds look at a part of the
+gallery only; what they miss is measured when they are built. "ivfpq" is for more vectors than memory holds: it keeps
+short codes of them, and compares the candidates with the vectors themselves, in a third file (`rows`) that is mapped
+into memory. Whatever the kind, the gallery is read block by block, and may itself be mapped (`Embedded.load`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,20 +33,28 @@ from ..extras import install
 from ..files import read_json
 from ..normalize import unit_rows
 from .embedder import Embedded, Embedder, Origin, check_inside, sha256_of, weights_of
+from .rows import StoredRows, write_rows
 
-Kind = Literal["exact", "hnsw", "ivf"]
-KINDS: tuple[Kind, ...] = ("exact", "hnsw", "ivf")
+Kind = Literal["exact", "hnsw", "ivf", "ivfpq"]
+KINDS: tuple[Kind, ...] = ("exact", "hnsw", "ivf", "ivfpq")
 
 # What faiss calls each.
-TYPES = {"exact": "IndexFlat", "hnsw": "IndexHNSWFlat", "ivf": "IndexIVFFlat"}
+TYPES = {"exact": "IndexFlat", "hnsw": "IndexHNSWFlat", "ivf": "IndexIVFFlat", "ivfpq": "IndexIVFPQ"}
 
 FORMAT = "rankgrad-index-1"
 HEAD = "index.json"
+COPY = "Copy the folder as a whole, or write it again with rankgrad index"
 
 ASKED = 1000  # rows that `measure` asks with
 RECALL_AT = 10
 LINKS = 32  # of a node of hnsw; its authors' range is 5 to 48, higher for high dimensions
 PER_CELL = 39  # rows that faiss wants for each cell of ivf; with fewer it warns that cells are poor
+TRAINED = 64  # rows per cell that the cells are made of, where there are more
+CODED = 39 * 256  # rows that faiss wants for codes of bytes
+CANDIDATES = 10  # of ivfpq: how many times the length of the list are compared exactly, and at least ...
+FEWEST = 100
+BLOCK = 2**25  # numbers of the gallery that are in memory at once
+TILE = 2**14  # rows that are compared with `ASKED` queries at once
 
 
 @dataclass(frozen=True)
@@ -74,11 +84,14 @@ class Index:
         labels: [image] long.
         class_names: of the labels.
         kind: "exact": every row is compared; "hnsw": a graph is walked (Malkov and Yashunin, TPAMI 2018,
-            arXiv:1603.09320); "ivf": the cells nearest to the query are searched.
+            arXiv:1603.09320); "ivf": the cells nearest to the query are searched; "ivfpq": of these cells by codes
+            of some bytes (product quantization: Jégou, Douze and Schmid, TPAMI 2011), the best of which are compared
+            exactly.
         normalized: rows and queries are made to have length 1, so that scores are cosines.
         origin: model and folder; None: it can be asked with vectors only.
-        measured: of "hnsw" and "ivf".
+        measured: of all kinds but "exact".
         texts: what the rows are, where that is text; empty where it is not.
+        rows: of "ivfpq", the vectors themselves: an array [image, dim], or `rows.StoredRows`.
 
     >>> gallery = Embedded(np.eye(3, dtype=np.float32), ("a.png", "b.png", "c.png"), np.arange(3), ("a", "b", "c"))
     >>> index = build(gallery)
@@ -95,6 +108,7 @@ class Index:
     origin: Origin | None = None
     measured: Measured | None = None
     texts: tuple[str, ...] = field(default=(), repr=False)
+    rows: Any = field(default=None, repr=False)
 
     def __len__(self) -> int:
         """Images."""
@@ -113,8 +127,8 @@ class Index:
     def topk(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k rows of highest inner product with each query, best first, of level scores the lower row first.
 
-        Of rows that are level across the end of the list any may be in it. With "hnsw" and "ivf" a row may be missing,
-        and where fewer than k were found the list ends with score -inf and row -1.
+        Of rows that are level across the end of the list any may be in it. With all kinds but "exact" a row may be
+        missing, and where fewer than k were found the list ends with score -inf and row -1.
 
         Args:
             queries: [query, dim] float, finite, on any device.
@@ -124,7 +138,8 @@ class Index:
             (scores [query, k] float32, rows [query, k] long), on the CPU.
 
         Raises:
-            ValueError: another width than the index holds, values that are not finite, k < 1.
+            ValueError: another width than the index holds, values that are not finite, k < 1; a vector of the index
+                that is not as it was written.
         """
         if queries.dim() != 2 or not queries.is_floating_point() or queries.shape[1] != self.dim:
             raise ValueError(
@@ -137,13 +152,22 @@ class Index:
         if not bool(rows.isfinite().all()):
             raise ValueError("queries hold NaN or infinity; look at the model's output for these images")
         asked = (unit_rows(rows) if self.normalized else rows).contiguous().numpy()
-        scores, items = self.vectors.search(asked, min(k, len(self)))
+        k = min(k, len(self))
+        wanted = k if self.rows is None else min(max(CANDIDATES * k, FEWEST), len(self))
+        scores, items = self.vectors.search(asked, wanted)
+        if self.rows is not None:
+            scores = np.stack([self._exact(*pair) for pair in zip(asked, items, strict=True)])
         found, place = torch.from_numpy(scores), torch.from_numpy(items)
         found = found.masked_fill(place < 0, -torch.inf)
         by_row = torch.where(place < 0, len(self), place).argsort(1)  # then stable by score: ties by row
         found, place = found.gather(1, by_row), place.gather(1, by_row)
         found, order = torch.sort(found, dim=1, descending=True, stable=True)
-        return found, place.gather(1, order)
+        return found[:, :k], place.gather(1, order)[:, :k]
+
+    def _exact(self, asked: npt.NDArray[np.float32], items: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Scores of a query with some items; any number where the item is -1."""
+        rows = torch.from_numpy(self.rows[items.clip(min=0)])
+        return ((unit_rows(rows) if self.normalized else rows) @ torch.from_numpy(asked)).numpy()
 
     def embedder(
         self,
@@ -206,16 +230,20 @@ class Index:
         if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / HEAD).is_file())):
             raise FileExistsError(f"{folder} is there and is no index: choose another name with -o")
         folder.mkdir(exist_ok=True)
-        temporary = folder / f".{os.getpid()}.tmp"
+        temporary, rows = folder / f".{os.getpid()}.tmp", folder / f".{os.getpid()}.rows.tmp"
+        stored: dict[str, Any] = {}
         try:
+            if self.rows is not None:
+                step = max(1, BLOCK // self.dim)
+                blocks = (self.rows[np.arange(at, min(at + step, len(self)))] for at in range(0, len(self), step))
+                write_rows(rows, blocks, self.dim)
+                stored = {"rows": _synced(rows, "rows", "f32")}
             _faiss().write_index(self.vectors, str(temporary))
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            digest = sha256_of(temporary)
-            vectors = folder / f"vectors-{digest[:16]}.faiss"
+            vectors = _synced(temporary, "vectors", "faiss")
             head = {
                 "format": FORMAT,
-                "vectors": {"file": vectors.name, "bytes": temporary.stat().st_size, "sha256": digest},
+                "vectors": vectors,
+                **stored,
                 "images": len(self),
                 "dim": self.dim,
                 "kind": self.kind,
@@ -228,19 +256,22 @@ class Index:
                 "names": list(self.names),
                 **({"texts": list(self.texts)} if self.texts else {}),
             }
-            os.replace(temporary, vectors)
+            if stored:
+                os.replace(rows, folder / stored["rows"]["file"])
+            os.replace(temporary, folder / vectors["file"])
             temporary.write_text(json.dumps(head, indent=0), encoding="utf-8")
             os.replace(temporary, folder / HEAD)  # from here on it is the new index
         finally:
             temporary.unlink(missing_ok=True)
-        for old in folder.glob("vectors-*.faiss"):
-            if old != vectors:
+            rows.unlink(missing_ok=True)
+        for old in (*folder.glob("vectors-*.faiss"), *folder.glob("rows-*.f32")):
+            if old.name not in (vectors["file"], stored.get("rows", {}).get("file")):
                 old.unlink()
         return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> Index:
-        """Read an index that `save` wrote; its vectors are held to their SHA-256.
+        """Read an index that `save` wrote; its vectors are held to their SHA-256, those of "ivfpq" when they are read.
 
         Raises:
             FileNotFoundError: no index there, or its vectors are gone.
@@ -251,10 +282,7 @@ class Index:
         head = _read_head(folder)
         path = folder / head["vectors"]["file"]
         if not path.is_file():
-            raise FileNotFoundError(
-                f"{folder} lacks {path.name}, the file of its vectors. Copy the folder as a whole, or write it again "
-                "with rankgrad index"
-            )
+            raise FileNotFoundError(f"{folder} lacks {path.name}, the file of its vectors. {COPY}")
         size = path.stat().st_size
         if size != head["vectors"]["bytes"]:
             raise ValueError(
@@ -275,6 +303,12 @@ class Index:
                 f"the files of {folder} do not belong together: {HEAD} speaks of {head['images']} images in "
                 f"{head['dim']} dimensions, {path.name} holds {vectors.ntotal} in {vectors.d}"
             )
+        rows = None
+        if head["kind"] == "ivfpq":
+            stored = folder / head["rows"]["file"]
+            if not stored.is_file():
+                raise FileNotFoundError(f"{folder} lacks {stored.name}, the vectors themselves. {COPY}")
+            rows = StoredRows(stored, head["images"], head["dim"])
         return cls(
             vectors,
             tuple(head["names"]),
@@ -285,7 +319,16 @@ class Index:
             head["origin"],
             head["measured"],
             tuple(head.get("texts", ())),
+            rows,
         )
+
+
+def _synced(path: Path, what: str, ending: str) -> dict[str, Any]:
+    """Bring a file to the disk; what the head says of it: the name it will have, its size and hash."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+    digest = sha256_of(path)
+    return {"file": f"{what}-{digest[:16]}.{ending}", "bytes": path.stat().st_size, "sha256": digest}
 
 
 def _read_head(folder: Path) -> dict[str, Any]:
@@ -315,11 +358,8 @@ def _check_head(path: Path, head: dict[str, Any]) -> None:
     vectors, labels = head["vectors"], head["labels"]
     texts = [head["class_names"], head["names"], *([head["texts"]] if "texts" in head else [])]
     fits = {
-        "vectors": isinstance(vectors, dict)
-        and isinstance(vectors.get("bytes"), int)
-        and isinstance(vectors.get("sha256"), str)
-        and isinstance(vectors.get("file"), str)
-        and re.fullmatch(r"vectors-[0-9a-f]+\.faiss", vectors["file"]) is not None,  # a file of this folder
+        "vectors": _names_file(vectors, r"vectors-[0-9a-f]+\.faiss"),
+        "rows": _names_file(head["rows"], r"rows-[0-9a-f]+\.f32") if "rows" in head else head["kind"] != "ivfpq",
         "images, dim": all(type(head[name]) is int and head[name] > 0 for name in ("images", "dim")),
         "kind": head["kind"] in KINDS,
         "normalized": isinstance(head["normalized"], bool),
@@ -343,6 +383,17 @@ def _check_head(path: Path, head: dict[str, Any]) -> None:
         head["measured"] = Measured(**head["measured"])
 
 
+def _names_file(about: object, names: str) -> bool:
+    """Whether a head says of a file what `_synced` says; its name is one of this folder."""
+    return (
+        isinstance(about, dict)
+        and isinstance(about.get("bytes"), int)
+        and isinstance(about.get("sha256"), str)
+        and isinstance(about.get("file"), str)
+        and re.fullmatch(names, about["file"]) is not None
+    )
+
+
 def build(
     gallery: Embedded,
     kind: Kind = "exact",
@@ -355,14 +406,15 @@ def build(
 
     Args:
         gallery: what to find; see `Embedded.load`.
-        kind: "exact", or "hnsw" or "ivf", which look at a part of a large gallery and are measured on the way.
+        kind: "exact", or "hnsw", "ivf" or "ivfpq", which look at a part of a large gallery and are measured on the
+            way. All but "ivfpq" hold the vectors in memory while they are built.
         normalize: search by cosine; False: by inner product, for a model that was trained without normalisation.
-        effort: how far "hnsw" (candidates kept on the walk) and "ivf" (cells searched) look; None: 64, and one cell in
-            16. More finds more and takes longer. Not used by "exact".
-        seed: of the cells of "ivf", and of the rows that are measured.
+        effort: how far "hnsw" (candidates kept on the walk), "ivf" and "ivfpq" (cells searched) look; None: 64, and one
+            cell in 16. More finds more and takes longer. Not used by "exact".
+        seed: of the cells and codes, and of the rows that are measured.
 
     Raises:
-        ValueError: an unknown kind, effort < 1, embeddings that are not finite.
+        ValueError: an unknown kind, effort < 1, embeddings that are not finite, too few of them for "ivfpq".
         ModuleNotFoundError: faiss is not installed.
     """
     if kind not in KINDS:
@@ -370,26 +422,33 @@ def build(
     if effort is not None and (isinstance(effort, bool) or not isinstance(effort, int) or effort < 1):
         raise ValueError(f"effort is how many candidates or cells are looked at, an integer >= 1; got {effort!r}")
     if effort is not None and kind == "exact":
-        raise ValueError("an exact index looks at everything: effort is for kinds hnsw and ivf")
-    embeddings = torch.from_numpy(gallery.embeddings)
-    finite = embeddings.isfinite().all(1)
-    if not bool(finite.all()):
-        row = int((~finite).nonzero()[0])
-        raise ValueError(
-            f"embeddings must be finite; that of {gallery.names[row]} is not (first of {int((~finite).sum())})"
-        )
-    rows = (unit_rows(embeddings) if normalize else embeddings).contiguous().numpy()
-    vectors = _vectors(rows, kind, effort, seed)
+        raise ValueError("an exact index looks at everything: effort is for the other kinds")
+    if kind == "ivfpq" and len(gallery.names) < CODED:
+        raise ValueError(f"ivfpq learns its codes from {CODED:,} rows or more; got {len(gallery.names):,}: take ivf")
+    vectors = _vectors(gallery, kind, effort, normalize, seed)
     index = Index(
         *(vectors, gallery.names, gallery.labels, gallery.class_names, kind, normalize, gallery.origin),
         texts=gallery.texts,
+        rows=gallery.embeddings if kind == "ivfpq" else None,
     )
-    return index if kind == "exact" else replace(index, measured=measure(index, rows, seed=seed))
+    return index if kind == "exact" else replace(index, measured=measure(index, gallery.embeddings, seed=seed))
 
 
-def _vectors(rows: npt.NDArray[np.float32], kind: Kind, effort: int | None, seed: int) -> Any:
+def _blocks(embeddings: npt.NDArray[np.float32], normalize: bool) -> Iterator[Tensor]:
+    """The rows as they are compared, some at a time."""
+    step = max(1, BLOCK // embeddings.shape[1])
+    for start in range(0, len(embeddings), step):
+        yield _as_compared(embeddings[start : start + step], normalize)
+
+
+def _as_compared(rows: npt.NDArray[np.float32], normalize: bool) -> Tensor:
+    block = torch.from_numpy(np.array(rows, np.float32))  # a copy: what lies in a file is read-only, and not aligned
+    return unit_rows(block) if normalize else block
+
+
+def _vectors(gallery: Embedded, kind: Kind, effort: int | None, normalize: bool, seed: int) -> Any:
     faiss = _faiss()
-    count, dim = rows.shape
+    count, dim = gallery.embeddings.shape
     if kind == "exact":
         vectors = faiss.IndexFlatIP(dim)
     elif kind == "hnsw":
@@ -399,49 +458,73 @@ def _vectors(rows: npt.NDArray[np.float32], kind: Kind, effort: int | None, seed
     else:
         # cells as large as there are many: both parts of the search take equally long
         cells = max(1, min(round(4 * math.sqrt(count)), count // PER_CELL))
-        vectors = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, cells, faiss.METRIC_INNER_PRODUCT)
+        if kind == "ivf":
+            vectors = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, cells, faiss.METRIC_INNER_PRODUCT)
+        else:
+            length = max(size for size in range(1, max(1, min(64, dim // 4)) + 1) if dim % size == 0)  # bytes of a code
+            vectors = faiss.IndexIVFPQ(faiss.IndexFlatIP(dim), dim, cells, length, 8, faiss.METRIC_INNER_PRODUCT)
+            vectors.pq.cp.seed = seed + 1
         vectors.cp.seed = seed + 1
-        vectors.train(rows)
+        drawn = np.random.default_rng(seed).choice(count, min(count, max(TRAINED * cells, CODED)), replace=False)
+        sample = _as_compared(gallery.embeddings[np.sort(drawn)], normalize)
+        if bool(sample.isfinite().all()):  # else the rows are named below
+            vectors.train(sample.numpy())
         vectors.nprobe = min(cells, math.ceil(cells / 16) if effort is None else effort)
-    vectors.add(rows)
+    bad, first, done = 0, -1, 0
+    for block in _blocks(gallery.embeddings, normalize):
+        wrong = (~block.isfinite().all(1)).nonzero().flatten()
+        first = done + int(wrong[0]) if len(wrong) and first < 0 else first
+        bad, done = bad + len(wrong), done + len(block)
+        if not bad and vectors.is_trained:
+            vectors.add(block.numpy())
+    if bad:
+        raise ValueError(f"embeddings must be finite; that of {gallery.names[first]} is not (first of {bad})")
     return vectors
 
 
-def measure(index: Index, rows: npt.NDArray[np.float32], *, seed: int = 0) -> Measured:
+def measure(index: Index, embeddings: npt.NDArray[np.float32], *, seed: int = 0) -> Measured:
     """How much of the exact result an index finds, and how much faster, asked with rows of its own gallery.
 
     Args:
         index: the index.
-        rows: [image, dim] what it holds, normalised if it is.
+        embeddings: [image, dim] of which it was built.
         seed: of the rows that ask.
     """
-    k = min(RECALL_AT, len(rows) - 1)
-    asked = np.random.default_rng(seed).permutation(len(rows))[:ASKED]
+    count, dim = embeddings.shape
+    k = min(RECALL_AT, count - 1)
+    asked = np.random.default_rng(seed).choice(count, min(ASKED, count), replace=False)
     if k < 1:
         return Measured(1.0, k, len(asked), 1.0)
-    exact = _faiss().IndexFlatIP(rows.shape[1])
-    exact.add(rows)
-    best, _ = _others(exact, rows, asked, k)
-    found, _ = _others(index.vectors, rows, asked, k)
+    queries, own = _as_compared(embeddings[asked], index.normalized), torch.from_numpy(asked).unsqueeze(1)
+    best = _exact_scores(_blocks(embeddings, index.normalized), queries, k, own)
+    scores, items = index.topk(queries, k + 1)
+    found = scores.masked_fill(items == own, -torch.inf).sort(1, descending=True).values[:, :k]
     # by score: another item that is as close is no miss
-    recall = float((found >= best[:, -1:] - 1e-6).mean())
+    last = best[:, -1:]
+    recall = float((found >= last - 1e-6 * last.abs().clamp(min=1)).double().mean())
+    # the exact search of one block, in memory, as many times as there are blocks
+    block = next(_blocks(embeddings, index.normalized)).numpy()
+    flat = _faiss().IndexFlatIP(dim)
+    flat.add(block)
     times = []
-    for vectors in (exact, index.vectors):
+    for search, share in ((replace(index, vectors=flat, rows=None), len(block) / count), (index, 1.0)):
         start = time.perf_counter()
-        for row in asked[:100]:
-            vectors.search(rows[row : row + 1], k)
-        times.append(time.perf_counter() - start)
+        for row in torch.split(queries[:100], 1):
+            search.topk(row, k)
+        times.append((time.perf_counter() - start) / share)
     return Measured(recall, k, len(asked), times[0] / max(times[1], 1e-9))
 
 
-def _others(
-    vectors: Any, rows: npt.NDArray[np.float32], asked: npt.NDArray[np.int64], k: int
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Scores and rows of the k best others for each asked row, -inf where fewer were found."""
-    scores, items = vectors.search(rows[asked], k + 1)
-    scores = np.where((items < 0) | (items == asked[:, None]), -np.inf, scores)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(scores, order, 1), np.take_along_axis(items, order, 1)
+def _exact_scores(blocks: Iterable[Tensor], queries: Tensor, k: int, own: Tensor) -> Tensor:
+    """[query, k] scores of the k best rows of the blocks; those of the rows `own` [query, 1] do not count."""
+    best, start = queries.new_empty(len(queries), 0), 0
+    for block in (part for whole in blocks for part in torch.split(whole, TILE)):
+        scores = queries @ block.T
+        here = ((own >= start) & (own < start + len(block))).squeeze(1).nonzero().flatten()
+        scores[here, own[here, 0] - start] = -torch.inf
+        best = torch.cat([best, scores.topk(min(k, len(block)), dim=1).values], dim=1)
+        best, start = best.topk(min(k, best.shape[1]), dim=1).values, start + len(block)
+    return best
 
 
 def _faiss() -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,9 +13,10 @@ from ..datasets.rows import Rows
 from ..datasets.tabular import AUTO
 from ..datasets.text import read_texts
 from ..datasets.vectors import has_labels, load_table
+from ..distributed import on_first
 from ..runs.embeddings import save_embeddings
-from ..training.inference import embed
 from .embedder import Embedder, Origin
+from .parts import begun
 
 
 def embed_file(
@@ -28,7 +30,7 @@ def embed_file(
     trust: Sequence[str] = (),
     device: torch.device | str | None = None,
 ) -> int:
-    """Embed the rows of a file with the model of a run; returns how many there are.
+    """Embed the rows of a file with the model of a run; returns how many there are. In parts, as `embed_folder`.
 
     The npz holds embeddings, names (the lines of the file), labels with class_names, the texts, and what an index needs
     later: the absolute file as `root`, `model` with its `sha256`.
@@ -59,7 +61,9 @@ def embed_file(
         if takes == "texts"
         else load_table(file, label=AUTO if has_labels(file) else None)
     )
-    embeddings = embed(embedder.model, table, embedder.transform, batch_size=batch_size, progress=True, device=device)
     origin = Origin(Path(os.path.abspath(file)), embedder.weights, embedder.sha256)
-    save_embeddings(out, embeddings, table, origin.columns())
+    of = on_first(lambda: {"model": embedder.sha256, "file": str(origin.root), **table.fingerprint()})
+    with begun(out, of) as parts:
+        embeddings = parts.embed(embedder, table, batch_size=batch_size, device=device)
+        on_first(partial(save_embeddings, out, embeddings, table, origin.columns()))
     return len(table)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from ..datasets.folder import find_images
+from ..datasets.fingerprint import of_files, of_texts
+from ..datasets.folder import check_images, find_images
+from ..distributed import gather_objects, on_all, on_first, share, world
 from ..runs.embeddings import save_embeddings
-from ..training.inference import embed
 from .embedder import Embedder, Origin, weights_of
+from .parts import begun
 
 
 def embed_folder(
@@ -23,8 +27,12 @@ def embed_folder(
     invert: bool = False,
     trust: Sequence[str] = (),
     device: torch.device | str | None = None,
+    workers: int = 0,
 ) -> tuple[int, tuple[tuple[str, str], ...]]:
     """Embed all images below a folder with the model of a run; returns (images, skipped files with reasons).
+
+    It is done in parts: cut off, the same call goes on after the last one that is finished. All processes of a running
+    torch.distributed group, which see the same files, call it alike and share the work. See `parts`.
 
     The npz holds embeddings, names (paths relative to the folder), labels with class_names (the sub-folder), and what
     an index needs later: the absolute folder as `root`, `model` with its `sha256`, `invert`.
@@ -37,6 +45,7 @@ def embed_folder(
         invert: turn the images to their negatives first, see `Embedder`.
         trust: packages of your own classes that the model's settings may name, see `Embedder`.
         device: where the model computes; None: on the CPU.
+        workers: processes that read images, beside this one.
     """
     weights_of(source)
     out = embeddings_file(images) if out is None else out
@@ -46,15 +55,37 @@ def embed_folder(
     if embedder.model.inputs.takes != "images":
         raise ValueError(f"{source} takes {embedder.model.inputs.takes}: give a file of them; {images} is a folder")
     root = Path(os.path.abspath(images))  # without . and .., but links stay as they were named
-    paths, skipped = find_images(root)
-    if not paths:
-        raise ValueError(f"no readable image below {images}" + (f"; {len(skipped)} files skipped" if skipped else ""))
-    embedder.check_ground(paths)
-    table = embedder.table(paths, root)
-    embeddings = embed(embedder.model, table, embedder.transform, batch_size=batch_size, progress=True, device=device)
-    origin = Origin(root, embedder.weights, embedder.sha256, invert)
-    save_embeddings(out, embeddings, table, origin.columns())
+    found, foreign = on_first(partial(find_images, root, check=False))
+    if not found:
+        raise ValueError(_nothing(images, foreign))
+    names = [path.relative_to(root).as_posix() for path in found]
+    files = on_first(lambda: {**of_texts("names", names), **of_files(found)})
+    with begun(out, {"model": embedder.sha256, "inverted": invert, "folder": str(root), **files}) as parts:
+        reason_of = dict(parts.kept("unreadable", partial(_unreadable, found, names)))
+        paths = [path for path, name in zip(found, names, strict=True) if name not in reason_of]
+        skipped = tuple(sorted((*foreign, *((str(root / name), reason) for name, reason in reason_of.items()))))
+        if not paths:
+            on_first(partial(shutil.rmtree, parts.folder))
+            raise ValueError(_nothing(images, skipped))
+        if world()[0] == 0:
+            embedder.check_ground(paths)
+        table = embedder.table(paths, root)
+        embeddings = parts.embed(embedder, table, batch_size=batch_size, workers=workers, device=device)
+        origin = Origin(root, embedder.weights, embedder.sha256, invert)
+        on_first(partial(save_embeddings, out, embeddings, table, origin.columns()))
     return len(paths), skipped
+
+
+def _unreadable(found: Sequence[Path], names: Sequence[str]) -> list[tuple[str, str]]:
+    """(name, reason) of the files that can't be used, in order; each process looks at a share of them."""
+    mine = range(len(found))[share(len(found))]
+    reasons = on_all(lambda: check_images([found[row] for row in mine]))
+    told = gather_objects([(row, reason) for row, reason in zip(mine, reasons, strict=True) if reason is not None])
+    return [(names[row], reason) for row, reason in sorted(entry for part in told for entry in part)]
+
+
+def _nothing(images: Path, skipped: Sequence[object]) -> str:
+    return f"no readable image below {images}" + (f"; {len(skipped)} files skipped" if skipped else "")
 
 
 def embeddings_file(images: Path) -> Path:

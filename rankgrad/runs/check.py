@@ -119,13 +119,15 @@ def _check_index(folder: Path) -> Checked:
     files = {"index.json": head}
     if head == "ok":
         content = load_json(folder / "index.json")
-        vectors = content.get("vectors") if isinstance(content, dict) else None
-        if not isinstance(vectors, dict) or not {"file", "sha256"} <= set(vectors):
+        # rows: the vectors themselves, where the index keeps codes
+        named = [content[part] for part in ("vectors", "rows") if part in content] if isinstance(content, dict) else []
+        if not named or not all(isinstance(each, dict) and {"file", "sha256"} <= set(each) for each in named):
             files["index.json"] = "damaged: it does not say which vectors are its own"
-        else:
-            path = folder / Path(str(vectors["file"])).name
+            named = []
+        for each in named:
+            path = folder / Path(str(each["file"])).name
             there = path.is_file()
-            same = there and sha256_of(path) == vectors["sha256"]
+            same = there and sha256_of(path) == each["sha256"]
             files[path.name] = "ok" if same else "damaged or changed" if there else "missing"
     return Checked(folder, "index", files)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..datasets.protocols import trials
 from ..datasets.rows import Rows
-from ..files import atomic_write
+from ..files import Pieces, write_npz
 
 # Columns of an npz that `evaluation.evaluate` takes beside embeddings and labels.
 COLUMNS = (
@@ -53,7 +53,9 @@ def joined_classes(several: npt.NDArray[np.bool_], names: Sequence[str]) -> list
     return [", ".join(names[at] for at in np.flatnonzero(row).tolist()) for row in several]
 
 
-def save_embeddings(path: Path, embeddings: Tensor, table: Rows, more: Mapping[str, Any] | None = None) -> None:
+def save_embeddings(
+    path: Path, embeddings: Tensor | Pieces, table: Rows, more: Mapping[str, Any] | None = None
+) -> None:
     """One npz that `rankgrad evaluate` and anyone's numpy read: embeddings, labels, names, classes, super-labels.
 
     Where the table has them, `groups`, and `texts` that show what a row is. A division into queries and a gallery is
@@ -62,10 +64,12 @@ def save_embeddings(path: Path, embeddings: Tensor, table: Rows, more: Mapping[s
 
     Args:
         path: npz to write, replaced as a whole.
-        embeddings: [row, dim].
+        embeddings: [row, dim]; or in pieces, if the table has no division.
         table: the rows.
         more: further columns.
     """
+    if isinstance(embeddings, Pieces) and table.protocol == "query_gallery":
+        raise ValueError(f"{table.name} is divided into queries and a gallery: give its embeddings as a tensor")
     query: Any = slice(None)
     gallery: Tensor | None = None
     if table.protocol == "query_gallery":
@@ -73,12 +77,13 @@ def save_embeddings(path: Path, embeddings: Tensor, table: Rows, more: Mapping[s
         query, gallery = trial.query, trial.gallery
     columns: dict[str, Any] = {
         **(more or {}),
-        "embeddings": embeddings[query].numpy(),
+        "embeddings": embeddings if isinstance(embeddings, Pieces) else embeddings[query].numpy(),
         "labels": table.truth[query].numpy(),
         "names": np.array(table.names)[query],
         "class_names": np.array(table.class_names),
     }
     if gallery is not None:
+        assert isinstance(embeddings, Tensor)
         columns["ref_embeddings"] = embeddings[gallery].numpy()
         columns["ref_labels"] = table.truth[gallery].numpy()
         columns["ref_names"] = np.array(table.names)[gallery]
@@ -90,5 +95,4 @@ def save_embeddings(path: Path, embeddings: Tensor, table: Rows, more: Mapping[s
     if table.super_label is not None:
         columns["super_labels"] = table.super_label[query].numpy()
         columns["super_names"] = np.array(table.super_names)
-    with atomic_write(path, ".npz") as temporary:
-        np.savez(temporary, **columns)
+    write_npz(path, columns)

@@ -21,11 +21,12 @@ import torch.distributed as dist
 from omegaconf import DictConfig
 
 from ..config import ConfigError
+from ..distributed import STORE, group
+from ..distributed import started as started
 from ..files import shown
 from . import signals
 from .children import Children
 
-STORE = "RANKGRAD_STORE"  # environment variable: the file by which the processes of `launch` find each other
 ERRORS = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a process leaves what went wrong
 UNEXPECTED = 70  # exit status of a process, for an error that is told with its traceback
 
@@ -49,11 +50,6 @@ def wanted(config: DictConfig) -> int:
 def _on_cuda(config: DictConfig) -> bool:
     accelerator = str(config.trainer.accelerator)
     return accelerator in ("cuda", "gpu") or (accelerator == "auto" and torch.cuda.is_available())
-
-
-def started() -> bool:
-    """Whether torchrun, or `launch`, has started this process."""
-    return "LOCAL_RANK" in os.environ
 
 
 def launch(config: DictConfig, arguments: Sequence[str]) -> int:
@@ -136,29 +132,18 @@ def joined(config: DictConfig) -> Iterator[None]:
     Raises:
         ConfigError: several devices are wanted, but this process was started alone.
     """
-    processes = int(os.environ.get("WORLD_SIZE", "1")) if started() else 1
-    if processes == 1:
-        if wanted(config) > 1:
-            raise ConfigError(
-                f"trainer.devices={config.trainer.devices} needs a process for each device: use the command rankgrad "
-                "train, or start this program with torchrun"
-            )
-        yield
-        return
+    if started() <= 1 and wanted(config) > 1:
+        raise ConfigError(
+            f"trainer.devices={config.trainer.devices} needs a process for each device: use the command rankgrad "
+            "train, or start this program with torchrun"
+        )
     # both: embeddings of an evaluation are gathered on the CPU
     backend = "gloo"
-    if _on_cuda(config):
+    if started() > 1 and _on_cuda(config):
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "cpu:gloo,cuda:nccl"
-    if STORE in os.environ:
-        file = Path(os.environ[STORE]).as_uri()
-        dist.init_process_group(backend, init_method=file, rank=int(os.environ["RANK"]), world_size=processes)
-    else:
-        dist.init_process_group(backend)
-    try:
+    with group(backend):
         yield
-    finally:
-        dist.destroy_process_group()
 
 
 def trainer_options(config: DictConfig) -> dict[str, Any]:

@@ -219,14 +219,16 @@ def rank_blocks(
     block: int | None = None,
     progress: bool = False,
     rows: Tensor | None = None,
+    turn: tuple[int, int] = (0, 1),
 ) -> Iterator[RankBlock]:
     """`rank_relevant` block by block, so that memory stays bounded whatever the number of relevant pairs.
 
     Queries come in order of their number of relevant items (blocks of like queries are counted without padding), not
     in input order: `RankBlock.rows` says which they are. Queries without a relevant item do not come at all.
     Arguments and errors are those of `rank_relevant`; errors are raised at the first step of the iteration. `rows`
-    ([n] long, distinct) names the queries to rank, so that processes can share them; all items are searched in any
-    case. None: all queries.
+    ([n] long, distinct) names the queries to rank; all items are searched in any case. None: all queries. With `turn`
+    (r, W) only every W-th block comes, from the r-th on: W processes share the work. Their matrix products are those of
+    one process, and so are the numbers, to the bit.
 
     >>> for part in rank_blocks(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1])):
     ...     print(part.rows, part.ranks.index.rank)
@@ -256,14 +258,15 @@ def rank_blocks(
     count = relevance.count[todo].cpu()
     buffer_bytes = scorer.items * scorer.dtype.itemsize
     with _progress(len(todo), "rank", progress) as advance:
-        start = 0
+        start = number = 0
         while start < len(todo):
             size = min(_block_size(block, buffer_bytes + int(count[start]) * PAIR_BYTES), len(todo) - start)
             # counts ascend: the last query of the block is the dearest, so ask again with its need
             size = min(size, _block_size(block, buffer_bytes + int(count[start + size - 1]) * PAIR_BYTES))
             part = todo[start : start + size]
-            yield _rank_block(scorer, part, relevance)
-            start += size
+            if number % turn[1] == turn[0]:
+                yield _rank_block(scorer, part, relevance)
+            number, start = number + 1, start + size
             advance(size)
 
 

@@ -39,8 +39,43 @@ def embed(
     """
     rank, processes = world()
     mine = range(rank, len(table), processes)
+    here = table if processes == 1 else table.take(mine)
+    embeddings = embed_alone(
+        *(model, here, transform),
+        batch_size=batch_size,
+        workers=workers,
+        progress="embedding" if progress and rank == 0 else "",
+        device=device,
+    )
+    if processes == 1:
+        return embeddings
+    order = gather_rows(torch.tensor(mine))
+    return torch.empty(len(table), embeddings.shape[1]).index_copy_(0, order, gather_rows(embeddings))
+
+
+def embed_alone(
+    model: nn.Module,
+    table: Rows,
+    transform: Any,
+    *,
+    batch_size: int = 512,
+    workers: int = 0,
+    progress: str = "",
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Embed a table as `embed` does, in this process, whatever others do.
+
+    Args:
+        model: see `embed`, as the others.
+        table: the rows.
+        transform: of evaluation.
+        batch_size: rows at once.
+        workers: of the DataLoader.
+        progress: what stands before the progress bar; empty: no bar.
+        device: where to compute.
+    """
     loader = DataLoader(
-        (table if processes == 1 else table.take(mine)).dataset(),
+        table.dataset(),
         batch_size=batch_size,
         collate_fn=table.batches(transform),
         num_workers=workers,
@@ -48,10 +83,10 @@ def embed(
         generator=torch.Generator(),  # evaluating in the middle of training must not move torch's own
     )
     batches: Any = loader
-    if progress and rank == 0:
+    if progress:
         from tqdm import tqdm
 
-        batches = tqdm(loader, desc="embedding", unit="batch", leave=False)
+        batches = tqdm(loader, desc=progress, unit="batch", leave=False)
     where, dtype = place_of(model)
     where = where if device is None else torch.device(device)
     was_training = model.training
@@ -62,8 +97,4 @@ def embed(
             found = [model(moved(given, where, dtype)).float().cpu() for given, _, _ in batches]
     finally:
         model.train(was_training)
-    embeddings = torch.cat(found).clone()
-    if processes == 1:
-        return embeddings
-    order = gather_rows(torch.tensor(mine))
-    return torch.empty(len(table), embeddings.shape[1]).index_copy_(0, order, gather_rows(embeddings))
+    return torch.cat(found).clone()

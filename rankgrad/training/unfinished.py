@@ -7,10 +7,12 @@ the evaluated images, and the report. They say what the run was then, and stay w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from .._version import __version__
 from ..config import ConfigError, load, make, plain
+from ..distributed import on_first
 from ..files import write_text
 from ..models import build_model, load_weights, save_weights
 from ..models.state_dicts import misfits, one_line
@@ -72,17 +74,17 @@ def evaluated(run: Run, trust: Sequence[str] = ()) -> tuple[Path, Path]:
         FileNotFoundError, ConfigError: see `saved_weights`.
         OSError, ValueError: its data can't be read.
     """
-    weights = saved_weights(run, trust)
+    weights = on_first(partial(saved_weights, run, trust))
     embeddings, result = weights.with_suffix(".npz"), weights.with_suffix(".json")
-    if not (embeddings.exists() and result.exists()):
+    if not on_first(lambda: embeddings.exists() and result.exists()):
         config = load(run.config, trust)
         table = load_table(config).select(config.evaluation.split)
         model, _ = load_weights(weights)
         transform = make(config.data.eval_transform, slot="transform", trust=trust)
         settings = plain(config.evaluation)
         report, found = evaluate_model(model, table, transform, settings, workers=config.data.workers, seed=config.seed)
-        save_embeddings(embeddings, found, table)
-        write_text(result, report.to_json())
+        on_first(partial(save_embeddings, embeddings, found, table))
+        on_first(lambda: write_text(result, report.to_json()))
     return embeddings, result
 
 

@@ -408,7 +408,9 @@ def test_embed_says_what_it_needs(capsys, finished, photos, tmp_path):
     assert "give the folder of a finished run" in fails(capsys, "embed", str(tmp_path), str(photos), "-o", out)
     assert "need a folder of images" in fails(capsys, "embed", run, str(tmp_path / "none"), "-o", out)
     assert "cannot be written" in fails(capsys, "embed", run, str(photos), "-o", str(tmp_path))
-    assert "batch_size" in fails(capsys, "embed", run, str(photos), "-o", out, "--batch-size", "0")
+    assert "--batch-size one of rows, 1 or more" in fails(
+        capsys, "embed", run, str(photos), "-o", out, "--batch-size", "0"
+    )
 
 
 def test_datasets_lists_describes_and_draws(capsys, photos, tmp_path):

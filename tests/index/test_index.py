@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -21,6 +22,7 @@ from small_runs import make_photos
 from rankgrad import search
 from rankgrad.cli import main
 from rankgrad.config import compose, plain
+from rankgrad.index import builder
 from rankgrad.index import embedder as embedding
 from rankgrad.index.builder import HEAD, Index, build, measure
 from rankgrad.index.embedder import Embedded, Embedder, GroundWarning, Origin
@@ -100,12 +102,81 @@ def test_what_an_approximate_index_misses_is_measured_against_the_exact_one(kind
     found = index.measured
     _, exact = search.topk(rows, rows, 10, ids=range(1200), ref_ids=range(1200))
     _, mine = index.topk(rows, 11)
-    asked = np.random.default_rng(0).permutation(1200)[:1000].tolist()  # as `measure` draws them
+    asked = np.random.default_rng(0).choice(1200, 1000, replace=False).tolist()  # as `measure` draws them
     hits = [len(set(exact[row].tolist()) & (set(mine[row].tolist()) - {row})) / 10 for row in asked]
     assert found is not None and found.queries == 1000 and found.k == 10
     assert found.recall == pytest.approx(np.mean(hits), abs=0.01) and found.recall < 0.9
     better = build(gallery, kind, effort=2000).measured
     assert better is not None and better.recall > 0.99
+
+
+@pytest.fixture(scope="module")
+def many() -> Embedded:
+    """As many rows as codes can be learned from, around 500 centres."""
+    g = np.random.default_rng(0)
+    centres, number = g.normal(size=(500, 16)), g.integers(0, 500, 10_000)
+    rows = (centres[number] + 0.4 * g.normal(size=(10_000, 16))).astype(np.float32)
+    return Embedded(rows, tuple(f"{row}.png" for row in range(10_000)), number, tuple(map(str, range(500))))
+
+
+@pytest.fixture(scope="module")
+def coded(many: Embedded) -> Index:
+    return build(many, "ivfpq", effort=40)
+
+
+def test_codes_find_the_cells_and_the_vectors_themselves_decide(many, coded, tmp_path):
+    written = coded
+    found = written.measured
+    assert found is not None and found.queries == 1000 and 0.9 < found.recall < 1
+    rows = unit_rows(torch.from_numpy(many.embeddings))
+    read = Index.load(written.save(tmp_path / "x"))
+    scores, items = read.topk(rows[:50], 10)
+    expected = (rows[:50].unsqueeze(1) * rows[items]).sum(2)
+    torch.testing.assert_close(scores, expected)  # cosines of the vectors, not of their codes
+    _, exact = search.topk(rows[:50], rows, 10)
+    shares = [len(set(mine) & set(best)) / 10 for mine, best in zip(items.tolist(), exact.tolist(), strict=True)]
+    assert np.mean(shares) == pytest.approx(found.recall, abs=0.05)
+    assert sorted(path.suffix for path in (tmp_path / "x").iterdir()) == [".f32", ".faiss", ".json"]
+    again = Index.load(read.save(tmp_path / "x"))  # over itself
+    assert torch.equal(again.topk(rows[:50], 10)[1], items)
+    build(many).save(tmp_path / "x")
+    assert sorted(path.suffix for path in (tmp_path / "x").iterdir()) == [".faiss", ".json"]
+
+
+def test_an_index_of_an_npz_that_stays_in_its_file_is_that_of_the_same_in_memory(many, coded, tmp_path, monkeypatch):
+    np.savez(tmp_path / "many.npz", embeddings=many.embeddings, names=np.array(many.names))
+    monkeypatch.setattr(builder, "BLOCK", 16 * 3000)
+    gallery = Embedded.load(tmp_path / "many.npz", mapped=True)
+    assert isinstance(gallery.embeddings.base, np.memmap) or isinstance(gallery.embeddings, np.memmap)
+    queries = torch.from_numpy(many.embeddings[:20])
+    for mine, known in ((build(gallery), build(many)), (build(gallery, "ivfpq", effort=40), coded)):
+        assert torch.equal(mine.topk(queries, 5)[1], known.topk(queries, 5)[1])
+        assert mine.measured is None or mine.measured.recall == known.measured.recall
+    broken = many.embeddings.copy()
+    broken[[4000, 9000], 3] = np.nan
+    with pytest.raises(ValueError, match=r"that of 4000.png is not \(first of 2\)"):
+        build(replace(many, embeddings=broken), "ivfpq")
+
+
+def test_a_vector_that_is_damaged_is_noticed_when_it_is_read(many, coded, tmp_path, capsys):
+    folder = coded.save(tmp_path / "x")
+    (file,) = folder.glob("rows-*.f32")
+    held = bytearray(file.read_bytes())
+    held[17 * 68 + 5] ^= 1  # row 17: 16 numbers and their checksum
+    file.write_bytes(held)
+    assert main(["check", str(folder)]) == 2 and re.search(r"rows-\S+ +damaged", capsys.readouterr().out)
+    index = Index.load(folder)
+    index.topk(torch.from_numpy(many.embeddings[many.labels != many.labels[17]][:5]), 3)
+    with pytest.raises(ValueError, match=r"rows-.*f32 is damaged: row 17 is not what was written"):
+        index.topk(torch.from_numpy(many.embeddings[17:18]), 3)
+    file.write_bytes(held[:-4])
+    with pytest.raises(ValueError, match="should have 680000. Write the index again"):
+        Index.load(folder)
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match="the vectors themselves. Copy the folder as a whole"):
+        Index.load(folder)
+    with pytest.raises(ValueError, match="learns its codes from 9,984 rows or more; got 200: take ivf"):
+        build(some(), "ivfpq")
 
 
 def test_a_gallery_of_one_image_can_be_asked_and_measured():
@@ -117,7 +188,7 @@ def test_a_gallery_of_one_image_can_be_asked_and_measured():
 
 
 WRONG = [
-    (dict(kind="flat"), "unknown kind of index 'flat'; known: exact, hnsw, ivf"),
+    (dict(kind="flat"), "unknown kind of index 'flat'; known: exact, hnsw, ivf, ivfpq"),
     (dict(kind="ivf", effort=0), "an integer >= 1; got 0"),
     (dict(effort=3), "an exact index looks at everything"),
 ]

@@ -255,6 +255,18 @@ def test_ranking_shares_of_the_queries_gives_every_query_once_as_ranking_all():
         assert all(everything[row] == ranks for row, ranks in share.items())
 
 
+def test_processes_that_take_turns_have_the_blocks_of_one_between_them():
+    x, labels = torch.randn(40, 3), torch.arange(40) % 6
+
+    def found(turn: tuple[int, int]) -> list[tuple[list[int], list[float]]]:
+        parts = rank_blocks(x, labels, block=4, turn=turn)
+        return [(part.rows.tolist(), part.ranks.index.above_neg.tolist()) for part in parts]
+
+    whole_list = found((0, 1))
+    assert len(whole_list) == 10
+    assert [found((place, 3)) for place in range(3)] == [whole_list[place::3] for place in range(3)]
+
+
 def test_searching_for_some_queries_equals_the_same_rows_of_a_whole_search():
     gallery, rows = whole(30, 3), torch.tensor([7, 2, 29])
     scores, index = topk(gallery, gallery, 4, ids=range(30), ref_ids=range(30))

@@ -1,0 +1,74 @@
+"""Vectors of a gallery in a file: memory holds what is looked at, and what is read is held to its checksum."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def _record(dim: int) -> np.dtype[Any]:
+    """One row in the file: its numbers and their CRC-32."""
+    return np.dtype([("vector", "<f4", (dim,)), ("crc32", "<u4")])
+
+
+def write_rows(path: Path, blocks: Iterable[npt.NDArray[np.float32]], dim: int) -> None:
+    """Write vectors, each with its checksum.
+
+    Args:
+        path: the file.
+        blocks: the vectors in their order, [some, dim] at a time.
+        dim: their width.
+    """
+    with path.open("wb") as file:
+        for block in blocks:
+            records = np.empty(len(block), _record(dim))
+            records["vector"] = block
+            records["crc32"] = [zlib.crc32(vector) for vector in np.ascontiguousarray(block, "<f4")]
+            file.write(records.tobytes())
+
+
+class StoredRows:
+    """The vectors of a file, mapped into memory. Rows are picked by their numbers.
+
+    Args:
+        path: that `write_rows` has written.
+        count: vectors in it.
+        dim: their width.
+
+    Raises:
+        ValueError: the file has another size.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "rows")
+    >>> write_rows(file, [np.eye(3, dtype=np.float32)], 3)
+    >>> StoredRows(file, 3, 3)[np.array([2, 0])]
+    array([[0., 0., 1.],
+           [1., 0., 0.]], dtype=float32)
+    """
+
+    def __init__(self, path: Path, count: int, dim: int) -> None:
+        size, needed = path.stat().st_size, count * _record(dim).itemsize
+        if size != needed:
+            raise ValueError(f"{path} is damaged: it has {size} bytes and should have {needed}. Write the index again")
+        self.path, self._records = path, np.memmap(path, _record(dim), "r", shape=(count,))
+
+    def __getitem__(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """[row, dim] of these rows.
+
+        Raises:
+            ValueError: one is not as it was written.
+        """
+        records = self._records[rows]
+        vectors = np.ascontiguousarray(records["vector"])
+        for row, vector, checksum in zip(rows.tolist(), vectors, records["crc32"].tolist(), strict=True):
+            if zlib.crc32(vector) != checksum:
+                raise ValueError(f"{self.path} is damaged: row {row} is not what was written. Write the index again")
+        return vectors
+
+
+__all__ = ["StoredRows", "write_rows"]

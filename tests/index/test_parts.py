@@ -1,0 +1,193 @@
+"""Embedding in parts: cut off and gone on with, by several processes and on two nodes, always the same npz."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from forks import forked, wait
+from small_runs import make_photos
+
+from rankgrad.cli import main
+from rankgrad.config import compose, plain
+from rankgrad.distributed import STORE
+from rankgrad.files import Pieces, read_npz, write_npz
+from rankgrad.index import parts
+from rankgrad.index.folder import embed_folder
+from rankgrad.models.build import build_model
+from rankgrad.models.weights import save_weights
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos"), classes=4)
+
+
+@pytest.fixture(scope="module")
+def weights(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained network, as a run leaves it."""
+    torch.manual_seed(0)
+    model = build_model("convnet", in_channels=3, widths=(8, 8, 8, 8), embedding_size=8)
+    data = plain(compose(["data=folder", f"data.root={photos}", "data.size=32"]).data)
+    return save_weights(tmp_path_factory.mktemp("run") / "model.pt", model, {"data": data})
+
+
+@pytest.fixture(scope="module")
+def whole(photos: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What one process writes in one go, in batches of three."""
+    out = tmp_path_factory.mktemp("whole") / "photos.npz"
+    embed_folder(weights, photos, out, batch_size=3)
+    return out.read_bytes()
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of six of the twenty images."""
+    monkeypatch.setattr(parts, "PART", 7)
+
+
+def die_after(patch: pytest.MonkeyPatch, count: int) -> None:
+    """Let a process die when it has written so many parts."""
+    real, written = parts.write_npz, []
+
+    def write(path: Path, columns: Any) -> None:
+        if len(written) == count:
+            raise KeyboardInterrupt
+        real(path, columns)
+        written.append(path)
+
+    patch.setattr(parts, "write_npz", write)
+
+
+def test_what_was_cut_off_goes_on_after_the_last_part_that_is_there(
+    photos, weights, whole, short, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "photos.npz"
+    with monkeypatch.context() as patch:
+        die_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            embed_folder(weights, photos, out, batch_size=3)
+    folder = tmp_path / "photos.npz.parts"
+    assert not out.exists() and sorted(path.name for path in folder.glob("*.npz")) == [
+        "part-000000.npz",
+        "part-000001.npz",
+    ]
+    embedded: list[int] = []
+    real = parts.embed_alone
+    monkeypatch.setattr(parts, "embed_alone", lambda *a, **k: embedded.append(len(a[1])) or real(*a, **k))
+    monkeypatch.setattr("rankgrad.index.folder.check_images", lambda paths: pytest.fail("they were checked before"))
+    embed_folder(weights, photos, out, batch_size=3)
+    assert embedded == [6, 2] and "going on: 2 of 4 parts are there" in capsys.readouterr().err
+    assert out.read_bytes() == whole and not folder.exists()
+
+
+def test_parts_of_other_images_are_refused_and_damaged_ones_named(photos, weights, short, tmp_path, monkeypatch):
+    mine, out = Path(shutil.copytree(photos, tmp_path / "mine")), tmp_path / "a.npz"
+    with monkeypatch.context() as patch:
+        die_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            embed_folder(weights, mine, out, batch_size=3)
+    part = tmp_path / "a.npz.parts" / "part-000001.npz"
+    held = bytearray(part.read_bytes())
+    held[-200] ^= 1
+    part.write_bytes(held)
+    with pytest.raises(ValueError, match=r"part-000001.npz is damaged .* delete it and give the same command again"):
+        embed_folder(weights, mine, out, batch_size=3)
+    part.unlink()
+    shutil.copy(mine / "class 0" / "0.png", mine / "class 1" / "new.png")
+    with pytest.raises(ValueError, match=r"parts of other embeddings \(another names, sizes, times\)"):
+        embed_folder(weights, mine, out, batch_size=3)
+    (mine / "class 1" / "new.png").unlink()
+    assert embed_folder(weights, mine, out, batch_size=3)[0] == 20  # and the rest of them goes on
+
+
+def as_process(rank: int, processes: int, store: Path, *words: object) -> int:
+    """A command as one of several processes."""
+    os.environ.update({"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "WORLD_SIZE": f"{processes}", STORE: str(store)})
+    return main([str(word) for word in words])
+
+
+def test_processes_embed_and_evaluate_as_one_to_the_byte(photos, weights, whole, tmp_path):
+    out, plain = tmp_path / "photos.npz", ["--bootstrap", "20", "--clusters", "none", "-o"]
+    (tmp_path / "one.npz").write_bytes(whole)
+    assert main(["evaluate", str(tmp_path / "one.npz"), *plain, str(tmp_path / "one.json")]) == 0
+    commands: list[list[object]] = [
+        ["embed", weights, photos, "-o", out, "--batch-size", 3],
+        ["evaluate", out, *plain, tmp_path / "two.json"],
+    ]
+    logs = [tmp_path / f"log{rank}" for rank in range(2)]
+    for number, words in enumerate(commands):
+        store = tmp_path / f"store{number}"
+        running = [forked(partial(as_process, rank, 2, store, *words), logs[rank]) for rank in range(2)]
+        told = [wait(process) for process in running]
+        assert told == [0, 0], logs[0].read_text()
+        assert "wrote" in logs[0].read_text() and "wrote" not in logs[1].read_text()  # one speaks
+    assert out.read_bytes() == whole
+    assert (tmp_path / "two.json").read_bytes() == (tmp_path / "one.json").read_bytes()
+
+
+@pytest.mark.slow
+def test_two_nodes_of_torchrun_write_what_one_process_writes(photos, weights, whole, tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+    words += ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "-m", "rankgrad", "embed"]
+    words += [str(weights), str(photos), "-o", str(tmp_path / "photos.npz"), "--batch-size", "3"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    nodes = [subprocess.Popen(words, stdout=-1, stderr=-1, text=True, env=environment) for _ in range(2)]
+    try:
+        told = [node.communicate(timeout=900) for node in nodes]
+    finally:
+        for node in nodes:
+            node.terminate()  # ends its processes, too
+    assert [node.returncode for node in nodes] == [0, 0], told
+    assert sorted("wrote" in said for said, _ in told) == [False, True]
+    assert (tmp_path / "photos.npz").read_bytes() == whole
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_loses_one_part(photos, weights, whole, tmp_path):
+    out, rare = tmp_path / "photos.npz", tmp_path / "rare.py"
+    rare.write_text(
+        "import os, signal, sys\n"
+        "from rankgrad.index import parts\n"
+        "from rankgrad.cli import main\n"
+        "parts.PART, real = 7, parts.embed_alone\n"
+        "def embed(*a, **k):\n"
+        "    if 'part 3' in k['progress'] and 'die' in os.environ: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(*a, **k)\n"
+        "parts.embed_alone = embed\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    words = [sys.executable, str(rare), "embed", str(weights), str(photos), "-o", str(out), "--batch-size", "3"]
+    killed = subprocess.run(words, env={**os.environ, "die": "1"}, capture_output=True, check=False)
+    assert killed.returncode == -9 and len(list((tmp_path / "photos.npz.parts").glob("part-*.npz"))) == 2
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "2 of 4 parts are there" in done.stderr and out.read_bytes() == whole
+
+
+# ------------------------------------------------------------------------------------------------------------- the npz
+
+
+def test_an_npz_in_pieces_is_that_of_numpy_and_can_stay_in_its_file(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
+    columns = {"names": np.array(["a", "bé"]), "embeddings": rows, "root": "/photos", "invert": False}
+    np.savez(tmp_path / "numpy.npz", **columns)
+    write_npz(tmp_path / "ours.npz", {**columns, "embeddings": Pieces(rows.shape, rows.dtype, [rows[:7], rows[7:]])})
+    assert (tmp_path / "ours.npz").read_bytes() == (tmp_path / "numpy.npz").read_bytes()
+    found = read_npz(tmp_path / "ours.npz", mapped="embeddings")
+    assert isinstance(found["embeddings"], np.memmap) and (found["embeddings"] == rows).all()
+    assert found["names"].tolist() == ["a", "bé"]
+    np.savez_compressed(tmp_path / "small.npz", **columns)
+    packed = read_npz(tmp_path / "small.npz", mapped="embeddings")["embeddings"]
+    assert not isinstance(packed, np.memmap) and (packed == rows).all()
