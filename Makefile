@@ -11,7 +11,8 @@ READY = $(VENV)/.ready
 DEMO = $(or $(wildcard $(READY)),$(VENV)/.demo)
 INSTALL = $(BIN)/python -m pip install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 # a worker takes whole files, as the tests of a file share what they make (pytest-xdist 3.8 cannot group under pytest 9.2)
-PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadfile $(WARNINGS)
+# (and what it compiles serves the hundred processes that tests start, also where the variable is set, as in containers)
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile $(WARNINGS)
 
 .PHONY: demo test check test-code test-all test-faults test-browser test-oldest test-newest test-install lint docs tables \
 	bench bench-gpu dist check-tag clean

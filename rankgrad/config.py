@@ -50,13 +50,15 @@ KEPT = {
 # Settings that came later: a run of before there was such a setting has none, and needs none.
 LATER = (
     *("health", "trust", "extended", "check_data", "optimizer.restart", "fold", "lean", "evaluation.keep_best"),
-    "label_noise",
+    *("label_noise", "train.hierarchy"),
     *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
 )
 RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today
-RATES = {"ngrams": 3e-2, "sentence_transformer": 2e-5}  # learning rates of texts to begin with, by model
+RATES = {"ngrams": 3e-2, "sentence_transformer": 2e-5, "given": 1e-3}  # learning rates of texts to begin with, by model
+GIVEN = "_given"  # the model and the data of `rankgrad.fit`, which no command line can name
 # Settings that take a number, a word or a list.
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
+_SINGLE = re.compile(r"[A-Za-z_][\w.]*=")  # of a setting, and not of Hydra's +added, ~removed and group@place
 LARGEST = 2**20  # bytes of a config.yaml; ours have some thousand
 DEEPEST = 50  # sections and lists inside one another; reading thousands takes minutes
 
@@ -121,7 +123,7 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         key, value = override.split("=", 1)
         parts = value.split("+") if (key, name) == ("loss", "train") else [value]
         for part in parts if key in TREES[name][1] else ():
-            if part not in options(key, name):
+            if part != GIVEN and part not in options(key, name):
                 raise ConfigError(unknown(key, part, options(key, name)))
         if key in PATHS and not value:
             raise ConfigError(f"{key}= is empty: give a path, or leave it out")
@@ -141,9 +143,39 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     return config
 
 
-@lru_cache(maxsize=256)  # Hydra takes a quarter of a second, and comparisons and tables ask for the same ones again
+@lru_cache(maxsize=256)  # comparisons and tables ask for the same ones again
 def _composed(overrides: tuple[str, ...], name: str) -> DictConfig:
-    """What Hydra makes of the settings: to be read; whoever changes it takes a copy."""
+    """What Hydra makes of the settings: to be read; whoever changes it takes a copy.
+
+    Hydra takes a quarter of a second for the files of the groups, which most settings leave as they are. So those are
+    composed once, and single settings are written into a copy, as Hydra itself does; what does not fit is Hydra's to
+    say.
+    """
+    single = tuple(override for override in overrides if _SINGLE.match(override) and not _groups([override], name))
+    if single:
+        config = deepcopy(_composed(tuple(override for override in overrides if override not in single), name))
+        if _written(config, single):
+            return config
+    return _by_hydra(overrides, name)
+
+
+def _written(config: DictConfig, overrides: Sequence[str]) -> bool:
+    """Write settings into a configuration; False: one does not fit, or means something else to Hydra."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        if any(override.is_sweep_override() for override in parsed):
+            return False
+        for override in parsed:
+            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+    except (HydraException, OmegaConfBaseException):
+        return False
+    return True
+
+
+def _by_hydra(overrides: Sequence[str], name: str) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
 

@@ -64,6 +64,8 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
     "loss": (
         Offer("rankgrad.losses"),
         Offer("rankgrad.losses.baselines"),
+        Offer("rankgrad.losses.bi_encoder"),
+        Offer("rankgrad.losses.called"),
         Offer("rankgrad.detection", "DETECTION_LOSSES"),
         Offer("pytorch_metric_learning.losses"),
     ),
@@ -76,6 +78,7 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
     "data": (
         Offer("rankgrad.datasets", "DATASETS"),
         Offer("rankgrad.datasets.folds", ("load_with_val",)),
+        Offer("rankgrad.datasets.given", ("load_given",)),
         Offer("rankgrad.papers.experiments.merged", ("load_merged",)),
     ),
     "transform": (Offer("rankgrad.datasets.transforms"),),

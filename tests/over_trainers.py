@@ -193,7 +193,14 @@ def spawn(processes: int, trainings: bool = False) -> list[dict[str, Any]]:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         bert_folder(Path(folder) / "bert")  # save_pretrained writes on the first process alone
         work: Callable[..., None] = _work
-        mp.start_processes(  # type: ignore[no-untyped-call]
-            work, (processes, folder, port, trainings), nprocs=processes, start_method="spawn"
-        )
+        # by fork they have imported everything, see over_processes.py; what a trainer has set up does not come along
+        forks = hasattr(os, "fork") and not torch.cuda.is_available() and not trainings
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of threads beside a fork
+            mp.start_processes(  # type: ignore[no-untyped-call]
+                work,
+                (processes, folder, port, trainings),
+                nprocs=processes,
+                start_method="fork" if forks else "spawn",
+            )
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(processes)]

@@ -330,14 +330,14 @@ LABELLINGS = {
 }
 
 
-@pytest.mark.parametrize("kind", LABELLINGS)
 @pytest.mark.parametrize("name", LOSSES)
-def test_labels_of_any_kind_are_the_classes_they_name(name, kind):
+def test_labels_of_any_kind_are_the_classes_they_name(name):
     loss, rows, refs = LOSSES[name](), embeddings(), embeddings(5, seed=1)
-    given, ref_given = LABELLINGS[kind](LABELS), LABELLINGS[kind](LABELS[1:])
-    assert torch.equal(loss(rows, given), loss(rows, LABELS))
-    expected = loss(rows, LABELS, ref_emb=refs, ref_labels=LABELS[1:])
-    assert torch.equal(loss(rows, given, ref_emb=refs, ref_labels=ref_given), expected)
+    among, against = loss(rows, LABELS), loss(rows, LABELS, ref_emb=refs, ref_labels=LABELS[1:])
+    for kind, labelled in LABELLINGS.items():
+        assert torch.equal(loss(rows, labelled(LABELS)), among), kind
+        given = labelled(LABELS), labelled(LABELS[1:])
+        assert torch.equal(loss(rows, given[0], ref_emb=refs, ref_labels=given[1]), against), kind
 
 
 @pytest.mark.parametrize("convert", [lambda t: t.tolist(), lambda t: t.numpy()], ids=["lists", "numpy"])
@@ -629,17 +629,15 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("option", "wrong"),
-    [(option, wrong) for option in NUMBERS for wrong in NO_NUMBERS if wrong not in ALLOWED.get(NUMBERS[option][1], [])],
-    ids=str,
-)
-def test_option_that_is_no_number_is_an_error_of_one_line_that_names_it(option, wrong):
+@pytest.mark.parametrize("option", NUMBERS)
+def test_option_that_is_no_number_is_an_error_of_one_line_that_names_it(option):
     cls, name = NUMBERS[option]
-    with pytest.raises(ValueError, match=rf"^{name}\b.* must be a(n integer| number).*; got ") as error:
-        cls(**{name: wrong})
-    assert repr(wrong) in str(error.value) or wrong == [0.1]
-    assert "\n" not in str(error.value)
+    for wrong in [value for value in NO_NUMBERS if value not in ALLOWED.get(name, [])]:
+        with pytest.raises(ValueError, match=rf"^{name}\b.* must be a(n integer| number).*; got ") as error:
+            cls(**{name: wrong})
+            pytest.fail(f"{wrong!r} was taken")
+        assert repr(wrong) in str(error.value) or wrong == [0.1]
+        assert "\n" not in str(error.value)
 
 
 FLAGS = {
@@ -650,12 +648,13 @@ FLAGS = {
 }
 
 
-@pytest.mark.parametrize("wrong", ["no", 0, 1.0, []], ids=str)
 @pytest.mark.parametrize("option", FLAGS)
-def test_yes_or_no_that_is_neither_is_an_error(option, wrong):
+def test_yes_or_no_that_is_neither_is_an_error(option):
     cls, name = FLAGS[option]
-    with pytest.raises(ValueError, match=f"^{name} must be True or False; got "):
-        cls(**{name: wrong})
+    for wrong in ("no", 0, 1.0, []):
+        with pytest.raises(ValueError, match=f"^{name} must be True or False; got "):
+            cls(**{name: wrong})
+            pytest.fail(f"{wrong!r} was taken")
 
 
 @pytest.mark.parametrize("wrong", ["abc", None, 3, []], ids=str)

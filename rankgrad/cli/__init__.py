@@ -130,7 +130,7 @@ def _main(argv: list[str]) -> int:
     except Exception as error:
         if not _handed_over(error):
             raise
-        from ..training.launch import UNEXPECTED
+        from ..runs.launch import UNEXPECTED
 
         return UNEXPECTED
     return 0
@@ -147,7 +147,7 @@ def _handed_over(error: Exception) -> bool:
     """Hand an error over, in one of several processes: whoever started them tells it, once."""
     if "TORCHELASTIC_ERROR_FILE" not in os.environ:
         return False
-    from ..training.launch import report
+    from ..runs.launch import report
 
     report(error)
     return True

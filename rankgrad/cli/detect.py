@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..extras import missing
+from .training import Task, groups, train_one
 from .trust import add_trust
 
 HELP = """\
@@ -38,12 +38,7 @@ docs/clusters.md.
 
 def details() -> str:
     """What stands below the text: the groups of settings."""
-    try:
-        from ..config import DETECT_GROUPS, options
-    except ModuleNotFoundError as error:  # evaluation works without the extras
-        return missing(str(error.name))
-    lines = [f"  {group + '=':12}{', '.join(options(group, 'detect'))}" for group in DETECT_GROUPS]
-    return "\n".join(["groups:", *lines, "", "All settings with these: rankgrad detect train --cfg [KEY=VALUE ...]"])
+    return groups("detect", "detect train")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -81,10 +76,13 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from ..detection import run as detection
-    from .training import train_one
+    train_one(["detect", "train"], settings, "detect", arguments.cfg, _task)
 
-    train_one(["detect", "train"], settings, "detect", arguments.cfg, detection.train, detection.summary)
+
+def _task() -> Task:
+    from ..detection import run
+
+    return run
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:

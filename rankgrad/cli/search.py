@@ -11,7 +11,9 @@ from .trust import add_trust
 HELP = """\
 Find the images of a gallery that are most like a picture, or the texts that are most like a sentence.
 
-  rankgrad search query.png --index photos.index
+  rankgrad search RUN query.png                      among the images that the run was tested on
+  rankgrad search RUN "where is my card"             among its texts
+  rankgrad search query.png --index photos.index     among images of your own: rankgrad embed, rankgrad index
   rankgrad search a.png b.png --index photos.index -k 20 --html page.html
   rankgrad search FOLDER --index photos.index --json
   rankgrad search "where is my card" --index sentences.index
@@ -22,8 +24,13 @@ A query is embedded by the model that made the index; another one is refused.
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("queries", nargs="+", metavar="QUERY", help="image files, or folders of them; or sentences")
-    parser.add_argument("--index", type=Path, required=True, help="folder that rankgrad index wrote")
+    parser.add_argument(
+        "queries",
+        nargs="+",
+        metavar="QUERY",
+        help="image files, or folders of them; or sentences. Without --index the first one is a run",
+    )
+    parser.add_argument("--index", type=Path, help="folder that rankgrad index wrote, or a run")
     parser.add_argument("-k", type=int, default=10, help="how many to find (10)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the pictures")
     parser.add_argument("--json", action="store_true", help="print json instead of a table")
@@ -41,20 +48,23 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..index.builder import Index
     from ..index.page import write_answers
     from ..index.query import as_records, as_text, find, query_files
+    from ..index.run import index_of_run
+    from ..runs.folder import Run
 
     device = machine(arguments)
     if arguments.html and not arguments.html.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
-    index = Index.load(arguments.index)
-    queries = arguments.queries if index.texts else query_files(arguments.queries)
+    place, queries = searched(arguments.index, arguments.queries)
+    index = index_of_run(place, packages(arguments.trust)) if Run(place).config.is_file() else Index.load(place)
+    asked = queries if index.texts else query_files(queries)
     embedder = index.embedder(arguments.model, trust=packages(arguments.trust), device=device)
     if arguments.images:
         index = index.at(arguments.images)
-    answers = find(queries, index, arguments.k, embedder=embedder)
+    answers = find(asked, index, arguments.k, embedder=embedder)
     print(json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers))
     if arguments.html:
         facts = {
-            "index": arguments.index,
+            "index": place,
             "texts" if index.texts else "images": f"{len(index):,}",
             "model": embedder.weights,
             "search": index.kind,
@@ -62,3 +72,26 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         write_answers(arguments.html, answers, facts=facts)
         if not arguments.json:
             print(f"\nwrote {arguments.html}")
+
+
+def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:
+    """The index or run that is searched, and what it is asked with.
+
+    Raises:
+        ValueError: neither is named, or there is nothing to ask.
+    """
+    from ..files import shown
+    from ..runs.folder import Run
+
+    if index is not None:
+        return index, given
+    first, *queries = given
+    if not Run(Path(first)).config.is_file():
+        raise ValueError(
+            f"search where? {shown(first)} is no run. Either rankgrad search RUN {shown(first)}, among what the run "
+            f"was tested on; or rankgrad embed RUN DIR, rankgrad index DIR.npz and then rankgrad search {shown(first)} "
+            "--index DIR.index"
+        )
+    if not queries:
+        raise ValueError(f"what to look for in {shown(first)}? rankgrad search {shown(first)} QUERY")
+    return Path(first), queries

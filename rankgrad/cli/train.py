@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..extras import missing
+from .training import Task, groups, train_one
 
 HELP = """\
 Train a retrieval model, evaluate it before and after, and write a folder with the model, its numbers and report.html.
@@ -23,12 +23,7 @@ SETTINGS = True  # takes KEY=VALUE settings
 
 def details() -> str:
     """What stands below the text: the groups of settings."""
-    try:
-        from ..config import GROUPS, options
-    except ModuleNotFoundError as error:  # evaluation works without the extras
-        return missing(str(error.name))
-    lines = [f"  {group + '=':8}{', '.join(options(group))}" for group in GROUPS]
-    return "\n".join(["groups:", *lines, "", "All settings of a run with these: rankgrad train --cfg [KEY=VALUE ...]"])
+    return groups("train", "train")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +33,10 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train a model, or go on with a run."""
-    from ..training import retrieval
-    from .training import train_one
+    train_one(["train"], settings, "train", arguments.cfg, _task)
 
-    train_one(["train"], settings, "train", arguments.cfg, retrieval.train, retrieval.summary)
+
+def _task() -> Task:
+    from ..training import retrieval
+
+    return retrieval

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..runs import signals
+from ..extras import missing
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -15,16 +15,27 @@ if TYPE_CHECKING:
     from ..runs.folder import Run
 
 
-class Train(Protocol):
-    """See `training.runner.train`."""
+class Task(Protocol):
+    """A module that trains, such as `training.retrieval`."""
 
-    def __call__(self, config: DictConfig, *, changes: list[str], started: Callable[[Path], object]) -> Run:
-        """Train a run."""
+    def train(self, config: DictConfig, *, changes: list[str], started: Callable[[Path], object]) -> Run:
+        """See `training.runner.train`."""
+
+    def summary(self, run: Run) -> str:
+        """What is printed of a finished run."""
 
 
-def train_one(
-    words: list[str], settings: list[str], tree: str, cfg: bool, train: Train, summary: Callable[[Run], str]
-) -> None:
+def groups(tree: str, command: str) -> str:
+    """The groups of settings, for the help of the command that trains."""
+    try:
+        from ..config import TREES, options
+    except ModuleNotFoundError as error:  # evaluation works without the extras
+        return missing(str(error.name))
+    lines = [f"  {group + '=':12}{', '.join(options(group, tree))}" for group in TREES[tree][1]]
+    return "\n".join(["groups:", *lines, "", f"All settings of a run: rankgrad {command} --cfg [KEY=VALUE ...]"])
+
+
+def train_one(words: list[str], settings: list[str], tree: str, cfg: bool, load_task: Callable[[], Task]) -> None:
     """Do what `rankgrad train` and `rankgrad detect train` are asked for.
 
     Args:
@@ -32,13 +43,12 @@ def train_one(
         settings: KEY=VALUE; with resume= those that are to be others.
         tree: of its settings, see `config.TREES`.
         cfg: print the settings and stop.
-        train: of the task.
-        summary: of a finished run.
+        load_task: imports the task. That takes seconds, so settings that do not fit are told before, and a process
+            that only starts others does without.
     """
     from ..config import compose, load, packages
+    from ..runs import launch, signals
     from ..runs.folder import Run
-    from ..training import launch
-    from ..training.runner import changed
 
     resumed = [setting for setting in settings if setting.startswith(("resume=", "trust="))]
     resumed = resumed if any(setting.startswith("resume=") for setting in resumed) else []
@@ -51,13 +61,16 @@ def train_one(
         print(commented(config, settings, tree), end="")
         return
     if not launch.started():
-        there = resumed and Run(Path(config.resume)).config.exists()
-        settled = changed(load(Run(Path(config.resume)).config, packages(config.trust)), changes) if there else config
+        settled = config
+        if resumed and Run(Path(config.resume)).config.exists():
+            from ..training.runner import changed
+
+            settled = changed(load(Run(Path(config.resume)).config, packages(config.trust)), changes)
         if "trainer" in settled and launch.wanted(settled) > 1:
             sys.exit(launch.launch(settled, [*words, *settings]))
-    where: list[Path] = []
+    task, where = load_task(), list[Path]()
     trusted = [setting for setting in settings if setting.startswith("trust=")]
     with signals.continue_with(lambda: [*words, f"resume={where[0]}", *trusted] if where else []):
-        finished = train(config, changes=changes, started=where.append)
+        finished = task.train(config, changes=changes, started=where.append)
     if signals.speaks():
-        print(summary(finished))
+        print(task.summary(finished))

@@ -9,8 +9,8 @@ from .base import Cache, Table, check_reading
 from .cache import in_threads
 from .division import divide, need_fractions
 from .images import check_image
-from .rows import numbered
-from .tabular import AUTO, as_split, read_columns, require_one
+from .rows import numbered, numbered_several, several_classes
+from .tabular import AUTO, as_split, need_split_of_several, read_columns, require_one
 
 
 def load_manifest(
@@ -21,6 +21,7 @@ def load_manifest(
     split: str | None = AUTO,
     group: str | None = AUTO,
     images: str | Path | None = None,
+    separator: str | None = None,
     delimiter: str | None = None,
     test_fraction: float = 0.5,
     val_fraction: float = 0.0,
@@ -44,6 +45,8 @@ def load_manifest(
         split: column with train, val (or validation, dev) and test; "auto": the column split, if there is one.
         group: column of what a relevant image may not share with its query; "auto": the column group, if there is one.
         images: folder of the images; None: the one in which the file lies.
+        separator: between the classes of an image that has several in its label, such as "|": relevant is then what
+            shares a class. Needs a column with the split. None: each image has one class.
         delimiter: of a csv; None: the comma, or the tab of a tsv.
         test_fraction: of the classes, 0 .. 1; not used with a split.
         val_fraction: of the classes, 0 .. 1; not used with a split.
@@ -79,7 +82,9 @@ def load_manifest(
             paths.append(inside(home, name))
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
-    if "super_label" in read.values:
+    listed = None if separator is None else several_classes(read.values["label"], separator, read.places)
+    need_split_of_several(listed, "split" in read.values, file)
+    if "super_label" in read.values and listed is None:
         require_one(read.values["label"], read.values["super_label"], read.places, read.names["super_label"])
     splits = [as_split(value, at) for value, at in zip(read.values.get("split", ()), read.places, strict=False)]
     reasons = list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images")) if check else []
@@ -95,7 +100,9 @@ def load_manifest(
         of_class = divide(set(labels), test_fraction, val_fraction, seed)
     supers = read.values.get("super_label")
     groups = read.values.get("group")
-    class_names, numbers = numbered(labels)
+    class_names, numbers, several = (
+        (*numbered(labels), None) if listed is None else numbered_several([listed[row] for row in good])
+    )
     super_names, super_numbers = ((), None) if supers is None else numbered([supers[row] for row in good])
     said = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in read.names.items()]
     table = Table(
@@ -106,6 +113,7 @@ def load_manifest(
         names=tuple(shown(names[row]) for row in good),
         channels=channels,
         paths=tuple(paths[row] for row in good),
+        several=several,
         super_label=super_numbers,
         super_names=super_names,
         group=None if groups is None else tuple(groups[row] for row in good),

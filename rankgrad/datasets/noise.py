@@ -62,7 +62,7 @@ def flip_labels(labels: Tensor, share: float, seed: int = 0) -> Tensor:
     >>> int((flip_labels(labels, 0.2) != labels).sum())
     4
     """
-    number(share, "label_noise is the share of training images with a wrong label", low=0, high=1)
+    number(share, "label_noise is the share of training rows with a wrong label", low=0, high=1)
     count = round(share * len(labels))
     if count == 0:
         return labels.clone()

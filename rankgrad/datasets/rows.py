@@ -38,6 +38,8 @@ class Rows(ABC):
         class_names: C names, all different.
         split: [row] "train", "val" or "test".
         names: [row] what a person calls it, e.g. the name of its file.
+        several: [row, class] bool, all classes of each row where rows may have several; `label` is then the first of
+            them, by which batches are drawn. None: each row has one.
         super_label: [row] long, coarser class (alphabet, domain), or None.
         super_names: names of the super-labels; empty if there are none.
         group: [row] what an item may not share with its query to be ranked for it (a customer, a camera), or None.
@@ -58,6 +60,7 @@ class Rows(ABC):
     split: tuple[str, ...]
     names: tuple[str, ...]
     _: KW_ONLY
+    several: Tensor | None = None
     super_label: Tensor | None = None
     super_names: tuple[str, ...] = ()
     group: tuple[str, ...] | None = None
@@ -105,6 +108,11 @@ class Rows(ABC):
         return {}
 
     @property
+    def distracting(self) -> Rows | None:
+        """Rows of no class, which make a gallery harder; None: there are none."""
+        return None
+
+    @property
     def captions(self) -> tuple[str, ...] | None:
         """[row] the text that shows what a row is; None: it is no text, or nobody knows it."""
         return None
@@ -131,6 +139,8 @@ class Rows(ABC):
     def __post_init__(self) -> None:
         rows, noun = len(self.label), self.noun
         _need_labels("label", self.label, "class_names", len(self.class_names), rows, noun)
+        if self.several is not None:
+            self._check_several(self.several)
         if len(set(self.class_names)) != len(self.class_names):
             raise ValueError(f"class_names must all be different; got {_repeated(self.class_names)} more than once")
         self.need_columns({"split": self.split, "names": self.names, "role": self.role, "group": self.group})
@@ -148,6 +158,18 @@ class Rows(ABC):
             raise ValueError(f"protocol must be one of {PROTOCOLS}; got {self.protocol!r}")
         if self.protocol == "query_gallery" and self.role is None:
             raise ValueError(f"protocol 'query_gallery' needs to know which {self.takes} are queries: give role=")
+
+    def _check_several(self, several: Tensor) -> None:
+        shape = (len(self.label), len(self.class_names))
+        if several.dtype != torch.bool or several.shape != shape:
+            raise ValueError(f"several must be bool {list(shape)}; got {several.dtype} {list(several.shape)}")
+        if not several.gather(1, self.label.unsqueeze(1)).all():
+            raise ValueError(f"label must be one of the classes of each {self.noun} in several")
+
+    @property
+    def truth(self) -> Tensor:
+        """What is relevant to what: the class of each row, long [row]; or its classes, bool [row, class]."""
+        return self.label if self.several is None else self.several
 
     def need_columns(self, columns: Mapping[str, Sequence[object] | None]) -> None:
         """Raise unless each column that is there has one entry per row.
@@ -188,6 +210,7 @@ class Rows(ABC):
             label=self.label[where],
             split=tuple(self.split[row] for row in rows),
             names=tuple(self.names[row] for row in rows),
+            several=None if self.several is None else self.several[where],
             super_label=None if self.super_label is None else self.super_label[where],
             group=None if self.group is None else tuple(self.group[row] for row in rows),
             role=None if self.role is None else tuple(self.role[row] for row in rows),
@@ -197,6 +220,7 @@ class Rows(ABC):
     def fingerprint(self) -> dict[str, int | str]:
         """What tells these rows from others: their number, and hashes of names, labels and content."""
         labels = self.label if self.super_label is None else torch.stack([self.label, self.super_label])
+        labels = labels if self.several is None else self.several
         names = [f"{split}/{name}" for split, name in zip(self.split, self.names, strict=True)]
         return {**fingerprint(names, labels, what=self.takes), **self.content()}
 
@@ -230,6 +254,12 @@ class Rows(ABC):
             shared = classes.get(one, set()) & classes.get(other, set())
             if shared:
                 notes.append(f"{len(shared)} classes are in both {one} and {other}: not a test on unseen classes")
+        if self.several is not None:
+            counts = self.several.sum(1)
+            notes.append(
+                f"a {self.noun} has {int(counts.min())} to {int(counts.max())} classes, {counts.float().mean():.1f} in "
+                "the mean; the table counts the first of each"
+            )
         if self.protocol != "leave_one_out":
             roles, words = self.role or (), (("query", "queries"), ("gallery", "in the gallery"))
             numbers = [f"{roles.count(role)} {word}" for role, word in words if role in roles]
@@ -277,6 +307,46 @@ def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
     known = tuple(sorted(set(names)))
     number = {name: at for at, name in enumerate(known)}
     return known, torch.tensor([number[name] for name in names], dtype=torch.long)
+
+
+def several_classes(fields: Sequence[str], separator: str, places: Sequence[str]) -> list[list[str]]:
+    """[row] the classes that stand in one field, divided by a separator.
+
+    Args:
+        fields: [row] text.
+        separator: between the classes.
+        places: [row] where it stands, for the message.
+
+    Raises:
+        ValueError: an empty class, or one that stands there twice; naming the row.
+
+    >>> several_classes(["cat|dog", "dog"], "|", ["line 2", "line 3"])
+    [['cat', 'dog'], ['dog']]
+    """
+    if not separator:
+        raise ValueError("separator is what stands between the classes of a row, such as '|'; got an empty text")
+    found = []
+    for field, place in zip(fields, places, strict=True):
+        classes = [name.strip() for name in field.split(separator)]
+        if not all(classes) or len(set(classes)) < len(classes):
+            raise ValueError(f"{place}: {shown(field)!r} names a class twice, or an empty one")
+        found.append(classes)
+    return found
+
+
+def numbered_several(classes: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], Tensor, Tensor]:
+    """Names in order, the number of each row's first class, and all classes of each row as bool [row, class].
+
+    >>> numbered_several([["dog", "cat"], ["cat"]])
+    (('cat', 'dog'), tensor([1, 0]), tensor([[ True,  True],
+            [ True, False]]))
+    """
+    names = tuple(sorted({name for row in classes for name in row}))
+    number = {name: at for at, name in enumerate(names)}
+    several = torch.zeros(len(classes), len(names), dtype=torch.bool)
+    for row, of_row in enumerate(classes):
+        several[row, [number[name] for name in of_row]] = True
+    return names, torch.tensor([number[row[0]] for row in classes], dtype=torch.long), several
 
 
 def _need_labels(name: str, label: Tensor, names: str, count: int, rows: int, noun: str) -> None:

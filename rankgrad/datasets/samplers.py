@@ -203,18 +203,18 @@ class ClassBatches(EpochBatches):
         self.short = int((sizes < needed).sum())
         self.left_out = len(images) - len(usable)
         if len(usable) < classes_per_batch:
-            least = f"{needed} images" if short_classes == "drop" else "1 image"
-            found = f"of {len(images)} classes ({len(array)} images) {len(usable)} have that many"
+            least = f"{needed} rows" if short_classes == "drop" else "1 row"
+            found = f"of {len(images)} classes ({len(array)} rows) {len(usable)} have that many"
             raise ValueError(
                 f"a batch needs {classes_per_batch} classes with at least {least} each; {found}. "
-                "Lower classes_per_batch or samples_per_class, or add images."
+                "Lower classes_per_batch or samples_per_class, or add rows."
                 + (" short_classes='repeat' or 'fewer' takes smaller classes, too." if self.left_out else "")
             )
         if self.left_out:
             lost = len(array) - sum(map(len, usable))
             warnings.warn(
-                f"{self.left_out} of {len(images)} classes ({lost} of {len(array)} images) have fewer than "
-                f"samples_per_class={samples_per_class} images and are left out of the batches",
+                f"{self.left_out} of {len(images)} classes ({lost} of {len(array)} rows) have fewer than "
+                f"samples_per_class={samples_per_class} rows and are left out of the batches",
                 SmallClassWarning,
                 stacklevel=3,
             )
@@ -301,9 +301,9 @@ class ClassBatches(EpochBatches):
         if world_size > self._smallest:
             raise ValueError(
                 f"{world_size} processes cannot share a batch of {self.classes_per_batch} x {self.samples_per_class} = "
-                f"{self._smallest} images: it is the batch of all processes together. Raise classes_per_batch."
+                f"{self._smallest} rows: it is the batch of all processes together. Raise classes_per_batch."
                 if self._smallest == self.batch_size
-                else f"{world_size} processes cannot share batches of {self._smallest} to {self.batch_size} images: "
+                else f"{world_size} processes cannot share batches of {self._smallest} to {self.batch_size} rows: "
                 "they are those of all processes together. Raise classes_per_batch."
             )
         return rank, world_size
@@ -496,7 +496,7 @@ class HierarchicalBatchSampler(ClassBatches):
         if not whole:
             raise ValueError(
                 f"no {'two' if together == 2 else together} of {len(names)} super-labels have {classes_per_batch} "
-                f"classes with at least {samples_per_class} images each; the best pair has {max(held, default=0)}. "
+                f"classes with at least {samples_per_class} rows each; the best pair has {max(held, default=0)}. "
                 "Lower classes_per_batch or samples_per_class, or use MPerClassBatchSampler."
             )
         self._pairs = np.array(whole, dtype=np.int64)
@@ -505,7 +505,7 @@ class HierarchicalBatchSampler(ClassBatches):
         if self.pairs_left_out:
             warnings.warn(
                 f"{self.pairs_left_out} of {len(every)} pairs of super-labels have fewer than "
-                f"classes_per_batch={classes_per_batch} classes with {samples_per_class} images, or all of them on one "
+                f"classes_per_batch={classes_per_batch} classes with {samples_per_class} rows, or all of them on one "
                 "side, and get no batches",
                 SmallClassWarning,
                 stacklevel=2,

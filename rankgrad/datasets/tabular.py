@@ -230,6 +230,23 @@ def as_split(value: str, place: str) -> str:
     return name
 
 
+def need_split_of_several(classes: Sequence[Sequence[str]] | None, split: bool, path: Path) -> None:
+    """Raise if rows of several classes are to be divided by class: a row would be on both sides.
+
+    Args:
+        classes: [row] those of each; None: each has one.
+        split: the file says which row is for what.
+        path: the file.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if classes is not None and not split:
+        raise ValueError(
+            f"rows of several classes can't be divided by class: {shown(path)} needs a column split with train and test"
+        )
+
+
 def require_one(labels: Sequence[str], supers: Sequence[str], places: Sequence[str], column: str) -> None:
     """Raise if a class has two super-labels.
 

@@ -13,14 +13,15 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..files import shown
 from .division import divide, need_fractions
 from .fingerprint import of_texts
-from .rows import Listed, Rows, numbered
-from .tabular import AUTO, Row, as_split, read_columns, read_rows, require_one, text_of, word
+from .rows import Listed, Rows, numbered, numbered_several, several_classes
+from .tabular import AUTO, Row, as_split, need_split_of_several, read_columns, read_rows, require_one, text_of, word
 from .transforms import Collate
 
 Validation = Literal["apart", "train"]
@@ -75,6 +76,16 @@ class TextTable(Rows):
         return f" ({statistics.median(map(len, self.texts)):.0f} characters in the middle)"
 
     @property
+    def distracting(self) -> TextTable | None:
+        """The distractors as rows of their own."""
+        rows = len(self.distractors)
+        if not rows:
+            return None
+        names = tuple(f"distractor {row}" for row in range(rows))
+        no_class = torch.zeros(rows, dtype=torch.long)
+        return TextTable(self.name, no_class, ("",), ("test",) * rows, names, self.distractors)
+
+    @property
     def captions(self) -> tuple[str, ...]:
         """The texts themselves."""
         return self.texts
@@ -87,6 +98,7 @@ def load_text(
     super_label: str | None = AUTO,
     split: str | None = AUTO,
     group: str | None = AUTO,
+    separator: str | None = None,
     delimiter: str | None = None,
     test_fraction: float = 0.0,
     val_fraction: float = 0.0,
@@ -105,6 +117,8 @@ def load_text(
             super_label, if there is one; None: there is none.
         split: column with train, val (or validation, dev) and test; "auto": the column split, if there is one.
         group: column of what a relevant text may not share with its query; "auto": the column group, if there is one.
+        separator: between the classes of a text that has several in its label, such as "|": relevant is then what
+            shares a class. Needs a column with the split. None: each text has one class.
         delimiter: of a csv; None: the comma, or the tab of a tsv.
         test_fraction: of the classes, 0 .. 1; not used with a split.
         val_fraction: of the classes, 0 .. 1; not used with a split.
@@ -121,13 +135,15 @@ def load_text(
     read = read_columns(path, wanted, delimiter)
     found, columns, places = read.values, read.names, read.places
     labels, supers = found["label"], found.get("super_label")
+    several = None if separator is None else several_classes(labels, separator, places)
+    need_split_of_several(several, "split" in found, path)
     if "split" in found:
         splits = [as_split(value, place) for value, place in zip(found["split"], places, strict=True)]
     else:
         of_class = divide(set(labels), test_fraction, val_fraction, seed)
         splits = [of_class[name] for name in labels]
     _require_apart(found["text"], splits, places)
-    if supers is not None:
+    if supers is not None and several is None:
         require_one(labels, supers, places, columns["super_label"])
     said = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in columns.items()]
     if "split" not in columns and test_fraction + val_fraction > 0:
@@ -141,6 +157,7 @@ def load_text(
         supers,
         found.get("group"),
         f"{path.name} is understood as {', '.join(said)}",
+        several,
     )
 
 
@@ -271,8 +288,9 @@ def _table(
     supers: Sequence[str] | None = None,
     groups: Sequence[str] | None = None,
     understood: str = "",
+    classes: Sequence[Sequence[str]] | None = None,
 ) -> TextTable:
-    class_names, label = numbered(labels)
+    class_names, label, several = (*numbered(labels), None) if classes is None else numbered_several(classes)
     super_names, super_label = ((), None) if supers is None else numbered(supers)
     return TextTable(
         name=name,
@@ -281,6 +299,7 @@ def _table(
         split=tuple(splits),
         names=tuple(names),
         texts=tuple(texts),
+        several=several,
         super_label=super_label,
         super_names=super_names,
         group=None if groups is None else tuple(groups),

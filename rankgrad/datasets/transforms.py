@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.data import get_worker_info
+from torch.utils.data import default_collate, get_worker_info
 
 from .delivery import lend, send
 from .samplers import EpochList
@@ -425,6 +425,20 @@ class Vectors:
     def __call__(self, vectors: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Stack them."""
         return torch.stack(list(vectors))
+
+
+@dataclass(frozen=True)
+class Collated:
+    """Rows as torch's own DataLoader joins them: tensors are stacked, tuples and dicts of them too; texts stay a list.
+
+    >>> Collated()([(torch.ones(2), 1), (torch.zeros(2), 2)], torch.tensor([0, 1]), epoch=0)
+    [tensor([[1., 1.],
+            [0., 0.]]), tensor([1, 2])]
+    """
+
+    def __call__(self, given: Sequence[Any], index: Tensor, epoch: int) -> Any:
+        """Join them."""
+        return default_collate(list(given))
 
 
 class Collate:

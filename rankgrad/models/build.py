@@ -31,6 +31,8 @@ TAKES: dict[str, tuple[str, dict[str, int]]] = {
 }
 
 
+#: What a run calls a module that was handed to `rankgrad.fit`.
+GIVEN = "given"
 #: Those that are read from somewhere when they are built, and are not built to try their settings.
 READ = ("sentence_transformer",)
 
@@ -70,6 +72,8 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
     Raises:
         ValueError: unknown kind or option, or one that is missing.
     """
+    if kind == GIVEN:
+        raise ValueError("a model that was handed to rankgrad.fit can only be built by your own code")
     if kind not in MODELS:
         raise ValueError(unknown("model", kind, MODELS))
     known = inspect.signature(MODELS[kind]).parameters

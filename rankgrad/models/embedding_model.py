@@ -179,8 +179,14 @@ def place_of(model: nn.Module) -> tuple[torch.device, torch.dtype]:
 
 
 def moved(given: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return a batch where the model is; texts stay what they are."""
-    return given.to(device, dtype) if isinstance(given, Tensor) else given
+    """Return a batch where the model is, whatever tensors are in it; texts and integers stay what they are."""
+    if isinstance(given, Tensor):
+        return given.to(device, dtype) if given.is_floating_point() else given.to(device)
+    if isinstance(given, Mapping):
+        return {name: moved(part, device, dtype) for name, part in given.items()}
+    if isinstance(given, (list, tuple)):
+        return [moved(part, device, dtype) for part in given]
+    return given
 
 
 def extract_features(

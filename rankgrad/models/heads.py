@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from ..checks import unknown
 
-Head = Literal["linear", "none", "layer_norm"]
+Head = Literal["linear", "none", "layer_norm", "mlp"]
+HEADS = ("linear", "none", "layer_norm", "mlp")
 
 
 class EmbeddingHead(nn.Module):
@@ -18,7 +19,9 @@ class EmbeddingHead(nn.Module):
         feature_size: size of the features that come in.
         embedding_size: dim; None keeps `feature_size`.
         head: "linear" (one affine map), "layer_norm" (layer norm without scale and shift, then the affine map:
-            ROADMAP's recipe on CUB), "none" (features as they are; embedding_size must then be None or feature_size).
+            ROADMAP's recipe on CUB), "mlp" (the affine map, and a hidden layer of feature_size units with ReLU added to
+            it: it begins as the affine map alone), "none" (features as they are; embedding_size must then be None or
+            feature_size).
 
     Raises:
         ValueError: unknown head, or "none" with another size than the features have.
@@ -47,14 +50,40 @@ class EmbeddingHead(nn.Module):
         elif head == "layer_norm":
             norm = nn.LayerNorm(feature_size, elementwise_affine=False)
             self.layers = nn.Sequential(norm, nn.Linear(feature_size, size))
+        elif head == "mlp":
+            self.layers = _Bent(feature_size, size)
         else:
-            raise ValueError(unknown("head", head, ("linear", "none", "layer_norm")))
+            raise ValueError(unknown("head", head, HEADS))
+
+    @property
+    def affine(self) -> nn.Linear | None:
+        """The affine map that the head begins as; None: there is none."""
+        layer = self.layers
+        if isinstance(layer, _Bent):
+            return layer.straight
+        if isinstance(layer, nn.Sequential):
+            layer = layer[-1]
+        return layer if isinstance(layer, nn.Linear) else None
 
     def forward(self, features: Tensor) -> Tensor:
         """[image, feature] -> [image, dim]."""
         if features.ndim != 2 or features.shape[1] != self.feature_size:
             raise ValueError(f"the head needs features [image, {self.feature_size}]; got {list(features.shape)}")
         return cast(Tensor, self.layers(features))
+
+
+class _Bent(nn.Module):
+    """An affine map, and a hidden layer added to it that gives 0 before training."""
+
+    def __init__(self, feature_size: int, size: int) -> None:
+        super().__init__()
+        self.straight = nn.Linear(feature_size, size)
+        self.inward, self.outward = nn.Linear(feature_size, feature_size), nn.Linear(feature_size, size, bias=False)
+        nn.init.zeros_(self.outward.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        bent: Tensor = self.straight(features) + self.outward(self.inward(features).relu())
+        return bent
 
 
 def head_only(feature_size: int, embedding_size: int | None = 128, head: Head = "linear") -> EmbeddingHead:

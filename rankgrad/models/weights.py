@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast, overload
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from .build import build_model
+from .build import GIVEN, build_model
 from .embedding_model import EmbeddingModel
 from .record import FORMAT, read_record
 from .state_dicts import misfits, one_line, write_plain
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def _check_plain(value: object, where: str) -> None:
@@ -34,7 +36,7 @@ def _check_plain(value: object, where: str) -> None:
         )
 
 
-def save_weights(path: str | os.PathLike[str], model: EmbeddingModel, config: Mapping[str, Any] | None = None) -> Path:
+def save_weights(path: str | os.PathLike[str], model: nn.Module, config: Mapping[str, Any] | None = None) -> Path:
     """Write a model's weights, the arguments that build it and your own `config` to one file, atomically.
 
     A reader sees the old file or the new one, never half of one, whenever the process dies: the file is written
@@ -43,7 +45,8 @@ def save_weights(path: str | os.PathLike[str], model: EmbeddingModel, config: Ma
 
     Args:
         path: file to write, replaced if it is there; its folder must exist.
-        model: built by `convnet`, `timm_model` or `build_model` (it then knows its own `config`).
+        model: built by `convnet`, `timm_model` or `build_model` (it then knows its own `config`); or any other module,
+            whose weights can then only be loaded into a module that you have built.
         config: anything to keep beside the weights (data set, image size, class names): plain values and containers.
 
     Returns:
@@ -55,17 +58,22 @@ def save_weights(path: str | os.PathLike[str], model: EmbeddingModel, config: Ma
         FileNotFoundError: no such folder.
     """
     path = Path(path)
-    if model.config is None:
+    given = {"kind": GIVEN, "class": f"{type(model).__module__}.{type(model).__qualname__}"}
+    built_from = model.config if isinstance(model, EmbeddingModel) else given
+    if built_from is None:
         raise ValueError("the model has no config to build it from; build it with rankgrad.models.build_model")
     extra = {} if config is None else dict(config)
     _check_plain(extra, "config")
-    _check_plain(model.config, "model.config")
+    _check_plain(built_from, "model.config")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
     record = {
         "format": FORMAT,
-        "model": model.config,
-        "pixels": {"mean": list(model.pixel_mean), "std": list(model.pixel_std)},
+        "model": built_from,
+        "pixels": {
+            "mean": list(model.pixel_mean) if isinstance(model, EmbeddingModel) else [],
+            "std": list(model.pixel_std) if isinstance(model, EmbeddingModel) else [],
+        },
         "config": extra,
         "state_dict": model.state_dict(),
     }
@@ -73,9 +81,15 @@ def save_weights(path: str | os.PathLike[str], model: EmbeddingModel, config: Ma
     return path
 
 
-def load_weights(
-    path: str | os.PathLike[str], model: EmbeddingModel | None = None
-) -> tuple[EmbeddingModel, dict[str, Any]]:
+@overload
+def load_weights(path: str | os.PathLike[str], model: None = None) -> tuple[EmbeddingModel, dict[str, Any]]: ...
+
+
+@overload
+def load_weights(path: str | os.PathLike[str], model: Module) -> tuple[Module, dict[str, Any]]: ...
+
+
+def load_weights(path: str | os.PathLike[str], model: nn.Module | None = None) -> tuple[nn.Module, dict[str, Any]]:
     """Build a model from a file of `save_weights`, on the CPU and in eval mode; or load it into a model you have.
 
     Args:
@@ -87,7 +101,8 @@ def load_weights(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not such a file, or one of another model: the message says which layers differ.
+        ValueError: not such a file, or one of another model: the message says which layers differ; one of a module of
+            your own, and no `model` to load it into.
 
     >>> import tempfile
     >>> from rankgrad.models import convnet
@@ -102,6 +117,12 @@ def load_weights(
     state = record["state_dict"]
     built = model is None
     if model is None:
+        if record["model"]["kind"] == GIVEN:
+            name = record["model"].get("class", "a module")
+            raise ValueError(
+                f"{path} holds the weights of {name}, which only your own code can build: build it, and load them with "
+                f"rankgrad.models.load_weights({str(path)!r}, model)"
+            )
         options = dict(record["model"])
         try:
             model = build_model(options.pop("kind"), **options)
@@ -113,11 +134,12 @@ def load_weights(
     wrong = misfits(model.state_dict(), state)
     if wrong:
         size = _embedding_size(state, record["model"])
-        if size is not None and size != model.embedding_size:
+        if isinstance(model, EmbeddingModel) and size is not None and size != model.embedding_size:
             wrong.insert(0, f"checkpoint holds {size}-d embeddings but the model has {model.embedding_size}-d")
         raise ValueError(f"{stated}: {'; '.join(wrong)}")
     model.load_state_dict(state)
-    model.pixel_mean, model.pixel_std = tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
+    if isinstance(model, EmbeddingModel):
+        model.pixel_mean, model.pixel_std = tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
     return (model.eval() if built else model), record["config"]
 
 

@@ -172,7 +172,8 @@ def loss_name(config: Mapping[str, Any]) -> str:
         return loss_name(loss)
     if isinstance(parts, Mapping):
         return " + ".join(map(str, parts))
-    return str(loss.get("_target_") or loss.get("name") or "").rpartition(".")[2]
+    # a loss that goes by a name: of another library, or handed over in Python with its arguments
+    return str(loss.get("name") or loss.get("_target_") or "").partition("(")[0].rpartition(".")[2]
 
 
 def named(value: object) -> str:

@@ -44,7 +44,7 @@ class Answers:
     @cached_property
     def correct(self) -> Tensor:
         """[query, k] bool: is the item relevant?"""
-        return self.space.gallery[1][self.items] == self.space.labels[self.rows].unsqueeze(1)
+        return self.space.relevant(self.rows, self.items)
 
     @cached_property
     def margin(self) -> Tensor:

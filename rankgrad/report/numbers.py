@@ -79,10 +79,10 @@ def similarities(space: Space, rows: Tensor, alpha: float, beta: float) -> Simil
     >>> found.positive.nonzero().flatten(), int(found.positive.sum()), int(found.negative.sum()), found.best
     (tensor([99]), 2, 4, tensor([1., 1., -inf]))
     """
-    items, item_labels, _ = space.gallery
+    items, _, _ = space.gallery
     count = len(items)
     own = own_columns(None, None, len(space.queries), count, same=space.leave_one_out)
-    relevance = relevance_of(space.labels, item_labels, len(space.queries), count, own)
+    relevance = relevance_of(*space.truth, len(space.queries), count, own)
     total, positive = torch.zeros(BINS, dtype=torch.long), torch.zeros(BINS, dtype=torch.long)
     best = space.queries.new_full((len(rows),), -torch.inf)
     above, below = 0, 0
@@ -145,11 +145,12 @@ def ranked(space: Space, rows: Tensor) -> Ranked:
     place[rows] = torch.arange(len(rows))
     ap = torch.full((len(rows),), torch.nan, dtype=torch.float64)
     first, total = ap.clone(), torch.zeros(LEVELS, dtype=torch.float64)
-    items, item_labels, _ = space.gallery
+    items, _, _ = space.gallery
+    labels, item_labels = space.truth
     against = () if space.leave_one_out else (items, item_labels)
     recall = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
     counted = 0
-    for block in search.rank_blocks(space.queries, space.labels, *against, rows=rows):
+    for block in search.rank_blocks(space.queries, labels, *against, rows=rows):
         ranks, here = block.ranks.pessimistic, place[block.rows]
         ap[here] = metrics.average_precision(ranks)
         first[here] = 1 / metrics.reciprocal_rank(block.ranks.index)
@@ -231,7 +232,7 @@ def confusions(space: Space, rows: Tensor, scores: Tensor, items: Tensor) -> lis
     """
     item_labels = space.gallery[1]
     asked, got = space.labels[rows], item_labels[items]
-    wrong = (asked != got).nonzero().flatten().tolist()
+    wrong = (~space.relevant(rows, items)).nonzero().flatten().tolist()
     pairs: dict[tuple[str, str], list[int]] = {}
     for place in wrong:
         names = space.class_names[int(asked[place])], space.class_names[int(got[place])]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..evaluation import Report, evaluate
 from ..files import read_npz
 from ..html.images import Images
+from ..models.build import GIVEN
 from ..runs.embeddings import evaluated_columns
 from ..runs.folder import Run
 from .content import Extent, Section, read_common
@@ -75,7 +76,9 @@ def read(
         if data not in known:
             known[data] = _images(run, trust)
         if isinstance(known[data], str):
-            notes.append(f"No pictures: the images of the run cannot be read ({known[data]}).")
+            what = "rows" if config.get("model", {}).get("kind") == GIVEN else "images"
+            notes.append(f"No pictures: the {what} of the run cannot be read ({known[data]}).")
+            space = space.by_name() if what == "rows" else space
         else:
             held = known[data]
     if held is not None and held.table.skipped:
@@ -85,6 +88,12 @@ def read(
             "The metrics are means over drawn galleries of one image per class; pictures, histograms, map and the "
             "precision-recall curve rank every image against all others."
         )
+    if after is not None and after.settings.get("groups"):
+        notes.append(
+            "The metrics leave out relevant items of the query's own group; pictures, histograms and map show them."
+        )
+    if config.get("evaluation", {}).get("split") == "train":
+        notes.append("The model was evaluated on the rows that it was trained on: other data will be found less well.")
     before = Report.from_json(run.before) if run.before.exists() else None
     return Content(**{**common, "before": before, "space": space, "pictures": held, "notes": tuple(notes)})
 
@@ -104,10 +113,11 @@ def read_embeddings(path: Path, images: Path | None = None) -> Content:
         raise FileNotFoundError(f"no folder of images at {images}")
     columns = read_npz(path, "embeddings", "labels")
     after = evaluate(columns["embeddings"], columns["labels"], clusters="none", **evaluated_columns(columns))
+    space = Space.load(path)
     return Content(
         name=path.stem,
         after=after,
-        space=Space.load(path),
+        space=space if space.texts or images is not None else space.by_name(),
         pictures=None if images is None else FolderPictures(images),
     )
 

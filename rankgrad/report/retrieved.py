@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from ..files import inside, read_npz
 from ..html.images import THUMBNAIL
 from ..losses import CalibrationLoss, ROADMAPLoss
 from ..normalize import unit_rows
+from ..runs.embeddings import joined_classes
 from .content import RunContent
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class Space:
         super_names: of all super-labels.
         texts: [query] what the rows are, where that is text; empty where it is not.
         item_texts: [item] likewise.
+        several: [query, class] bool, where rows have several classes: what shares one is relevant. `class_names` are
+            then of all that a row has.
+        item_several: [item, class] likewise.
     """
 
     queries: Tensor
@@ -53,6 +57,8 @@ class Space:
     super_names: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     item_texts: tuple[str, ...] = ()
+    several: Tensor | None = None
+    item_several: Tensor | None = None
 
     def __post_init__(self) -> None:
         queries, items = len(self.queries), 0 if self.items is None else len(self.items)
@@ -80,6 +86,30 @@ class Space:
         if self.items is None or self.item_labels is None:
             return self.queries, self.labels, self.names
         return self.items, self.item_labels, self.item_names
+
+    @property
+    def truth(self) -> tuple[Tensor, Tensor]:
+        """Labels of queries and gallery that say what is relevant: equal ones, or bool [row, class] that share one."""
+        if self.several is None:
+            return self.labels, self.gallery[1]
+        return self.several, self.several if self.item_several is None else self.item_several
+
+    def relevant(self, rows: Tensor, items: Tensor) -> Tensor:
+        """Whether items are relevant to queries: long [row] and [row, ...] -> bool of the shape of items."""
+        asked, found = (side[at] for side, at in zip(self.truth, (rows, items), strict=True))
+        asked = asked.reshape(len(rows), *(1,) * (items.ndim - 1), *asked.shape[1:])
+        return asked == found if self.several is None else (asked & found).any(-1)
+
+    @property
+    def noun(self) -> str:
+        """What the rows are, in the plural, as far as it is known: texts, images, or rows that are shown by name."""
+        if not self.texts:
+            return "images"
+        return "rows" if self.texts == self.names else "texts"
+
+    def by_name(self) -> Space:
+        """The same, each row shown by its name: where there is neither text nor picture."""
+        return replace(self, texts=self.names, item_texts=self.item_names)
 
     def text(self, row: int) -> str | None:
         """What a query is, where it is a text."""
@@ -121,6 +151,13 @@ class Space:
             found: list[Tensor | None] = [torch.from_numpy(place) for place in places]
             return known, found + [None] * (len(of) - len(found))
 
+        several: list[Tensor | None] = [None, None]
+        if columns["labels"].dtype.kind == "b" and columns["labels"].ndim == 2:
+            called = texts("class_names") or tuple(map(str, range(columns["labels"].shape[1])))
+            for side, name in enumerate(("labels", "ref_labels")):
+                if name in columns:
+                    several[side] = torch.from_numpy(columns[name])
+                    columns[name] = np.array(joined_classes(columns[name], called))
         class_names, (labels, item_labels) = numbers("class_names", "labels", "ref_labels")
         super_names, (super_labels,) = numbers("super_names", "super_labels")
         assert labels is not None
@@ -136,6 +173,8 @@ class Space:
             super_names=super_names,
             texts=texts("texts"),
             item_texts=texts("ref_texts"),
+            several=several[0],
+            item_several=several[1],
         )
 
 

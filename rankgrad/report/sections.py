@@ -224,7 +224,7 @@ def gallery(runs: Sequence[Retrieved], found: SideBySide, shelf: Shelf) -> Secti
     )
     classes = sorted({run.space.class_names[label] for run in measured for label in set(run.space.labels.tolist())})
     data = {"classes": classes, "queries": len(found.matching)}
-    title = "Retrieved texts" if any(run.space.texts for run in measured) else "Retrieved images"
+    title = f"Retrieved {measured[0].space.noun if measured else 'images'}"
     return Section("gallery", title, body if cards else Markup(), {"gallery": data} if cards else {})
 
 

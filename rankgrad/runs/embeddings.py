@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from ..datasets.protocols import trials
@@ -43,13 +44,23 @@ def evaluated_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def joined_classes(several: npt.NDArray[np.bool_], names: Sequence[str]) -> list[str]:
+    """[row] what to call rows that have several classes: the names of all of them.
+
+    >>> joined_classes(np.array([[True, False], [True, True]]), ["cat", "dog"])
+    ['cat', 'cat, dog']
+    """
+    return [", ".join(names[at] for at in np.flatnonzero(row).tolist()) for row in several]
+
+
 def save_embeddings(
     path: Path, embeddings: Tensor | Pieces, table: Rows, more: Mapping[str, Any] | None = None
 ) -> None:
     """One npz that `rankgrad evaluate` and anyone's numpy read: embeddings, labels, names, classes, super-labels.
 
     Where the table has them, `groups`, and `texts` that show what a row is. A division into queries and a gallery is
-    kept: `ref_embeddings`, `ref_labels`, `ref_names`, and so on.
+    kept: `ref_embeddings`, `ref_labels`, `ref_names`, and so on. Labels of rows that have several classes are bool
+    [row, class].
 
     Args:
         path: npz to write, replaced as a whole.
@@ -67,14 +78,14 @@ def save_embeddings(
     columns: dict[str, Any] = {
         **(more or {}),
         "embeddings": embeddings if isinstance(embeddings, Pieces) else embeddings[query].numpy(),
-        "labels": table.label[query].numpy(),
+        "labels": table.truth[query].numpy(),
         "names": np.array(table.names)[query],
         "class_names": np.array(table.class_names),
     }
     if gallery is not None:
         assert isinstance(embeddings, Tensor)
         columns["ref_embeddings"] = embeddings[gallery].numpy()
-        columns["ref_labels"] = table.label[gallery].numpy()
+        columns["ref_labels"] = table.truth[gallery].numpy()
         columns["ref_names"] = np.array(table.names)[gallery]
     for name, column in (("texts", table.captions), ("groups", table.group)):
         if column is not None:

@@ -18,7 +18,7 @@ from ..datasets.samplers import check_settings
 from ..evaluation import evaluate
 from ..losses import RetrievalLoss
 from ..models import TAKES, build_model
-from ..models.build import READ, check_options
+from ..models.build import GIVEN, READ, check_options
 from ..runs.history import CHOSEN_BY
 from .module import check_optimizer
 
@@ -64,8 +64,8 @@ def check_retrieval(config: DictConfig) -> None:
     if options.get("keep_best") not in (None, *CHOSEN_BY):
         raise ConfigError(f"evaluation.keep_best is null, {' or '.join(CHOSEN_BY)}; got {options['keep_best']!r}")
     read_fold(config.get("fold"))
-    number(config.get("label_noise", 0.0), "label_noise is a share of the training images", low=0, high=1)
-    integer(options["batch_size"], "evaluation.batch_size counts images", low=1)
+    number(config.get("label_noise", 0.0), "label_noise is a share of the training rows", low=0, high=1)
+    integer(options["batch_size"], "evaluation.batch_size counts rows", low=1)
     integer(options["every"], "evaluation.every counts epochs", low=0)
     clusters: Any = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial
     bootstrap = min(options["bootstrap"], 1) if isinstance(options["bootstrap"], int) else options["bootstrap"]
@@ -82,6 +82,8 @@ def _check_model(config: DictConfig) -> None:
         raise ConfigError("give model.pretrained=true (timm's weights) or model.weights=FILE (yours), not both")
     options |= {name: without for name, without in (("pretrained", False), ("weights", None)) if name in options}
     kind = options.pop("kind")
+    if kind == GIVEN:
+        return  # it is there
     _, of_the_data = TAKES.get(kind, ("", {}))
     if kind in READ:
         check_options(kind, options)

@@ -248,8 +248,8 @@ def _of_batches(samples: Sequence[Sample]) -> list[Finding]:
         Finding(
             "no_positive",
             "warning",
-            f"{100 * share:.0f} % of the queries have no other image of their class in the batch: they teach nothing",
-            "Draw K >= 2 images of each class (sampler.samples_per_class=4), and leave out smaller classes "
+            f"{100 * share:.0f} % of the queries have no other row of their class in the batch: they teach nothing",
+            "Draw K >= 2 rows of each class (sampler.samples_per_class=4), and leave out smaller classes "
             "(sampler.short_classes=drop).",
         )
     ]
@@ -282,10 +282,10 @@ def _of_embeddings(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
             Finding(
                 "collapsed",
                 "warning",
-                f"all embeddings are alike: images of different classes have cosine {negative:.3f}, of the same class "
+                f"all embeddings are alike: rows of different classes have cosine {negative:.3f}, of the same class "
                 f"{positive:.3f}",
                 "Lower optimizer.lr and lengthen optimizer.warmup; check that the network is not frozen and that the "
-                "images differ (rankgrad datasets ... --sheet sheet.png); start from trained weights.",
+                "inputs differ (of images: rankgrad datasets ... --sheet sheet.png); start from trained weights.",
             )
         )
     elif wide < DIMENSIONS and facts.dim > SMALL_MODEL:
@@ -325,7 +325,7 @@ def _of_embeddings(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
                 "memory_drift",
                 "warning",
                 f"the memory is out of date: its embeddings are {drift:.2f} (1 - cosine) from the new ones of the same "
-                f"images, and classes differ by {gap:.2f}",
+                f"rows, and classes differ by {gap:.2f}",
                 "Lengthen memory.warmup, shorten the memory (memory.batches=3), or lower optimizer.lr.",
             )
         )

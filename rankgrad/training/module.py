@@ -138,11 +138,13 @@ class RetrievalModule(TrainedModule):
     """A model and a loss. The loss is that of the batches of all processes together (`distributed.GlobalBatch`).
 
     Args:
-        model: images -> embeddings.
-        loss: (embeddings, labels) -> scalar; if it takes `ids`, it is also given the numbers of the images.
+        model: images, texts or vectors -> embeddings.
+        loss: (embeddings, labels) -> scalar; if it takes `ids`, it is also given the numbers of the rows.
         optimizer: as for `TrainedModule`, and head_lr_factor, loss_lr_factor.
-        sub_batch: images embedded at once, see `large_batch`; None: all.
-        even: all processes have equally many images in every batch.
+        sub_batch: rows embedded at once, see `large_batch`; None: all.
+        even: all processes have equally many rows in every batch.
+        targets: [training row, ...] what the loss is told of each row instead of its class: all its classes, or its
+            place in a hierarchy; None: its class.
     """
 
     def __init__(
@@ -152,16 +154,17 @@ class RetrievalModule(TrainedModule):
         optimizer: Mapping[str, Any],
         sub_batch: int | None = None,
         even: bool = False,
+        targets: Tensor | None = None,
     ) -> None:
         super().__init__(model, optimizer)
-        self.sub_batch = sub_batch
+        self.sub_batch, self.targets = sub_batch, targets
         self.loss = GlobalBatch(loss, even=even)
         self._takes_ids = "ids" in inspect.signature(loss.forward).parameters  # a repeated image never matches itself
         self.last_batch: tuple[Tensor, Tensor] | None = None  # embeddings and labels, for callbacks that look at them
         # memories are equal on all processes: sending them around before every step would only take time
         self._ddp_params_and_buffers_to_ignore = memory_buffers(self)
         if sub_batch is not None and (not isinstance(sub_batch, int) or sub_batch < 1):
-            raise ValueError(f"train.sub_batch is a number of images, an integer >= 1, or null; got {sub_batch!r}")
+            raise ValueError(f"train.sub_batch is a number of rows, an integer >= 1, or null; got {sub_batch!r}")
 
     def training_step(self, batch: tuple[Any, Tensor, Tensor], batch_idx: int) -> Tensor:
         """Loss of a batch; noted with the share of queries that count."""
@@ -169,7 +172,8 @@ class RetrievalModule(TrainedModule):
         size = self.sub_batch
         embeddings = self.model(given) if size is None else embed_in_parts(self.model, given, size)
         self.last_batch = embeddings.detach(), labels
-        loss: Tensor = self.loss(embeddings, labels, ids=ids if self._takes_ids else None)
+        told = labels if self.targets is None else self.targets[ids.cpu()].to(labels.device)
+        loss: Tensor = self.loss(embeddings, told, ids=ids if self._takes_ids else None)
         noted = {}
         inner = self.loss.loss.loss if isinstance(self.loss.loss, CrossBatchMemory) else self.loss.loss
         terms = inner.components() if isinstance(inner, (RetrievalLoss, SumLoss)) else {}

@@ -26,10 +26,13 @@ from ..datasets.transforms import Vectors
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
 from ..files import write_text
-from ..losses import RetrievalLoss
+from ..losses import RetrievalLoss, SumLoss
+from ..losses.bi_encoder import SentenceTransformersLoss
+from ..losses.called import CalledLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models import (
     TAKES,
+    EmbeddingHead,
     EmbeddingModel,
     build_model,
     extract_features,
@@ -38,6 +41,7 @@ from ..models import (
     save_weights,
     taking,
 )
+from ..models.record import read_record
 from ..models.state_dicts import read_plain, write_plain
 from ..report import read_run, write_report
 from ..runs import signals
@@ -54,6 +58,7 @@ from .module import RetrievalModule
 from .tensorboard import Board
 
 UNITS = {"in_channels": "channel", "width": "number"}  # of what data asks of a model, see `Rows.asks`
+DISTRACTED = "distractors/"  # metrics with rows of no class in the gallery
 # What before | after shows, as far as it was computed.
 HEADLINE = ("R@1", "R@4", "mAP@R", "AP", "NMI")
 
@@ -66,18 +71,36 @@ class Evaluated:
     embeddings: Tensor
 
 
+@dataclass(frozen=True)
+class Given:
+    """What was handed to `fit`, and is not built of settings.
+
+    Attributes:
+        model: that is trained.
+        embedding_size: of its embeddings.
+        table: the rows; None: those that the settings name.
+        loss: None: the one that the settings name.
+    """
+
+    model: nn.Module
+    embedding_size: int
+    table: Rows | None = None
+    loss: nn.Module | None = None
+
+
 class RetrievalTask:
     """See `runner.Task`.
 
     Args:
         config: of the run; `derived` is filled in.
         quiet: no progress bars.
+        given: instead of what the settings say.
     """
 
-    def __init__(self, config: DictConfig, quiet: bool) -> None:
+    def __init__(self, config: DictConfig, quiet: bool, given: Given | None = None) -> None:
         self.config, self.quiet = config, quiet
         check_retrieval(config)  # before any file is read
-        self.table = load_table(config)
+        self.table = load_table(config, None if given is None else given.table)
         self.test = self.table.select(config.evaluation.split)
         self.held_out = _to_choose_on(config, self.table)
         self.run: Run | None = None
@@ -85,13 +108,17 @@ class RetrievalTask:
         self.train_table = self.table.select("train")
         # classes counted 0 .. C - 1 over the training set, as classifiers need them
         self.labels = torch.unique(self.train_table.label, return_inverse=True)[1]
-        self.model, loss = build(config, self.table)
+        self.model, loss = build(config, self.table, given)
         self.transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
         self.data, self.learner = self._to_train()
+        targets = _targets(config, self.train_table)
+        if targets is not None:
+            _check_targets(loss, targets)
         optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
         sub_batch = config.train.sub_batch
-        self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, self.data.sampler.even)
-        if self.learner is self.model:  # what it takes to build it again from a state, see `unfinished`
+        self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, self.data.sampler.even, targets)
+        # what it takes to build it again from a state, see `unfinished`
+        if self.learner is self.model and isinstance(self.model, EmbeddingModel):
             self.module.kept["model"] = self.model.config
             self.module.kept["pixels"] = [list(self.model.pixel_mean), list(self.model.pixel_std)]
         self.memories: Sequence[str] = memory_buffers(self.module)
@@ -111,6 +138,7 @@ class RetrievalTask:
             )
         if config.evaluation.every:
             raise ConfigError("evaluation.every needs a whole model, but frozen=true trains a head alone")
+        assert isinstance(self.model, EmbeddingModel)  # `fit` refuses frozen=true
         head = head_only(self.model.feature_size, config.model.embedding_size, config.model.head)
         # the rows stand in for their features until those are computed
         return TrainingData(table, self.labels, Vectors(), config.sampler, config.seed), head
@@ -132,7 +160,7 @@ class RetrievalTask:
         """Evaluate the untrained model; with frozen=true compute the features."""
         self.run = run
         if not fresh and on_first(run.best.exists):
-            self.best = on_first(lambda: float(load_weights(run.best)[1]["value"]))
+            self.best = on_first(lambda: float(read_record(run.best)["config"]["value"]))
         if not self.config.get("lean") and (fresh or not on_first(run.before.exists)):
             _, found = self._evaluated(trainer, self.model)
             on_first(lambda: write_text(run.before, found.report.to_json()))
@@ -154,6 +182,7 @@ class RetrievalTask:
             worker_init_fn=signals.spare_worker,
         )
         bar = bool(self.config.trainer.enable_progress_bar) and not self.quiet
+        assert isinstance(self.model, EmbeddingModel)
         features, _, _ = extract_features(self.model, loader, progress=bar)
         write_plain(cache, features)
         return features
@@ -209,7 +238,10 @@ class RetrievalTask:
 
     def trained(self) -> nn.Module:
         """The model, with the head that was trained alone."""
-        return self.model.with_head(self.learner) if self.config.frozen else self.model  # type: ignore[arg-type]
+        if not self.config.frozen:
+            return self.model
+        assert isinstance(self.model, EmbeddingModel) and isinstance(self.learner, EmbeddingHead)
+        return self.model.with_head(self.learner)
 
     def write(self, run: Run, result: Evaluated, facts: dict[str, Any]) -> str:
         """Weights, embeddings, facts and page; the report comes last. Of a lean run the numbers alone."""
@@ -217,9 +249,9 @@ class RetrievalTask:
             write_text(run.facts, json.dumps(facts, indent=1))
             run.state.unlink(missing_ok=True)
             return result.report.to_json()
-        model = self.trained()
-        assert isinstance(model, EmbeddingModel)
-        save_weights(run.weights, model, {"data": plain(runner.lasting(self.config).data), "version": __version__})
+        save_weights(
+            run.weights, self.trained(), {"data": plain(runner.lasting(self.config).data), "version": __version__}
+        )
         save_embeddings(run.embeddings, result.embeddings, self.test)
         write_text(run.facts, json.dumps(facts, indent=1))
         write_report(
@@ -254,22 +286,42 @@ def _to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
     return table.select("val")
 
 
-def load_table(config: DictConfig) -> Rows:
-    """The rows of a configuration; with fold= the training classes alone, some of them held out; with label_noise= some
-    of the training labels wrong.
+def load_table(config: DictConfig, given: Rows | None = None) -> Rows:
+    """The rows of a configuration, or those that were given; with fold= the training classes alone, some of them held
+    out; with label_noise= some of the training labels wrong.
     """
-    table: Rows = make(config.data.load, slot="data", trust=packages(config.get("trust")))
+    trust = packages(config.get("trust"))
+    table: Rows = make(config.data.load, slot="data", trust=trust) if given is None else given
+    divided = [f"{name}={config.get(name)}" for name in ("fold", "label_noise") if config.get(name)]
+    if table.several is not None and divided:
+        raise ConfigError(f"{divided[0]} needs one class per {table.noun}; those of {table.name} have several")
     return with_wrong_labels(held_out(table, config.get("fold")), config.get("label_noise", 0.0), config.seed)
 
 
 def _relabelled(table: Rows, labels: Tensor) -> Rows:
-    """The table with classes counted from 0, names kept."""
+    """The table with classes counted from 0, names kept; rows of several classes as they are."""
+    if table.several is not None:
+        return table
     there = torch.unique(table.label).tolist()
     return replace(table, label=labels, class_names=tuple(table.class_names[i] for i in there))
 
 
-def build(config: DictConfig, table: Rows) -> tuple[EmbeddingModel, nn.Module]:
+def build(config: DictConfig, table: Rows, given: Given | None = None) -> tuple[nn.Module, nn.Module]:
     """Model and loss; `derived` is filled in for losses that need the number of classes."""
+    rows = table.select("train")
+    config.derived.num_classes = len(torch.unique(rows.label))
+    if given is not None:
+        model, config.derived.embedding_size = given.model, given.embedding_size
+    else:
+        model = _build_model(config, table)
+        config.derived.embedding_size = model.embedding_size
+    if given is not None and given.loss is not None:
+        return model, _remembering(config, given.loss, rows) if config.get("memory") else given.loss
+    return model, _build_loss(config, rows)
+
+
+def _build_model(config: DictConfig, table: Rows) -> EmbeddingModel:
+    """The model that the settings describe."""
     if config.init is not None:
         source = Path(config.init)
         model, _ = load_weights(Run(source).weights if source.is_dir() else source)
@@ -285,12 +337,7 @@ def build(config: DictConfig, table: Rows) -> tuple[EmbeddingModel, nn.Module]:
         _check_takes(config, TAKES[kind][0] if kind in TAKES else table.takes, f"model={kind}", table)
         model = build_model(kind, **table.asks, **options)
     _check_pixels(config, model)
-    classes = len(torch.unique(table.select("train").label))
-    config.derived.num_classes = classes
-    config.derived.embedding_size = model.embedding_size
-    rows = table.select("train")
-    batches = class_batches(rows.label, rows.super_label, seed=config.seed, **config.sampler)
-    return model, _build_loss(config, len(rows), batches)
+    return model
 
 
 def _check_takes(config: DictConfig, takes: str, what: str, table: Rows) -> None:
@@ -300,19 +347,48 @@ def _check_takes(config: DictConfig, takes: str, what: str, table: Rows) -> None
         raise ConfigError(f"{what} takes {takes}, and {config.data.name} is {table.takes}: take {other}")
 
 
-def _build_loss(config: DictConfig, images: int, batches: ClassBatches) -> nn.Module:
+def _targets(config: DictConfig, table: Rows) -> Tensor | None:
+    """What the loss is told of each training row instead of its class; None: its class."""
+    if not config.train.get("hierarchy"):
+        return table.several
+    if table.super_label is None or table.several is not None:
+        why = "have several classes" if table.several is not None else "have no super-labels"
+        raise ConfigError(
+            f"train.hierarchy=true needs rows with a class and a super-label; those of {table.name} {why}"
+        )
+    return torch.stack([table.super_label, table.label], dim=1)
+
+
+def _check_targets(loss: nn.Module, targets: Tensor) -> None:
+    """Raise if a loss, or a part of a sum, takes one class per row alone."""
+    inner = loss.loss if isinstance(loss, CrossBatchMemory) else loss
+    for part in inner.losses.values() if isinstance(inner, SumLoss) else [inner]:
+        scores = isinstance(part, SentenceTransformersLoss) and part.takes == "scores" and targets.dtype != torch.bool
+        if not (isinstance(part, (RetrievalLoss, CalledLoss)) or scores):
+            what = "have several classes" if targets.dtype == torch.bool else "are a hierarchy (train.hierarchy=true)"
+            raise ConfigError(
+                f"{type(part).__name__} takes one class per row, and these rows {what}. The losses of rankgrad.losses "
+                "take that, such as loss=smooth_ap, loss=ndcg, loss=h_ap"
+            )
+
+
+def _batches(config: DictConfig, rows: Rows) -> ClassBatches:
+    return class_batches(rows.label, rows.super_label, seed=config.seed, **config.sampler)
+
+
+def _build_loss(config: DictConfig, rows: Rows) -> nn.Module:
     """The loss, with a memory if one is wanted; without, it is promised what all batches have in common."""
     trust = packages(config.get("trust"))
     if config.get("memory"):
-        return _remembering(config, make(config.loss, slot="loss", trust=trust), images, batches.batch_size)
+        return _remembering(config, make(config.loss, slot="loss", trust=trust), rows)
     kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
-    if isinstance(kind, type) and issubclass(kind, RetrievalLoss):
-        promise["positives"] = batches.positives
+    if isinstance(kind, type) and issubclass(kind, RetrievalLoss) and _targets(config, rows) is None:
+        promise["positives"] = _batches(config, rows).positives
     loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss
 
 
-def _remembering(config: DictConfig, loss: nn.Module, images: int, batch_size: int) -> nn.Module:
+def _remembering(config: DictConfig, loss: nn.Module, rows: Rows) -> nn.Module:
     """The loss with a memory, whose length is given in batches or images."""
     options = dict(plain(config.memory))
     options.pop("_target_")
@@ -320,8 +396,8 @@ def _remembering(config: DictConfig, loss: nn.Module, images: int, batch_size: i
     if (batches is None) == (size is None):
         raise ConfigError(f"give memory.batches or memory.size, not both; got batches={batches}, size={size}")
     if batches is not None:
-        size = batches * batch_size
-    return CrossBatchMemory(loss, images if size == "auto" else size, **options)
+        size = batches * _batches(config, rows).batch_size
+    return CrossBatchMemory(loss, len(rows) if size == "auto" else size, **options)
 
 
 def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
@@ -368,7 +444,45 @@ def evaluate_model(
     reports = [
         _ranked(embeddings, table, trial, settings, seed=seed, device=device) for trial in trials(table, seed=seed)
     ]
-    return _mean_report(reports), embeddings
+    report = _mean_report(reports)
+    distracting = table.distracting
+    if distracting is None or set(table.split) != {"test"} or table.several is not None:
+        return report, embeddings
+    more = embed(model, distracting, transform, batch_size=settings["batch_size"], workers=workers, device=device)
+    values = _distracted(embeddings, more, table, settings, device=device)
+    note = (
+        f"{DISTRACTED}...: the same queries with {len(more):,} {table.takes} of no class added to what is searched; "
+        "none of them is right for any query."
+    )
+    return replace(report, values={**report.values, **values}, notes=(*report.notes, note)), embeddings
+
+
+def _distracted(
+    embeddings: Tensor,
+    more: Tensor,
+    table: Rows,
+    settings: Mapping[str, Any],
+    *,
+    device: torch.device | str | None,
+) -> dict[str, float]:
+    """Metrics of the same queries, with rows of no class in the gallery."""
+    names = torch.arange(len(embeddings) + len(more))
+    no_class = torch.full((len(more),), len(table.class_names))
+    report = evaluate(
+        embeddings,
+        table.label,
+        ref_embeddings=torch.cat([embeddings, more]),
+        ref_labels=torch.cat([table.label, no_class]),
+        ids=names[: len(embeddings)],
+        ref_ids=names,
+        ks=tuple(settings["ks"]),
+        bootstrap=0,
+        clusters="none",
+        device=device,
+        shared=True,
+    )
+    first = f"R@{settings['ks'][0]}"
+    return {f"{DISTRACTED}{name}": report.values[name] for name in (first, "mAP@R", "AP")}
 
 
 def _ranked(
@@ -385,13 +499,13 @@ def _ranked(
     against: dict[str, Any] = {}
     groups = None if table.group is None else numbered(table.group)[1]
     if gallery is not None:
-        against = {"ref_embeddings": embeddings[gallery], "ref_labels": table.label[gallery]}
+        against = {"ref_embeddings": embeddings[gallery], "ref_labels": table.truth[gallery]}
     if groups is not None:
         against["groups"] = groups[query]
         against |= {} if gallery is None else {"ref_groups": groups[gallery]}
     return evaluate(
         embeddings[query],
-        table.label[query],
+        table.truth[query],
         **against,
         super_labels=None if table.super_label is None else table.super_label[query],
         class_names=table.class_names,
@@ -450,10 +564,12 @@ def summary(run: Run) -> str:
     """Before | after in per cent, and where to look."""
     before, after = run.read_before(), Report.from_json(run.after)
     rows = [["", "before", "after", "95 % interval"]]
-    for name in (n for n in HEADLINE if n in after.values):
+    hard = [name for name in after.values if name.startswith(DISTRACTED)]
+    for name in (n for n in (*HEADLINE, *hard) if n in after.values):
         around = after.intervals.get(name)
         interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
-        untrained = "-" if before is None else f"{100 * before.values[name]:.1f}"
+        known = before is not None and name in before.values
+        untrained = f"{100 * before.values[name]:.1f}" if before is not None and known else "-"
         rows.append([name, untrained, f"{100 * after.values[name]:.1f}", interval])
     page = [f"report: {run.page}"] if run.page.exists() else []
     return "\n".join([aligned(rows), "", f"run:    {run.folder}", *page])

@@ -30,10 +30,9 @@ from .._version import __version__
 from ..config import PATHS, ConfigError, flat, load, packages, plain
 from ..distributed import on_first, world
 from ..files import write_text
-from ..runs import signals
+from ..runs import launch, signals
 from ..runs.folder import Kind, Run, created, opened
 from ..runs.log import TEST
-from . import launch
 from .callbacks import EvaluateEvery
 from .data import EpochData, SetEpoch
 from .early import check_trainer

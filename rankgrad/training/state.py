@@ -86,7 +86,7 @@ def check_state(
     other = other_data(state.get("data", {}), data)
     if other:
         raise ConfigError(
-            f"the data is not what this run began with: {other}. Bring it back, or start a new run; if the images are "
+            f"the data is not what this run began with: {other}. Bring it back, or start a new run; if the rows are "
             "the same all the same, add check_data=false"
         )
     now_there, then_there = (

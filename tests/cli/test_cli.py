@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forks import forked, wait
 from small_runs import die_after_writes, make_photos, small, train
 
 from rankgrad import __version__, evaluation
@@ -84,7 +85,7 @@ def test_the_version_is_shown(capsys):
         (["evaluate", "a.npz", "loss=pnp"], "unknown argument 'loss=pnp'; see rankgrad evaluate --help"),
         (["evaluate"], "RUN_OR_NPZ"),
         (["embed", "run"], "DIR"),
-        (["search", "a.png"], "--index"),
+        (["search"], "QUERY"),
         (["evaluate", "a.npz", "--clusters", "some"], "invalid choice: 'some'"),
         (["compare", "--job", "2"], "unknown argument '--job'"),
     ],
@@ -121,44 +122,49 @@ def test_of_several_errors_of_the_file_system_the_first_is_told(capsys, monkeypa
     assert fails(capsys, "train") == "[Errno 28] No space left on device: 'state.ckpt'"
 
 
-FULL = """
-import sys, pytest
-from pathlib import Path
-from small_runs import die_after_writes
-from rankgrad.cli import main
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000  # of Linux: mounts, and users, of its own
+NO_MOUNTS = 77  # exit status
 
-filling, *words = sys.argv[1:]
 
-def fill():
-    with open(filling, "wb", buffering=0) as file:
-        while file.write(bytes(4096)):
-            pass
-
-with pytest.MonkeyPatch.context() as patch:
-    die_after_writes(patch, 2, lambda: pytest.raises(OSError, fill))
-    assert main(words) == 2
-out = Path(words[-1].removeprefix("out="))
-print("half written:", [*out.glob(".*.tmp*")])
-Path(filling).unlink()
-sys.exit(main(["train", f"resume={out}"]))
-"""
+def mount_own(disk: Path) -> bool:
+    """Mount a disk of 4 MB that no other process sees, where the system lets users do so; whether it did."""
+    user, group = os.getuid(), os.getgid()
+    unshare = getattr(ctypes.CDLL(None), "unshare", None)  # Linux has it
+    if unshare is None or unshare(CLONE_NEWUSER | CLONE_NEWNS):
+        return False
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+        Path(f"/proc/self/{name}").write_text(text)
+    return subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], check=False).returncode == 0
 
 
 def test_a_disk_that_is_full_in_mid_run_is_named_and_with_room_again_the_run_goes_on(photos, tmp_path):
-    disk = tmp_path / "disk"
+    disk, log = tmp_path / "disk", tmp_path / "log"
     disk.mkdir()
-    own = ["unshare", "--map-root-user", "--mount", "bash", "-c"]  # mounts that no other process sees
-    mount = f"mount -t tmpfs -o size=4m tmpfs {shlex.quote(str(disk))}"
-    if shutil.which("unshare") is None or subprocess.run([*own, mount], capture_output=True).returncode:
-        pytest.skip("needs a system that lets users mount (unshare)")
-    words = [str(disk / "filling"), "train", *small(photos, "checkpoint_minutes=0"), f"out={disk / 'run'}"]
-    program = shlex.join([sys.executable, "-c", FULL, *words])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
-    done = subprocess.run([*own, f"{mount} && {program}"], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    told = [line for line in done.stderr.splitlines() if line.startswith("rankgrad: ")]
-    assert told == [f"rankgrad: [Errno 28] No space left on device: '{disk / 'run' / 'state.ckpt'}'"]
-    assert "half written: []" in done.stdout and "before  after" in done.stdout
+    out = disk / "run"
+
+    def fill() -> None:
+        with (disk / "filling").open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+
+    def work() -> int:
+        if not mount_own(disk):
+            return NO_MOUNTS
+        with pytest.MonkeyPatch.context() as patch:
+            die_after_writes(patch, 2, lambda: pytest.raises(OSError, fill))
+            assert main(["train", *small(photos, "checkpoint_minutes=0"), f"out={out}"]) == 2
+        print("half written:", [*out.glob(".*.tmp*")])
+        (disk / "filling").unlink()
+        return main(["train", f"resume={out}"])
+
+    status = wait(forked(work, log))
+    if status == NO_MOUNTS:
+        pytest.skip("needs a system that lets users mount")
+    shown = log.read_text()
+    assert status == 0 and "Traceback" not in shown, shown
+    told = [line for line in shown.splitlines() if line.startswith("rankgrad: ")]
+    assert told == [f"rankgrad: [Errno 28] No space left on device: '{out / 'state.ckpt'}'"]
+    assert "half written: []" in shown and "before  after" in shown
 
 
 def test_an_error_that_quotes_a_file_does_nothing_to_the_terminal(capsys, tmp_path):

@@ -85,9 +85,7 @@ def test_when_classes_are_even_a_pass_visits_every_image_once():
 
 def test_small_classes_are_left_out_counted_and_announced():
     labels = torch.tensor([0] * 5 + [1] * 4 + [2] * 3 + [3] * 1 + [4] * 4)
-    with pytest.warns(
-        SmallClassWarning, match=r"2 of 5 classes \(4 of 17 images\) have fewer than samples_per_class=4"
-    ):
+    with pytest.warns(SmallClassWarning, match=r"2 of 5 classes \(4 of 17 rows\) have fewer than samples_per_class=4"):
         sampler = MPerClassBatchSampler(labels, 3, 4, batches_per_epoch=20)
     assert sampler.left_out == 2
     assert {int(labels[row]) for batch in sampler for row in batch} == {0, 1, 4}
@@ -101,7 +99,7 @@ def test_nothing_is_announced_when_no_class_is_left_out():
 
 def test_too_few_usable_classes_is_an_error_that_says_what_to_set():
     with pytest.raises(
-        ValueError, match=r"needs 3 classes with at least 4 images each; of 4 classes \(11 images\) 1 have"
+        ValueError, match=r"needs 3 classes with at least 4 rows each; of 4 classes \(11 rows\) 1 have"
     ) as caught:
         MPerClassBatchSampler([0] * 5 + [1] * 3 + [2] * 2 + [3], 3, 4)
     assert "Lower classes_per_batch or samples_per_class" in str(caught.value)
@@ -379,7 +377,7 @@ def test_short_classes_come_in_exactly_the_same_batches_again_and_in_parts(kind,
 
 def test_processes_that_would_have_no_image_of_a_small_batch_are_named():
     labels = [0, 1, 2, 2, 2, 2, 2, 2]
-    with pytest.raises(ValueError, match="3 processes cannot share batches of 2 to 5 images"):
+    with pytest.raises(ValueError, match="3 processes cannot share batches of 2 to 5 rows"):
         MPerClassBatchSampler(labels, 2, 4, short_classes="fewer", rank=0, world_size=3)
 
 
@@ -387,7 +385,7 @@ def test_too_few_classes_are_named_with_the_ways_to_use_small_ones():
     labels = long_tail()
     with pytest.raises(ValueError, match="3 have that many.* short_classes='repeat' or 'fewer' takes smaller"):
         MPerClassBatchSampler(labels, 4, 4)
-    with pytest.raises(ValueError, match="needs 8 classes with at least 1 image each; of 7 classes") as caught:
+    with pytest.raises(ValueError, match="needs 8 classes with at least 1 row each; of 7 classes") as caught:
         MPerClassBatchSampler(labels, 8, 4, short_classes="repeat")
     assert "short_classes=" not in str(caught.value)
 
@@ -534,7 +532,7 @@ def test_processes_are_those_of_torch_distributed_when_an_iteration_starts(tmp_p
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"rank": 0, "world_size": 16}, ValueError, "16 processes cannot share a batch of 5 x 3 = 15 images"),
+        ({"rank": 0, "world_size": 16}, ValueError, "16 processes cannot share a batch of 5 x 3 = 15 rows"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be 0 .. world_size - 1 = 1; got 2"),
         ({"rank": -1, "world_size": 2}, ValueError, "rank must be >= 0"),
         ({"rank": 0, "world_size": 0}, ValueError, "world_size must be >= 1"),
@@ -742,7 +740,7 @@ def test_batches_of_pairs_are_a_function_of_seed_and_epoch_and_stay_what_they_ar
         ({"super_labels": [[0]] * 8}, ValueError, r"super_labels must be \[image\]"),
         ({"super_labels": [3, 5, 3, 3, 5, 5, 5, 5]}, ValueError, "class 7 has images of the super-labels 3, 5"),
         ({"super_labels": [0] * 8}, ValueError, "no two of 1 super-labels have 2 classes"),
-        ({"samples_per_class": 3}, ValueError, "a batch needs 2 classes with at least 3 images each"),
+        ({"samples_per_class": 3}, ValueError, "a batch needs 2 classes with at least 3 rows each"),
     ],
 )
 def test_wrong_arguments_of_pairs_are_named(arguments, error, message):

@@ -14,7 +14,7 @@ import pytest
 import reference
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from forks import forked, wait
 from torch import Tensor
 
 from rankgrad import losses
@@ -588,18 +588,14 @@ def work(rank: int, folder: str) -> dict[str, Any]:
 
 def second(folder: str) -> None:
     warnings.simplefilter("error")
-    torch.set_num_threads(1)
     torch.save(work(1, folder), Path(folder) / "1.pt")
 
 
 def test_two_processes_have_the_loss_gradient_and_memory_of_one_with_all_proposals():
     with tempfile.TemporaryDirectory() as folder:
-        # this process is the first one: starting them is most of the time
-        other = mp.get_context("spawn").Process(target=second, args=(folder,))
-        other.start()
+        other = forked(lambda: second(folder), Path(folder) / "log")
         found = [work(0, folder)]
-        other.join()
-        assert other.exitcode == 0
+        assert wait(other) == 0, (Path(folder) / "log").read_text()
         found.append(torch.load(Path(folder) / "1.pt", weights_only=False))
     for random in (False, True):
         alone = DetectionAPLoss(memory=2, random_margin=random)

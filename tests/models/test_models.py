@@ -17,6 +17,7 @@ from rankgrad.models.heads import EmbeddingHead, head_only
 from rankgrad.models.inputs import ImageInput
 from rankgrad.models.pooling import AvgPool, GeM, MaxPool
 from rankgrad.models.timm import timm_model
+from rankgrad.models.vectors import vector_model
 from rankgrad.models.weights import load_weights, save_weights
 
 pytest.importorskip("timm", reason="timm backbones need the extra rankgrad[train]")
@@ -167,7 +168,9 @@ def test_gem_stays_finite_in_half_precision_at_every_scale(dtype, scale):
     torch.testing.assert_close(pooled.double(), expected, rtol=1e-2, atol=1e-6)
 
 
-@pytest.mark.parametrize(("head", "sizes"), [("linear", (7, 3)), ("layer_norm", (7, 3)), ("none", (7, None))])
+@pytest.mark.parametrize(
+    ("head", "sizes"), [("linear", (7, 3)), ("layer_norm", (7, 3)), ("mlp", (7, 3)), ("none", (7, None))]
+)
 def test_heads_give_the_embedding_size_they_promise(head, sizes):
     module = EmbeddingHead(*sizes, head=head)
     assert module(torch.randn(4, 7)).shape == (4, module.embedding_size) == (4, sizes[1] or 7)
@@ -590,3 +593,19 @@ def test_network_tells_real_characters_apart_after_seconds_of_training():
     scores = (unit @ unit.T).fill_diagonal_(-2)
     assert torch.equal(found, labels)
     assert (labels[scores.argmax(1)] == labels).float().mean() > 0.9
+
+
+def test_an_mlp_head_begins_as_its_affine_map_and_bends():
+    vectors = torch.randn(5, 6)
+    model = vector_model(6, head="mlp")
+    assert torch.equal(model(vectors), vectors)  # the identity, as every head on vectors
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(2):  # the hidden layer's own weights move once the last layer has
+        optimizer.zero_grad()
+        model(vectors).square().mean().backward()
+        optimizer.step()
+    with torch.no_grad():
+        assert not torch.allclose(model(-vectors), -model(vectors) + 2 * model(torch.zeros(1, 6)), atol=1e-3)
+    built = build_model("vectors", width=6, head="mlp")
+    built.load_state_dict(model.state_dict())
+    assert torch.equal(built(vectors), model(vectors))

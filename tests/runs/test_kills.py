@@ -7,6 +7,8 @@ in the default tests, all of them in `make test-all`.
 from __future__ import annotations
 
 import contextlib
+import csv
+import json
 import os
 import random
 import signal
@@ -20,14 +22,16 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from forks import forked, wait
+from forks import forked, start_by_fork, wait
 from small_detectors import settings as detector_settings
 from small_runs import make_photos, small, train
 from voc_trees import shapes
 
+from rankgrad.cli import main
 from rankgrad.config import compose
 from rankgrad.detection import run as detection
 from rankgrad.files import HOLDER, LOCK
+from rankgrad.runs.children import Children
 from rankgrad.runs.folder import Run
 from rankgrad.training import retrieval
 
@@ -100,11 +104,12 @@ def same(one: Run, other: Run) -> None:
         ours, theirs = one.folder / name, other.folder / name
         assert ours.exists() == theirs.exists(), name
         assert not ours.exists() or ours.read_bytes() == theirs.read_bytes(), name
-    states = [torch.load(run.weights, weights_only=True) for run in (one, other)]
-    keys = [key for key in states[0] if isinstance(states[0][key], dict) and key in ("state", "weights", "state_dict")]
-    assert keys
-    for key in keys:
-        assert all(torch.equal(value, states[1][key][name]) for name, value in states[0][key].items())
+    if other.weights.exists():  # a trial of a search keeps its numbers alone
+        states = [torch.load(run.weights, weights_only=True) for run in (one, other)]
+        keys = [key for key in states[0] if key in ("state", "weights", "state_dict")]
+        assert keys
+        for key in keys:
+            assert all(torch.equal(value, states[1][key][name]) for name, value in states[0][key].items())
     for name in ("embeddings.npz", "detections.npz"):
         if (one.folder / name).exists():
             with np.load(one.folder / name) as ours, np.load(other.folder / name) as theirs:
@@ -130,19 +135,19 @@ def kill_at_random(places: dict[str, Path], kind: str, out: Path, kills: int, se
     return hit
 
 
-def kill_at_call(name: str, number: int, after: bool) -> Callable[[], None]:
-    """Patch os.NAME: this process is killed at its call of that number, before or after the call."""
+def kill_at_call(name: str, number: int, after: bool, by: int = signal.SIGKILL) -> Callable[[], None]:
+    """Patch os.NAME: this process, no child of it, is killed at its call of that number, before or after the call."""
 
     def patch() -> None:
-        real, calls = getattr(os, name), [0]
+        real, calls, process = getattr(os, name), [0], os.getpid()
 
         def killing(*arguments: object) -> object:
-            calls[0] += 1
+            calls[0] += os.getpid() == process
             if calls[0] == number and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), by)
             found = real(*arguments)
             if calls[0] == number and after:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), by)
             return found
 
         setattr(os, name, killing)
@@ -201,20 +206,13 @@ def kill_family(process: subprocess.Popen[bytes], alone: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["devices=2", "compare -j 2"])
-def test_runs_of_several_processes_survive_kills(places, tmp_path, what):
+def test_a_run_of_two_processes_survives_kills(places, tmp_path):
     settings = small(places["photos"], "trainer.accelerator=cpu", "memory=joint", "memory.batches=2")
 
     def words(folder: Path) -> list[str]:
-        if what == "devices=2":
-            there = (folder / "config.yaml").exists()
-            more = [f"resume={folder}"] if there else [*settings, "trainer.devices=2", EVERY_STEP, f"out={folder}"]
-            return [sys.executable, "-m", "rankgrad", "train", *more]
-        mine = [s for s in settings if not s.startswith("threads=")]
-        return [
-            *(sys.executable, "-m", "rankgrad", "compare", "loss=roadmap,pnp", "seeds=0", "-j", "2"),
-            *(*mine, "threads=1", EVERY_STEP, "-o", str(folder)),
-        ]
+        there = (folder / "config.yaml").exists()
+        more = [f"resume={folder}"] if there else [*settings, "trainer.devices=2", EVERY_STEP, f"out={folder}"]
+        return [sys.executable, "-m", "rankgrad", "train", *more]
 
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     begin = time.monotonic()
@@ -231,8 +229,125 @@ def test_runs_of_several_processes_survive_kills(places, tmp_path, what):
                 hit += 1
                 kill_family(begun, alone=number == 1)
         assert subprocess.run(words(cut), **quiet, check=False).returncode == 0
-        whole = [Run(path.parent) for path in sorted((tmp_path / "whole").rglob("config.yaml"))]
-        assert len(whole) == (1 if what == "devices=2" else 2)
-        for one in whole:
-            same(Run(cut / one.folder.relative_to(tmp_path / "whole")), one)
-    print(f"{what}: {hit} kills in {trial} runs, all ended alike")
+        same(Run(cut), Run(tmp_path / "whole"))
+    print(f"devices=2: {hit} kills in {trial} runs, all ended alike")
+
+
+COMMANDS = {  # a run that dies alone counts as a trial that failed: of a search, none is killed so
+    "compare": ("loss=roadmap,pnp,supap", "seeds=0", "memory=joint", "memory.batches=2"),
+    "tune": ("loss=supap,pnp", "trials=1", "folds=2", "seeds=0", "space.model.head=linear,layer_norm"),
+}
+
+
+def command(places: dict[str, Path], name: str, out: Path) -> list[str]:
+    tiny = ("sampler.classes_per_batch=2", "sampler.batches_per_epoch=2") if name == "tune" else ()
+    return [name, *COMMANDS[name], *small(places["photos"], *tiny, EVERY_STEP), "-j", "2", "-o", str(out)]
+
+
+def begin(words: list[str], before: Callable[[], object] = lambda: None) -> int:
+    """A process that works at a command; its number."""
+
+    def work() -> int:
+        with pytest.MonkeyPatch.context() as patch:
+            for how in ("start", "fork"):
+                patch.setattr(Children, how, start_by_fork)
+            before()
+            return main(words)
+
+    return forked(work, log_of(words))
+
+
+def log_of(words: list[str]) -> Path:
+    return Path(f"{words[-1]}.log")
+
+
+def finish(words: list[str]) -> None:
+    """Work at a command to its end."""
+    assert wait(begin(words)) == 0, log_of(words).read_text()
+
+
+@pytest.fixture(scope="module")
+def uncut(places) -> Callable[[str], tuple[Path, float]]:
+    """Give the folder of a command that nothing killed, and its seconds."""
+    found: dict[str, tuple[Path, float]] = {}
+
+    def make(name: str) -> tuple[Path, float]:
+        if name not in found:
+            began = time.monotonic()
+            finish(command(places, name, places["root"] / name))
+            found[name] = places["root"] / name, time.monotonic() - began
+        return found[name]
+
+    return make
+
+
+def same_tables(one: Path, other: Path) -> None:
+    """Raise unless two commands have the same runs, and tables that differ in nothing but how long those took."""
+    runs = sorted(path.parent.relative_to(other) for path in other.rglob("config.yaml"))
+    assert runs == sorted(path.parent.relative_to(one) for path in one.rglob("config.yaml")) and len(runs) >= 3
+    for run in runs:
+        for left in (LOCK, HOLDER):  # of a run that was killed when all its files were written
+            (one / run / left).unlink(missing_ok=True)
+        same(Run(one / run), Run(other / run))
+    for path in other.rglob("compare.json"):
+        ours, theirs = (json.loads((root / path.relative_to(other)).read_text()) for root in (one, other))
+        assert {**ours, "train_seconds": None} == {**theirs, "train_seconds": None}
+    for path in other.glob("trials.csv"):
+        tables = [list(csv.DictReader((root / path.name).read_text().splitlines())) for root in (one, other)]
+        ours, theirs = ([{**row, "seconds": None, "steps": None} for row in table] for table in tables)
+        assert ours == theirs
+    files = [{path.relative_to(root) for path in root.rglob("*")} for root in (one, other)]
+    assert files[0] == files[1]
+
+
+def kill_some(number: int, whom: str) -> bool:
+    """Kill a command, one of its runs, or all its processes; whether it still worked. Nothing of it is left running."""
+    os.kill(number, signal.SIGSTOP)  # it starts no others
+    family = psutil.Process(number).children(recursive=True)
+    runs = psutil.Process(number).children()
+    for each in {"parent": [], "child": runs[-1:], "all": family}[whom]:
+        each.kill()
+    if whom != "child":
+        os.kill(number, signal.SIGKILL)
+    os.kill(number, signal.SIGCONT)
+    status = wait(number)
+    assert psutil.wait_procs(family, timeout=60)[1] == []
+    if whom == "child" and runs:
+        assert status in (0, 1, 2)  # it says which run failed, unless that one had just ended
+        return status != 0
+    return status == -signal.SIGKILL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_of_several_runs_survive_many_kills(places, uncut, tmp_path, name):
+    whole, seconds = uncut(name)
+    dice, hit, trial = random.Random(0), 0, 0
+    while hit < 12:
+        trial += 1
+        cut = tmp_path / str(trial)
+        for whom in dice.choices(["all", "parent", *(["child"] if name == "compare" else [])], k=6):
+            number = begin(command(places, name, cut))
+            time.sleep(dice.uniform(0.02, 0.6) * seconds)
+            hit += kill_some(number, whom)
+        finish(command(places, name, cut))
+        same_tables(cut, whole)
+    print(f"{name} -j 2: {hit} kills in {trial} folders, all ended alike")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("call", ["replace", "fsync"])
+def test_a_comparison_killed_at_every_rename_and_flush_ends_like_a_whole_one(places, uncut, tmp_path, call, after):
+    number = 0
+    while True:
+        number += 1
+        words = command(places, "compare", tmp_path / str(number))
+        process = begin(words, kill_at_call(call, number, after, signal.SIGSTOP))
+        if not os.WIFSTOPPED(os.waitpid(process, os.WUNTRACED)[1]):
+            break  # it has fewer calls than that
+        assert kill_some(process, "parent")
+        finish(words)
+        same_tables(tmp_path / str(number), uncut("compare")[0])
+    assert number > 3
+    print(f"compare -j 2: killed {'after' if after else 'before'} each of {number - 1} calls of os.{call}, all alike")

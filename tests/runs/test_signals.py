@@ -268,10 +268,9 @@ def test_a_child_that_does_not_end_is_killed_with_its_workers(start, tmp_path, m
 
 def test_a_second_ctrl_c_kills_the_children_at_once(start, monkeypatch):
     monkeypatch.setattr(signals, "SAME", 0.0)
-    threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    began = time.monotonic()
     with pytest.raises(Stopped), graceful(), Children() as children:
         process = start(children, STUCK, "a")
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         began = time.monotonic()
         signal.raise_signal(signal.SIGINT)
     assert process.returncode == -signal.SIGKILL and time.monotonic() - began < signals.GRACE / 2

@@ -215,25 +215,18 @@ def test_a_signal_to_all_processes_of_a_run_leaves_its_workers_for_the_last_step
 
 
 @pytest.mark.slow
-def test_a_process_of_several_that_is_stopped_alone_stops_the_others(commands, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_process_of_several_that_is_stopped_or_killed_alone_ends_the_others(commands, tmp_path, number):
     command = commands["devices"]
     process = command.start(tmp_path)
     while not [*tmp_path.rglob(command.sign)]:
         time.sleep(0.02)
     family = psutil.Process(process.pid).children()
-    family[1].terminate()
-    assert process.wait(60) == 128 + signal.SIGTERM and psutil.wait_procs(family, timeout=60)[1] == []
-    assert len([*tmp_path.rglob("state.ckpt")]) == 1 and "Traceback" not in (tmp_path / "log").read_text()
-
-
-@pytest.mark.slow
-def test_a_process_of_several_that_is_killed_is_named_and_the_others_end(commands, tmp_path):
-    command = commands["devices"]
-    process = command.start(tmp_path)
-    while not [*tmp_path.rglob(command.sign)]:
-        time.sleep(0.02)
-    family = psutil.Process(process.pid).children()
-    family[1].kill()
-    assert process.wait(90) == 128 + signal.SIGKILL and psutil.wait_procs(family, timeout=60)[1] == []
+    family[1].send_signal(number)
+    assert process.wait(90) == 128 + number and psutil.wait_procs(family, timeout=60)[1] == []
     log = (tmp_path / "log").read_text()
-    assert "rankgrad: process 1 was ended by SIGKILL" in log and "Traceback" not in log
+    assert "Traceback" not in log
+    if number == signal.SIGTERM:
+        assert len([*tmp_path.rglob("state.ckpt")]) == 1
+    else:
+        assert "rankgrad: process 1 was ended by SIGKILL" in log

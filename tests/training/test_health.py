@@ -144,7 +144,7 @@ def test_a_run_that_goes_well_has_nothing_to_be_told():
 
 
 ILLNESSES = [
-    ("no_positive", dict(no_positive=0.2), "20 % of the queries have no other image of their class"),
+    ("no_positive", dict(no_positive=0.2), "20 % of the queries have no other row of their class"),
     ("collapsed", dict(positive=0.99, negative=0.98), "cosine 0.980, of the same class 0.990"),
     ("few_dimensions", dict(dimensions=1.2), "1.2 of 64 dimensions"),
     ("zero_embeddings", dict(zero=0.1), "10 % of the embeddings are zero"),
@@ -233,7 +233,7 @@ def test_a_healthy_training_is_not_warned(photos, tmp_path):
 
 def test_one_image_per_class_is_told_at_the_first_step(photos, tmp_path):
     alone = ("sampler.samples_per_class=1", "loss=pnp")
-    with pytest.warns(HealthWarning, match="100 % of the queries have no other image of their class") as seen:
+    with pytest.warns(HealthWarning, match="100 % of the queries have no other row of their class") as seen:
         found = told(train(*long(photos, *alone), f"out={tmp_path}"))
     assert "no_positive" in names(found) and "samples_per_class=4" in str(seen[0].message)
     assert len([w for w in seen if "no other image" in str(w.message)]) == 1  # once, not at every step

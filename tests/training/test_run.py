@@ -84,8 +84,8 @@ ALWAYS = ("smooth_ap", "rambo_recall", "cross_entropy", "pml/multi_similarity", 
 
 @pytest.mark.parametrize("loss", slow_unless(ALWAYS, options("loss")))
 def test_every_loss_trains_a_run(photos, tmp_path, monkeypatch, loss):
-    if loss.startswith("pml/"):
-        pytest.importorskip("pytorch_metric_learning")
+    if "/" in loss:
+        pytest.importorskip({"pml": "pytorch_metric_learning", "st": "sentence_transformers"}[loss.split("/")[0]])
     quick = ("trainer.max_epochs=1", "sampler.batches_per_epoch=2", "loggers=[]")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     run = train(*small(photos, f"loss={loss}", *small_sorter(loss), *quick), f"out={tmp_path / 'run'}")
@@ -131,7 +131,7 @@ BROKEN = {"empty.png", "cut.png", "text.jpg", "beside.png", "only.png"}
 
 
 def test_broken_files_are_listed_and_the_run_goes_to_its_end(messy, tmp_path, capsys):
-    with pytest.warns(HealthWarning, match="47 % of the queries have no other image of their class"):
+    with pytest.warns(HealthWarning, match="47 % of the queries have no other row of their class"):
         run = train(*small(messy), f"out={tmp_path / 'run'}")  # classes of one image, too
     shown = capsys.readouterr().out
     assert run.finished and "skipped 5 files" in shown and all(name in shown for name in BROKEN)
@@ -250,7 +250,7 @@ def test_relative_paths_are_those_of_the_caller_and_a_run_resumes_from_anywhere(
 
 
 WRONG = [
-    (["sampler.classes_per_batch=40"], "a batch needs 40 classes with at least 1 image each; of 5 classes"),
+    (["sampler.classes_per_batch=40"], "a batch needs 40 classes with at least 1 row each; of 5 classes"),
     (["optimizer.name=lion"], "unknown optimizer.name 'lion'"),
     (["optimizer.warmup=2"], "optimizer.warmup is a share"),
     (["optimizer.lr=fast"], "optimizer.lr is a .*number; got 'fast'"),
@@ -274,7 +274,7 @@ WRONG = [
     (["evaluation.split=val"], "has no images of split 'val'; it has train, test"),
     (["evaluation.keep_best=train"], "evaluation.keep_best is null, test or val; got 'train'"),
     (["fold=4/3"], "fold is such as 1/3, the first of three; got '4/3'"),
-    (["evaluation.batch_size=0"], "evaluation.batch_size counts images and must be an integer >= 1; got 0"),
+    (["evaluation.batch_size=0"], "evaluation.batch_size counts rows and must be an integer >= 1; got 0"),
     (["data.size=8"], "at least 16 x 16; got 8 x 8"),
     (["data.load.channels=1"], "mean and std are given for 3 channels"),
     (["data.workers=-1"], "num_workers"),

@@ -144,13 +144,16 @@ def merge(*parts: Iterable[str]) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-@cache
 def grids(command: str = "train") -> Mapping[str, Grid]:
     """Read the grids of a command by id."""
+    return {grid.id: grid for grid in _all() if grid.command == command}
+
+
+@cache
+def _all() -> list[Grid]:
     folder = resources.files("rankgrad.papers.experiments") / "tables"
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
-    found = [parse(entry.read_text(encoding="utf-8"), entry.name) for entry in files]
-    return {grid.id: grid for grid in found if grid.command == command}
+    return [parse(entry.read_text(encoding="utf-8"), entry.name) for entry in files]
 
 
 def parse(text: str, name: str) -> Grid:

@@ -24,8 +24,8 @@ from ..config import ConfigError
 from ..distributed import STORE, group
 from ..distributed import started as started
 from ..files import shown
-from ..runs import signals
-from ..runs.children import Children
+from . import signals
+from .children import Children
 
 ERRORS = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a process leaves what went wrong
 UNEXPECTED = 70  # exit status of a process, for an error that is told with its traceback

@@ -14,13 +14,16 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from forks import forked, start_by_fork, wait
 from small_runs import make_photos, same_results, small, train
 
+from rankgrad.cli import main
 from rankgrad.config import compose
 from rankgrad.evaluation import Report
+from rankgrad.runs import launch
+from rankgrad.runs.children import Children
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import curves
-from rankgrad.training import launch
 
 TWO = ("trainer.devices=2", "trainer.accelerator=cpu")
 # batch norm would see half a batch, and Adam makes steps of rounding errors
@@ -53,11 +56,14 @@ def close(one: Path, other: Path) -> None:
     np.testing.assert_allclose(left["embeddings"], right["embeddings"], atol=1e-4)
 
 
-def test_two_processes_train_and_evaluate_like_one(photos: Path, tmp_path: Path) -> None:
+def test_two_processes_train_and_evaluate_like_one(photos: Path, tmp_path: Path, monkeypatch) -> None:
     extra = ("memory=sum", "memory.warmup=1", "train.sub_batch=3", "sampler.samples_per_class=3")
-    done = run(*command(*small(photos, *PLAIN, *extra, *TWO), f"out={tmp_path / 'two'}"))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("before") == 1 and done.stdout.count("images, 10 classes") == 1  # one process speaks
+    words = ["train", *small(photos, *PLAIN, *extra, *TWO), f"out={tmp_path / 'two'}"]
+    monkeypatch.setattr(Children, "start", start_by_fork)
+    process = forked(lambda: main(words), tmp_path / "log")
+    assert wait(process) == 0, (tmp_path / "log").read_text()
+    told = (tmp_path / "log").read_text()
+    assert told.count("before  after") == 1 and told.count("images, 10 classes") == 1  # one process speaks
     assert '"processes": 2' in (tmp_path / "two" / "facts.json").read_text()
     one = train(*small(photos, *PLAIN, *extra), f"out={tmp_path / 'one'}")
     close(tmp_path / "two", one.folder)

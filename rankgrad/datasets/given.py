@@ -1,0 +1,260 @@
+"""Rows that exist in Python already, with labels: tensors, arrays, lists or a torch Dataset -> `GivenTable`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import ConcatDataset, Dataset
+
+from ..checks import number
+from ..relevance import as_labels, words_of
+from .division import divide
+from .fingerprint import of_texts, of_values
+from .rows import Listed, Rows
+from .transforms import Collate
+
+Given = Any  # a Dataset of (input, label) pairs, or a pair of inputs and labels
+
+
+@dataclass(frozen=True, eq=False)
+class GivenTable(Rows):
+    """A labelled set of anything that a model takes; one row per input. What all tables have is in `Rows`.
+
+    Attributes:
+        inputs: by number; a tensor, an array, a list, or a torch Dataset.
+        place: [row] its number there.
+        collate: list of inputs -> batch for the model; None: as torch's own DataLoader does it.
+    """
+
+    inputs: Any
+    place: tuple[int, ...]
+    _: KW_ONLY
+    collate: Callable[[list[Any]], Any] | None = None
+
+    takes = "inputs"
+
+    @property
+    def asks(self) -> Mapping[str, int]:
+        """See `Rows`; the model is there already."""
+        return {}
+
+    def dataset(self) -> Dataset[tuple[Any, int, int]]:
+        """See `Rows`."""
+        return Listed(_Placed(self.inputs, self.place), self.label)
+
+    def batches(self, transform: Callable[[Any, Tensor, int], Any]) -> Collate:
+        """See `Rows`."""
+        return Collate(transform if self.collate is None else _Joined(self.collate))
+
+    def content(self) -> Mapping[str, str]:
+        """Tensors and texts; what a Dataset holds may be another with every reading."""
+        if isinstance(self.inputs, Tensor):
+            return of_values("content", self.inputs)
+        return {} if self.captions is None else of_texts("content", self.captions)
+
+    def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
+        """See `Rows`."""
+        return {"place": tuple(self.place[row] for row in rows)}
+
+    def described(self) -> str:
+        """How large one is, where all are alike."""
+        return f" (each {list(self.inputs.shape[1:])})" if isinstance(self.inputs, Tensor) else ""
+
+    @property
+    def captions(self) -> tuple[str, ...] | None:
+        """The texts, where the inputs are texts."""
+        texts = isinstance(self.inputs, list) and all(isinstance(text, str) for text in self.inputs)
+        return tuple(self.inputs[at] for at in self.place) if texts else None
+
+    def picture(self, row: int, side: int) -> Tensor | None:
+        """Inputs [1 or 3, height, width] are shown as images, from their smallest to their largest value."""
+        if not isinstance(self.inputs, Tensor) or self.inputs.ndim != 4 or self.inputs.shape[1] not in (1, 3):
+            return None
+        shown = self.inputs[self.place[row]]
+        if shown.dtype == torch.uint8:
+            return shown
+        shown = shown.float()
+        low, high = shown.min(), shown.max()
+        return (255 * (shown - low) / (high - low).clamp(min=1e-12)).round().to(torch.uint8)
+
+
+class _Placed(Sequence[Any]):
+    """Some inputs, by their places."""
+
+    def __init__(self, inputs: Any, place: Sequence[int]) -> None:
+        self.inputs, self.place = inputs, place
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self.inputs[self.place[row]]
+
+
+class _Inputs(Dataset[Any]):
+    """The inputs of a Dataset of (input, label) pairs."""
+
+    def __init__(self, pairs: Any) -> None:
+        self.pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.pairs[row][0]
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """A `collate` in the place of a transform."""
+
+    collate: Callable[[list[Any]], Any]
+
+    def __call__(self, given: Sequence[Any], index: Tensor, epoch: int) -> Any:
+        return self.collate(list(given))
+
+
+def given_table(
+    data: Given,
+    test: Given | float | None = None,
+    *,
+    collate: Callable[[list[Any]], Any] | None = None,
+    seed: int = 0,
+) -> GivenTable:
+    """A table of what a program has at hand.
+
+    Args:
+        data: to train on: a pair of inputs and labels (inputs: a tensor [row, ...], an array, a list, such as of texts,
+            or a Dataset; labels: integers or strings, one for each, or bool [row, class] where a row has several
+            classes); or a Dataset of (input, label) pairs. Labels of a Dataset are its `targets` or `labels`, as those
+            of torchvision have them; without, every pair is read once.
+        test: to evaluate on: the same kinds; or a share of the classes of `data`, which are then not trained on; None:
+            the rows that are trained on are evaluated, too.
+        collate: list of inputs -> batch for the model; None: as torch's own DataLoader does it.
+        seed: of the classes that are held out.
+
+    Raises:
+        TypeError, ValueError: something else; naming what came.
+
+    >>> table = given_table((torch.eye(4), ["b", "b", "a", "a"]), test=(torch.eye(4)[:2], ["b", "c"]))
+    >>> table.splits, table.class_names, table.select("test").label.tolist()
+    (('train', 'test'), ('a', 'b', 'c'), [1, 2])
+    """
+    inputs, labels = _sides(data, "data")
+    names = _names(labels, "data")
+    splits = ["train"] * len(names)
+    if isinstance(test, (int, float)) and not isinstance(test, bool):
+        share = number(test, "test is data, or a share of the classes", above=0, high=1)
+        if any(len(of_row) > 1 for of_row in names):
+            raise ValueError(
+                f"rows of several classes can't be divided by class: give test data in the place of {test}"
+            )
+        of_class = divide({name for (name,) in names}, share, 0.0, seed)
+        splits = [of_class[name] for (name,) in names]
+    elif test is not None:
+        test_inputs, test_labels = _sides(test, "test")
+        more = _names(test_labels, "test")
+        inputs, names, splits = _both(inputs, test_inputs), [*names, *more], [*splits, *["test"] * len(more)]
+    every = {name for of_row in names for name in of_row}
+    classes = sorted(every, key=lambda name: (0, int(name), "") if _whole(name) else (1, 0, name))
+    at = {name: row for row, name in enumerate(classes)}
+    several = torch.zeros(len(names), len(classes), dtype=torch.bool)
+    for row, of_row in enumerate(names):
+        several[row, [at[name] for name in of_row]] = True
+    return GivenTable(
+        name="fit",
+        label=torch.tensor([at[of_row[0]] for of_row in names], dtype=torch.long),
+        class_names=tuple(classes),
+        several=several if any(len(of_row) > 1 for of_row in names) else None,
+        split=tuple(splits),
+        names=tuple(f"row {row}" for row in range(len(names))),
+        inputs=inputs,
+        place=tuple(range(len(names))),
+        collate=collate,
+    )
+
+
+def load_given() -> GivenTable:
+    """Say that the data of a run was handed over in Python: settings can't bring it back.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError(
+        "the data of this run was handed to rankgrad.fit in Python, and is in no file that could be read: call "
+        "rankgrad.fit with it again"
+    )
+
+
+def _sides(data: Any, what: str) -> tuple[Any, Any]:
+    """Inputs, by number, and labels."""
+    if isinstance(data, (tuple, list)) and len(data) == 2 and not isinstance(data[0], (str, tuple)):
+        inputs, labels = data
+        if isinstance(inputs, np.ndarray):
+            inputs = torch.from_numpy(np.ascontiguousarray(inputs))
+        elif isinstance(inputs, tuple):
+            inputs = list(inputs)
+        if not hasattr(inputs, "__getitem__") or not hasattr(inputs, "__len__"):
+            raise TypeError(
+                f"the inputs of {what} must be a tensor, an array, a list or a Dataset with a length; got "
+                f"{type(inputs).__name__}"
+            )
+        if len(inputs) != len(labels):
+            raise ValueError(f"{what} needs one label for each input; got {len(inputs)} inputs, {len(labels)} labels")
+        return inputs, labels
+    if not isinstance(data, Dataset) or not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        raise TypeError(
+            f"{what} is a pair (inputs, labels), or a Dataset of (input, label) pairs that has a length; got "
+            f"{type(data).__name__}"
+        )
+    found = next((getattr(data, name) for name in ("targets", "labels") if hasattr(data, name)), None)
+    if found is None or len(found) != len(data):
+        found = [_label(data[row], row, what) for row in range(len(data))]
+    return _Inputs(data), found
+
+
+def _label(pair: Any, row: int, what: str) -> Any:
+    if not isinstance(pair, (tuple, list)) or len(pair) < 2:
+        raise TypeError(f"item {row} of {what} must be a pair (input, label); got {type(pair).__name__}")
+    label = pair[1]
+    return label.item() if isinstance(label, Tensor) and label.ndim == 0 else label
+
+
+def _names(labels: Any, what: str) -> list[list[str]]:
+    """[row] the classes as texts."""
+    (numbers,) = as_labels(labels, names=(f"the labels of {what}",))
+    if numbers.dtype == torch.bool and numbers.ndim == 2:
+        without = (~numbers.any(1)).nonzero().flatten().tolist()
+        if without:
+            raise ValueError(f"row {without[0]} of {what} has no class ({len(without)} such rows): leave it out")
+        return [[str(at) for at in row.nonzero().flatten().tolist()] for row in numbers]
+    if numbers.ndim != 1 or numbers.dtype == torch.bool:
+        raise ValueError(
+            f"{what} needs one class for each input, or bool [row, class]; got labels {numbers.dtype} "
+            f"{tuple(numbers.shape)}"
+        )
+    words = words_of(labels)
+    return [[str(value)] for value in (numbers.tolist() if words is None else words[numbers.numpy()].tolist())]
+
+
+def _whole(name: str) -> bool:
+    return name.removeprefix("-").isdigit()
+
+
+def _both(first: Any, second: Any) -> Any:
+    """The inputs of two sides, one after the other."""
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        if first.shape[1:] != second.shape[1:]:
+            raise ValueError(f"inputs of data and test differ: {list(first.shape)} and {list(second.shape)}")
+        return torch.cat([first, second])
+    if isinstance(first, list) and isinstance(second, list):
+        return [*first, *second]
+    return ConcatDataset([first, second])
+
+
+__all__ = ["GivenTable", "given_table", "load_given"]

@@ -1,0 +1,83 @@
+"""The gallery of a run as an index in memory: what it was evaluated on can be asked without writing an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..config import load
+from ..datasets.rows import numbered
+from ..files import read_npz, sha256_of
+from ..normalize import unit_rows
+from ..runs.embeddings import joined_classes
+from ..runs.folder import Run
+from ..search import topk
+from .builder import Index
+from .embedder import Origin, check_inside
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows that are compared one and all, called like an index of faiss."""
+
+    rows: Tensor
+
+    @property
+    def d(self) -> int:
+        return self.rows.shape[1]
+
+    def search(self, asked: Array, k: int) -> tuple[Array, Array]:
+        scores, items = topk(torch.from_numpy(asked), self.rows, k)
+        return scores.numpy(), items.numpy()
+
+
+def index_of_run(folder: str | Path, trust: Sequence[str] = ()) -> Index:
+    """The rows that a run was evaluated on, as an index in memory; without faiss. Of a division into queries and a
+    gallery it is the gallery.
+
+    Args:
+        folder: of a finished run.
+        trust: packages whose classes its settings may name.
+
+    Raises:
+        FileNotFoundError: no run, or one that has no embeddings or no model.
+        ValueError: damaged files.
+    """
+    run = Run(Path(folder))
+    if not run.config.is_file():
+        raise FileNotFoundError(f"{folder} is no run: it has no {run.config.name}")
+    lacking = [path.name for path in (run.embeddings, run.weights) if not path.is_file()]
+    if lacking:
+        why = f"it is not finished: rankgrad train resume={folder}" if run.interrupted else "train it without lean=true"
+        raise FileNotFoundError(f"{folder} holds no {' and no '.join(lacking)} to search in: {why}")
+    columns = read_npz(run.embeddings, "embeddings", "labels", "names", "class_names")
+    of = "ref_" if "ref_embeddings" in columns else ""
+    rows = torch.from_numpy(np.ascontiguousarray(columns[f"{of}embeddings"], np.float32))
+    texts = columns.get(f"{of}texts")
+    labels, class_names = columns[f"{of}labels"], tuple(map(str, columns["class_names"].tolist()))
+    if labels.dtype.kind == "b":
+        class_names, numbers = numbered(joined_classes(labels, class_names))
+        labels = numbers.numpy()
+    names = tuple(map(str, columns[f"{of}names"].tolist()))
+    check_inside(run.embeddings, names)
+    root = load(run.config, trust).data.get("root")
+    return Index(
+        _Rows(unit_rows(rows)),
+        names,
+        labels,
+        class_names,
+        origin=Origin(Path("." if root is None else root), run.weights.absolute(), sha256_of(run.weights)),
+        texts=() if texts is None else tuple(map(str, texts.tolist())),
+    )
+
+
+__all__ = ["index_of_run"]

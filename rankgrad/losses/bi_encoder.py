@@ -1,0 +1,146 @@
+"""Losses of sentence-transformers as losses of a training run, to compare with: its own classes behind one bridge.
+
+Its trainer hands a loss columns of texts; here there is a batch of embeddings with classes. Triplet losses take that as
+it is; for losses of pairs, pairs are made of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import closest
+from ..ranks import computed
+from ..relevance import check_labels
+
+#: What a loss is given: "classes" (embeddings and classes), "pairs" (anchors, positives) or "scores" (pairs and how
+#: similar they are).
+TAKES = {
+    "BatchAllTripletLoss": "classes",
+    "BatchHardTripletLoss": "classes",
+    "BatchHardSoftMarginTripletLoss": "classes",
+    "BatchSemiHardTripletLoss": "classes",
+    "MultipleNegativesRankingLoss": "pairs",
+    "CoSENTLoss": "scores",
+}
+
+
+class SentenceTransformersLoss(nn.Module):
+    """A loss class of sentence-transformers on a batch with classes, called like ours. It can't have a memory.
+
+    * The batch triplets (Hermans et al., arXiv:1703.07737) read the classes themselves.
+    * `MultipleNegativesRankingLoss` takes anchors with their positives, and calls all other positives of the batch
+      wrong. So the batch is divided into rounds that hold one pair of each class: no positive is wrong by mistake. The
+      loss is the mean over all pairs. The library's cached form has the same value and gradient.
+    * `CoSENTLoss` orders pairs by how similar they should be: each row with the next one of its class,
+      and with four others. The score is the share of levels that the two agree on: 1 or 0 for classes; 1, 1/2 or 0 for
+      a hierarchy of two levels.
+
+    Args:
+        name: of the class, a key of `TAKES`.
+        distance: "cosine" (1 - cosine) or "euclidean" (the library's default), of the batch triplets alone.
+        options: keyword arguments of that class, such as margin or scale.
+
+    Raises:
+        ValueError: an unknown loss or option.
+        ModuleNotFoundError: sentence-transformers is not installed.
+
+    >>> loss = SentenceTransformersLoss("MultipleNegativesRankingLoss", scale=1.0)
+    >>> loss(torch.eye(2)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1]))    # log(1 + exp(-1)) of both pairs
+    tensor(0.3133)
+    """
+
+    def __init__(self, name: str, distance: str = "cosine", **options: Any) -> None:
+        super().__init__()
+        if name not in TAKES:
+            raise ValueError(f"no loss {name!r} of sentence-transformers here{closest(name, TAKES)}")
+        try:
+            from sentence_transformers.sentence_transformer import losses
+        except ModuleNotFoundError as error:
+            from ..extras import missing
+
+            raise ModuleNotFoundError(missing(error.name or "sentence_transformers"), name=error.name) from None
+        kind = getattr(losses, name)
+        known = set(inspect.signature(kind).parameters) - {"model", "distance_metric"}
+        unknown = sorted(set(options) - known)
+        if unknown:
+            raise ValueError(f"{name} has no option {unknown[0]!r}{closest(unknown[0], known)}")
+        if distance not in ("cosine", "euclidean"):
+            raise ValueError(f"distance is 'cosine' or 'euclidean'; got {distance!r}")
+        self.takes = TAKES[name]
+        if self.takes == "classes":
+            options["distance_metric"] = getattr(losses.BatchHardTripletLossDistanceFunction, f"{distance}_distance")
+        self.loss = kind(model=nn.Identity(), **options)  # embeddings come from outside
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch.
+
+        Args:
+            embeddings: [row, dim] float.
+            labels: long [row]; losses of scores also take a hierarchy, long [row, level].
+
+        Raises:
+            ValueError: labels of another kind.
+        """
+        check_labels(labels)
+        if labels.dtype == torch.bool or (labels.ndim == 2 and self.takes != "scores"):
+            kind = "multi-hot labels" if labels.dtype == torch.bool else "a hierarchy"
+            raise ValueError(f"{type(self.loss).__name__} takes one class per row; got {kind}")
+        with torch.autocast(embeddings.device.type, enabled=False):
+            rows = computed(embeddings)
+            if self.takes == "classes":
+                return self._of([rows], labels)
+            if self.takes == "scores":
+                first, second = _neighbours(labels if labels.ndim == 1 else labels[:, -1])
+                return self._of([rows[first], rows[second]], _scores(labels, first, second))
+            anchor, positive, number = _pairs(labels)
+            total = 0.0 * rows.sum()
+            for which in range(int(number.max()) + 1 if len(number) else 0):
+                here = number == which
+                total = total + here.sum() * self._of([rows[anchor[here]], rows[positive[here]]], labels)
+            return total / max(len(number), 1)
+
+    def _of(self, columns: list[Tensor], labels: Tensor) -> Tensor:
+        value: Tensor = self.loss.compute_loss_from_embeddings(columns, labels)
+        return value
+
+
+def _places(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows in the order of their classes; the place of each in its class; the size of its class."""
+    order = labels.argsort(stable=True)
+    counts = torch.unique_consecutive(labels[order], return_counts=True)[1]
+    begins = (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return order, torch.arange(len(labels), device=labels.device) - begins, counts.repeat_interleave(counts)
+
+
+def _pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Anchor, positive and round of each pair: the rows of a class two by two, its first pair in round 0."""
+    order, place, size = _places(labels)
+    begins = ((place % 2 == 0) & (place + 1 < size)).nonzero().squeeze(1)
+    return order[begins], order[begins + 1], place[begins] // 2
+
+
+def _neighbours(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Both sides of the pairs: each row with the next one of its class, and with four others far apart in the batch."""
+    order, place, size = _places(labels)
+    at = torch.arange(len(labels), device=labels.device)
+    following = order[torch.where(place + 1 < size, at + 1, at - place)]
+    paired = size > 1
+    first, second = [order[paired]], [following[paired]]
+    for ninth in range(1, 5):  # below a half of the batch: no pair comes twice
+        first.append(order)
+        second.append(order.roll(len(labels) * ninth // 9 or 1))
+    return torch.cat(first), torch.cat(second)
+
+
+def _scores(labels: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """[pair] the share of levels that two rows agree on."""
+    if labels.ndim == 1:
+        return (labels[first] == labels[second]).float()
+    return (labels[first] == labels[second]).cummin(1).values.float().mean(1)
+
+
+__all__ = ["TAKES", "SentenceTransformersLoss"]
