@@ -50,7 +50,7 @@ def world() -> tuple[int, int]:
 
 
 def started() -> int:
-    """How many processes torchrun, or `training.launch`, has started together, this one included; 0: it was neither."""
+    """How many processes torchrun, or `runs.launch`, has started together, this one included; 0: it was neither."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 0
 
 
