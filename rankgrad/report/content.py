@@ -154,6 +154,10 @@ class RunContent(ABC):
         return found
 
 
+# Their loss goes by a name: of another library, or handed over in Python with its arguments.
+SHELLS = ("CalledLoss", "SentenceTransformersLoss")
+
+
 def loss_name(config: Mapping[str, Any]) -> str:
     """Class of the loss of a configuration; without a class its name; of a sum the names of its parts.
 
@@ -172,8 +176,9 @@ def loss_name(config: Mapping[str, Any]) -> str:
         return loss_name(loss)
     if isinstance(parts, Mapping):
         return " + ".join(map(str, parts))
-    # a loss that goes by a name: of another library, or handed over in Python with its arguments
-    return str(loss.get("name") or loss.get("_target_") or "").partition("(")[0].rpartition(".")[2]
+    kind = str(loss.get("_target_") or "").rpartition(".")[2]
+    called = str(loss.get("name") or "").partition("(")[0].rpartition(".")[2]
+    return called if not kind or kind in SHELLS else kind
 
 
 def named(value: object) -> str:

@@ -236,7 +236,7 @@ def test_one_image_per_class_is_told_at_the_first_step(photos, tmp_path):
     with pytest.warns(HealthWarning, match="100 % of the queries have no other row of their class") as seen:
         found = told(train(*long(photos, *alone), f"out={tmp_path}"))
     assert "no_positive" in names(found) and "samples_per_class=4" in str(seen[0].message)
-    assert len([w for w in seen if "no other image" in str(w.message)]) == 1  # once, not at every step
+    assert len([w for w in seen if "no other row" in str(w.message)]) == 1  # once, not at every step
 
 
 def test_a_rate_that_is_far_too_high_is_told(photos, tmp_path):
