@@ -45,20 +45,6 @@ def some(rows: int = 200, dim: int = 12, seed: int = 0) -> Embedded:
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_photos(tmp_path_factory.mktemp("photos"), classes=4)
-
-
-@pytest.fixture(scope="module")
-def weights(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network as a run leaves it, untrained: coloured tiles of a class are alike to it all the same."""
-    torch.manual_seed(0)
-    model = build_model("convnet", in_channels=3, widths=(8, 8, 8, 8), embedding_size=8)
-    data = plain(compose(["data=folder", f"data.root={photos}", "data.size=32"]).data)
-    return save_weights(tmp_path_factory.mktemp("run") / "model.pt", model, {"data": data})
-
-
-@pytest.fixture(scope="module")
 def made(photos: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The index of the photos."""
     folder = tmp_path_factory.mktemp("made")

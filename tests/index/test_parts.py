@@ -13,32 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from forks import forked, wait
-from small_runs import make_photos
 
 from rankgrad.cli import main
-from rankgrad.config import compose, plain
 from rankgrad.distributed import STORE
 from rankgrad.files import Pieces, read_npz, write_npz
 from rankgrad.index import parts
 from rankgrad.index.folder import embed_folder
-from rankgrad.models.build import build_model
-from rankgrad.models.weights import save_weights
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_photos(tmp_path_factory.mktemp("photos"), classes=4)
-
-
-@pytest.fixture(scope="module")
-def weights(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained network, as a run leaves it."""
-    torch.manual_seed(0)
-    model = build_model("convnet", in_channels=3, widths=(8, 8, 8, 8), embedding_size=8)
-    data = plain(compose(["data=folder", f"data.root={photos}", "data.size=32"]).data)
-    return save_weights(tmp_path_factory.mktemp("run") / "model.pt", model, {"data": data})
 
 
 @pytest.fixture(scope="module")
