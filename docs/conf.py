@@ -63,6 +63,9 @@ FILES = {
     "security": "../SECURITY.md",
     "contributing": "../CONTRIBUTING.md",
     "benchmarks": "../benchmarks/README.md",
+    "benchmarks-allocator": "../benchmarks/allocator.md",
+    "benchmarks-pipeline": "../benchmarks/pipeline.md",
+    "benchmarks-gallery": "../benchmarks/gallery.md",
     "finding-images": "search.md",
 }
 exclude_patterns = ["search.md", "shared"]

@@ -27,7 +27,13 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 BLOCK = re.compile(r"(<!-- (losses|table|text) ?(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 LINK = re.compile(r"(\]\()(?!\w+:|#)")
 STD = " std"
-MEASURED = {"results.json": "README.md", "allocator.json": "allocator.md"}  # in benchmarks/
+# In benchmarks/.
+MEASURED = {
+    "results.json": "README.md",
+    "allocator.json": "allocator.md",
+    "pipeline.json": "pipeline.md",
+    "gallery.json": "gallery.md",
+}
 
 
 def losses() -> str:
