@@ -78,4 +78,5 @@ def test_a_number_without_a_file_would_be_noticed():
 
 def test_pages_of_benchmarks_are_those_of_their_numbers():
     pages, records = MAKER["measured"](), list((ROOT / "benchmarks").glob("*.json"))
-    assert len(pages) == len(records) > 0 and [path.name for path, text in pages.items() if path.read_text("utf-8") != text] == []
+    assert len(pages) == len(records) > 0
+    assert [path.name for path, text in pages.items() if path.read_text("utf-8") != text] == []
