@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +241,37 @@ def test_rows_may_have_several_classes(tmp_path):
     several[3] = False
     with pytest.raises(ValueError, match="row 3 of data has no class"):
         given_table((inputs(), several))
+
+
+SCRIPT = """
+import sys
+import torch
+import rankgrad
+
+classes = torch.arange(8).repeat_interleave(6)
+inputs = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))[classes]
+inputs = inputs + torch.randn(48, 5, generator=torch.Generator().manual_seed(1))
+torch.manual_seed(2)
+model = torch.nn.Linear(5, 4)
+settings = {"trainer.devices": int(sys.argv[2]), "trainer.accelerator": "cpu", "sampler.classes_per_batch": 4,
+            "sampler.samples_per_class": 2, "trainer.max_epochs": 2}
+run = rankgrad.fit(model, (inputs, classes), "smooth_ap", test=0.5, out=sys.argv[1], settings=settings, quiet=True)
+print(f"{run.read_values()['AP']:.6f} {model.weight.detach().sum():.4f}")
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_torchrun_starts_trains_one_model_on_all_processes(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    python, torchrun = [sys.executable], ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+    def printed(*words: str) -> list[str]:
+        done = subprocess.run([*python, *words], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return re.findall(r"\d\.\d{6} -?\d\.\d{4}", done.stdout)  # lines of two processes may be mixed
+
+    alone = printed(str(script), str(tmp_path / "one"), "1")
+    assert printed(*torchrun, str(script), str(tmp_path / "two"), "2") == alone * 2
+    done = subprocess.run([*python, str(script), str(tmp_path / "none"), "2"], capture_output=True, text=True)
+    assert "start this program with torchrun" in done.stderr and not (tmp_path / "none").exists()
