@@ -18,7 +18,7 @@ from .log_sum_exp import LogSumExpLoss
 from .pnp import PNPLoss
 from .rambo import RaMBOAPLoss, RaMBORecallLoss
 from .rank_loss import RankLoss
-from .roadmap import CalibrationLoss, ROADMAPLoss
+from .roadmap import AdaptiveROADMAPLoss, CalibrationLoss, ROADMAPLoss
 from .spearman import SpearmanLoss
 from .sum import SumLoss
 from .sup_rank import SupNDCGLoss, SupRecallLoss
@@ -78,6 +78,7 @@ __all__ = [
     "LOSSES",
     "RANK_LOSSES",
     "AUCLoss",
+    "AdaptiveROADMAPLoss",
     "CalibrationLoss",
     "FastAPLoss",
     "HAPLoss",

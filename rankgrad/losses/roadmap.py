@@ -77,6 +77,8 @@ class CalibrationLoss(RetrievalLoss):
         """Alpha and beta of this call; in training mode the running ones take these scores in first."""
         if self.quantiles is None:
             return self.alpha, self.beta
+        if self.running.device != scores.device:  # a loss that was not moved works as losses without a state do
+            self.running = self.running.to(scores.device)
         if self.training:
             with torch.no_grad():
                 for place, (pairs, share) in enumerate(zip((relevant, rest), self.quantiles, strict=True)):
@@ -108,9 +110,9 @@ def _quantile(scores: Tensor, pairs: Mask, share: float) -> Tensor:
     count = pairs.sum()
     place = share * (count - 1).clamp(min=0).to(scores.dtype)
     low = place.floor().long()
-    high = torch.minimum(low + 1, (count - 1).clamp(min=0))
-    value = flat[low] + (flat[high] - flat[low]) * (place - low)
-    return torch.where(count > 0, value, torch.nan)
+    ends = torch.stack([low, torch.minimum(low + 1, (count - 1).clamp(min=0))])
+    below, above = flat.gather(0, ends)  # an index would be read back from a GPU
+    return torch.where(count > 0, below + (above - below) * (place - low), torch.nan)
 
 
 class ROADMAPLoss(RetrievalLoss):
@@ -178,3 +180,40 @@ class ROADMAPLoss(RetrievalLoss):
         """Both parts of the last value, with their weights."""
         weights = {"supap": 1 - self.weight, "calibration": self.weight}
         return {name: weight * self.stats[name] for name, weight in weights.items()}
+
+
+class AdaptiveROADMAPLoss(ROADMAPLoss):
+    r"""ROADMAP whose thresholds follow the scores, for training from scratch. In no paper.
+
+        (1 - weight) SupAP + weight mean_q [ mean_{j in P_q} (a - s_qj)_+  +  mean_{j in N_q} (s_qj - b)_+ ]
+
+    a is a running median of the relevant scores, b the running 99 % quantile of the irrelevant ones. Fixed thresholds
+    must suit the angles that a network happens to produce: too strict and they rule the loss, too lax and they do
+    nothing. These always pull the worse half of the relevant pairs and push the closest per cent of the irrelevant
+    ones. They hold no level by themselves and are no loss of their own: with weight = 1 a network learned little.
+
+    Args:
+        tau: see `SupAPLoss`.
+        rho: see `SupAPLoss`.
+        delta: see `SupAPLoss`.
+        weight: share of the thresholds, 0 .. 1. It has a wide flat range, .5 to .9.
+        quantiles: of the relevant and of the irrelevant scores, see `CalibrationLoss`.
+        common: see `RetrievalLoss`.
+
+    >>> AdaptiveROADMAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
+    tensor(0.)
+    """
+
+    optimises: ClassVar[str] = "SupAP + calibration that follows the scores"
+    source: ClassVar[str] = "this library; [results](results.md#tuned-alike-omniglot)"
+
+    def __init__(
+        self,
+        tau: float = 0.01,
+        rho: float = 100.0,
+        delta: float | Literal["auto"] = 0.05,
+        weight: float = 0.75,
+        quantiles: Sequence[float] = (0.5, 0.99),
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(tau, rho, delta, weight=weight, quantiles=quantiles, **common)

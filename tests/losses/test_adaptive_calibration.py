@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad.losses import CalibrationLoss, ROADMAPLoss
+from rankgrad import losses
+from rankgrad.losses import AdaptiveROADMAPLoss, CalibrationLoss, ROADMAPLoss, SupAPLoss
 
 G = torch.Generator().manual_seed(0)
 SCORES = torch.rand(6, 20, generator=G, dtype=torch.float64)
@@ -77,3 +78,13 @@ def test_gradients_are_those_of_fixed_thresholds():
 def test_what_are_no_quantiles_is_refused(quantiles):
     with pytest.raises(ValueError, match="quantiles"):
         CalibrationLoss(quantiles=quantiles)
+
+
+def test_adaptive_roadmap_is_supap_and_these_thresholds():
+    loss, thresholds = AdaptiveROADMAPLoss(tau=0.02, weight=0.25).double(), adaptive(0.5, 0.99)
+    for step in range(3):
+        value = loss.from_scores(SCORES + step, RELEVANT, VALID)
+        expected = 0.75 * SupAPLoss(tau=0.02).from_scores(SCORES + step, RELEVANT, VALID)
+        expected += 0.25 * thresholds.from_scores(SCORES + step, RELEVANT, VALID)
+        torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+    assert eval(repr(loss).split("\n")[0] + repr(loss).split("\n")[1] + ")", vars(losses)).weight == 0.25

@@ -17,11 +17,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rankgrad import losses, metrics
-from rankgrad.losses import LOSSES, RankLoss
+from rankgrad.losses import LOSSES as LISTED
+from rankgrad.losses import RankLoss
 from rankgrad.ranks import Lists, Soft, exact_ranks
 from rankgrad.relaxations import Heaviside, Sigmoid
 
 CLASSES, PER_CLASS = 4, 3
+LOSSES = {**LISTED, "adaptive_roadmap": losses.AdaptiveROADMAPLoss}
 BLACKBOX = [name for name, cls in LOSSES.items() if "lambda_" in inspect.signature(cls).parameters]
 RELAXED = [name for name, cls in LOSSES.items() if isinstance(getattr(cls(), "ranks", None), Soft)]
 # What a fast run compiles: one of ranks and one of scores. ROADMAP contains SupAP and the calibration.
@@ -144,10 +146,12 @@ def test_tensors_on_cuda_take_a_way_without_reading(name, monkeypatch):
     if name in BLACKBOX:  # they take a gradient on the way, for which autograd itself wants a device
         monkeypatch.setattr(torch.autograd, "grad", lambda value, leaf: (torch.zeros_like(leaf),))
     _, labels, positives = embeddings_and_labels(name)
-    with FakeTensorMode(), NothingIsRead():
-        embeddings = torch.empty(len(labels), 5, device="cuda", requires_grad=True)
-        fake_labels = torch.empty(labels.shape, dtype=torch.long, device="cuda")
-        value = LOSSES[name](positives=positives)(embeddings, fake_labels)
+    with FakeTensorMode():
+        loss = LOSSES[name](positives=positives).to("cuda")
+        with NothingIsRead():
+            embeddings = torch.empty(len(labels), 5, device="cuda", requires_grad=True)
+            fake_labels = torch.empty(labels.shape, dtype=torch.long, device="cuda")
+            value = loss(embeddings, fake_labels)
     assert value.device.type == "cuda" and value.shape == () and value.requires_grad
 
 
