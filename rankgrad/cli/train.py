@@ -16,7 +16,7 @@ Train a retrieval model, evaluate it before and after, and write a folder with t
   rankgrad train trainer.devices=4                  one batch divided between four processes (GPUs, or CPU)
   rankgrad train memory=sum train.sub_batch=64      earlier batches in the lists; a batch that does not fit, in parts
   rankgrad train resume=runs/glyphs-...             continue where a run stopped
-  rankgrad train data=omniglot data.root=DIR init=RUN frozen=true     a new head on frozen features, in seconds
+  rankgrad train data=omniglot data.root=DIR init=RUN frozen=true model.head=linear   a new head, in seconds
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

@@ -136,6 +136,8 @@ class RetrievalTask:
                 "frozen=true trains a head on features of a trained network: say which one with init=RUN, or "
                 "model=timm and model.pretrained=true or model.weights=FILE"
             )
+        if config.model.head == "none":
+            raise ConfigError("frozen=true trains a head, and model.head=none is none; give model.head=linear")
         if config.evaluation.every:
             raise ConfigError("evaluation.every needs a whole model, but frozen=true trains a head alone")
         assert isinstance(self.model, EmbeddingModel)  # `fit` refuses frozen=true

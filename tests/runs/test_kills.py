@@ -40,7 +40,7 @@ EVERY_STEP = "checkpoint_minutes=0"
 KINDS: dict[str, tuple[str, ...]] = {
     "plain": (),
     "memory": ("memory=joint", "memory.batches=2", "evaluation.every=1"),
-    "frozen": ("frozen=true",),
+    "frozen": ("frozen=true", "model.head=linear"),
     "disk cache": ("data.cache=disk",),
     "tensorboard": ("loggers=[csv,tensorboard]",),
     "detection": ("loss=ap", "ranking.warmup=1", "evaluation.every=1"),

@@ -341,7 +341,7 @@ def test_a_head_is_trained_on_frozen_features_and_the_rest_stays_bit_by_bit(phot
 
 
 def test_features_are_computed_once_and_a_frozen_run_resumes_like_any_other(photos, finished, tmp_path, monkeypatch):
-    settings = [*small(photos), f"init={finished.folder}", "frozen=true"]
+    settings = [*small(photos), f"init={finished.folder}", "frozen=true", "model.head=linear"]
     cut_off([*settings, f"out={tmp_path / 'cut'}"], 2)
     with monkeypatch.context() as patch:
         patch.setattr(runs, "extract_features", lambda *_, **__: pytest.fail("features were computed again"))
@@ -351,7 +351,7 @@ def test_features_are_computed_once_and_a_frozen_run_resumes_like_any_other(phot
 
 
 def test_a_frozen_run_that_died_before_its_first_state_ends_like_a_whole_one(photos, finished, tmp_path, monkeypatch):
-    settings = [*small(photos), f"init={finished.folder}", "frozen=true"]
+    settings = [*small(photos), f"init={finished.folder}", "frozen=true", "model.head=linear"]
     with monkeypatch.context() as patch:
         patch.setattr(runner, "_fit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -361,7 +361,7 @@ def test_a_frozen_run_that_died_before_its_first_state_ends_like_a_whole_one(pho
 
 
 def test_features_of_a_run_that_failed_are_not_used_for_another(photos, finished, tmp_path, monkeypatch):
-    settings = [*small(photos), f"init={finished.folder}", "frozen=true"]
+    settings = [*small(photos), f"init={finished.folder}", "frozen=true", "model.head=linear"]
     torch.save(torch.zeros(25, 8), tmp_path / "features.pt")  # left behind, without a config.yaml
     whole = train(*settings, f"out={tmp_path / 'whole'}")
     assert same_results(train(*settings, f"out={tmp_path}").folder, whole.folder)
@@ -376,7 +376,7 @@ def test_a_network_for_other_channels_is_refused(photos, finished, tmp_path):
 
 def test_evaluation_during_training_needs_a_whole_model(photos, finished, tmp_path):
     with pytest.raises(ConfigError, match="evaluation.every needs a whole model"):
-        settings = [f"init={finished.folder}", "frozen=true", "evaluation.every=1"]
+        settings = [f"init={finished.folder}", "frozen=true", "model.head=linear", "evaluation.every=1"]
         train(*small(photos), *settings, f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run").exists()
 

@@ -182,7 +182,7 @@ def test_sentences_out_of_scope_make_the_gallery_harder_and_match_nothing(tmp_pa
     root = make_clinc(tmp_path / "clinc")
     more = load_clinc150(root).distracting
     assert len(more) == 15 and more.texts[0].startswith("nothing")
-    run = train(*small_texts(root, "data=clinc150", "loggers=[]"), f"out={tmp_path / 'run'}")
+    run = train(*small_texts(root, "data=clinc150", "loss=roadmap", "loggers=[]"), f"out={tmp_path / 'run'}")
     report = Report.from_json(run.after)
     for name in ("R@1", "mAP@R", "AP"):
         assert report.values[f"distractors/{name}"] <= report.values[name]
