@@ -53,7 +53,7 @@ def close(one: Path, other: Path) -> None:
         assert left.values == pytest.approx(right.values, abs=2e-3) and left.counts == right.counts  # a rank or two
     left, right = (np.load(folder / "embeddings.npz") for folder in (one, other))
     assert set(left) == set(right) and (left["names"] == right["names"]).all()
-    np.testing.assert_allclose(left["embeddings"], right["embeddings"], atol=1e-4)
+    np.testing.assert_allclose(left["embeddings"], right["embeddings"], rtol=1e-4, atol=1e-4)
 
 
 def test_two_processes_train_and_evaluate_like_one(photos: Path, tmp_path: Path, monkeypatch) -> None:

@@ -91,7 +91,7 @@ def test_names_made_in_the_same_second_differ(photos, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
     names = [train(*small(photos, "trainer.max_epochs=0")).folder.name for _ in range(3)]
-    assert names == [f"folder-ROADMAPLoss-20260101-000000{end}" for end in ("", "-2", "-3")]
+    assert names == [f"folder-AdaptiveROADMAPLoss-20260101-000000{end}" for end in ("", "-2", "-3")]
 
 
 def test_bad_settings_leave_nothing_not_even_a_folder_of_runs(photos, tmp_path, monkeypatch):
@@ -443,7 +443,7 @@ def test_an_interrupted_run_is_evaluated_embedded_and_reported_from_its_state(ph
     [
         ({"kind": "nothing"}, "describes a model that can't be built: .*nothing"),
         ({}, "describes a model that can't be built: .*kind"),
-        ({"embedding_size": 5}, r"does not fit the model that it describes: .*\[8, 8\] in the file and \[5, 8\]"),
+        ({"widths": [8, 8, 5, 8]}, r"does not fit the model that it describes: .*\[8, 8, 3, 3\] in the file and \[5, 8"),
     ],
     ids=["unknown", "none", "other"],
 )
