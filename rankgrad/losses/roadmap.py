@@ -201,7 +201,7 @@ class AdaptiveROADMAPLoss(ROADMAPLoss):
         common: see `RetrievalLoss`.
 
     >>> AdaptiveROADMAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
-    tensor(0.)
+    tensor(0.2463)
     """
 
     optimises: ClassVar[str] = "SupAP + calibration that follows the scores"
