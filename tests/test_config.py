@@ -106,7 +106,7 @@ def test_options_that_all_losses_share_can_be_added():
     [
         (
             ["loss=smoothap"],
-            "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: adaptive_roadmap, auc, binomial_deviance, calibration",
+            "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: adaptive_roadmap, auc, binomial_deviance",
         ),
         (
             ["data=glyph"],
