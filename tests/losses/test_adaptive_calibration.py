@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from rankgrad import losses
+from rankgrad.config import compose
 from rankgrad.losses import AdaptiveROADMAPLoss, CalibrationLoss, ROADMAPLoss, SupAPLoss
 
 G = torch.Generator().manual_seed(0)
@@ -88,3 +90,12 @@ def test_adaptive_roadmap_is_supap_and_these_thresholds():
         expected += 0.25 * thresholds.from_scores(SCORES + step, RELEVANT, VALID)
         torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
     assert eval(repr(loss).split("\n")[0] + repr(loss).split("\n")[1] + ")", vars(losses)).weight == 0.25
+
+
+def test_the_settings_of_the_command_are_the_defaults_of_the_class():
+    """The loss has a file of settings, which others read off the signature."""
+    given = OmegaConf.to_container(compose(["loss=adaptive_roadmap"]).loss)
+    given["quantiles"] = tuple(given["quantiles"])
+    loss = AdaptiveROADMAPLoss()
+    assert given.pop("_target_") == "rankgrad.losses.AdaptiveROADMAPLoss"
+    assert given == {name: getattr(loss, name) for name in given} and set(given) >= {"tau", "rho", "delta", "weight"}

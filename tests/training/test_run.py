@@ -381,6 +381,12 @@ def test_evaluation_during_training_needs_a_whole_model(photos, finished, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+def test_a_head_alone_is_not_trained_where_there_is_none(photos, finished, tmp_path):
+    with pytest.raises(ConfigError, match="model.head=none is none; give model.head=linear"):
+        train(*small(photos), f"init={finished.folder}", "frozen=true", f"out={tmp_path / 'run'}")
+    assert not (tmp_path / "run").exists()
+
+
 def test_weights_that_expect_other_pixels_are_refused_with_the_settings_to_give(photos, tmp_path):
     weights = tmp_path / "resnet18.pt"
     torch.save(build_model("timm", name="resnet18").backbone.state_dict(), weights)
