@@ -190,13 +190,13 @@ class AdaptiveROADMAPLoss(ROADMAPLoss):
     a is a running median of the relevant scores, b the running 99 % quantile of the irrelevant ones. Fixed thresholds
     must suit the angles that a network happens to produce: too strict and they rule the loss, too lax and they do
     nothing. These always pull the worse half of the relevant pairs and push the closest per cent of the irrelevant
-    ones. They hold no level by themselves and are no loss of their own: with weight = 1 a network learned little.
+    ones. They hold no level by themselves and are no loss of their own.
 
     Args:
         tau: see `SupAPLoss`.
         rho: see `SupAPLoss`.
         delta: see `SupAPLoss`.
-        weight: share of the thresholds, 0 .. 1. Where it was measured .6 to .9 were nearly alike, and at 1 all was lost.
+        weight: share of the thresholds, 0 .. 1. Measured from .6 to .9, which were nearly alike; at 1 little is learned.
         quantiles: of the relevant and of the irrelevant scores, see `CalibrationLoss`.
         common: see `RetrievalLoss`.
 
