@@ -196,7 +196,7 @@ class AdaptiveROADMAPLoss(ROADMAPLoss):
         tau: see `SupAPLoss`.
         rho: see `SupAPLoss`.
         delta: see `SupAPLoss`.
-        weight: share of the thresholds, 0 .. 1. Measured from .6 to .9, which were nearly alike; at 1 little is learned.
+        weight: share of the thresholds, 0 .. 1. Measured: .6 to .9 are nearly alike, and at 1 little is learned.
         quantiles: of the relevant and of the irrelevant scores, see `CalibrationLoss`.
         common: see `RetrievalLoss`.
 
