@@ -50,7 +50,7 @@ KEPT = {
 # Settings that came later: a run of before there was such a setting has none, and needs none.
 LATER = (
     *("health", "trust", "extended", "check_data", "optimizer.restart", "fold", "lean", "evaluation.keep_best"),
-    *("label_noise", "train.hierarchy"),
+    *("label_noise", "train.hierarchy", "evaluation.levels"),
     *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
 )
 RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today

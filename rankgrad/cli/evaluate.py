@@ -40,6 +40,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples of the intervals; 0: none")
     parser.add_argument("--clusters", choices=("auto", "none"), default="auto", help="k-means for NMI, or not")
+    parser.add_argument("--levels", action="store_true", help="super-labels too, with H-AP and H-NDCG")
     parser.add_argument("-o", "--out", type=Path, help="also write the report as json")
     add_machine(parser)
     add_trust(parser)
@@ -59,7 +60,7 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
     from ..evaluation import Report, evaluate
     from ..evaluation.measures import meaning
     from ..files import read_npz, shown
-    from ..runs.embeddings import evaluated_columns
+    from ..runs.embeddings import by_levels, evaluated_columns
     from ..runs.folder import Run
 
     source, run = arguments.source, Run(arguments.source)
@@ -76,6 +77,8 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
     if arguments.out and not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
     columns = read_npz(source, "embeddings", "labels")
+    if arguments.levels:
+        columns = by_levels(columns)
     try:
         ks = tuple(int(k) for k in arguments.ks.split(","))
     except ValueError:

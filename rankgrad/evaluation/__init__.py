@@ -191,8 +191,8 @@ def evaluate(
     Args:
         embeddings: [query, dim] floats. float64 stays, everything else is computed in float32.
         labels: [query] integers or strings; or [query, label] bool (multi-hot: relevant = shares a label); or
-            [query, level] integers or strings (hierarchy, coarse to fine: relevant = same on all levels,
-            `Report.levels` has the coarser ones).
+            [query, level] integers or strings (hierarchy, coarse to fine: relevant = same on all levels;
+            `Report.levels` has the coarser ones, and H-AP and H-NDCG grade an item by the levels it shares).
         ref_embeddings: [item, dim] gallery; with ref_labels.
         ref_labels: labels of the gallery, of the same kind.
         ids: [query] names of the samples (integers or strings), distinct. With ref_ids the gallery item of the same
@@ -308,10 +308,12 @@ def evaluate(
     if found.auc_hardest is not None:
         values["AUC_hardest"] = found.auc_hardest
     values |= found.fnmr
-    coarser = []
-    for level in range(len(problem.levels) - 1):
-        above = _ranked(problem, level, replace(how, rates=[]))
-        coarser.append(_means(above.per_query, above.counted if skip else inside, weight))
+    above = [_ranked(problem, level, replace(how, rates=[])) for level in range(len(problem.levels) - 1)]
+    coarser = [_means(level.per_query, level.counted if skip else inside, weight) for level in above]
+    if above and groups is None:  # items of the own group leave each level's ranking another gallery
+        graded = _graded([*above, found])
+        values |= _means(graded, inside, weight)
+        found.per_query.update(graded)
 
     intervals: dict[str, tuple[float, float]] = {}
     drawn = "query" if classes.ndim == 2 else resample
@@ -551,6 +553,7 @@ class _How:
 class _Found:
     per_query: dict[str, Array]
     counted: Array
+    relevant: Array
     auc_hardest: float | None
     copies: Array
     fnmr: dict[str, float]
@@ -562,29 +565,52 @@ def _ranked(problem: _Problem, level: int, how: _How) -> _Found:
     ranking = partial(_ranked_here, problem, level, how)
     everyone = gather_objects(on_all(ranking)) if how.shared else [ranking()]
     # the order of the blocks must not decide about the last bit of a sum
-    rows, pairs, copies, *columns = map(np.concatenate, zip(*(parts for parts, _ in everyone), strict=True))
+    rows, pairs, copies, sizes, *columns = map(np.concatenate, zip(*(parts for parts, _ in everyone), strict=True))
     order = np.argsort(rows)
     counted = np.zeros(queries, dtype=bool)
     counted[rows] = True
+    relevant = np.zeros(queries, dtype=np.int64)
+    relevant[rows] = sizes
     per_query = {name: np.zeros(queries) for name in how.table}
     for name, column in zip(how.table, columns, strict=True):
         per_query[name][rows] = column
     pairs = pairs[order]
     pairs = pairs[pairs[:, 1] > -np.inf]
-    relevant = torch.tensor([True, False]).expand(len(pairs), 2)
-    hard = float(metrics.auc_hardest(torch.from_numpy(pairs), relevant)) if len(pairs) else None
+    first = torch.tensor([True, False]).expand(len(pairs), 2)
+    hard = float(metrics.auc_hardest(torch.from_numpy(pairs), first)) if len(pairs) else None
     fnmr = {}
     for at, rate in enumerate(how.rates):
         value = _PairScores.joined([matches[at] for _, matches in everyone]).fnmr()
         if value is not None:
             fnmr[f"{FNMR}{rate:g}"] = value
-    return _Found(per_query, counted, hard, rows[order][copies[order]], fnmr)
+    return _Found(per_query, counted, relevant, hard, rows[order][copies[order]], fnmr)
+
+
+def _graded(levels: Sequence[_Found]) -> dict[str, Array]:
+    r"""H-AP and H-NDCG of every query, where an item of l shared levels of L has the gain l / L.
+
+    The gain is a sum over the levels, 1 / L for each one shared, and so are the two metrics' numerators: with n_l items
+    relevant at level l, and D(n) = sum_{i <= n} 1 / log2(1 + i),
+        H-AP = sum_l n_l AP_l / sum_l n_l,  H-NDCG = sum_l D(n_l) NDCG_l / sum_l D(n_l).
+
+    Args:
+        levels: what was found at each, coarsest first.
+    """
+    sizes = np.stack([level.relevant for level in levels])
+    ideal = np.concatenate([[0.0], (1 / np.log2(2.0 + np.arange(sizes.max(initial=0)))).cumsum()])[sizes]
+    graded = {}
+    for name, of, shares in (("H-AP", "AP", sizes), ("H-NDCG", "NDCG", ideal)):
+        values = np.stack([level.per_query[of] for level in levels])
+        total = shares.sum(0)
+        graded[name] = (shares * values).sum(0) / np.where(total > 0, total, 1)
+    return graded
 
 
 def _ranked_here(problem: _Problem, level: int, how: _How) -> tuple[list[Array], list[_PairScores]]:
-    """This process's share: rows, hardest pairs, copies and the metrics of its queries; scores of pairs."""
+    """This process's share: rows, hardest pairs, copies, relevant items and metrics of its queries; scores of pairs."""
     queries, same = len(problem.queries), problem.leave_one_out
-    nothing = [np.zeros(0, dtype=np.int64), np.zeros((0, 2)), np.zeros(0, dtype=bool)]
+    none = np.zeros(0, dtype=np.int64)
+    nothing = [none, np.zeros((0, 2)), np.zeros(0, dtype=bool), none]
     parts: list[list[Array]] = [[*nothing, *(np.zeros(0) for _ in how.table)]]
     matches = [_PairScores(rate, len(problem.gallery) * queries) for rate in how.rates]
     for part in rank_blocks(
@@ -599,7 +625,8 @@ def _ranked_here(problem: _Problem, level: int, how: _How) -> tuple[list[Array],
         hardest = torch.stack([part.lowest_positive, part.highest_negative], dim=1).double()
         copies = torch.zeros_like(part.rows, dtype=torch.bool) if same else _copies(problem, part)
         read = [metric(part).double() for metric in how.table.values()]
-        parts.append([_array(column) for column in (part.rows, hardest, copies, *read)])
+        sizes = part.ranks.pessimistic.num_relevant
+        parts.append([_array(column) for column in (part.rows, hardest, copies, sizes, *read)])
         for match in matches:
             match.add(part)
     return [np.concatenate(column) for column in zip(*parts, strict=True)], matches

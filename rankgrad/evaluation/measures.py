@@ -134,6 +134,17 @@ AT: dict[str, Measure[ReadAt]] = {
     ),
 }
 OTHERS: dict[str, Measure[None]] = {
+    "H-AP": Measure(
+        None,
+        "AP where an item of the same coarser class counts in part",
+        "Hierarchical average precision (Ramzi et al., ECCV 2022) with a gain of l / L for l shared levels of L: the "
+        f"mean of the levels' AP, each weighed by its relevant items. {BETTER}",
+    ),
+    "H-NDCG": Measure(
+        None,
+        "NDCG where an item of the same coarser class counts in part",
+        f"NDCG with a gain of l / L for l shared levels of L, against the best order. {BETTER}",
+    ),
     "AUC_hardest": Measure(
         None,
         "a query's worst right item against any query's best wrong one",

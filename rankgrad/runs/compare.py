@@ -39,7 +39,7 @@ class Results:
 
 
 RESULTS = {
-    "train": Results(("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "NMI"), "mAP@R"),
+    "train": Results(("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI"), "mAP@R"),
     "detect train": Results(("AP50", "AP50_11", "AP75"), "AP50"),
 }
 LONGEST = 200  # letters of a variant in the name of a folder; the rest is a checksum

@@ -44,6 +44,33 @@ def evaluated_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def by_levels(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns with labels [row, level], super-label and label, in the place of the labels of both sides.
+
+    Raises:
+        ValueError: there are no super-labels, or a row has several labels.
+
+    >>> by_levels({"labels": np.array([3, 4]), "super_labels": np.array(["a", "b"])})["labels"]
+    array([[0, 3],
+           [1, 4]])
+    """
+    found = dict(columns)
+    for side in ("", "ref_") if "ref_labels" in columns else ("",):
+        fine, coarse = columns[f"{side}labels"], columns.get(f"{side}super_labels")
+        if coarse is None or fine.ndim != 1:
+            why = "rows of several labels" if fine.ndim != 1 else f"no {side}super_labels"
+            raise ValueError(f"levels are a super-label and a label for each row; this file has {why}")
+        if fine.dtype.kind in "US":
+            coarse = coarse.astype(str)
+        elif coarse.dtype.kind in "US":
+            every = np.concatenate(
+                [columns[f"{of}super_labels"] for of in ("", "ref_") if f"{of}super_labels" in columns]
+            )
+            coarse = np.searchsorted(np.unique(every), coarse)
+        found[f"{side}labels"] = np.stack([coarse, fine], axis=1)
+    return found
+
+
 def joined_classes(several: npt.NDArray[np.bool_], names: Sequence[str]) -> list[str]:
     """[row] what to call rows that have several classes: the names of all of them.
 
@@ -94,5 +121,7 @@ def save_embeddings(
                 columns[f"ref_{name}"] = np.array(column)[gallery]
     if table.super_label is not None:
         columns["super_labels"] = table.super_label[query].numpy()
+        if gallery is not None:
+            columns["ref_super_labels"] = table.super_label[gallery].numpy()
         columns["super_names"] = np.array(table.super_names)
     write_npz(path, columns)

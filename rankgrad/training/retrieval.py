@@ -112,6 +112,8 @@ class RetrievalTask:
         self.transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
         self.data, self.learner = self._to_train()
         targets = _targets(config, self.train_table)
+        if config.evaluation.get("levels"):
+            _by_levels(self.test, "evaluation.levels")
         if targets is not None:
             _check_targets(loss, targets)
         optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
@@ -201,7 +203,7 @@ class RetrievalTask:
             device=device,
         )
         if self.held_out is not None:  # R@1 alone: it chooses, and is no result
-            settings = {**plain(config.evaluation), "ks": [1], "bootstrap": 0, "clusters": "none"}
+            settings = {**plain(config.evaluation), "ks": [1], "bootstrap": 0, "clusters": "none", "levels": False}
             chosen, _ = evaluate_model(
                 model,
                 self.held_out,
@@ -351,13 +353,18 @@ def _check_takes(config: DictConfig, takes: str, what: str, table: Rows) -> None
 
 def _targets(config: DictConfig, table: Rows) -> Tensor | None:
     """What the loss is told of each training row instead of its class; None: its class."""
-    if not config.train.get("hierarchy"):
-        return table.several
+    return _by_levels(table, "train.hierarchy") if config.train.get("hierarchy") else table.several
+
+
+def _by_levels(table: Rows, setting: str) -> Tensor:
+    """[row, 2] super-label and class.
+
+    Raises:
+        ConfigError: a row has no super-label, or several classes.
+    """
     if table.super_label is None or table.several is not None:
         why = "have several classes" if table.several is not None else "have no super-labels"
-        raise ConfigError(
-            f"train.hierarchy=true needs rows with a class and a super-label; those of {table.name} {why}"
-        )
+        raise ConfigError(f"{setting}=true needs rows with a class and a super-label; those of {table.name} {why}")
     return torch.stack([table.super_label, table.label], dim=1)
 
 
@@ -437,7 +444,7 @@ def evaluate_model(
         model: images, or what the rows are, -> embeddings.
         table: test rows.
         transform: of evaluation.
-        settings: ks, batch_size, bootstrap, clusters.
+        settings: ks, batch_size, bootstrap, clusters; levels, if super-labels count too.
         workers: of the DataLoader.
         seed: of bootstrap and k-means.
         device: where to compute; None: where the model is.
@@ -498,16 +505,17 @@ def _ranked(
 ) -> Report:
     """One evaluation: the queries of a trial against its gallery, or against one another."""
     query, gallery = trial.query, trial.gallery
+    truth = _by_levels(table, "evaluation.levels") if settings.get("levels") else table.truth
     against: dict[str, Any] = {}
     groups = None if table.group is None else numbered(table.group)[1]
     if gallery is not None:
-        against = {"ref_embeddings": embeddings[gallery], "ref_labels": table.truth[gallery]}
+        against = {"ref_embeddings": embeddings[gallery], "ref_labels": truth[gallery]}
     if groups is not None:
         against["groups"] = groups[query]
         against |= {} if gallery is None else {"ref_groups": groups[gallery]}
     return evaluate(
         embeddings[query],
-        table.truth[query],
+        truth[query],
         **against,
         super_labels=None if table.super_label is None else table.super_label[query],
         class_names=table.class_names,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import reference
 import torch
+from sklearn.metrics import ndcg_score
 from torch import Tensor
 
 from rankgrad import evaluation, metrics
@@ -103,7 +104,8 @@ def test_hierarchical_labels_are_evaluated_at_every_level_and_may_be_numbered_in
     coarse, fine = torch.arange(24) % 2, torch.arange(24) // 2 % 3
     report = plain(x, torch.stack([coarse, fine], dim=1))
     both = coarse * 3 + fine
-    assert report.values == plain(x, both).values
+    graded = ("H-AP", "H-NDCG")
+    assert {name: v for name, v in report.values.items() if name not in graded} == plain(x, both).values
     assert report.levels[0]["AP"] == plain(x, coarse).values["AP"]
     assert [row["super_label"] for row in report.per_super_label] == [0, 1]
     assert [row["class"] for row in report.per_class] == [0, 1, 2, 0, 1, 2]
@@ -525,8 +527,28 @@ def test_a_metric_that_is_not_known_is_answered_with_those_that_are(extra, messa
         plain(whole(6, 2), torch.arange(6) % 2, extra=extra)
 
 
+@pytest.mark.parametrize("values", [2, 30])  # 2: many ties
+def test_h_ap_and_h_ndcg_of_a_hierarchy_are_those_of_its_gains(values):
+    x, given = whole(40, 3, values=values), torch.Generator().manual_seed(0)
+    labels = torch.randint(3, (40, 3), generator=given)
+    report = plain(x, labels, bootstrap=10)
+    same = (labels[:, None] == labels).cumprod(2).sum(2) / 3
+    lists = reference.lists(x @ x.T, same, ~torch.eye(40, dtype=torch.bool))
+    counted = [query for query in range(40) if query not in report.uncounted]
+    loss = reference.hap_loss(reference.heaviside)
+    slow = {"H-AP": lambda s, g: 1 - loss(s, g), "H-NDCG": lambda s, g: ndcg_score([g], [s])}
+    for name, by_hand in slow.items():
+        wanted = [by_hand(s, g) for s, g in lists]
+        np.testing.assert_allclose(report.per_query[name], wanted, atol=1e-12)
+        assert report.values[name] == pytest.approx(np.mean([wanted[query] for query in counted]))
+        assert name in report.intervals and all(name in row for row in report.per_class)
+    assert "H-AP" not in plain(x, labels, groups=torch.arange(40)).values  # each level's gallery is another
+    assert len(plain(x, labels[:, :1]).levels) == 0
+
+
 def test_every_number_of_a_report_has_a_meaning():
-    report = evaluate(whole(30, 3), torch.arange(30) % 3, bootstrap=0, extra=["FNMR@FMR=0.1", "fall-out@3"])
+    two = torch.stack([torch.arange(30) % 3, torch.arange(30) % 6], dim=1)
+    report = evaluate(whole(30, 3), two, bootstrap=0, extra=["FNMR@FMR=0.1", "fall-out@3"])
     assert all(measures.meaning(name) for name in report.values) and not measures.meaning("something else")
 
 

@@ -139,6 +139,25 @@ def test_a_hierarchy_is_told_to_the_loss(tmp_path):
     assert value == HAPLoss()(task.model(texts), levels) and value != HAPLoss()(task.model(texts), labels)
 
 
+def test_a_run_is_graded_by_super_labels_where_that_is_asked_for(tmp_path, capsys):
+    file = make_hierarchy(tmp_path / "a.csv")
+    run = train(*small_texts(file, "loss=h_ap", "train.hierarchy=true"), f"out={tmp_path / 'run'}")
+    values = Report.from_json(run.after).values
+    assert {"H-AP", "H-NDCG"} <= set(values) and "H-AP" in run.page.read_text(encoding="utf-8")
+    assert main(["evaluate", str(run.folder), "--levels", "-o", str(tmp_path / "again.json")]) == 0
+    again = Report.from_json(tmp_path / "again.json")
+    assert again.values["H-AP"] == pytest.approx(values["H-AP"]) and len(again.levels) == 1
+    assert "H-NDCG" in capsys.readouterr().out
+    plain = train(*small_texts(file, "loss=supap", "evaluation.levels=true"), f"out={tmp_path / 'plain'}")
+    assert "H-AP" in Report.from_json(plain.after).values
+    without = make_texts(tmp_path / "b.csv")
+    with pytest.raises(ConfigError, match="evaluation.levels=true needs rows with a class and a super-label"):
+        train(*small_texts(without, "evaluation.levels=true"), f"out={tmp_path / 'none'}")
+    train(*small_texts(without), f"out={tmp_path / 'none'}")
+    assert main(["evaluate", str(tmp_path / "none"), "--levels"]) != 0
+    assert "this file has no super_labels" in capsys.readouterr().err
+
+
 def test_what_takes_no_hierarchy_refuses_it(tmp_path):
     with pytest.raises(ConfigError, match="a have no super-labels"):
         train(*small_texts(make_texts(tmp_path / "a.csv"), "train.hierarchy=true"), f"out={tmp_path / 'run'}")
