@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from text_models import sentences
 
 import rankgrad
 from rankgrad import losses, metrics
@@ -133,6 +134,7 @@ SCRIPTS = (
         ("compose_a_loss.py", []),
         ("evaluate_embeddings.py", []),
         ("train_loop.py", ["--steps", "1", "--loss", "pnp"]),
+        ("small_text_model.py", ["texts.txt", "small"]),
         *((script, []) for script in SCRIPTS),
     ],
 )
@@ -140,10 +142,22 @@ SCRIPTS = (
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning")
-def test_example_runs(monkeypatch, capsys, script, arguments):
+def test_example_runs(monkeypatch, capsys, tmp_path, script, arguments):
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text("\n".join(sentences()[0]), encoding="utf-8")
     monkeypatch.setattr(sys, "argv", [script, *arguments])
     runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
     assert capsys.readouterr().out.count("\n") >= 3
+
+
+@pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning")
+def test_the_small_text_model_is_one_that_a_run_takes(tmp_path):
+    from rankgrad.models import build_model
+
+    build = runpy.run_path(str(ROOT / "examples" / "small_text_model.py"))["build"]
+    build(sentences()[0], tmp_path / "model", dim=8, layers=1)
+    model = build_model("sentence_transformer", name=str(tmp_path / "model"), head="none")
+    assert model(sentences()[0][:2]).shape == (2, 8)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
