@@ -38,7 +38,7 @@ class CalibrationLoss(RetrievalLoss):
 
     Attributes:
         running: [2] alpha and beta of `quantiles`, and part of the state_dict; NaN before the first batch, and where no
-            batch had such a pair. They are updated in training mode, before the loss is taken.
+            batch had such a pair. They are updated in training mode, before the loss is taken; `stats` then has them.
 
     >>> CalibrationLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
     tensor(0.5500)
@@ -86,6 +86,7 @@ class CalibrationLoss(RetrievalLoss):
                     mixed = torch.where(old.isnan(), new, self.momentum * old + (1 - self.momentum) * new)
                     self.running[place] = torch.where(new.isnan(), old, mixed)
         alpha, beta = self.running.nan_to_num().to(scores).clone()  # without such pairs there is nothing to compare
+        self.stats["alpha"], self.stats["beta"] = alpha, beta
         return alpha, beta
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
@@ -120,7 +121,7 @@ class ROADMAPLoss(RetrievalLoss):
 
     Published training code adds both with weight 1, twice this value at weight = 0.5. SupAP averages over the queries
     that have a relevant item, calibration over all; so with reduction="none" every query counts. `stats` holds both
-    parts.
+    parts, and with `quantiles` the thresholds.
 
     Args:
         tau: see `SupAPLoss`.
@@ -174,6 +175,7 @@ class ROADMAPLoss(RetrievalLoss):
         supap = torch.where(has_relevant, supap, 0) * len(scores) / has_relevant.sum().clamp(min=1)
         self.stats["supap"], self.stats["calibration"] = supap.detach().mean(), calibration.detach().mean()
         self.stats["has_relevant"] = has_relevant
+        self.stats |= {name: self.calibration.stats[name] for name in ("alpha", "beta") if self.quantiles is not None}
         return (1 - self.weight) * supap + self.weight * calibration, counted
 
     def components(self) -> dict[str, Tensor]:

@@ -24,6 +24,8 @@ WORDS = {
     "counted": "share of the queries that have a relevant item in the batch",
     "supap": "ROADMAP's part for the ranking",
     "calibration": "ROADMAP's part for the scores' scale",
+    "alpha": "threshold that relevant scores are pulled above",
+    "beta": "threshold that irrelevant scores are pushed below",
     "loss_classifier": "classes of the proposals",
     "loss_box_reg": "boxes of the proposals",
     "loss_objectness": "proposals: object or not",

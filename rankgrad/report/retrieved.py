@@ -261,8 +261,14 @@ class Retrieved(RunContent):
 
     @property
     def thresholds(self) -> tuple[float, float, bool]:
-        """(alpha, beta) of the calibration, and whether they are the run's own or ROADMAP's defaults."""
+        """(alpha, beta) of the calibration, and whether they are the run's own or ROADMAP's defaults.
+
+        Those that follow the scores are the last ones that were logged.
+        """
         found = self.config.get("loss", {})
+        logged = [self.curves.get(name) for name in ("alpha", "beta")]
+        if logged[0] and logged[1]:
+            return logged[0][-1][1], logged[1][-1][1], True
         own = {ROADMAPLoss.__name__, CalibrationLoss.__name__}
         if self.loss in own and {"alpha", "beta"} <= set(found):
             return float(found["alpha"]), float(found["beta"]), True

@@ -188,7 +188,7 @@ def _histograms(runs: Sequence[Retrieved], found: SideBySide) -> list[Markup]:
                 edges,
                 positive,
                 negative,
-                [(f"\u03b1 = {alpha:g}{default}", alpha), (f"\u03b2 = {beta:g}{default}", beta)],
+                [(f"\u03b1 = {alpha:.3g}{default}", alpha), (f"\u03b2 = {beta:.3g}{default}", beta)],
                 top=top,
                 spoken=f"Similarities of {pairs[0]:,} same-class and {pairs[1]:,} other pairs: {words}",
                 below=words,

@@ -134,6 +134,9 @@ class TrainedModule(L.LightningModule):
                 torch.cuda.set_rng_state(self._rng["cuda"], self.device)
 
 
+THRESHOLDS = ("alpha", "beta")  # of a calibration, where they follow the scores
+
+
 class RetrievalModule(TrainedModule):
     """A model and a loss. The loss is that of the batches of all processes together (`distributed.GlobalBatch`).
 
@@ -178,7 +181,7 @@ class RetrievalModule(TrainedModule):
         inner = self.loss.loss.loss if isinstance(self.loss.loss, CrossBatchMemory) else self.loss.loss
         terms = inner.components() if isinstance(inner, (RetrievalLoss, SumLoss)) else {}
         for name, value in self.loss.stats.items():
-            if name in terms or name.startswith("memory_"):
+            if name in (*terms, *THRESHOLDS) or name.startswith("memory_"):
                 noted[name] = value
             elif name == "counted":
                 noted[name] = value.float().mean()

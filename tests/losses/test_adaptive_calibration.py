@@ -65,6 +65,7 @@ def test_the_state_holds_them():
     both = ROADMAPLoss(quantiles=[0.5, 0.9]).double()
     both.from_scores(SCORES, RELEVANT)
     assert torch.equal(both.calibration.running, loss.running)
+    assert [both.stats[name] for name in ("alpha", "beta")] == loss.running.tolist()  # for the log of a run
 
 
 def test_gradients_are_those_of_fixed_thresholds():

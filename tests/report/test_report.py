@@ -764,6 +764,8 @@ def test_thresholds_that_a_loss_does_not_have_are_labelled_as_defaults(tmp_path,
     page = write(tmp_path, content(config=config))
     assert "α = 0.9, default" in page.text and "β = 0.6, default" in page.text
     assert "ROADMAP's default thresholds" in page.text
+    logged = write(tmp_path, content(config=config, curves={"alpha": [(0, 0.1), (9, 0.4321)], "beta": [(9, 0.25)]}))
+    assert "α = 0.432" in logged.text and "β = 0.25" in logged.text and "β = 0.25, default" not in logged.text
     assert "the loss of one, three pulls them, above α and below β; for the others ROADMAP's default" in several.text
 
 
