@@ -66,6 +66,7 @@ FILES = {
     "benchmarks-allocator": "../benchmarks/allocator.md",
     "benchmarks-pipeline": "../benchmarks/pipeline.md",
     "benchmarks-gallery": "../benchmarks/gallery.md",
+    "benchmarks-texts": "../benchmarks/texts.md",
     "finding-images": "search.md",
 }
 exclude_patterns = ["search.md", "shared"]

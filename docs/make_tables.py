@@ -33,6 +33,7 @@ MEASURED = {
     "allocator.json": "allocator.md",
     "pipeline.json": "pipeline.md",
     "gallery.json": "gallery.md",
+    "texts.json": "texts.md",
 }
 
 

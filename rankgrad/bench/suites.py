@@ -18,6 +18,7 @@ from . import (
     scaling,
     step_profile,
     sub_batch,
+    texts,
     training,
 )
 from .results import Options, Result
@@ -37,6 +38,7 @@ SUITES: dict[str, Suite] = {
     "pipeline": pipeline.pipeline,
     "gallery": gallery.gallery,
     "allocator": allocator.allocator,
+    "texts": texts.texts,
 }
 GPU_SUITES: dict[str, Suite] = {
     "long_list": long_list.long_list,
