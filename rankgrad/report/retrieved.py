@@ -257,7 +257,7 @@ class Retrieved(RunContent):
     @property
     def main(self) -> tuple[str, ...]:
         """See `RunContent`."""
-        return ("R@1", "R@4", "mAP@R", "AP", "NMI")
+        return ("R@1", "R@4", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI")
 
     @property
     def thresholds(self) -> tuple[float, float, bool]:

@@ -60,7 +60,7 @@ from .tensorboard import Board
 UNITS = {"in_channels": "channel", "width": "number"}  # of what data asks of a model, see `Rows.asks`
 DISTRACTED = "distractors/"  # metrics with rows of no class in the gallery
 # What before | after shows, as far as it was computed.
-HEADLINE = ("R@1", "R@4", "mAP@R", "AP", "NMI")
+HEADLINE = ("R@1", "R@4", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI")
 
 
 @dataclass(frozen=True)
