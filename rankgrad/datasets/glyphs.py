@@ -123,7 +123,7 @@ def render_clean(codes: list[int]) -> npt.NDArray[np.uint8]:
 
 def _outlines(face: str, codes: list[int]) -> list[tuple[Floats, npt.NDArray[np.uint8]]]:
     """Per letter the points [point, 2] in font units and the matplotlib path codes [point] of its outline."""
-    from matplotlib import ft2font, get_data_path
+    from matplotlib import __version_info__, ft2font, get_data_path
 
     path = Path(get_data_path(), "fonts", "ttf", f"{face}.ttf")
     if not path.is_file():
@@ -131,7 +131,9 @@ def _outlines(face: str, codes: list[int]) -> list[tuple[Floats, npt.NDArray[np.
     # matplotlib < 3.10 has a plain constant
     flags: Any = getattr(ft2font, "LoadFlags", None)
     unscaled = flags.NO_SCALE if flags else ft2font.LOAD_NO_SCALE  # type: ignore[attr-defined]
-    font: Any = ft2font.FT2Font(str(path))
+    # before 3.11 the letters come eight times as wide, unless they are told not to; from then on that is a warning
+    narrow = {"hinting_factor": 1} if __version_info__ < (3, 11) else {}
+    font: Any = ft2font.FT2Font(str(path), **narrow)
     outlines = []
     for code in codes:
         font.load_char(code, flags=unscaled)

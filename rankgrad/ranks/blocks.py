@@ -54,7 +54,9 @@ class Blocks:
         self.scores, self.lists, self.chunk = scores, lists, chunk
         # Balanced batches (the usual case) are in order already and are not copied.
         self.order: Tensor | None = None
-        if any(a < b for a, b in zip(lists.sizes, lists.sizes[1:], strict=False)):
+        if any(
+            lists.sizes[i - 1] < lists.sizes[i] for i in range(1, len(lists.sizes))
+        ):  # a zip: torch 2.6 can't compile
             self.order = lists.count.argsort(descending=True, stable=True)
         self.sizes = sorted(lists.sizes, reverse=True)
         self.filled = len(self.sizes) - self.sizes.count(0)

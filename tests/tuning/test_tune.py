@@ -231,7 +231,7 @@ def test_a_space_that_cannot_be_read_says_what_would_do(text, message):
         (["loss=supapp"], "unknown loss 'supapp'; did you mean 'supap'"),
         (["loss=supap", "trials=0"], "trials is an integer >= 1; got '0'"),
         (["loss=supap", "folds=1"], "folds is an integer >= 2; got '1'"),
-        (["loss=supap", "metric=mAP"], "unknown metric 'mAP'; did you mean 'AP'? Known: AP, R@1"),
+        (["loss=supap", "metric=mAP"], "unknown metric 'mAP'; did you mean 'AP'? Known: AP, H-AP"),
         (["loss=supap", "seeds=x"], "seeds are integers"),
         (["loss=supap", "seed=1"], "seed= is set by the search"),
         (["loss=supap", "evaluation.split=test"], "evaluation.split= is set by the search"),
