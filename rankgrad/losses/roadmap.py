@@ -175,7 +175,9 @@ class ROADMAPLoss(RetrievalLoss):
         supap = torch.where(has_relevant, supap, 0) * len(scores) / has_relevant.sum().clamp(min=1)
         self.stats["supap"], self.stats["calibration"] = supap.detach().mean(), calibration.detach().mean()
         self.stats["has_relevant"] = has_relevant
-        self.stats |= {name: self.calibration.stats[name] for name in ("alpha", "beta") if self.quantiles is not None}
+        if self.quantiles is not None:
+            for name in ("alpha", "beta"):
+                self.stats[name] = self.calibration.stats[name]
         return (1 - self.weight) * supap + self.weight * calibration, counted
 
     def components(self) -> dict[str, Tensor]:

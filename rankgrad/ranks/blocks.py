@@ -59,7 +59,7 @@ class Blocks:
         ):  # a zip: torch 2.6 can't compile
             self.order = lists.count.argsort(descending=True, stable=True)
         self.sizes = sorted(lists.sizes, reverse=True)
-        self.filled = len(self.sizes) - self.sizes.count(0)
+        self.filled = sum(size > 0 for size in self.sizes)
         own = scores[lists.query, lists.item]
         self.peers = self.sort(lists.rectangle(own, -torch.inf))
         self.own = self.sort(lists.rectangle(own, torch.inf)).T.contiguous()

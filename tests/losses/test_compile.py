@@ -21,6 +21,7 @@ from rankgrad.losses import LOSSES as LISTED
 from rankgrad.losses import RankLoss
 from rankgrad.ranks import Lists, Soft, exact_ranks
 from rankgrad.relaxations import Heaviside, Sigmoid
+from rankgrad.relevance import from_labels
 
 CLASSES, PER_CLASS = 4, 3
 LOSSES = {**LISTED, "adaptive_roadmap": losses.AdaptiveROADMAPLoss}
@@ -146,7 +147,7 @@ def imagined_cuda() -> None:
     """Tensors of no content on a device that need not be there; older torch asks for its driver all the same."""
     try:
         with FakeTensorMode():
-            torch.empty(1, device="cuda")
+            from_labels(torch.empty(4, dtype=torch.long, device="cuda"))
     except RuntimeError as error:
         pytest.skip(f"torch {torch.__version__}: {str(error).partition(chr(10))[0]}")
 

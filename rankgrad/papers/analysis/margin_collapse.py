@@ -151,7 +151,7 @@ def _paths(axes: Any, run: Descent, title: str, noise: float) -> None:
     """Trajectories of one run."""
     looks = {True: (style.RELEVANT, "-", "relevant"), False: (style.IRRELEVANT, (0, (4, 2)), "irrelevant")}
     for good, (colour, dash, name) in looks.items():
-        lines = axes.plot(run.scores[:, run.relevant == good], color=colour, linestyle=dash, linewidth=1.2)
+        lines = axes.plot(run.scores[:, run.relevant == good].numpy(), color=colour, linestyle=dash, linewidth=1.2)
         lines[0].set_label(name)
     axes.set(xlabel="step", title=title)
     axes.annotate(
