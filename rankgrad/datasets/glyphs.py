@@ -132,7 +132,7 @@ def _outlines(face: str, codes: list[int]) -> list[tuple[Floats, npt.NDArray[np.
     flags: Any = getattr(ft2font, "LoadFlags", None)
     unscaled = flags.NO_SCALE if flags else ft2font.LOAD_NO_SCALE  # type: ignore[attr-defined]
     # before 3.11 the letters come eight times as wide, unless they are told not to; from then on that is a warning
-    narrow = {"hinting_factor": 1} if __version_info__ < (3, 11) else {}
+    narrow: dict[str, Any] = {"hinting_factor": 1} if __version_info__ < (3, 11) else {}
     font: Any = ft2font.FT2Font(str(path), **narrow)
     outlines = []
     for code in codes:
