@@ -52,11 +52,9 @@ class Blocks:
 
     def __init__(self, scores: Scores, lists: Lists, chunk: int) -> None:
         self.scores, self.lists, self.chunk = scores, lists, chunk
-        # Balanced batches (the usual case) are in order already and are not copied.
+        # Balanced batches (the usual case) are in order already and are not copied. torch 2.6 compiles no zip or count.
         self.order: Tensor | None = None
-        if any(
-            lists.sizes[i - 1] < lists.sizes[i] for i in range(1, len(lists.sizes))
-        ):  # a zip: torch 2.6 can't compile
+        if any(lists.sizes[i - 1] < lists.sizes[i] for i in range(1, len(lists.sizes))):
             self.order = lists.count.argsort(descending=True, stable=True)
         self.sizes = sorted(lists.sizes, reverse=True)
         self.filled = sum(size > 0 for size in self.sizes)
