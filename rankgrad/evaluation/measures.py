@@ -50,6 +50,8 @@ class Measure(Generic[R]):
     definition: str
 
 
+# What a short table shows, of those that a report has.
+MAIN = ("R@1", "R@4", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI")
 BETTER, WORSE = "0 to 100, higher is better.", "0 to 100, lower is better."
 WHOLE: dict[str, Measure[Read]] = {
     "mAP@R": Measure(

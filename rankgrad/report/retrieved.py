@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..evaluation import Report
+from ..evaluation.measures import MAIN
 from ..files import inside, read_npz
 from ..html.images import THUMBNAIL
 from ..losses import CalibrationLoss, ROADMAPLoss
@@ -257,7 +258,7 @@ class Retrieved(RunContent):
     @property
     def main(self) -> tuple[str, ...]:
         """See `RunContent`."""
-        return ("R@1", "R@4", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI")
+        return MAIN
 
     @property
     def thresholds(self) -> tuple[float, float, bool]:

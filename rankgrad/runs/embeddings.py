@@ -13,6 +13,7 @@ from torch import Tensor
 from ..datasets.protocols import trials
 from ..datasets.rows import Rows
 from ..files import Pieces, write_npz
+from ..relevance import as_labels
 
 # Columns of an npz that `evaluation.evaluate` takes beside embeddings and labels.
 COLUMNS = (
@@ -54,20 +55,17 @@ def by_levels(columns: Mapping[str, Any]) -> dict[str, Any]:
     array([[0, 3],
            [1, 4]])
     """
-    found = dict(columns)
-    for side in ("", "ref_") if "ref_labels" in columns else ("",):
-        fine, coarse = columns[f"{side}labels"], columns.get(f"{side}super_labels")
-        if coarse is None or fine.ndim != 1:
-            why = "rows of several labels" if fine.ndim != 1 else f"no {side}super_labels"
+    sides = [side for side in ("", "ref_") if f"{side}labels" in columns]
+    for side in sides:
+        if f"{side}super_labels" not in columns or columns[f"{side}labels"].ndim != 1:
+            why = "rows of several labels" if columns[f"{side}labels"].ndim != 1 else f"no {side}super_labels"
             raise ValueError(f"levels are a super-label and a label for each row; this file has {why}")
-        if fine.dtype.kind in "US":
-            coarse = coarse.astype(str)
-        elif coarse.dtype.kind in "US":
-            every = np.concatenate(
-                [columns[f"{of}super_labels"] for of in ("", "ref_") if f"{of}super_labels" in columns]
-            )
-            coarse = np.searchsorted(np.unique(every), coarse)
-        found[f"{side}labels"] = np.stack([coarse, fine], axis=1)
+    numbers = as_labels(*(columns[f"{side}super_labels"] for side in sides))
+    found = dict(columns)
+    for side, coarse in zip(sides, numbers, strict=True):
+        fine = columns[f"{side}labels"]
+        kind = str if fine.dtype.kind in "US" else np.int64  # both levels of one kind
+        found[f"{side}labels"] = np.stack([coarse.numpy().astype(kind), fine], axis=1)
     return found
 
 

@@ -25,6 +25,7 @@ from ..datasets.samplers import ClassBatches, class_batches
 from ..datasets.transforms import Vectors
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
+from ..evaluation.measures import MAIN
 from ..files import write_text
 from ..losses import RetrievalLoss, SumLoss
 from ..losses.bi_encoder import SentenceTransformersLoss
@@ -60,7 +61,6 @@ from .tensorboard import Board
 UNITS = {"in_channels": "channel", "width": "number"}  # of what data asks of a model, see `Rows.asks`
 DISTRACTED = "distractors/"  # metrics with rows of no class in the gallery
 # What before | after shows, as far as it was computed.
-HEADLINE = ("R@1", "R@4", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI")
 
 
 @dataclass(frozen=True)
@@ -575,7 +575,7 @@ def summary(run: Run) -> str:
     before, after = run.read_before(), Report.from_json(run.after)
     rows = [["", "before", "after", "95 % interval"]]
     hard = [name for name in after.values if name.startswith(DISTRACTED)]
-    for name in (n for n in (*HEADLINE, *hard) if n in after.values):
+    for name in (n for n in (*MAIN, *hard) if n in after.values):
         around = after.intervals.get(name)
         interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
         known = before is not None and name in before.values

@@ -149,6 +149,8 @@ def imagined_cuda() -> None:
         with FakeTensorMode():
             from_labels(torch.empty(4, dtype=torch.long, device="cuda"))
     except RuntimeError as error:
+        if "driver" not in str(error):
+            raise
         pytest.skip(f"torch {torch.__version__}: {str(error).partition(chr(10))[0]}")
 
 

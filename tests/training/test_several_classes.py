@@ -158,6 +158,27 @@ def test_a_run_is_graded_by_super_labels_where_that_is_asked_for(tmp_path, capsy
     assert "this file has no super_labels" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "fine", [np.arange(24) % 8, np.array([f"class {i % 8}" for i in range(24)])], ids=["int", "str"]
+)
+@pytest.mark.parametrize(
+    "coarse", [np.arange(24) % 2, np.array(["odd", "even"])[np.arange(24) % 2]], ids=["int", "str"]
+)
+def test_levels_of_an_npz_with_a_gallery_are_those_of_its_two_columns(tmp_path, fine, coarse):
+    rows = np.random.default_rng(0).normal(size=(24, 4)).astype(np.float32)
+    sides = {"": slice(0, 10), "ref_": slice(10, 24)}
+    columns = {f"{side}embeddings": rows[part] for side, part in sides.items()}
+    columns |= {f"{side}labels": fine[part] for side, part in sides.items()}
+    columns |= {f"{side}super_labels": coarse[part] for side, part in sides.items()}
+    np.savez(tmp_path / "a.npz", **columns)
+    out = tmp_path / "a.json"
+    assert main(["evaluate", str(tmp_path / "a.npz"), "--levels", "--clusters", "none", "-o", str(out)]) == 0
+    levels = np.stack([np.arange(24) % 2, np.arange(24) % 8], axis=1)
+    wanted = evaluate(rows[:10], levels[:10], ref_embeddings=rows[10:], ref_labels=levels[10:], clusters="none")
+    assert Report.from_json(out).values == pytest.approx(wanted.values)
+    assert {row["class"] for row in Report.from_json(out).per_class} == set(fine[:10].tolist())
+
+
 def test_what_takes_no_hierarchy_refuses_it(tmp_path):
     with pytest.raises(ConfigError, match="a have no super-labels"):
         train(*small_texts(make_texts(tmp_path / "a.csv"), "train.hierarchy=true"), f"out={tmp_path / 'run'}")
