@@ -30,7 +30,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stand-in", choices=("omniglot", "glyphs", "bccd"), help="the same grid on these, with a small network"
     )
-    parser.add_argument("--seeds", help="such as 0,1,2 (default: those of the table)")
+    parser.add_argument("--seeds", help="such as 0,1,2 or 0..4 (default: those of the table)")
     parser.add_argument(
         "--rule",
         choices=("best", "held_out", "last"),

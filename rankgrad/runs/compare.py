@@ -239,7 +239,7 @@ def read_seeds(text: str) -> list[int]:
     except ValueError:
         found = []
     if not found:
-        raise ConfigError(f"seeds are integers such as seeds=0,1,2 or seeds=0..9; got {text!r}")
+        raise ConfigError(f"seeds are integers such as 0,1,2 or 0..9; got {text!r}")
     return found
 
 

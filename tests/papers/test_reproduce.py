@@ -384,9 +384,12 @@ def test_tables_in_one_folder_share_their_runs_and_a_dry_run_says_so(whole, caps
     out, here, _ = whole
     command = ["reproduce", "roadmap/table2", "--stand-in", "glyphs", "--seeds", "0,1", "-o", str(out), "--dry-run"]
     assert main([*command, *TINY]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out.splitlines()
+    lines = [line for line in printed if not line.startswith("#")]
     assert [line.split()[0] for line in lines] == ["to"] * 2 + ["finished"] * 4 + ["6"]
     assert "rankgrad train data=glyphs recipe=small" in lines[0] and "loss=smooth_ap" in lines[0]
+    cells = [line for line in printed if line.startswith("#")]  # nine of the paper's are three runs here; no hours
+    assert len(cells) == 9 and cells[0] == "# SmoothAP [2] (H- no, Lcalibr no), cub"
     assert len(here.calls) == 1 and not (out / "roadmap-table2.md").exists()
 
 
@@ -416,7 +419,7 @@ def test_other_settings_need_another_folder(whole):
         (["roadmap/table2", "--stand-in", "glyphs", "loss=pnp"], "roadmap/table2 itself sets loss; leave out loss=pnp"),
         (["roadmap/table2", "--stand-in", "glyphs", "seed=1"], "seed= is not for all runs of a table"),
         (["roadmap/table2", "--stand-in", "glyphs", "data=sop"], "--data-root and --stand-in choose the data"),
-        (["roadmap/table2", "--stand-in", "glyphs", "--seeds", "a"], "--seeds are integers such as 0,1,2; got 'a'"),
+        (["roadmap/table2", "--stand-in", "glyphs", "--seeds", "a"], "seeds are integers such as 0,1,2 or 0..9; got"),
         (["roadmap/table2", "--stand-in", "glyphs", "optimizer.rate=1"], "unknown setting 'optimizer.rate'"),
         (["roadmap/table2", "--stand-in", "glyphs", "-j", "0"], "--jobs must be >= 1; got 0"),
         (["rambo/table9", "--stand-in", "glyphs"], "rambo/table9 trains nothing: leave out --stand-in"),

@@ -171,7 +171,7 @@ def test_other_settings_need_another_folder(photos, tmp_path, here):
         (["loss=pnp:alhpa=1"], "unknown setting 'loss.alhpa'; did you mean 'loss.alpha'"),
         (["loss=pnp", "optimizer.rate=1"], "unknown setting 'optimizer.rate'"),
         (["loss=pnp", "data=folder"], "data.root must be given"),
-        (["loss=pnp", "seeds=a"], "seeds are integers such as seeds=0,1,2 or seeds=0..9; got 'a'"),
+        (["loss=pnp", "seeds=a"], "seeds are integers such as 0,1,2 or 0..9; got 'a'"),
         (["loss=pnp", "seed=1"], "seed= belongs to a single run"),
         (["loss=pnp", "out=x"], "out= belongs to a single run"),
         (["loss=pnp", "resume=x"], "resume= belongs to a single run"),

@@ -28,7 +28,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ...config import ConfigError
+from ...config import ConfigError, options
 
 # Reporting: best on the test classes, as papers do; best on training classes held out; after the last epoch.
 RULES = ("best", "held_out", "last")
@@ -49,6 +49,11 @@ _TABLE = {
 }
 _COLUMN = {"where", "experiment", "settings", "full_only", "varies", "metrics", "test"}
 _ROW = {"row", "where", "settings", "full_only", "only", "metrics", "against", "columns"}
+
+
+def datasets() -> list[str]:
+    """Names of data sets as data= has them, of all commands."""
+    return sorted({*options("data"), *options("data", "detect")})
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,16 @@ class Cell:
     def dataset(self) -> str:
         """Name of the data set as the table has it."""
         return self.where.get("dataset", "")
+
+    @property
+    def name(self) -> str:
+        """Method and column, for a person to read."""
+        return ", ".join([self.row, *self.where.values(), *(f"{axis} {at:g}" for axis, at in self.varies.items())])
+
+    @property
+    def data(self) -> str:
+        """Name of the data set as data= has it, of training or of detection."""
+        return max((name for name in datasets() if self.dataset.startswith(name)), key=len)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...config import ConfigError, compose, options
+from ...config import ConfigError, compose
 from ...files import write_text
-from ...runs.compare import shared, train_all, with_threads
+from ...runs.compare import read_seeds, shared, train_all, with_threads
 from ...runs.folder import Run
 from ...runs.launchers import LOCAL, Launcher, read_launcher
 from . import page, sources, standin
 from .catalogue import find, listing, stand_in_seeds
-from .grid import RULES, Cell, Grid, grids, merge
+from .cost import GPU, Work, work_of
+from .grid import RULES, Grid, datasets, grids, merge
 from .outcome import Outcome, group, not_run, outcome_line, relative, t_tests
 from .picture import picture
 
@@ -74,7 +75,7 @@ def reproduce(
         out: folder; None: runs/reproduce, or runs/reproduce-STAND_IN.
         data_roots: NAME=DIR, a data set's folder; or DIR, the folder of all.
         stand_in: omniglot, glyphs; of detectors bccd: the same grid with a small network on these.
-        seeds: "0,1,2"; None: those of the table.
+        seeds: "0,1,2" or "0..2"; None: those of the table.
         jobs: runs at a time.
         rule: one of `grid.RULES`; None: that of the table.
         dry_run: say what would run.
@@ -99,10 +100,11 @@ def reproduce(
     if rule not in (None, *RULES):
         raise ConfigError(f"--rule is {', '.join(RULES)}; got {rule!r}")
     launcher, settings = read_launcher(settings)
-    plan = planned(grid, settings, _roots(data_roots), stand_in, _seeds(seeds), held_out=rule == "held_out")
+    chosen = None if seeds is None else tuple(dict.fromkeys(read_seeds(seeds)))
+    plan = planned(grid, settings, _roots(data_roots), stand_in, chosen, held_out=rule == "held_out")
     tasks = _tasks(plan, out, jobs, launcher)
     if dry_run:
-        return _dry(tasks, plan)
+        return _dry(tasks, plan, out)
     if not tasks:
         raise ConfigError(f"nothing to run: {'; '.join(dict.fromkeys(plan.skipped.values()))}")
     own = [setting for setting in plan.own if not setting.startswith("threads=")]
@@ -153,7 +155,7 @@ def planned(
     skipped: dict[int, str] = {}
     if stand_in is None:
         for number, cell in enumerate(grid.cells):
-            data = _data(cell)
+            data = cell.data
             root = roots.get(data, roots.get(""))
             if root is None:
                 skipped[number] = f"no {data}: say where it is with --data-root {data}=DIR"
@@ -249,17 +251,6 @@ def _add_ks(settings: dict[int, tuple[str, ...]], grid: Grid, experiment: str) -
             settings[number] = (*settings[number], f"evaluation.ks=[{ks}]")
 
 
-def _data(cell: Cell) -> str:
-    """Name of a cell's data set as data= has it."""
-    known = [name for name in _datasets() if cell.dataset.startswith(name)]
-    return max(known, key=len)
-
-
-def _datasets() -> list[str]:
-    """List what --data-root can name, of all commands."""
-    return sorted({*options("data"), *options("data", "detect")})
-
-
 def _tasks(plan: Plan, out: Path, jobs: int, launcher: Launcher = LOCAL) -> dict[Path, list[str]]:
     """Folder -> settings of every run; cells with the same settings are one run."""
     own = [setting for setting in with_threads(plan.own, jobs, launcher) if setting not in plan.own]
@@ -280,19 +271,31 @@ def _folder(out: Path, settings: Sequence[str], seed: int) -> Path:
     return out / "runs" / f"{short}-{digest}-seed{seed}"
 
 
-def _dry(tasks: Mapping[Path, Sequence[str]], plan: Plan) -> str:
-    lines = []
-    for folder, settings in tasks.items():
-        run = Run(folder)
-        state = "finished" if run.finished else "to resume" if run.config.exists() else "to run"
-        lines.append(f"{state:9}  {shlex.join(['rankgrad', *plan.grid.command.split(), *settings, f'out={folder}'])}")
+def _dry(tasks: Mapping[Path, Sequence[str]], plan: Plan, out: Path) -> str:
+    """The command of each run below the cells that it fills; at full size also how long it takes, as far as known."""
+    timed = plan.stand_in is None and plan.grid.command == "train"
+    lines: list[str] = []
+    left = Work()
+    for settings in dict.fromkeys(plan.settings.values()):
+        cells = [plan.grid.cells[number] for number, each in plan.settings.items() if each == settings]
+        work = work_of(settings, cells[0].data) if timed else Work()
+        hours = f": {work.hours:.1f} h a run" if timed else ""
+        lines += dict.fromkeys(f"# {cell.name}{hours}" for cell in cells)
+        for seed in plan.seeds:
+            folder = _folder(out, settings, seed)
+            run = Run(folder)
+            state = "finished" if run.finished else "to resume" if run.config.exists() else "to run"
+            left += Work() if run.finished else work
+            command = shlex.join(["rankgrad", *plan.grid.command.split(), *tasks[folder], f"out={folder}"])
+            lines.append(f"{state:9}  {command}")
     lines += [f"not run    {text}" for text in dict.fromkeys(plan.skipped.values())]
-    return "\n".join([*lines, f"{len(tasks)} runs"])
+    time = f", {left.hours:.1f} h left on {GPU}: counted, see docs/reproducing.md, not measured" if timed else ""
+    return "\n".join([*lines, f"{len(tasks)} runs{time}"])
 
 
 def _roots(given: Sequence[str]) -> dict[str, Path]:
     """NAME=DIR -> folder by data set; a DIR alone is for all others."""
-    known = _datasets()
+    known = datasets()
     found: dict[str, Path] = {}
     for text in given:
         name, sign, folder = text.partition("=")
@@ -303,12 +306,3 @@ def _roots(given: Sequence[str]) -> dict[str, Path]:
             raise ConfigError(f"--data-root {text}: {path} does not exist. Give DIR, or NAME=DIR of {', '.join(known)}")
         found[name] = path
     return found
-
-
-def _seeds(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(dict.fromkeys(int(seed) for seed in text.split(",")))
-    except ValueError:
-        raise ConfigError(f"--seeds are integers such as 0,1,2; got {text!r}") from None

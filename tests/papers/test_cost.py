@@ -1,0 +1,59 @@
+"""What the papers' tables cost at full size: images counted from the settings."""
+
+from __future__ import annotations
+
+import csv
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+
+from rankgrad.config import compose
+from rankgrad.datasets import OFFICIAL
+from rankgrad.datasets.samplers import class_batches
+from rankgrad.papers.experiments.cost import work_of
+from rankgrad.papers.experiments.grid import grids
+from rankgrad.papers.experiments.reproduce import reproduce
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_a_dry_run_at_full_size_says_which_cell_a_command_fills_and_how_long_it_takes(tmp_path):
+    asked = {"data_roots": [f"cub={tmp_path}"], "seeds": "0..1", "dry_run": True}
+    lines = reproduce("roadmap/table2", out=tmp_path / "out", **asked).splitlines()
+    assert lines[0] == "# SmoothAP [2] (H- no, Lcalibr no), cub: 0.3 h a run"
+    assert [line.split()[0] for line in lines[:3]] == ["#", "to", "to"] and "seed=1" in lines[2]
+    assert lines[-1].startswith("6 runs, 1.7 h left on one V100")
+    larger = reproduce("roadmap/table2", ["data.size=448"], tmp_path / "out", **asked)
+    assert "cub: 1.2 h a run" in larger  # four times the area
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("experiment", "data", "classes", "super_labels"),
+    [("roadmap/cub", "cub", 100, None), ("pnp/sop", "sop", 11318, None), ("roadmap/sop", "sop", 11318, 12)],
+)
+def test_the_images_counted_are_those_that_the_sampler_deals(experiment, data, classes, super_labels):
+    images = OFFICIAL[data].counts["train"][0]
+    config = compose([f"experiment={experiment}", "data.root=DIR"])
+    labels = torch.arange(images) % classes
+    above = None if super_labels is None else labels % super_labels
+    sampler = class_batches(labels, above, seed=0, **config.sampler)
+    dealt = config.trainer.max_epochs * sum(map(len, sampler.batches(0)))
+    assert work_of([f"experiment={experiment}"], data).trained == pytest.approx(dealt, rel=0.01)
+
+
+def test_the_table_of_what_full_size_costs_is_that_of_the_settings():
+    committed = csv.reader((DOCS / "results/full-size.csv").read_text(encoding="utf-8").splitlines())
+    shown = {(row[0], row[1]): row for row in committed}
+    assert {name.strip("`") for name, _ in shown} - {"ID"} == set(grids())
+    module = runpy.run_path(str(DOCS / "make_full_size.py"))
+    for row in module["rows"]("rambo/table3", "roadmap/table5"):
+        assert shown[row[0], row[1]] == row
+
+
+@pytest.mark.slow
+def test_the_whole_table_of_what_full_size_costs_is_that_of_the_settings():
+    module = runpy.run_path(str(DOCS / "make_full_size.py"))
+    assert module["PAGE"].read_text(encoding="utf-8") == module["written"]()
