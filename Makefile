@@ -14,7 +14,7 @@ INSTALL = $(BIN)/python -m pip install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 # (and what it compiles serves the hundred processes that tests start, also where the variable is set, as in containers)
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile $(WARNINGS)
 
-.PHONY: demo test check test-code test-all test-faults test-browser test-oldest test-newest test-install lint docs tables \
+.PHONY: demo test check test-code test-all test-faults test-browser test-gpu test-oldest test-newest test-install lint docs tables \
 	bench bench-gpu dist check-tag clean
 
 demo: $(DEMO)
@@ -39,6 +39,10 @@ test-faults: $(READY)
 
 test-browser: $(READY)
 	RANKGRAD_BROWSER=required $(BIN)/python -m pytest -q -k "test_browser or test_site"
+
+# losses, ranks, memories, evaluation, search and detection on a GPU, held to the CPU
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -q tests/device --device cuda
 
 # old packages warn of each other; with all other versions a warning is an error
 test-oldest:

@@ -24,6 +24,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 THREADS = torch.get_num_threads()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let tests/device run on a GPU."""
+    parser.addoption("--device", default="cpu", help="where tests/device computes, such as cuda (default: cpu)")
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Where tests/device computes."""
+    chosen = torch.device(request.config.getoption("--device"))
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        pytest.fail("--device cuda: torch sees no GPU here", pytrace=False)
+    return chosen
+
+
 @pytest.fixture(autouse=True)
 def threads() -> Iterator[None]:
     """Give every test the same threads: with those that an earlier run has asked for, two workers stand still."""
