@@ -42,7 +42,7 @@ test-browser: $(READY)
 
 # losses, ranks, memories, evaluation, search and detection on a GPU, held to the CPU
 test-gpu: $(READY)
-	$(BIN)/python -m pytest -q tests/device --device cuda
+	$(BIN)/python -m pytest -q tests/test_on_device.py --device cuda
 
 # old packages warn of each other; with all other versions a warning is an error
 test-oldest:

@@ -73,6 +73,8 @@ def group(backend: str = "gloo", timeout: timedelta | None = None) -> Iterator[N
     dist.init_process_group(backend, timeout=timeout, **place)
     try:
         yield
+        # torch 2.6 hangs if the group ends while its thread still holds a tensor of the last operation: this one has none
+        dist.barrier()
     finally:
         dist.destroy_process_group()
 

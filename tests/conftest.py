@@ -25,13 +25,13 @@ THREADS = torch.get_num_threads()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let tests/device run on a GPU."""
-    parser.addoption("--device", default="cpu", help="where tests/device computes, such as cuda (default: cpu)")
+    """Let test_on_device.py run on a GPU."""
+    parser.addoption("--device", default="cpu", help="where test_on_device.py computes, such as cuda (default: cpu)")
 
 
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> torch.device:
-    """Where tests/device computes."""
+    """Where test_on_device.py computes."""
     chosen = torch.device(request.config.getoption("--device"))
     if chosen.type == "cuda" and not torch.cuda.is_available():
         pytest.fail("--device cuda: torch sees no GPU here", pytrace=False)

@@ -63,7 +63,10 @@ def gradients(model: nn.Module, layout: str, kind: str, way: str, rank: int = 0,
     # DDP looks for what is used in a dict, as the trainer has it, and not in the tokenizer's own container
     features = [dict(model.preprocess(column[mine])) for column in columns]  # type: ignore[operator]
     if processes > 1:
-        # as the trainer does; the last layer of this BERT, a pooler, is not used
+        # as the trainer does; the last layer of this BERT, a pooler, is not used. Its buffers, the positions, are equal on
+        # all processes: sent before each forward pass, as torch 2.6 does, they would count as changed in the first one
+        names = [name for name, _ in model.named_buffers()]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)  # type: ignore[no-untyped-call]
         learner.model = DistributedDataParallel(model, find_unused_parameters=True)
     value = learner(features, None if labels is None else labels[mine])
     if isinstance(value, dict):

@@ -445,8 +445,9 @@ def test_the_runs_of_a_table_compose_and_differ(tmp_path, stand_in):
 
 def test_a_table_lists_its_commands_and_runs_that_two_cells_share_once(tmp_path):
     text = reproduce("rambo/table5", data_roots=[str(tmp_path)], stand_in="bccd", dry_run=True, out=tmp_path)
-    lines = text.splitlines()
+    cells, lines = ([x for x in text.splitlines() if x.startswith("#") == named] for named in (True, False))
     assert lines[-1] == "12 runs" and len(lines) == 13  # two losses, two lists, three seeds
+    assert cells[0] == "# Faster R-CNN CE (training 07), voc07, ResNet-50" and len(cells) == 8
     assert all("rankgrad detect train experiment=bccd" in line for line in lines[:-1])
 
 
