@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -73,10 +74,18 @@ def group(backend: str = "gloo", timeout: timedelta | None = None) -> Iterator[N
     dist.init_process_group(backend, timeout=timeout, **place)
     try:
         yield
-        # torch 2.6 hangs if the group ends while its thread still holds a tensor of the last operation: this one has none
-        dist.barrier()
     finally:
-        dist.destroy_process_group()
+        leave()
+
+
+def leave() -> None:
+    """End this process's group.
+
+    A thread of the group frees the tensors of its last operation, for which it needs the interpreter; torch 2.6 keeps
+    the interpreter while it waits for that thread to end. A moment's sleep lets the thread go first.
+    """
+    time.sleep(0.1)
+    dist.destroy_process_group()
 
 
 def gather_rows(rows: Tensor, *, even: bool = False) -> Tensor:

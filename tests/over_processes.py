@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rankgrad import distributed
-from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, largest, on_all, on_first
+from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, largest, leave, on_all, on_first
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.large_batch import embed_in_parts
 from rankgrad.losses import LOSSES, AdaptiveROADMAPLoss
@@ -172,7 +172,7 @@ def _work(rank: int, processes: int, folder: str) -> None:
     found["without a host of its own"] = by_another_group(rank)
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
-    dist.destroy_process_group()
+    leave()
 
 
 def mistakes(rank: int) -> dict[str, Callable[[], object]]:

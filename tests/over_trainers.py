@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rankgrad import losses
-from rankgrad.distributed import GlobalBatch
+from rankgrad.distributed import GlobalBatch, leave
 
 TEXTS, LABELS = sentences(each=4, classes=6)
 SCORES = torch.rand(8, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -63,8 +63,8 @@ def gradients(model: nn.Module, layout: str, kind: str, way: str, rank: int = 0,
     # DDP looks for what is used in a dict, as the trainer has it, and not in the tokenizer's own container
     features = [dict(model.preprocess(column[mine])) for column in columns]  # type: ignore[operator]
     if processes > 1:
-        # as the trainer does; the last layer of this BERT, a pooler, is not used. Its buffers, the positions, are equal on
-        # all processes: sent before each forward pass, as torch 2.6 does, they would count as changed in the first one
+        # as the trainer does; the last layer of this BERT, a pooler, is not used. Its buffers, the positions, are equal
+        # on all processes: sent before each forward pass, as torch 2.6 does, they count as changed by the second one
         names = [name for name, _ in model.named_buffers()]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)  # type: ignore[no-untyped-call]
         learner.model = DistributedDataParallel(model, find_unused_parameters=True)
@@ -184,7 +184,7 @@ def _work(rank: int, processes: int, folder: str, port: int, trainings: bool) ->
         found["report"] = reported(rank, processes)
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
-    dist.destroy_process_group()
+    leave()
 
 
 def spawn(processes: int, trainings: bool = False) -> list[dict[str, Any]]:
