@@ -27,6 +27,8 @@ def test_a_dry_run_at_full_size_says_which_cell_a_command_fills_and_how_long_it_
     assert lines[-1].startswith("6 runs, 1.7 h left on one V100")
     larger = reproduce("roadmap/table2", ["data.size=448"], tmp_path / "out", **asked)
     assert "cub: 1.2 h a run" in larger  # four times the area
+    every_image = ["sampler.samples_per_class=all", "trainer.precision=bf16-mixed"]
+    assert "cub: 0.3 h a run" in reproduce("roadmap/table2", every_image, tmp_path / "out", **asked)
     assert not (tmp_path / "out").exists()
 
 

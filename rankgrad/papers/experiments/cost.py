@@ -12,7 +12,7 @@ from .grid import Grid, merge
 
 # Images per second of a ResNet-50 at 224 x 224 on one V100 (16 GB): trained, embedded. NVIDIA's DeepLearningExamples,
 # PyTorch/Classification/ConvNets/resnet50v1.5, container 21.03: training, and inference in batches of 256.
-RATES = {"16-mixed": (1200, 3382), "32-true": (367, 1261)}
+HALF, FULL = (1200, 3382), (367, 1261)  # in mixed precision, in float32
 GPU = "one V100 with 16 GB"
 SIDE = 224
 
@@ -24,7 +24,7 @@ class Work:
     Attributes:
         trained: images that go forward and backward.
         embedded: images that are evaluated.
-        hours: at `RATES`, if the images come fast enough.
+        hours: at these rates, if the images come fast enough.
     """
 
     trained: float = 0.0
@@ -51,19 +51,20 @@ def work_of(settings: Sequence[str], data: str) -> Work:
     (4.2, 1.3)
     """
     config, official = compose([*settings, "data.root=DIR"]), OFFICIAL[data]  # the folder is not opened
-    images, _ = official.counts["train"]
+    images, classes = official.counts["train"]
     tests = sum(count for part, (count, _) in official.counts.items() if part != "train")
-    if "test" in config.data.load:  # of several lists one is evaluated while the run trains, and all of them after it
+    if "test" in config.data.load:  # of several lists; the others, once after the run, are left out
         tests, _ = official.counts[f"test {config.data.load.test}"]
     sampler, epochs = config.sampler, config.trainer.max_epochs
-    batch = sampler.classes_per_batch * sampler.samples_per_class
-    batches = sampler.batches_per_epoch or max(1, images // batch)
+    of_class = images / classes if sampler.samples_per_class == "all" else sampler.samples_per_class
+    batch = sampler.classes_per_batch * of_class
+    batches = sampler.batches_per_epoch or max(1, int(images / batch))
     if sampler.batches_per_pair is not None:
         batches = sampler.batches_per_pair * math.comb(official.super_labels or 2, sampler.super_labels_per_batch)
     evaluations = 2 + (epochs // config.evaluation.every if config.evaluation.every else 0)
     area = (config.data.size / SIDE) ** 2
     trained, embedded = area * epochs * batches * batch, area * evaluations * tests
-    train_rate, embed_rate = RATES[config.trainer.precision]
+    train_rate, embed_rate = HALF if "16" in str(config.trainer.precision) else FULL
     return Work(trained, embedded, (trained / train_rate + embedded / embed_rate) / 3600)
 
 
