@@ -26,6 +26,8 @@ MINUTES, GAP, GAP_DECREASE = "minutes_per_epoch", "DG_AP", "DG_AP_relative_decre
 INCREASE = "mAP@R_relative_increase_percent"
 # Metric of two methods -> that of each, and whether more of it counts (1) or less (-1).
 RELATIVE = {GAP_DECREASE: (GAP, -1), INCREASE: ("mAP@R", 1)}
+# They need the embeddings or the weights of a run.
+OF_EMBEDDINGS = frozenset({NMI, GAP, GAP_DECREASE})
 # The batches of DG_AP: ROADMAP's table 9 does not say its own [ours].
 GAP_BATCH, GAP_PER_CLASS = 64, 4
 

@@ -18,6 +18,7 @@ from . import page, sources, standin
 from .catalogue import find, listing, stand_in_seeds
 from .cost import GPU, Work, work_of
 from .grid import RULES, Grid, datasets, grids, merge
+from .measures import OF_EMBEDDINGS
 from .outcome import Outcome, group, not_run, outcome_line, relative, t_tests
 from .picture import picture
 
@@ -234,6 +235,8 @@ def _check_own(grid: Grid, settings: Sequence[str]) -> None:
         if key in SINGLE:
             hint = "--data-root and --stand-in choose the data" if key.startswith("data") else "use --seeds and --out"
             raise ConfigError(f"{key}= is not for all runs of a table: {hint}")
+        if setting == "lean=true" and (OF_EMBEDDINGS & set(grid.metrics) or any(cell.test for cell in grid.cells)):
+            raise ConfigError(f"{grid.id} needs the embeddings or weights of its runs, which lean=true does not keep")
         if key in varied:
             raise ConfigError(f"{grid.id} itself sets {key}; leave out {setting}")
 
