@@ -14,8 +14,8 @@ INSTALL = $(BIN)/python -m pip install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 # (and what it compiles serves the hundred processes that tests start, also where the variable is set, as in containers)
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile $(WARNINGS)
 
-.PHONY: demo test check test-code test-all test-faults test-browser test-gpu test-oldest test-newest test-install lint docs tables \
-	bench bench-gpu dist check-tag clean
+.PHONY: demo test check test-code test-all test-faults test-browser test-gpu test-oldest test-newest test-install \
+	lint docs tables bench bench-gpu dist check-tag clean
 
 demo: $(DEMO)
 	$(BIN)/rankgrad train

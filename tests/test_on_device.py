@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rankgrad import losses
 from rankgrad.detection import DETECTION_LOSSES
-from rankgrad.distributed import GlobalBatch
+from rankgrad.distributed import GlobalBatch, leave
 from rankgrad.evaluation import evaluate
 from rankgrad.large_batch import embed_in_parts
 from rankgrad.losses import LOSSES as LISTED
@@ -318,7 +318,7 @@ def _over_gpus(rank: int, processes: int, port: int) -> None:
             near(value, want, torch.float64)
             near(gradient / processes, whole[mine], torch.float64)  # what DistributedDataParallel's mean makes of it
     finally:
-        dist.destroy_process_group()
+        leave()
 
 
 def test_two_gpus_have_the_loss_of_one_batch(gpu):

@@ -51,9 +51,10 @@ _COLUMN = {"where", "experiment", "settings", "full_only", "varies", "metrics", 
 _ROW = {"row", "where", "settings", "full_only", "only", "metrics", "against", "columns"}
 
 
-def datasets() -> list[str]:
+@cache
+def datasets() -> tuple[str, ...]:
     """Names of data sets as data= has them, of all commands."""
-    return sorted({*options("data"), *options("data", "detect")})
+    return tuple(sorted({*options("data"), *options("data", "detect")}))
 
 
 @dataclass(frozen=True)
