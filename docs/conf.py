@@ -67,6 +67,7 @@ FILES = {
     "benchmarks-pipeline": "../benchmarks/pipeline.md",
     "benchmarks-gallery": "../benchmarks/gallery.md",
     "benchmarks-texts": "../benchmarks/texts.md",
+    "benchmarks-launches": "../benchmarks/launches.md",
     "finding-images": "search.md",
 }
 exclude_patterns = ["search.md", "shared"]

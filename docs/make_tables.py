@@ -34,6 +34,7 @@ MEASURED = {
     "pipeline.json": "pipeline.md",
     "gallery.json": "gallery.md",
     "texts.json": "texts.md",
+    "launches.json": "launches.md",
 }
 
 

@@ -20,7 +20,7 @@ CHOSEN = ("roadmap", "supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "f
 
 def resnet_step(options: Options) -> Result:
     """Training steps of a ResNet-50 in bfloat16 on random images: the share of the loss."""
-    name, batch, side = options.pick(quick=("resnet10t", 8, 32), cpu=("resnet18", 16, 64), gpu=("resnet50", 128, 224))
+    name, batch, side = options.pick(quick=("resnet10t", 8, 32), cpu=("resnet18", 16, 64), gpu=("resnet50", 384, 224))
     network = _Network(name, batch, side, options.device)
     named: dict[str, Any] = {NOTHING: _total}
     for key in CHOSEN[:2] if options.quick else CHOSEN:
@@ -28,19 +28,37 @@ def resnet_step(options: Options) -> Result:
         named[f"{key}, positives={PER_CLASS - 1}"] = losses.LOSSES[key](positives=PER_CLASS - 1)
     named |= {f"PML {key}": loss.to(options.device) for key, loss in pml_losses().items()}
     actions = {key: network.stepping(loss) for key, loss in named.items()}
-    times = alternate(actions, options.rounds, "resnet_step", clock_of(options.device))
+    # beside each step its loss alone: a difference of two steps can't show one part in a hundred
+    alone = {f"{key} alone": network.loss_alone(loss) for key, loss in named.items()}
+    times = alternate(actions | alone, options.rounds, "resnet_step", clock_of(options.device))
     base = times[NOTHING]
     rows: list[list[Cell]] = []
-    for key, mine in times.items():
+    for key in actions:
+        mine, part = times[key], times[f"{key} alone"]
         ratio = mine.over(base)
-        rows.append([key, mine.ms, mine.wall_ms, ratio, max(100 * (1 - 1 / ratio), 0.0)])
+        rows.append(
+            [key, mine.ms, mine.wall_ms, ratio, max(100 * (1 - 1 / ratio), 0.0), part.ms, 100 * part.over(mine)]
+        )
     note = (
         f"{name}, random weights, {batch} random images of {side} x {side}, {PER_CLASS} per class, made on the device; "
         f"bfloat16 autocast, AdamW. '{NOTHING}': the sum of the embeddings is minimised. Share: of the step's time "
-        "beyond that."
+        "beyond that. Alone: the loss of embeddings that are there already, forward and backward to them, in a queue "
+        "that holds nothing else: in a step the GPU may still be busy with the network while they are queued."
     )
-    columns = ("loss", "ms per step", "wall ms per step", f"x {NOTHING}", "share of the loss %")
+    columns = (
+        "loss",
+        "ms per step",
+        "wall ms per step",
+        f"x {NOTHING}",
+        "share of the loss %",
+        "loss alone: ms",
+        "alone, % of the step",
+    )
     checks = [Check("ROADMAP step over a step without a loss", times["roadmap"].over(base), 1.05)]
+    if options.device.type == "cuda":
+        promised = f"roadmap, positives={PER_CLASS - 1}"
+        share = 100 * times[f"{promised} alone"].over(times[promised])
+        checks.append(Check(f"{promised}, alone, % of a {name} step at {batch}", share, 1.0))
     return Result([ResultTable("Training step", columns, rows, note)], checks)
 
 
@@ -73,3 +91,17 @@ class _Network:
             self.optimizer.step()
 
         return step
+
+    def loss_alone(self, loss: Any) -> Any:
+        """The loss of embeddings like those of the network, forward and backward to them, as an action."""
+        with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16):
+            embeddings = F.normalize(self.model(self.images))
+        leaf = embeddings.detach().requires_grad_()
+
+        def act() -> None:
+            leaf.grad = None
+            with torch.autocast(self.device.type, torch.bfloat16):
+                value = loss(leaf, self.labels)
+            value.backward()
+
+        return act

@@ -11,6 +11,7 @@ from . import (
     evaluator,
     gallery,
     in_batch,
+    launches,
     long_list,
     memory,
     pipeline,
@@ -39,10 +40,12 @@ SUITES: dict[str, Suite] = {
     "gallery": gallery.gallery,
     "allocator": allocator.allocator,
     "texts": texts.texts,
+    "launches": launches.launches,
 }
 GPU_SUITES: dict[str, Suite] = {
     "long_list": long_list.long_list,
     "in_batch": in_batch.in_batch,
+    "launches": launches.launches,
     "scaling": scaling.scaling,
     "bank": bank.bank,
     "evaluator": evaluator.evaluator,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rankgrad import bench, losses
-from rankgrad.bench import Check, Options, ResultTable, clocks, memory, peers, references, scaling
+from rankgrad.bench import Check, Options, ResultTable, clocks, launches, memory, peers, references, scaling
 from rankgrad.bench.clocks import Timing
 from rankgrad.bench.figure import STYLES, figure
 from rankgrad.bench.page import as_text, page
@@ -263,6 +263,26 @@ def test_size_picked_is_that_of_what_is_run():
     assert Options(quick=True).pick(**sizes) == Options(quick=True, device=torch.device("cuda")).pick(**sizes) == 1
     assert Options().pick(**sizes) == 2
     assert Options(device=torch.device("cuda")).pick(**sizes) == 3
+
+
+def test_operators_are_what_computes_whatever_its_shape():
+    x = torch.ones(4, 6)
+    assert launches.operators(lambda: x.view(6, 4).T.unsqueeze(0)) == 0
+    assert launches.operators(lambda: torch.empty(3).add_(x.sum())) == 2
+
+
+def test_kernels_are_what_ran_on_the_gpu_and_the_largest_come_first():
+    def event(name: str, on: str, us: float) -> SimpleNamespace:
+        device = SimpleNamespace(name=on)
+        return SimpleNamespace(name=name, device_type=device, time_range=SimpleNamespace(elapsed_us=lambda: us))
+
+    found = launches.kernels(
+        [event("aten::add", "CPU", 900), event("add", "CUDA", 10), event("sort", "CUDA", 60), event("add", "CUDA", 30)]
+    )
+    assert found == [("add", 0.01), ("sort", 0.06), ("add", 0.03)]
+    sort, add = launches._largest("supap", found).rows
+    assert sort == ["sort", 1, pytest.approx(0.06), pytest.approx(60)]
+    assert add == ["add", 2, pytest.approx(0.04), pytest.approx(40)]
 
 
 def test_shares_of_a_training_step_sum_to_one():
