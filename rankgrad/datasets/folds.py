@@ -85,6 +85,8 @@ def read_fold(fold: str | None) -> tuple[int, int] | None:
 def held_out(table: Rows, fold: str | None) -> Rows:
     """The training images alone, the classes of one fold as the split "val"; None: the table as it is.
 
+    Copies that were made to train on, such as turned letters, are not held out: what is judged is as the test will be.
+
     Args:
         table: with a split "train".
         fold: "1/3" is the first of three.
@@ -104,6 +106,9 @@ def held_out(table: Rows, fold: str | None) -> Rows:
     place, count = which
     inside = set(folds(table, count)[place - 1])
     kept = table.select("train")
+    if kept.copies is not None:
+        judged = torch.tensor([label in inside for label in kept.label.tolist()])
+        kept = kept.take((~(judged & kept.copies)).nonzero().squeeze(1).tolist())
     split = tuple("val" if label in inside else "train" for label in kept.label.tolist())
     protocol = "leave_one_out" if table.protocol == "query_gallery" else table.protocol  # that division is the test's
     return replace(kept, name=f"{table.name}, fold {fold} held out", split=split, protocol=protocol)

@@ -181,6 +181,7 @@ def _turn_training(table: Table) -> Table:
         names=(*table.names, *(name + suffix for suffix in TURNED for name in letters.names)),
         images=torch.cat([table.images, *turned]),
         super_label=torch.cat([table.super_label, letters.super_label.repeat(3)]),
+        copies=torch.arange(len(table) + 3 * len(letters)) >= len(table),
     )
 
 

@@ -45,6 +45,8 @@ class Rows(ABC):
         group: [row] what an item may not share with its query to be ranked for it (a customer, a camera), or None.
         role: [row] "query", "gallery", or "" where a division into queries and gallery does not apply (training rows);
             or None.
+        copies: [row] bool, what was made of other rows to train on, such as letters turned by a quarter; a fold that is
+            held out does without them. None: there are none.
         protocol: what is ranked for whom when a split is evaluated, see `protocols.trials`.
         skipped: (path, reason) of each file that was found and could not be used.
         understood: how a loader took what it found, a sentence that stands first in the summary.
@@ -65,6 +67,7 @@ class Rows(ABC):
     super_names: tuple[str, ...] = ()
     group: tuple[str, ...] | None = None
     role: tuple[str, ...] | None = None
+    copies: Tensor | None = None
     protocol: str = "leave_one_out"
     skipped: Skipped = ()
     understood: str = ""
@@ -151,6 +154,8 @@ class Rows(ABC):
             _need_labels("super_label", self.super_label, "super_names", len(self.super_names), rows, noun)
         elif self.super_names:
             raise ValueError("super_names were given without super_label")
+        if self.copies is not None and (self.copies.dtype != torch.bool or self.copies.shape != (rows,)):
+            raise ValueError(f"copies must be bool [{rows}]; got {self.copies.dtype} {list(self.copies.shape)}")
         strange = sorted(set(self.role or ()) - set(ROLES))
         if strange:
             raise ValueError(f"role must be one of {ROLES} for each {noun}; got {strange}")
@@ -214,6 +219,7 @@ class Rows(ABC):
             super_label=None if self.super_label is None else self.super_label[where],
             group=None if self.group is None else tuple(self.group[row] for row in rows),
             role=None if self.role is None else tuple(self.role[row] for row in rows),
+            copies=None if self.copies is None else self.copies[where],
             **self.taken(rows, where),
         )
 

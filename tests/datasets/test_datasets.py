@@ -39,6 +39,7 @@ from rankgrad.datasets import (
 )
 from rankgrad.datasets import base as datasets_base
 from rankgrad.datasets import cache as datasets_cache
+from rankgrad.datasets.folds import held_out
 from rankgrad.datasets.images import check_image
 from rankgrad.datasets.samplers import EpochList
 from rankgrad.datasets.transforms import Collate, PhotoEval, PhotoTrain
@@ -1110,3 +1111,12 @@ def test_turned_training_classes_are_classes_of_their_own_and_the_test_stays_as_
     assert torch.equal(train.images[row], drawn.select("train").images[5].rot90(1, (1, 2)))
     with pytest.raises(ValueError, match="turns must be 1 or 4"):
         load_omniglot(root, turns=2)
+
+
+@needs_data
+def test_letters_of_a_fold_stand_upright_as_those_of_the_test_and_the_others_are_turned():
+    root = Path(DATA or "", "omniglot")
+    upright, turned = (held_out(load_omniglot(root, turns=turns), "1/3") for turns in (1, 4))
+    assert turned.select("val").names == upright.select("val").names
+    assert torch.equal(turned.select("val").images, upright.select("val").images)
+    assert len(turned.select("train")) == 4 * len(upright.select("train"))

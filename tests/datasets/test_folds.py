@@ -80,6 +80,17 @@ def test_no_test_image_is_left_and_the_held_out_classes_are_val(count):
     assert held_out(glyphs, None) is glyphs
 
 
+def test_copies_of_a_held_out_class_are_neither_trained_on_nor_judged():
+    made = table(8, 0)
+    copied = replace(made, copies=torch.arange(len(made)) % 2 == 1)  # the second image of each class
+    plain, found = held_out(made, "1/3"), held_out(copied, "1/3")
+    for split, left_out in (("train", 0), ("val", 1)):
+        names, expected = found.select(split).names, plain.select(split).names
+        assert names == tuple(name for name in expected if not (left_out and int(name[1:]) % 2))
+    with pytest.raises(ValueError, match=r"copies must be bool \[80\]; got torch.int64 \[80\]"):
+        replace(made, copies=made.label)
+
+
 def test_the_queries_and_the_gallery_of_a_test_are_not_those_of_a_fold():
     made = table(8, 0)
     roles = tuple("query" if split == "test" else "" for split in made.split)
