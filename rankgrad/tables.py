@@ -1,4 +1,4 @@
-"""Tables of text: aligned lines for a terminal, and Markdown."""
+"""Tables of text: aligned lines for a terminal, and Markdown; times in words."""
 
 from __future__ import annotations
 
@@ -44,3 +44,14 @@ def _padded(rows: Rows, left: int) -> list[list[str]]:
         [cell.ljust(width) if place < left else cell.rjust(width) for place, (cell, width) in enumerate(pairs)]
         for pairs in (zip(row, widths, strict=True) for row in rows)
     ]
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them.
+
+    >>> duration(59.6), duration(200), duration(8000)
+    ('60 s', '3 min', '2.2 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

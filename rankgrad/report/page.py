@@ -18,6 +18,7 @@ from ..html.images import Images
 from ..html.page import render, write_page
 from ..html.text import enumeration
 from ..runs.log import TEST
+from ..tables import duration
 from . import tables
 from .content import Extent, Method, RunContent, Section, named, one_kind, read_runs
 from .glossary import short
@@ -145,14 +146,8 @@ def _facts(run: RunContent) -> list[tuple[str, str]]:
         "steps": f"{run.facts['steps']:,}" if "steps" in run.facts else "",
     }
     if run.facts.get("train_seconds") is not None:
-        known["training"] = _duration(run.facts["train_seconds"])
+        known["training"] = duration(run.facts["train_seconds"])
     return [(name, value) for name, value in known.items() if value]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _about(runs: Sequence[RunContent]) -> list[str]:

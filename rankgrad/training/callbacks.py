@@ -1,7 +1,9 @@
-"""What a run does beside training: evaluating every few epochs."""
+"""What a run does beside training: evaluating every few epochs, and saying how far it is."""
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -10,6 +12,7 @@ import lightning as L
 from torch import nn
 
 from ..runs.log import TEST
+from ..tables import duration
 from .log import write
 from .module import TrainedModule
 
@@ -76,3 +79,50 @@ class Forecast(L.Callback):
         time_left = f"{minutes} minutes" if minutes < 180 else f"{minutes / 60:.1f} hours"
         quicker = f". Quicker: {'; '.join(self.quicker)}" if self.quicker else ""
         return f"about {time_left} of training are left: {steps} steps of {seconds:.2g} s{quicker}"
+
+
+class ProgressLines(L.Callback):
+    """How far a training is, as lines: what a file or the log of a job shows instead of a bar that is drawn anew.
+
+    Args:
+        seconds: between two lines at least; after the last step there is one in any case.
+    """
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        self.seconds = seconds
+        self._start, self._last, self._first_step = 0.0, 0.0, 0
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin to count; a resumed training has steps behind it, which took no time."""
+        self._start = self._last = time.monotonic()
+        self._first_step = trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Print a line, if it is time for one."""
+        now, steps = time.monotonic(), trainer.estimated_stepping_batches
+        if now - self._last < self.seconds and trainer.global_step < steps:
+            return
+        self._last = now
+        done = trainer.global_step - self._first_step
+        loss = trainer.progress_bar_metrics.get("loss")
+        epochs = f"epoch {trainer.current_epoch + 1} of {trainer.max_epochs}"
+        pl_module.print(self.line(trainer.global_step, steps, epochs, loss, (now - self._start) / max(done, 1)))
+
+    @staticmethod
+    def line(step: int, steps: float, epochs: str, loss: float | None, seconds: float) -> str:
+        """What is said after a step of so many that take so many seconds each.
+
+        >>> ProgressLines.line(240, 900, "epoch 3 of 9", 0.305, 1.5)
+        'epoch 3 of 9, step 240 of 900: loss 0.3050; 1.5 s a step, 16 min left'
+        """
+        of = "" if math.isinf(steps) else f" of {steps:.0f}"
+        left = "" if math.isinf(steps) else f", {duration((steps - step) * seconds)} left"
+        value = "" if loss is None else f": loss {loss:.4f}"
+        return f"{epochs}, step {step}{of}{value}; {seconds:.2g} s a step{left}"
+
+
+def bars_are_shown() -> bool:
+    """Whether a bar that is drawn again and again is seen: in a terminal and in a notebook."""
+    return sys.stdout.isatty() or "ipykernel" in sys.modules

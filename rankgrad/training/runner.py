@@ -33,7 +33,7 @@ from ..files import write_text
 from ..runs import launch, signals
 from ..runs.folder import Kind, Run, created, opened
 from ..runs.log import TEST
-from .callbacks import EvaluateEvery
+from .callbacks import EvaluateEvery, ProgressLines, bars_are_shown
 from .data import EpochData, SetEpoch
 from .early import check_trainer
 from .health import Health
@@ -310,7 +310,8 @@ def lasting(config: DictConfig) -> DictConfig:
 
 
 def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: int) -> L.Trainer:
-    bar = config.trainer.enable_progress_bar and not quiet
+    shown = config.trainer.enable_progress_bar and not quiet
+    bar = shown and bars_are_shown()
     to = loggers(run, config.loggers, done)
 
     def save_log() -> None:
@@ -326,6 +327,8 @@ def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: i
     callbacks += [SetEpoch(), SaveState(run.state, config.checkpoint_minutes, save_log)]
     if bar:
         callbacks.append(TQDMProgressBar(refresh_rate=5))
+    elif shown:
+        callbacks.append(ProgressLines())
     try:
         trainer = L.Trainer(
             **{**plain(config.trainer), **launch.trainer_options(config), "enable_progress_bar": bar},

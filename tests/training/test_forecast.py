@@ -1,4 +1,4 @@
-"""A long training says at its start how long it takes, and what would be quicker."""
+"""A training says how long it takes: at its start if that is long, and in lines where no bar is seen."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from small_runs import make_photos, small, train
 
 from rankgrad.config import compose
 from rankgrad.models import timm_model
-from rankgrad.training import callbacks
-from rankgrad.training.callbacks import Forecast
+from rankgrad.training import callbacks, retrieval
+from rankgrad.training.callbacks import Forecast, ProgressLines, bars_are_shown
 from rankgrad.training.retrieval import quicker
 
 
@@ -44,6 +44,63 @@ def test_slow_steps_are_told_after_seconds_and_not_after_twenty(monkeypatch):
 @pytest.mark.parametrize("steps", [100, float("inf")])
 def test_of_a_short_or_endless_training_nothing_is_said(monkeypatch, steps):
     assert told(monkeypatch, seconds=0.5, steps=steps) == []
+
+
+def lines(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: float, first: int = 0, loss: float | None = 0.5):
+    """What is printed by a training of 10 epochs whose steps take so long; it begins after step `first`."""
+    clock, said = [100.0], []
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
+    metrics = {} if loss is None else {"loss": loss}
+    trainer: Any = SimpleNamespace(
+        estimated_stepping_batches=steps,
+        global_step=first,
+        progress_bar_metrics=metrics,
+        max_epochs=10,
+        current_epoch=0,
+    )
+    module: Any = SimpleNamespace(print=said.append)
+    callback = ProgressLines()
+    callback.on_train_start(trainer, module)
+    for number in range(first, int(min(steps, 100))):
+        clock[0] += seconds
+        trainer.global_step, trainer.current_epoch = number + 1, number // 10
+        callback.on_train_batch_end(trainer, module, None, None, number % 10)
+    return said
+
+
+def test_a_line_is_printed_every_half_minute_and_at_the_end(monkeypatch):
+    assert lines(monkeypatch, seconds=8, steps=10) == [
+        "epoch 1 of 10, step 4 of 10: loss 0.5000; 8 s a step, 48 s left",
+        "epoch 1 of 10, step 8 of 10: loss 0.5000; 8 s a step, 16 s left",
+        "epoch 1 of 10, step 10 of 10: loss 0.5000; 8 s a step, 0 s left",
+    ]
+    assert len(lines(monkeypatch, seconds=0.01, steps=100)) == 1
+
+
+def test_steps_of_before_a_resumed_training_took_no_time(monkeypatch):
+    assert lines(monkeypatch, seconds=40, steps=92, first=90, loss=None)[0] == (
+        "epoch 10 of 10, step 91 of 92; 40 s a step, 40 s left"
+    )
+
+
+def test_an_endless_training_has_no_time_left(monkeypatch):
+    assert lines(monkeypatch, seconds=30, steps=float("inf"))[0] == "epoch 1 of 10, step 1: loss 0.5000; 30 s a step"
+
+
+@pytest.mark.parametrize(("terminal", "notebook"), [(True, False), (False, True), (False, False)])
+def test_a_bar_is_for_terminals_and_notebooks(monkeypatch, terminal, notebook):
+    monkeypatch.setattr(callbacks.sys, "stdout", SimpleNamespace(isatty=lambda: terminal))
+    monkeypatch.delitem(callbacks.sys.modules, "ipykernel", raising=False)
+    if notebook:
+        monkeypatch.setitem(callbacks.sys.modules, "ipykernel", SimpleNamespace())
+    assert bars_are_shown() is (terminal or notebook)
+
+
+def test_the_file_that_a_run_is_redirected_to_has_lines_and_no_bar(tmp_path, capfd):
+    settings = [word for word in small(make_photos(tmp_path / "photos")) if "progress_bar" not in word]
+    retrieval.train(compose([*settings, f"out={tmp_path / 'run'}"]))
+    printed = capfd.readouterr()
+    assert "\r" not in printed.out and "epoch 2 of 2, step 6 of 6: loss" in printed.out
 
 
 def test_what_is_quicker_is_what_the_run_has_not_got():
