@@ -18,6 +18,8 @@ from .in_batch import GEMM, batch, gemm, step
 from .peers import pml_losses
 from .results import PER_CLASS, Cell, Options, Result, ResultTable
 
+# Losses whose kernels are listed, and how many of them.
+LISTED = ("roadmap", "supap", "rambo_ap")
 LARGEST = 10
 # A copy from the GPU to the host: the program waits there until everything before it is done.
 WAIT = "Memcpy DtoH"
@@ -39,7 +41,7 @@ def launches(options: Options) -> Result:
             busy = sum(kernel.ms for kernel in found)
             waits = sum(kernel.name.startswith(WAIT) for kernel in found)
             row += [float(len(found)), float(waits), busy, times[name].ms]
-            tables.append(_largest(name, found))
+            tables += [_largest(name, found)] if name in LISTED else []
         rows.append(row)
     note = (
         f"Forward and backward of {size} embeddings, {PER_CLASS} per class, positives={PER_CLASS - 1} promised. "
