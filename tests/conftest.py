@@ -14,6 +14,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # several workers: together as ma
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, share)))
 
 import torch
+from pretended import pretended
 from torch import Tensor
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,12 +31,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def device(request: pytest.FixtureRequest) -> torch.device:
-    """Where test_on_device.py computes."""
+def chosen_device(request: pytest.FixtureRequest) -> torch.device:
+    """What --device says."""
     chosen = torch.device(request.config.getoption("--device"))
     if chosen.type == "cuda" and not torch.cuda.is_available():
         pytest.fail("--device cuda: torch sees no GPU here", pytrace=False)
     return chosen
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest, chosen_device: torch.device) -> Iterator[torch.device]:
+    """Where test_on_device.py computes: what --device says, and beside the CPU a device that is only pretended."""
+    if request.param == "chosen":
+        yield chosen_device
+    else:
+        with pretended() as elsewhere:
+            yield elsewhere
 
 
 @pytest.fixture(autouse=True)

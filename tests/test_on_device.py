@@ -1,6 +1,7 @@
 """On a device what the CPU says: losses, memories, ranks, evaluation, search, detection; `make test-gpu` on a GPU.
 
-Without --device the device is the CPU, where the same tests hold its float32 to its float64. What only a GPU can show
+Without --device the device is the CPU, where the same tests hold its float32 to its float64, and one that is only
+pretended (pretended.py): it refuses, as a GPU does, to mix its tensors with those of the CPU. What only a GPU can show
 (that nothing waits for it, CUDA graphs, several GPUs) is skipped there. Numbers in float64 are those of the CPU to
 1e-9, in float32 to rounding: a step of temperature tau magnifies the rounding of a score by 1 / tau.
 """
@@ -12,17 +13,19 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+import pretended
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rankgrad import losses
+from rankgrad import losses, metrics
 from rankgrad.detection import DETECTION_LOSSES
 from rankgrad.distributed import GlobalBatch, leave
 from rankgrad.evaluation import evaluate
 from rankgrad.large_batch import embed_in_parts
 from rankgrad.losses import LOSSES as LISTED
+from rankgrad.losses.baselines import BinomialDevianceLoss, CrossEntropyLoss, HistogramLoss, TieAwareAPLoss
 from rankgrad.memory import CrossBatchMemory
 from rankgrad.ranks import Soft, exact_ranks
 from rankgrad.relaxations import Heaviside, Sigmoid, SupStep
@@ -42,18 +45,24 @@ P, K, DIM = 8, 4, 16
 NEAR = {torch.float64: 1e-9, torch.float32: 5e-4}
 
 
-@pytest.fixture(params=[torch.float32, torch.float64], ids=str)
-def dtype(request, device) -> torch.dtype:
-    if device.type == "cpu" and request.param == torch.float64:
-        pytest.skip("the CPU's float64 is what others are compared with")
-    return request.param
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The chosen device, and beside the CPU the pretended one; each with the types that say something there."""
+    on_cpu = metafunc.config.getoption("--device") == "cpu"
+    both = [("chosen", torch.float32), ("chosen", torch.float64)]
+    # the CPU's float64 is what others are compared with, and pretended numbers are the CPU's
+    given = [("chosen", torch.float32), ("pretended", torch.float64)] if on_cpu else both
+    if "dtype" in metafunc.fixturenames:
+        names = [f"{device}-{str(dtype).removeprefix('torch.')}" for device, dtype in given]
+        metafunc.parametrize(("device", "dtype"), given, ids=names, indirect=["device"])
+    elif "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", list(dict.fromkeys(device for device, _ in given)), indirect=True)
 
 
 @pytest.fixture
-def gpu(device) -> torch.device:
-    if device.type != "cuda":
+def gpu(chosen_device) -> torch.device:
+    if chosen_device.type != "cuda":
         pytest.skip("needs a GPU: make test-gpu")
-    return device
+    return chosen_device
 
 
 def batch(name: str = "", seed: int = 0) -> tuple[Tensor, Tensor, int]:
@@ -90,6 +99,17 @@ def test_a_loss_and_its_gradient_are_those_of_the_cpu(name, promised, device, dt
     loss = LOSSES[name](positives=positives if promised else None)
     expected = value_and_gradient(LOSSES[name](), embeddings, labels)
     got = value_and_gradient(loss.to(device), embeddings.to(device, dtype), labels.to(device))
+    for mine, theirs in zip(got, expected, strict=True):
+        near(mine, theirs, dtype)
+
+
+@pytest.mark.parametrize("cls", [BinomialDevianceLoss, HistogramLoss, TieAwareAPLoss, CrossEntropyLoss])
+def test_a_baseline_is_that_of_the_cpu(cls, device, dtype):
+    embeddings, labels, _ = batch()
+    torch.manual_seed(0)
+    loss = cls(P, DIM).double() if cls is CrossEntropyLoss else cls()
+    expected = value_and_gradient(loss, embeddings, labels)
+    got = value_and_gradient(loss.to(device, dtype), embeddings.to(device, dtype), labels.to(device))
     for mine, theirs in zip(got, expected, strict=True):
         near(mine, theirs, dtype)
 
@@ -242,6 +262,50 @@ def test_exact_ranks_count_ties_as_on_the_cpu(ties, device, problem):
 # --------------------------------------------------------------------------------------------- evaluation and search
 
 
+METRICS = {
+    "AP": metrics.average_precision,
+    "AP@3": lambda scores, relevant: metrics.average_precision_at_k(scores, relevant, k=3),
+    "mAP": metrics.mean_average_precision,
+    "mAP@R": metrics.map_at_r,
+    "R@2": lambda scores, relevant: metrics.recall_at_k(scores, relevant, k=2),
+    "found@2": lambda scores, relevant: metrics.found_at_k(scores, relevant, k=2),
+    "refined R@2": lambda scores, relevant: metrics.refined_recall_at_k(scores, relevant, k=2),
+    "P@3": lambda scores, relevant: metrics.precision_at_k(scores, relevant, k=3),
+    "R-precision": metrics.r_precision,
+    "reciprocal rank": metrics.reciprocal_rank,
+    "fall-out@2": lambda scores, relevant: metrics.fall_out_at_k(scores, relevant, k=2),
+    "DCG": metrics.dcg,
+    "NDCG@5": lambda scores, relevant: metrics.ndcg(scores, relevant, k=5),
+    "H-AP": metrics.hierarchical_ap,
+    "ROC AUC": metrics.roc_auc,
+    "AUC of the hardest": metrics.auc_hardest,
+    "FNMR": lambda scores, relevant: metrics.fnmr_at_fmr(scores, relevant, fmr=0.1),
+    "ranks of scores": lambda scores, relevant: metrics.average_ranks(scores),
+    "Spearman": lambda scores, relevant: metrics.spearman(scores, scores.flip(1)),
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_is_that_of_the_cpu_and_stays_on_the_device(name, device):
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.rand(6, 20, generator=generator, dtype=torch.float64)
+    relevant = torch.rand(6, 20, generator=generator) > 0.7
+    relevant[:, 0], relevant[:, 1] = True, False
+    got = METRICS[name](scores.to(device), relevant.to(device))
+    assert got.device.type == device.type
+    torch.testing.assert_close(got.cpu(), METRICS[name](scores, relevant), rtol=1e-12, atol=0)
+
+
+def test_measures_of_embeddings_are_those_of_the_cpu(device):
+    embeddings, labels, _ = batch()
+    found = []
+    for where in (torch.device("cpu"), device):
+        e, y = embeddings.to(where), labels.to(where)
+        gap = metrics.decomposability_gap(e @ e.T, y[:, None] == y, torch.arange(len(y), device=where) // 8)
+        found.append([metrics.dists_intra(e, y), metrics.dists_inter(e, y), metrics.nmi(y, y // 2), *gap.tolist()])
+    assert found[1] == pytest.approx(found[0], rel=1e-9)
+
+
 @pytest.fixture
 def codes() -> Iterator[tuple[Tensor, Tensor]]:
     """Whole numbers, whose products no device rounds: many ties, and one right answer to each question."""
@@ -267,6 +331,32 @@ def test_the_best_items_and_their_order_are_those_of_the_cpu(codes, device):
     scores, index = topk(embeddings[:50].to(device), embeddings.to(device), 11)
     want_scores, want = topk(embeddings[:50].double(), embeddings.double(), 11)
     assert torch.equal(index.cpu(), want) and torch.equal(scores.cpu().double(), want_scores)
+
+
+# ---------------------------------------------------------------------------------------- the device that is pretended
+
+
+def test_the_pretended_device_refuses_what_a_gpu_refuses():
+    with pretended.pretended() as device:
+        there, here = torch.ones(2, 3, device=device), torch.ones(2, 3)
+        assert there.device == device and there.is_cuda and (there + 1).device == device
+        for mixed in (
+            lambda: there + here,
+            lambda: there.add_(here),
+            lambda: torch.cat([there, here]),
+            lambda: here[torch.zeros(1, dtype=torch.long, device=device)],
+            lambda: torch.where(here > 0, there, there),
+        ):
+            with pytest.raises(RuntimeError, match="wants all tensors on one device"):
+                mixed()
+        with pytest.raises(TypeError, match=r"take \.cpu\(\) first"):
+            there.numpy()
+        there[0] = 5  # a number, and a view that is written to
+        there[:, 1].mul_(2)
+        assert there.tolist() == [[5, 10, 5], [1, 2, 1]] and float(there.sum()) == 24
+        leaf = there.clone().requires_grad_()
+        (leaf @ here.to(device).T).sum().backward()
+        assert leaf.grad.device == device and leaf.grad.cpu().tolist() == [[2.0] * 3] * 2
 
 
 # -------------------------------------------------------------------------------- detection, large batches, several

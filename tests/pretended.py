@@ -1,0 +1,114 @@
+"""Tensors that say they lie on another device: what a GPU would refuse is refused, and the CPU computes the rest.
+
+A GPU refuses an operator between its own tensors and those of the CPU, and NumPy does not see its memory. Here that is
+so without one: a tensor is wrapped by one that reports another device, a dispatch mode unwraps it for each operator,
+and refuses what is mixed. The device is called "meta", which autograd serves on the CPU, and counts as CUDA where the
+library asks. Numbers are the CPU's own, so what differs is a way that is taken only there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+DEVICE = torch.device("meta")
+INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_")  # by indices of the CPU, as CUDA allows
+CROSSING = ("_to_copy", "copy_")
+
+
+class Elsewhere(Tensor):
+    """A tensor of the CPU, that says it lies on `DEVICE`."""
+
+    held: Tensor
+    is_cuda = True
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> Elsewhere:
+        made = Tensor._make_wrapper_subclass(
+            cls,
+            held.size(),
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=DEVICE,
+            requires_grad=held.requires_grad,
+        )
+        made.held = held
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return called(func, args, kwargs or {})
+
+    def __repr__(self) -> str:
+        return f"Elsewhere({self.held!r})"
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
+
+    def numpy(self, **_: Any) -> Any:
+        raise TypeError("NumPy can't see the memory of this device; take .cpu() first")
+
+    def __array__(self, *_: Any) -> Any:
+        return self.numpy()
+
+
+def called(func: Any, args: Any, kwargs: Any) -> Any:
+    """What an operator gives, or the error of a GPU."""
+    name = func._schema.name.removeprefix("aten::")
+    flat, spec = tree_flatten((args, kwargs))
+    tensors = [each for each in flat if isinstance(each, Tensor)]
+    there = [each for each in tensors if isinstance(each, Elsewhere)]
+    # a number may come from anywhere
+    here = [each for each in tensors if not isinstance(each, Elsewhere) and each.ndim > 0]
+    if there and here and name not in CROSSING and (name not in INDEXING or here[0] is args[0]):
+        shapes = ", ".join(str(tuple(each.shape)) for each in here)
+        raise RuntimeError(f"{name} wants all tensors on one device; of the CPU are those of shape {shapes}")
+    device = kwargs.get("device")
+    lands_there = isinstance(args[0], Elsewhere) if name == "copy_" else bool(there)
+    if device is not None:
+        lands_there = torch.device(device).type == DEVICE.type
+    plain_args, plain_kwargs = tree_unflatten(
+        [each.held if isinstance(each, Elsewhere) else each for each in flat], spec
+    )
+    if device is not None:
+        plain_kwargs = {**plain_kwargs, "device": torch.device("cpu")}
+    result = func(*plain_args, **plain_kwargs)
+    known = {id(each.held): each for each in there}  # of an operator in place: the tensor itself
+
+    def wrapped(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not lands_there:
+            return value
+        return known[id(value)] if id(value) in known else Elsewhere(value)
+
+    result = tree_map(wrapped, result)
+    return return_and_correct_aliasing(func, args, kwargs, result) if there and lands_there else result
+
+
+class Mode(TorchDispatchMode):
+    """Makes new tensors on `DEVICE` too, which no argument tells."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return called(func, args, kwargs or {})
+
+
+@contextlib.contextmanager
+def pretended() -> Iterator[torch.device]:
+    """Yield the device, which is there as long."""
+    real = torch.autocast
+
+    def autocast(device_type: str, *args: Any, **kwargs: Any) -> Any:  # knows no such device
+        return contextlib.nullcontext() if device_type == DEVICE.type else real(device_type, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch, Mode():
+        patch.setattr(torch, "autocast", autocast)
+        yield DEVICE
