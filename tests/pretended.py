@@ -2,7 +2,7 @@
 
 A GPU refuses an operator between its own tensors and those of the CPU, and NumPy does not see its memory. Here that is
 so without one: a tensor is wrapped by one that reports another device, a dispatch mode unwraps it for each operator,
-and refuses what is mixed. The device is called "meta", which autograd serves on the CPU, and counts as CUDA where the
+and refuses what is mixed. The device is called "lazy", which autograd serves on the CPU, and counts as CUDA where the
 library asks. Numbers are the CPU's own, so what differs is a way that is taken only there.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-DEVICE = torch.device("meta")
+DEVICE = torch.device("lazy")
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_")  # by indices of the CPU, as CUDA allows
 CROSSING = ("_to_copy", "copy_")
 
@@ -73,14 +73,14 @@ def called(func: Any, args: Any, kwargs: Any) -> Any:
     if there and here and name not in CROSSING and (name not in INDEXING or here[0] is args[0]):
         shapes = ", ".join(str(tuple(each.shape)) for each in here)
         raise RuntimeError(f"{name} wants all tensors on one device; of the CPU are those of shape {shapes}")
-    device = kwargs.get("device")
+    wanted = kwargs.get("device")
     lands_there = isinstance(args[0], Elsewhere) if name == "copy_" else bool(there)
-    if device is not None:
-        lands_there = torch.device(device).type == DEVICE.type
+    if wanted is not None:
+        lands_there = torch.device(wanted).type == DEVICE.type
     plain_args, plain_kwargs = tree_unflatten(
         [each.held if isinstance(each, Elsewhere) else each for each in flat], spec
     )
-    if device is not None:
+    if wanted is not None and lands_there:
         plain_kwargs = {**plain_kwargs, "device": torch.device("cpu")}
     result = func(*plain_args, **plain_kwargs)
     known = {id(each.held): each for each in there}  # of an operator in place: the tensor itself
@@ -109,6 +109,12 @@ def pretended() -> Iterator[torch.device]:
     def autocast(device_type: str, *args: Any, **kwargs: Any) -> Any:  # knows no such device
         return contextlib.nullcontext() if device_type == DEVICE.type else real(device_type, *args, **kwargs)
 
+    def from_numbers(make: Any) -> Any:  # a meta tensor has none, and no mode is asked
+        return lambda data, *args, device=None, **kwargs: make(data, *args, **kwargs).to(device=device)
+
     with pytest.MonkeyPatch.context() as patch, Mode():
         patch.setattr(torch, "autocast", autocast)
+        patch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())  # wraps no tensors of others
+        patch.setattr(torch, "tensor", from_numbers(torch.tensor))
+        patch.setattr(torch, "as_tensor", from_numbers(torch.as_tensor))
         yield DEVICE

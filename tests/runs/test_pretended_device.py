@@ -1,0 +1,78 @@
+"""Whole runs on a device that is only pretended: batches, losses, memories and evaluation meet their tensors there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pretended
+import pytest
+import small_detectors
+from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from small_runs import make_photos, small
+from voc_trees import shapes
+
+from rankgrad.config import compose
+from rankgrad.detection import run as detectors
+from rankgrad.runs import launch
+from rankgrad.runs.folder import Run
+from rankgrad.training import retrieval
+
+
+class Anywhere(CPUAccelerator):
+    """Lightning's for a CPU, which does not ask whether the device is one."""
+
+    def setup_device(self, device: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def there(monkeypatch) -> Iterator[None]:
+    """Lightning trains on the pretended device."""
+    given = launch.trainer_options
+
+    def options(config: Any) -> dict[str, Any]:
+        strategy = SingleDeviceStrategy(device=pretended.DEVICE, accelerator=Anywhere())
+        return {**given(config), "accelerator": "auto", "devices": "auto", "strategy": strategy}
+
+    with pretended.pretended():
+        monkeypatch.setattr(launch, "trainer_options", options)
+        yield
+
+
+def of_photos(folder: Path, *settings: str) -> Run:
+    photos = folder / "photos"
+    if not photos.exists():
+        make_photos(photos)
+    return retrieval.train(compose(small(photos, *settings)), quiet=True)
+
+
+def of_scenes(folder: Path, *settings: str) -> Run:
+    if not (folder / "voc").exists():
+        shapes(folder / "voc")
+    return detectors.train(compose(small_detectors.settings(folder / "voc", *settings), "detect"), quiet=True)
+
+
+RUNS = {
+    "memory": (of_photos, ["memory=joint", "memory.batches=2", "memory.max_drift=1", "evaluation.every=1"]),
+    "sum of losses": (of_photos, ["loss=supndcg+pml/triplet", "memory=sum", "memory.warmup=1"]),
+    "proxies": (of_photos, ["loss=pml/proxy_anchor", "evaluation.clusters=auto", "trainer.gradient_clip_val=0.5"]),
+    "detector": (of_scenes, ["loss=ap", "ranking.warmup=3"]),
+}
+
+
+@pytest.fixture
+def on_the_cpu(request, tmp_path) -> Run:
+    train, settings = RUNS[request.param]
+    return train(tmp_path, *settings, f"out={tmp_path / 'cpu'}")
+
+
+@pytest.mark.parametrize(
+    ("on_the_cpu", "name"), [(name, name) for name in RUNS], ids=list(RUNS), indirect=["on_the_cpu"]
+)
+def test_a_run_there_ends_as_one_on_the_cpu(on_the_cpu, name, tmp_path, there):
+    train, settings = RUNS[name]
+    run = train(tmp_path, *settings, f"out={tmp_path / 'there'}")
+    assert run.read_values() == pytest.approx(on_the_cpu.read_values(), rel=1e-5)
