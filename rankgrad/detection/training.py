@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..distributed import gather_objects, world
+from ..progress import bar
 from ..runs import signals
 from ..training.module import TrainedModule
 from .adapter import LossHandle
@@ -87,9 +88,7 @@ def detect(
         generator=torch.Generator(),  # evaluating in the middle of training must not move torch's own
     )
     if progress and rank == 0:
-        from tqdm import tqdm
-
-        batches = tqdm(batches, desc="detecting", unit="batch", leave=False)
+        batches = bar(batches, desc="detecting", unit="batch", leave=False)
     where = torch.device(device) if device is not None else next(model.parameters()).device
     was_training = model.training
     model.to(where).eval()

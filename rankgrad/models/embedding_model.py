@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ..progress import bar
 from .heads import EmbeddingHead
 from .inputs import Input
 
@@ -220,9 +221,7 @@ def extract_features(
         model.to(device)
     where, dtype = place_of(model)
     if progress:
-        from tqdm import tqdm
-
-        batches = tqdm(batches, desc="features", unit="batch", leave=False)
+        batches = bar(batches, desc="features", unit="batch", leave=False)
     features: list[Tensor] = []
     labels: list[Tensor] = []
     index: list[Tensor] = []

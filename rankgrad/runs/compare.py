@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import DictConfig
-from tqdm import tqdm
 
 from ..config import TREES, ConfigError, compose
 from ..files import load_json, lock, remove_leftovers, write_text
+from ..progress import bar
 from ..tables import markdown
 from . import signals
 from .children import Child, Children
@@ -151,12 +151,12 @@ def train_all(
     errors: dict[Path, str] = {}
     waiting = iter([(folder, settings) for folder, settings in tasks.items() if not Run(folder).finished])
     finished = sum(Run(folder).finished for folder in tasks)
-    with tqdm(total=len(tasks), initial=finished, desc="runs", unit="run") as bar:
+    with bar(total=len(tasks), initial=finished, desc="runs", unit="run") as shown:
 
         def ended(folder: Path, error: str | None) -> None:
             if error is not None:
                 errors[folder] = error
-            bar.update()
+            shown.update()
 
         train_in_turn(lambda: next(waiting, None), ended, jobs, command, launcher)
     return {folder: errors[folder] for folder in tasks if folder in errors}

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..checks import integer
 from ..kernels.counting import Counter, Ties
+from ..progress import bar
 from ..ranks.exact import Order
 from ..relevance import Ids, Labels, Relevance, as_labels, listed_items, own_columns, ragged, relevance_of
 from ..types import Ranks, TiedRanks
@@ -440,10 +441,8 @@ def _progress(total: int, what: str, show: bool) -> Iterator[Callable[[int], obj
     if not show:
         yield lambda count: None
     elif importlib.util.find_spec("tqdm") is not None:
-        from tqdm import tqdm
-
-        with tqdm(total=total, desc=what, unit="query") as bar:
-            yield bar.update
+        with bar(total=total, desc=what, unit="query") as shown:
+            yield shown.update
     else:
         done = 0
 

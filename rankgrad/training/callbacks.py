@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -121,8 +120,3 @@ class ProgressLines(L.Callback):
         left = "" if math.isinf(steps) else f", {duration((steps - step) * seconds)} left"
         value = "" if loss is None else f": loss {loss:.4f}"
         return f"{epochs}, step {step}{of}{value}; {seconds:.2g} s a step{left}"
-
-
-def bars_are_shown() -> bool:
-    """Whether a bar that is drawn again and again is seen: in a terminal and in a notebook."""
-    return sys.stdout.isatty() or "ipykernel" in sys.modules

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 from ..datasets.rows import Rows
 from ..distributed import gather_rows, world
 from ..models.embedding_model import moved, place_of
+from ..progress import bar
 from ..runs import signals
 
 
@@ -84,9 +85,7 @@ def embed_alone(
     )
     batches: Any = loader
     if progress:
-        from tqdm import tqdm
-
-        batches = tqdm(loader, desc=progress, unit="batch", leave=False)
+        batches = bar(loader, desc=progress, unit="batch", leave=False)
     where, dtype = place_of(model)
     where = where if device is None else torch.device(device)
     was_training = model.training

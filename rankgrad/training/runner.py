@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -30,10 +31,11 @@ from .._version import __version__
 from ..config import PATHS, ConfigError, flat, load, packages, plain
 from ..distributed import on_first, world
 from ..files import write_text
+from ..progress import bars_are_seen
 from ..runs import launch, signals
 from ..runs.folder import Kind, Run, created, opened
 from ..runs.log import TEST
-from .callbacks import EvaluateEvery, ProgressLines, bars_are_shown
+from .callbacks import EvaluateEvery, ProgressLines
 from .data import EpochData, SetEpoch
 from .early import check_trainer
 from .health import Health
@@ -311,7 +313,7 @@ def lasting(config: DictConfig) -> DictConfig:
 
 def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: int) -> L.Trainer:
     shown = config.trainer.enable_progress_bar and not quiet
-    bar = shown and bars_are_shown()
+    bar = shown and bars_are_seen(sys.stdout)  # Lightning's stands there
     to = loggers(run, config.loggers, done)
 
     def save_log() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import optuna
-from tqdm import tqdm
 
 from ..config import ConfigError, compose
+from ..progress import bar
 from ..runs.compare import (
     compare_variants,
     own_settings,
@@ -112,7 +112,7 @@ def search(studies: Sequence[Study], jobs: int, launcher: Launcher = LOCAL) -> N
     total = sum(study.trials * study.folds for study in studies)
     done = sum(study.runs_done for study in studies)
     owner: dict[Path, Study] = {}
-    with tqdm(total=max(total, done), initial=done, desc="search", unit="run") as bar:
+    with bar(total=max(total, done), initial=done, desc="search", unit="run") as shown:
 
         def following() -> tuple[Path, Sequence[str]] | None:
             waiting = sorted(studies, key=lambda study: (not study.idle, study.ended))  # idle ones first
@@ -125,7 +125,7 @@ def search(studies: Sequence[Study], jobs: int, launcher: Launcher = LOCAL) -> N
 
         def ended(folder: Path, error: str | None) -> None:
             owner[folder].run_ended(folder, error)
-            bar.update(sum(study.runs_done for study in studies) - bar.n)
+            shown.update(sum(study.runs_done for study in studies) - shown.n)
 
         train_in_turn(following, ended, jobs, launcher=launcher, many=True)
 

@@ -14,7 +14,7 @@ from small_runs import make_photos, small, train
 from rankgrad.config import compose
 from rankgrad.models import timm_model
 from rankgrad.training import callbacks, retrieval
-from rankgrad.training.callbacks import Forecast, ProgressLines, bars_are_shown
+from rankgrad.training.callbacks import Forecast, ProgressLines
 from rankgrad.training.retrieval import quicker
 
 
@@ -85,15 +85,6 @@ def test_steps_of_before_a_resumed_training_took_no_time(monkeypatch):
 
 def test_an_endless_training_has_no_time_left(monkeypatch):
     assert lines(monkeypatch, seconds=30, steps=float("inf"))[0] == "epoch 1 of 10, step 1: loss 0.5000; 30 s a step"
-
-
-@pytest.mark.parametrize(("terminal", "notebook"), [(True, False), (False, True), (False, False)])
-def test_a_bar_is_for_terminals_and_notebooks(monkeypatch, terminal, notebook):
-    monkeypatch.setattr(callbacks.sys, "stdout", SimpleNamespace(isatty=lambda: terminal))
-    monkeypatch.delitem(callbacks.sys.modules, "ipykernel", raising=False)
-    if notebook:
-        monkeypatch.setitem(callbacks.sys.modules, "ipykernel", SimpleNamespace())
-    assert bars_are_shown() is (terminal or notebook)
 
 
 def test_the_file_that_a_run_is_redirected_to_has_lines_and_no_bar(tmp_path, capfd):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
+from ...progress import bar
 from ...ranks import blackbox_rank
 from ...types import Mask
 from .networks import Sorter, architecture_of
@@ -160,7 +161,5 @@ def _error(sorter: Sorter, rows: int, generator: Generator) -> Tensor:
 
 def _shown(numbers: Iterable[int], what: str, show: bool) -> Iterable[int]:
     if show and importlib.util.find_spec("tqdm") is not None:
-        from tqdm import tqdm
-
-        numbers = tqdm(numbers, desc=what, unit="step")
+        numbers = bar(numbers, desc=what, unit="step")
     return numbers
