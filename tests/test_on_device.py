@@ -15,12 +15,18 @@ from typing import Any
 
 import pretended
 import pytest
+import small_detectors
 import torch
 import torch.distributed as dist
+from small_runs import make_photos, small
 from torch import Tensor, nn
+from voc_trees import shapes
 
 from rankgrad import losses, metrics
+from rankgrad.cli import main
+from rankgrad.config import compose
 from rankgrad.detection import DETECTION_LOSSES
+from rankgrad.detection import run as detectors
 from rankgrad.distributed import GlobalBatch, leave
 from rankgrad.evaluation import evaluate
 from rankgrad.large_batch import embed_in_parts
@@ -29,7 +35,9 @@ from rankgrad.losses.baselines import BinomialDevianceLoss, CrossEntropyLoss, Hi
 from rankgrad.memory import CrossBatchMemory
 from rankgrad.ranks import Soft, exact_ranks
 from rankgrad.relaxations import Heaviside, Sigmoid, SupStep
+from rankgrad.runs.history import curves
 from rankgrad.search import topk
+from rankgrad.training import retrieval
 
 
 class BetweenPairs(losses.AdaptiveROADMAPLoss):
@@ -392,6 +400,26 @@ def test_embedding_in_parts_has_the_gradient_of_the_whole_batch(device):
         found.append([parameter.grad.clone() for parameter in model.parameters()])
     for whole, parts in zip(*found, strict=True):
         torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5 * float(whole.abs().max()))
+
+
+@pytest.mark.parametrize("kind", ["photos", "scenes"])
+def test_a_run_begins_as_on_the_cpu_and_goes_on_after_its_end(kind, gpu, tmp_path):
+    """The loss of the first step; what follows drifts apart by rounding."""
+    if kind == "photos":
+        photos = make_photos(tmp_path / "photos")
+        words, command = small(photos, "memory=joint", "memory.batches=2", "checkpoint_minutes=0"), ["train"]
+    else:
+        words, command = small_detectors.settings(shapes(tmp_path / "voc"), "checkpoint_minutes=0"), ["detect", "train"]
+    train = (retrieval if kind == "photos" else detectors).train
+    first = {}
+    for place in ("cpu", "gpu"):
+        given = [*words, f"trainer.accelerator={place}", f"out={tmp_path / place}"]
+        run = train(compose(given, command[0]), quiet=True)
+        first[place] = curves(run)["loss"][0][1]
+    assert first["gpu"] == pytest.approx(first["cpu"], rel=1e-3)
+    steps = len(curves(run)["loss"])
+    assert main([*command, f"resume={run.folder}", "trainer.max_epochs=3"]) == 0
+    assert len(curves(run)["loss"]) > steps and run.read_values()
 
 
 def _over_gpus(rank: int, processes: int, port: int) -> None:
