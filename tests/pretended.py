@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +63,22 @@ class Elsewhere(Tensor):
         return self.numpy()
 
 
+class Generator(torch.Generator):
+    """Random numbers; those of `DEVICE` are drawn on the CPU."""
+
+    there: bool
+
+    def __new__(cls, device: Any = "cpu") -> Generator:
+        there = torch.device(device) == DEVICE
+        made = super().__new__(cls, "cpu" if there else device)
+        made.there = there
+        return made
+
+    @property
+    def device(self) -> torch.device:
+        return DEVICE if self.there else super().device
+
+
 def called(func: Any, args: Any, kwargs: Any) -> Any:
     """What an operator gives, or the error of a GPU."""
     name = func._schema.name.removeprefix("aten::")
@@ -105,6 +122,9 @@ class Mode(TorchDispatchMode):
 def pretended() -> Iterator[torch.device]:
     """Yield the device, which is there as long."""
     real = torch.autocast
+    random = SimpleNamespace(
+        device_count=lambda: 1, get_rng_state=lambda *_: torch.get_rng_state(), set_rng_state=lambda *_: None
+    )
 
     def autocast(device_type: str, *args: Any, **kwargs: Any) -> Any:  # knows no such device
         return contextlib.nullcontext() if device_type == DEVICE.type else real(device_type, *args, **kwargs)
@@ -115,6 +135,8 @@ def pretended() -> Iterator[torch.device]:
     with pytest.MonkeyPatch.context() as patch, Mode():
         patch.setattr(torch, "autocast", autocast)
         patch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())  # wraps no tensors of others
+        patch.setattr(torch, "Generator", Generator)
+        patch.setattr(torch, DEVICE.type, random, raising=False)  # where torch.random.fork_rng looks
         patch.setattr(torch, "tensor", from_numbers(torch.tensor))
         patch.setattr(torch, "as_tensor", from_numbers(torch.as_tensor))
         yield DEVICE

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from pretended import pretended
 from torch import Tensor
 
 from rankgrad import bench, losses
@@ -241,6 +242,18 @@ def test_suite_runs_and_every_cell_is_a_name_or_a_sane_number(name):
                 assert cell is None or (isinstance(cell, float) and math.isfinite(cell) and cell >= least)
             assert any(cell is not None for cell in row[1:])
     assert all(math.isfinite(check.value) or "exponent" in check.what for check in result.checks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", bench.GPU_SUITES)
+def test_a_suite_of_a_gpu_mixes_no_devices(name, monkeypatch):
+    """On a pretended device, whose clock and memory are the CPU's: the numbers mean nothing, the ways are a GPU's."""
+    monkeypatch.setattr(clocks, "event_clock", clocks.processor_clock)
+    for counted in ("memory_allocated", "max_memory_allocated", "reset_peak_memory_stats", "synchronize"):
+        monkeypatch.setattr(torch.cuda, counted, lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=2**34))
+    with clocks.threads(1), pretended() as device:
+        assert bench.GPU_SUITES[name](Options(quick=True, device=device)).tables
 
 
 def test_every_loss_of_the_table_is_timed_and_the_floor_has_ratio_one():
