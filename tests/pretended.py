@@ -20,6 +20,16 @@ from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_a
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 DEVICE = torch.device("lazy")
+# Operators that make a program wait for the device: they return a number, or choose the size of what they return.
+WAITING = (
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "bincount",
+)
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_")  # by indices of the CPU, as CUDA allows
 CROSSING = ("_to_copy", "copy_")
 
@@ -79,6 +89,9 @@ class Generator(torch.Generator):
         return DEVICE if self.there else super().device
 
 
+waits: list[str] = []  # what has been waited for, in order
+
+
 def called(func: Any, args: Any, kwargs: Any) -> Any:
     """What an operator gives, or the error of a GPU."""
     name = func._schema.name.removeprefix("aten::")
@@ -94,6 +107,11 @@ def called(func: Any, args: Any, kwargs: Any) -> Any:
     lands_there = isinstance(args[0], Elsewhere) if name == "copy_" else bool(there)
     if wanted is not None:
         lands_there = torch.device(wanted).type == DEVICE.type
+    generator = kwargs.get("generator")
+    if generator is not None and lands_there != getattr(generator, "there", False):
+        raise RuntimeError(f"{name} wants a generator of the device of its tensor; got one of {generator.device}")
+    if there and (name in WAITING or (name in CROSSING and not lands_there)):
+        waits.append(name)
     plain_args, plain_kwargs = tree_unflatten(
         [each.held if isinstance(each, Elsewhere) else each for each in flat], spec
     )

@@ -47,7 +47,7 @@ class DetectorModule(TrainedModule):
         total = torch.stack(list(losses.values())).sum()
         ranking = {} if self.in_use is None else self.in_use.stats
         noted = {**losses, **{f"ranking/{name}": value.float() for name, value in ranking.items()}}
-        self.note(total, noted, len(images))
+        self.note(total, noted)
         return total
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import lightning as L
-from torch import nn
+from lightning.pytorch.callbacks import TQDMProgressBar
+from torch import Tensor, nn
 
 from ..runs.log import TEST
 from ..tables import duration
@@ -80,6 +81,15 @@ class Forecast(L.Callback):
         return f"about {time_left} of training are left: {steps} steps of {seconds:.2g} s{quicker}"
 
 
+class LossBar(TQDMProgressBar):
+    """Lightning's bar with the loss of the last step; it is read only when the bar is drawn."""
+
+    def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, int | str | float | dict[str, float]]:
+        """What stands behind the bar."""
+        loss = cast(TrainedModule, pl_module).noted.get("loss")
+        return {} if loss is None else {"loss": float(loss)}
+
+
 class ProgressLines(L.Callback):
     """How far a training is, as lines: what a file or the log of a job shows instead of a bar that is drawn anew.
 
@@ -105,12 +115,12 @@ class ProgressLines(L.Callback):
             return
         self._last = now
         done = trainer.global_step - self._first_step
-        loss = trainer.progress_bar_metrics.get("loss")
+        loss = cast(TrainedModule, pl_module).noted.get("loss")
         epochs = f"epoch {trainer.current_epoch + 1} of {trainer.max_epochs}"
         pl_module.print(self.line(trainer.global_step, steps, epochs, loss, (now - self._start) / max(done, 1)))
 
     @staticmethod
-    def line(step: int, steps: float, epochs: str, loss: float | None, seconds: float) -> str:
+    def line(step: int, steps: float, epochs: str, loss: Tensor | float | None, seconds: float) -> str:
         """What is said after a step of so many that take so many seconds each.
 
         >>> ProgressLines.line(240, 900, "epoch 3 of 9", 0.305, 1.5)

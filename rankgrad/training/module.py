@@ -72,10 +72,12 @@ class TrainedModule(L.LightningModule):
         """What `health.Health` is to know of the last batch, beside loss, gradient and weights."""
         return {}
 
-    def note(self, loss: Tensor, values: Mapping[str, Tensor], batch_size: int) -> None:
-        """Keep the numbers of a step for the log, and show the loss beside the progress bar."""
+    def note(self, loss: Tensor, values: Mapping[str, Tensor]) -> None:
+        """Keep the numbers of a step, for the log and the progress bar.
+
+        They stay where they are: Lightning's own `log` would read the loss of every step, and a GPU be waited for.
+        """
         self.noted = {"loss": loss.detach(), **{name: value.detach() for name, value in values.items()}}
-        self.log("loss", loss, prog_bar=True, logger=False, batch_size=batch_size)
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Note the length of the gradient: 0 or exploding is the first sign of trouble."""
@@ -185,7 +187,7 @@ class RetrievalModule(TrainedModule):
                 noted[name] = value
             elif name == "counted":
                 noted[name] = value.float().mean()
-        self.note(loss, noted, len(labels))
+        self.note(loss, noted)
         return loss
 
     def learned(self) -> list[dict[str, Any]]:

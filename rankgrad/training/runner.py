@@ -22,7 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import lightning as L
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import Callback, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
@@ -35,7 +35,7 @@ from ..progress import bars_are_seen
 from ..runs import launch, signals
 from ..runs.folder import Kind, Run, created, opened
 from ..runs.log import TEST
-from .callbacks import EvaluateEvery, ProgressLines
+from .callbacks import EvaluateEvery, LossBar, ProgressLines
 from .data import EpochData, SetEpoch
 from .early import check_trainer
 from .health import Health
@@ -328,7 +328,7 @@ def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: i
     # last of those that do something: the others are part of the state
     callbacks += [SetEpoch(), SaveState(run.state, config.checkpoint_minutes, save_log)]
     if bar:
-        callbacks.append(TQDMProgressBar(refresh_rate=5))
+        callbacks.append(LossBar(refresh_rate=5))
     elif shown:
         callbacks.append(ProgressLines())
     try:

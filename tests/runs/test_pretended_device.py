@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pretended
 import pytest
 import small_detectors
+import torch
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from small_runs import make_photos, small
@@ -76,3 +78,23 @@ def test_a_run_there_ends_as_one_on_the_cpu(on_the_cpu, name, tmp_path, there):
     train, settings = RUNS[name]
     run = train(tmp_path, *settings, f"out={tmp_path / 'there'}")
     assert run.read_values() == pytest.approx(on_the_cpu.read_values(), rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["adaptive_roadmap", "rambo_recall", "pml/multi_similarity"])
+def test_a_step_that_is_not_logged_waits_for_nothing(loss, tmp_path, there, monkeypatch):
+    """Of the losses here; those of pytorch-metric-learning look for their pairs with operators that wait."""
+    marks = []
+    step = torch.optim.AdamW.step
+
+    def marked(self: Any, *given: Any, **named: Any) -> Any:
+        marks.append(len(pretended.waits))
+        return step(self, *given, **named)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", marked)
+    settings = ["trainer.log_every_n_steps=4", "sampler.batches_per_epoch=9", "trainer.max_epochs=1"]
+    of_photos(tmp_path, f"loss={loss}", *settings, f"out={tmp_path / 'run'}")
+    waited = [after - before for before, after in itertools.pairwise(marks)]
+    # some steps are logged, and some are looked at for the page of health; the others
+    others = [waited[number] for number in (1, 2, 4, 6)]
+    assert len(marks) == 9 and sum(waited) > 0
+    assert (others == [0] * 4) == (loss != "pml/multi_similarity"), waited

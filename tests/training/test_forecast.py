@@ -50,15 +50,13 @@ def lines(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: float, first: 
     """What is printed by a training of 10 epochs whose steps take so long; it begins after step `first`."""
     clock, said = [100.0], []
     monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
-    metrics = {} if loss is None else {"loss": loss}
     trainer: Any = SimpleNamespace(
         estimated_stepping_batches=steps,
         global_step=first,
-        progress_bar_metrics=metrics,
         max_epochs=10,
         current_epoch=0,
     )
-    module: Any = SimpleNamespace(print=said.append)
+    module: Any = SimpleNamespace(print=said.append, noted={} if loss is None else {"loss": torch.tensor(loss)})
     callback = ProgressLines()
     callback.on_train_start(trainer, module)
     for number in range(first, int(min(steps, 100))):
