@@ -84,7 +84,9 @@ class Forecast(L.Callback):
 class LossBar(TQDMProgressBar):
     """Lightning's bar with the loss of the last step; it is read only when the bar is drawn."""
 
-    def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, int | str | float | dict[str, float]]:
+    def get_metrics(
+        self, trainer: L.Trainer, pl_module: L.LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
         """What stands behind the bar."""
         loss = cast(TrainedModule, pl_module).noted.get("loss")
         return {} if loss is None else {"loss": float(loss)}
