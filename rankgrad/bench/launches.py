@@ -44,7 +44,7 @@ def launches(options: Options) -> Result:
             tables += [_largest(name, found)] if name in LISTED else []
         rows.append(row)
     note = (
-        f"Forward and backward of {size} embeddings, {PER_CLASS} per class, positives={PER_CLASS - 1} promised. "
+        f"Forward and backward of {size} embeddings, {PER_CLASS} per class; how many are relevant is promised. "
         "Operators: calls of torch that compute or copy; views and empty tensors are left out. h_ap and supndcg have "
         f"two levels of labels, {PER_CLASS} classes to a super-label. "
     ) + (
@@ -62,9 +62,9 @@ def _actions(size: int, options: Options) -> dict[str, Action]:
     hierarchy = torch.stack([labels // PER_CLASS, labels], 1)
     actions: dict[str, Action] = {GEMM: gemm(embeddings)}
     for name, make in losses.LOSSES.items():
-        leveled = make.levels
-        loss = make(normalize=False, positives=None if leveled else PER_CLASS - 1)
-        actions[name] = partial(step, embeddings, loss, hierarchy if leveled else labels)
+        positives = PER_CLASS**2 - 1 if make.levels else PER_CLASS - 1
+        loss = make(normalize=False, positives=positives)
+        actions[name] = partial(step, embeddings, loss, hierarchy if make.levels else labels)
     theirs: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = pml_losses()
     return actions | {f"PML {name}": partial(step, embeddings, loss, labels) for name, loss in theirs.items()}
 
