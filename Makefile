@@ -84,7 +84,7 @@ dist: $(VENV)/.release
 
 # TAG=v1.2.3: is it the version of the code, and does the changelog have it?
 check-tag:
-	test "$$TAG" = "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' rankgrad/_version.py)"
+	test "$$TAG" = "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/rankgrad/_version.py)"
 	grep -q "^## \[$${TAG#v}\] - 2" CHANGELOG.md
 
 $(BIN)/python:

@@ -15,7 +15,7 @@ def found(pattern: str, file: str) -> str:
     return match[1]
 
 
-version = found(r'__version__ = "(.+)"', "rankgrad/_version.py")
+version = found(r'__version__ = "(.+)"', "src/rankgrad/_version.py")
 home = found(r'Repository = "(.+)"', "pyproject.toml")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 PATHS = (Path(__file__).parent / "public_paths.txt").read_text(encoding="utf-8").split()
-ROOT = Path(__file__).parents[1] / "rankgrad"
+ROOT = Path(__file__).parents[1] / "src" / "rankgrad"
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -40,7 +40,7 @@ EARLIER = ("analysis", "experiments")  # earlier paths
 
 
 def test_the_design_page_lists_every_room_and_no_other():
-    page = (ROOT.parent / "docs" / "design.md").read_text(encoding="utf-8")
+    page = (ROOT.parents[1] / "docs" / "design.md").read_text(encoding="utf-8")
     table = page[page.index("| room |") : page.index("Files of a few lines")]
     listed = re.findall(
         r"`(\w+(?:\.py|/))`", "\n".join(line.split("|")[1] for line in table.splitlines() if "|" in line)

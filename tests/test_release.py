@@ -85,8 +85,8 @@ def metadata(wheel: zipfile.ZipFile) -> Message:
 def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     package = {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "rankgrad").rglob("*")
+        path.relative_to(ROOT / "src").as_posix()
+        for path in (ROOT / "src" / "rankgrad").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert held == package

@@ -46,7 +46,7 @@ def _requirement(extra: str) -> tuple[bool, str]:
     try:
         origin = metadata.distribution("rankgrad").read_text("direct_url.json")
     except metadata.PackageNotFoundError:  # not installed: run from its folder
-        return True, f"{Path(__file__).parents[1]}[{extra}]"
+        return True, f"{Path(__file__).parents[2]}[{extra}]"
     if origin is None:
         return False, f"rankgrad[{extra}]"
     found = json.loads(origin)
