@@ -317,15 +317,19 @@ def rand(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+# The batches of all points of PNP's figure 8.
+OF_112 = ["sampler.classes_per_batch=28", "sampler.samples_per_class=4"]
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """PNP-Dq over alpha with two seeds, and one run of another loss."""
     out, table = tmp_path_factory.mktemp("runs"), tiles()
     for alpha in (1, 4, 8):
         for seed in (0, 1):
-            settings = ["loss=pnp", f"loss.alpha={alpha}", f"seed={seed}", "threads=1"]
+            settings = ["loss=pnp", f"loss.alpha={alpha}", *OF_112, f"seed={seed}", "threads=1"]
             a_run(out / f"pnp-{alpha}-seed{seed}", settings, 0.5 + alpha / 100 + seed / 50, table, rand(16, 3))
-    a_run(out / "other", ["loss=smooth_ap"], 0.3, table, rand(16, 3))
+    a_run(out / "other", ["loss=smooth_ap", *OF_112], 0.3, table, rand(16, 3))
     return out
 
 
@@ -383,7 +387,7 @@ def test_what_else_differs_between_runs_names_their_curves(runs):
 
 def test_two_runs_of_the_same_place_and_seed_are_refused(tmp_path):
     for name in "ab":
-        a_run(tmp_path / name, ["loss=pnp"], 0.5, tiles(), rand(16, 3))
+        a_run(tmp_path / name, ["loss=pnp", *OF_112], 0.5, tiles(), rand(16, 3))
     with pytest.raises(ConfigError, match="two runs below .* and seed 0; the second is .*b. Give a folder"):
         sweep.read([tmp_path], grids()["pnp/fig8"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from collections.abc import Sequence
 from dataclasses import replace
@@ -131,3 +132,24 @@ def test_the_page_of_the_docs_is_what_the_files_say():
 
 def test_grids_without_sources_are_still_grids():
     assert Grid("a/table1", "t", "last", (0,), ()).sources == {}
+
+
+def test_what_a_paper_does_not_name_is_a_choice_of_ours():
+    for name, tree in EXPERIMENTS:
+        for setting in of_experiment(name, tree):
+            unnamed = re.search(r"\bno\w* .*\bnamed\b|\bnot said\b", setting.source.words)
+            assert not unnamed or setting.source.places[-1] == "ours", (name, setting)
+
+
+def test_larger_crops_of_roadmap_are_cut_from_images_of_the_size_that_its_text_has():
+    for name in ("roadmap/sota_cub", "roadmap/sota_sop"):
+        values = {setting.key: setting.value for setting in of_experiment(name)}
+        assert (values["data.size"], values["data.train_transform.resize"]) == ("256", "256"), name
+
+
+def test_all_points_of_pnps_figure_8_have_batches_of_one_size():
+    sizes = {
+        int(words["sampler.classes_per_batch"]) * int(words["sampler.samples_per_class"])
+        for words in (dict(word.split("=", 1) for word in cell.settings) for cell in grids()["pnp/fig8"].cells)
+    }
+    assert sizes == {112}
