@@ -10,9 +10,9 @@ HEAD = """\
 # Sources of the settings
 
 Where each value of the papers' experiments and tables comes from. `rankgrad reproduce ID --sources` prints the same
-for one table. This page is made by `python docs/make_sources.py`, from the comments of `src/rankgrad/configs/experiment`,
-the `sources:` of `src/rankgrad/papers/experiments/tables` and `sources.yaml` there; a test fails for a setting without a
-source, and for a place that a paper has not.
+for one table. This page is made by `python docs/make_sources.py`, from the comments of
+`src/rankgrad/configs/experiment`, the `sources:` of `src/rankgrad/papers/experiments/tables` and `sources.yaml` there.
+A test fails for a setting without a source, and for a place that a paper has not.
 
 * **rambo, auc, pnp, roadmap** and a section, heading, table or figure: the paper says it there. RaMBO's appendix A is
   that of its supplement, too; table 9 is table 1 there. Of AUC the supplement alone is at hand.
