@@ -724,6 +724,16 @@ def test_the_latin_holdouts_leave_latin_out_of_training_and_have_no_test_alphabe
     assert (torch.bincount(val.label)[110:] == 20).all()
 
 
+@needs_data
+def test_any_alphabets_can_be_the_test_set_and_the_others_are_trained_on():
+    table = load_omniglot(Path(DATA, "omniglot"), test_alphabets=["Greek", "Latin"])
+    assert {name.partition("/")[0] for name in table.select("test").names} == {"Greek", "Latin"}
+    assert {name.partition("/")[0] for name in table.select("train").names} == {*table.super_names} - {"Greek", "Latin"}
+    for wrong in (["Elvish"], "Greek", table.super_names):
+        with pytest.raises(ValueError, match="Balinese"):
+            load_omniglot(Path(DATA, "omniglot"), test_alphabets=wrong)
+
+
 def test_omniglot_reads_the_official_archives(tmp_path):
     drawings = {}
     contents = (["Latin/character01", "Greek/character02"], ["Latin/character01", "Sanskrit/character01"])

@@ -6,6 +6,7 @@ are the test set, so that the test asks for classes and alphabets never seen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -33,6 +34,7 @@ def load_omniglot(
     holdout: Literal["latin", "latin4"] | None = None,
     turns: Literal[1, 4] = 1,
     long_tail: bool = False,
+    test_alphabets: Sequence[str] | None = None,
 ) -> Table:
     """Omniglot's two minimal sets as a table of grey images, ink 255 on 0; super-label = alphabet.
 
@@ -53,13 +55,16 @@ def load_omniglot(
             on Omniglot does (Vinyals et al., NeurIPS 2016). Evaluation classes stay as they are.
         long_tail: for studies of classes with few images: training classes keep 20 images down to 1, their number
             falling geometrically over the classes in an order drawn once. +data.load.long_tail=true
+        test_alphabets: the alphabets of the test set; all others are trained on. None: the benchmark's three. One
+            name after the other makes a leave-one-alphabet-out study. +data.load.test_alphabets=[Greek]
 
     Returns:
         Table; names such as "Greek/character01/0394_17.png", where 17 is the drawer.
 
     Raises:
         FileNotFoundError: if the files are not there.
-        ValueError: if size or holdout is out of range, or a file does not hold what it should.
+        ValueError: if size or holdout is out of range, test_alphabets names an alphabet that is not there or all
+            of them, or a file does not hold what it should.
     """
     if not 1 <= size <= SIDE:
         raise ValueError(f"size must be 1 .. {SIDE} pixels, the size of the drawings; got {size}")
@@ -79,7 +84,7 @@ def load_omniglot(
             f"Omniglot is read from {packed} or from {' and '.join(ZIPS)} in {root}; not found. "
             f"Get the two archives from {SOURCE} and set data.root to their folder."
         )
-    table = _table(names, _pool(torch.from_numpy(ink), size))
+    table = _table(names, _pool(torch.from_numpy(ink), size), test_alphabets)
     if holdout is not None:
         table = _hold_out_latin(table, turns=4 if holdout == "latin4" else 1)
     if long_tail:
@@ -123,17 +128,23 @@ def _pool(ink: Tensor, size: int) -> Tensor:
     return (torch.cat(chunks) * 255).round().to(torch.uint8)
 
 
-def _table(names: list[str], images: Tensor) -> Table:
+def _table(names: list[str], images: Tensor, test_alphabets: Sequence[str] | None) -> Table:
     class_of = [name.rpartition("/")[0] for name in names]
     alphabet_of = [name.partition("/")[0] for name in names]
     classes, alphabets = sorted(set(class_of)), sorted(set(alphabet_of))
+    if test_alphabets is None:
+        test_alphabets = TEST_ALPHABETS
+    elif isinstance(test_alphabets, str) or not set(test_alphabets) < set(alphabets):
+        raise ValueError(
+            f"test_alphabets is a list of some of {', '.join(alphabets)}, and not of all; got {test_alphabets!r}"
+        )
     class_number = {name: i for i, name in enumerate(classes)}
     alphabet_number = {name: i for i, name in enumerate(alphabets)}
     return Table(
         name="omniglot",
         label=torch.tensor([class_number[name] for name in class_of]),
         class_names=tuple(classes),
-        split=tuple("test" if name in TEST_ALPHABETS else "train" for name in alphabet_of),
+        split=tuple("test" if name in test_alphabets else "train" for name in alphabet_of),
         names=tuple(names),
         channels=1,
         images=images,
