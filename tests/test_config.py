@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from omegaconf import OmegaConf
 from small_runs import small_sorter
 
 from rankgrad import config, losses
+from rankgrad.checks import setting
 from rankgrad.config import GROUPS, PATHS, ConfigError, compose, load, make, options
+from rankgrad.datasets import DATASETS
 from rankgrad.losses.base import Common
 
 LOSSES = options("loss")
@@ -291,3 +294,31 @@ def test_an_error_of_the_thing_that_is_made_comes_as_it_is():
         make(compose(["loss.tau=-1"]).loss, slot="loss")
     with pytest.raises(TypeError, match="ROADMAPLoss has no option 'tua'; did you mean 'tau'"):
         make(compose(["+loss.tua=1"]).loss, slot="loss")
+
+
+@pytest.mark.parametrize("sign", [";", ",", "|", r"\t", ":", "a,b", "my text (en)", "#"])
+def test_columns_and_signs_of_a_file_are_taken_as_they_are(sign):
+    load = compose(["data=text", "data.root=x", f"data.load.delimiter={sign}", f"data.load.text={sign}"]).data.load
+    assert (load.delimiter, load.text) == (sign, sign)
+
+
+def test_a_sign_that_hydra_reads_is_named_with_the_quotes_that_it_needs():
+    with pytest.raises(ConfigError) as caught:
+        compose(["data.name=a;b"])
+    *_, advice = shlex.split(str(caught.value).split(": ", 2)[2])
+    assert compose([advice]).data.name == "a;b"
+
+
+def test_what_is_made_of_settings_names_them_as_they_are_typed():
+    class Stop(ValueError):
+        pass
+
+    def load_text(root, text, **_):
+        raise Stop(f"{setting('root')} {setting('text', 'sentence')} {setting('delimiter', ';')}")
+
+    config = compose(["data=text", "data.root=x"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(DATASETS, "text", load_text)
+        with pytest.raises(Stop, match=r"data.root data.load.text=sentence 'data.load.delimiter=;'"):
+            make(config.data.load, slot="data")
+    assert setting("text", "sentence") == "text='sentence'"

@@ -1,4 +1,7 @@
-"""Checks of arguments that every room needs: a whole number, numbers in any container, a name close to a known one."""
+"""What checks of arguments need in every room: a whole number, numbers in any container, a name close to a known one.
+
+And what a message calls an argument: as whoever called can type it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import difflib
 import math
 import numbers
 import operator
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -15,6 +21,80 @@ import torch
 from torch import Tensor
 
 Numbers = Tensor | npt.NDArray[Any] | Sequence[Any]
+Spelling = Callable[[str, object], str]  # (argument, value or None) -> what the caller types to set it
+
+
+def _in_python(name: str, value: object) -> str:
+    return name if value is None else f"{name}={value!r}"
+
+
+_spelling: ContextVar[Spelling] = ContextVar("spelling", default=_in_python)
+
+
+def setting(name: str, value: object = None) -> str:
+    """An argument as the caller can type it: in Python, as a setting or as an option of a command (see `spelled`).
+
+    Every message that tells a user to set an argument names it with this.
+
+    Args:
+        name: of the argument.
+        value: that the message suggests; None: the name alone.
+
+    >>> setting("text", "sentence")
+    "text='sentence'"
+    >>> with spelled(as_keys("data.load", {"root": "data.root"})):
+    ...     print(setting("root"), setting("text", "sentence"), setting("delimiter", ";"))
+    data.root data.load.text=sentence 'data.load.delimiter=;'
+    """
+    return _spelling.get()(name, value)
+
+
+@contextmanager
+def spelled(spelling: Spelling) -> Iterator[None]:
+    """Within this context messages spell arguments in another way than Python's."""
+    token = _spelling.set(spelling)
+    try:
+        yield
+    finally:
+        _spelling.reset(token)
+
+
+def as_keys(section: str, elsewhere: Mapping[str, str]) -> Spelling:
+    """Spell arguments as settings KEY=VALUE, quoted for a shell where that is needed.
+
+    Args:
+        section: that the arguments are in, such as data.load.
+        elsewhere: argument -> the key that it follows, such as data.root.
+    """
+
+    def spell(name: str, value: object) -> str:
+        key = elsewhere.get(name, f"{section}.{name}")
+        return key if value is None else shlex.quote(f"{key}={_typed(value)}")
+
+    return spell
+
+
+def as_options(places: Mapping[str, str]) -> Spelling:
+    """Spell arguments as options --NAME VALUE of a command.
+
+    Args:
+        places: argument -> what the command calls it instead, such as DIR.
+
+    >>> with spelled(as_options({"root": "DIR"})):
+    ...     print(setting("root"), "|", setting("text", "my text"))
+    DIR | --text 'my text'
+    """
+
+    def spell(name: str, value: object) -> str:
+        option = places.get(name, f"--{name.replace('_', '-')}")
+        return option if value is None else f"{option} {shlex.quote(_typed(value))}"
+
+    return spell
+
+
+def _typed(value: object) -> str:
+    """A value as it is typed on a command line; a tab, which nobody can type there, as its escape."""
+    return (str(value).lower() if isinstance(value, bool) else str(value)).replace("\t", "\\t")
 
 
 def integer(value: object, what: str, low: int | None = None, high: int | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
@@ -17,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from .checks import closest, unknown
+from .files import shown
 from .targets import TARGET, ConfigError, check, make, named, packages
 
 GROUPS = ("data", "model", "loss", "memory", "recipe", "experiment")
@@ -26,7 +28,12 @@ TREES = {"train": ("rankgrad.configs", GROUPS), "detect": ("rankgrad.configs.det
 # Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
 PATHS = (
     *("out", "resume", "init", "data.root", "data.cache_dir", "data.load.icons", "data.load.omniglot"),
-    *("model.weights", "model.name"),
+    *("data.load.images", "model.weights", "model.name"),
+)
+# Columns of a file and signs in it: taken as they are, too.
+WORDS = (
+    *("data.load.text", "data.load.label", "data.load.super_label", "data.load.split", "data.load.group"),
+    *("data.load.path", "data.load.embeddings", "data.load.separator", "data.load.delimiter"),
 )
 # Where something is made of the settings: place -> slot of `targets.SLOTS`. Nowhere else a class may be named.
 PLACES = {
@@ -111,7 +118,7 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     >>> compose(["loss=smooth_ap"]).loss.tau
     0.01
     """
-    from hydra.errors import HydraException
+    from hydra.errors import HydraException, OverrideParseException
 
     if not OmegaConf.has_resolver("resize_for"):
         # the usual 256 before a crop of 224, at any size
@@ -125,10 +132,17 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         for part in parts if key in TREES[name][1] else ():
             if part != GIVEN and part not in options(key, name):
                 raise ConfigError(unknown(key, part, options(key, name)))
-        if key in PATHS and not value:
-            raise ConfigError(f"{key}= is empty: give a path, or leave it out")
+        if key in (*PATHS, *WORDS) and not value:
+            raise ConfigError(f"{key}= is empty: give {'a path' if key in PATHS else 'a value'}, or leave it out")
     try:
-        config = _with_paths(overrides, name)
+        config = _with_literals(overrides, name)
+    except OverrideParseException as error:
+        key, _, value = error.override.partition("=")
+        raise ConfigError(
+            f"{shown(error.override)} can't be read: signs such as ; {{ ( [ , have a meaning of their own in a value. "
+            f"If they are part of it, put it in quotes, and all of it in those of the shell: "
+            + shlex.quote(f'{key}="{value}"')
+        ) from None
     except HydraException as error:
         raise ConfigError(_explain(str(error), overrides, name)) from None
     missing = [key for key in keys(config) if _is_missing(config, key)]
@@ -205,7 +219,7 @@ def _groups(overrides: Sequence[str], name: str) -> tuple[str, ...]:
 def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None:
     """Raise where a word stands for a number, or one value for a list. Losses and Lightning check their own."""
     given = [override.split("=", 1)[0] for override in overrides]
-    own = {*TREES[name][1], *PATHS, *FREE, *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
+    own = {*TREES[name][1], *PATHS, *WORDS, *FREE, *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
     given = [key for key in given if key not in own and not key.startswith(("loss.", "+", "~"))]
     groups = tuple(group for group in _groups(overrides, name) if not group.startswith("loss="))
     default = _composed(groups, name) if given else config
@@ -226,22 +240,23 @@ def _check_kind(key: str, wanted: Any, given: Any) -> None:
         raise ConfigError(f"{key} is a list such as {key}={str(wanted).replace(' ', '')}; got {given!r}")
 
 
-def _with_paths(overrides: Sequence[str], name: str) -> DictConfig:
-    """Compose, and then set the paths: Hydra's grammar would read signs in them. A copy, for the caller to change."""
-    paths, others = {}, []
+def _with_literals(overrides: Sequence[str], name: str) -> DictConfig:
+    """Compose, and then set what is taken as it is: Hydra's grammar would read signs in it. A copy, to be changed."""
+    literals, others = {}, []
     for override in overrides:
         key, value = override.split("=", 1)
-        if key in PATHS and value not in ("", "null") and value[0] not in "'\"":
-            paths[key] = os.path.expanduser(value)  # a shell leaves the ~ of data.root=~/photos alone
+        if key in (*PATHS, *WORDS) and value not in ("", "null") and value[0] not in "'\"":
+            # a shell leaves the ~ of data.root=~/photos alone
+            literals[key] = os.path.expanduser(value) if key in PATHS else value
         else:
-            paths.pop(key, None)  # the last one of a key wins
+            literals.pop(key, None)  # the last one of a key wins
             others.append(override)
     config = deepcopy(_composed(tuple(others), name))
     known = keys(config)
-    for key, path in paths.items():
+    for key, value in literals.items():
         if key not in known:
             _composed((*others, f"{key}=there"), name)  # Hydra says that there is no such setting
-        OmegaConf.update(config, key, path)
+        OmegaConf.update(config, key, value)
     return config
 
 

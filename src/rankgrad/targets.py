@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from .checks import closest
+from .checks import as_keys, closest, spelled
 
 TARGET = "_target_"
 
@@ -107,6 +109,8 @@ MOVED = {
 }
 GET_METHOD = "hydra.utils.get_method"  # earlier versions: {_target_: this, path: a metric}
 
+_LINK = re.compile(r"\$\{([\w.]+)\}")  # a setting that is another one
+
 # Nobody's own package: whoever trusts one of these trusts every file to do anything.
 _OTHERS = ("faiss", "hydra", "lightning", "numpy", "omegaconf", "pytorch_metric_learning", "rankgrad", "sklearn")
 NOT_OWN = {*sys.stdlib_module_names, *_OTHERS, "timm", "torch", "torchvision", "yaml", "PIL", "pickle5", "pip"}
@@ -155,7 +159,8 @@ def make(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None =
     if not isinstance(values, dict) or TARGET not in values:
         raise ConfigError(f"{place} names nothing to make: it has no {TARGET}")
     try:
-        return _made(values, slot, trust, place, more)
+        with spelled(as_keys(key, _followed(node))) if key else nullcontext():
+            return _made(values, slot, trust, place, more)
     except ConfigError:
         raise
     except (ValueError, TypeError, OSError, ImportError) as error:
@@ -349,6 +354,15 @@ def _plain(node: Any) -> tuple[Any, str]:
     if not OmegaConf.is_config(node):
         return node, ""
     return OmegaConf.to_container(node, resolve=True), str(node._get_full_key(None) or "")
+
+
+def _followed(node: Any) -> dict[str, str]:
+    """Argument -> the setting that it follows: root: ${data.root} is set by data.root."""
+    from omegaconf import OmegaConf
+
+    raw: Any = OmegaConf.to_container(node, resolve=False)
+    links = ((name, _LINK.fullmatch(str(value))) for name, value in raw.items())
+    return {name: link[1] for name, link in links if link}
 
 
 __all__ = ["MOVED", "NOT_OWN", "SLOTS", "ConfigError", "check", "find", "make", "named", "packages"]

@@ -20,8 +20,9 @@ Embeddings of all images below a folder, or of all texts of a file, with the mod
   rankgrad embed RUN sentences.csv     texts: csv, tsv, jsonl or parquet with a column text, or txt with one per line
   rankgrad embed RUN vectors.npz       vectors, with a head that was trained on such (data=table)
 
-The npz holds embeddings, names relative to the folder (or lines of the file), labels (the sub-folders, or the column
-label), the folder, and the model with its hash: `rankgrad index` and `rankgrad evaluate` read it.
+The npz holds embeddings, names relative to the folder (or lines of the file), labels (the class folders, read as for
+training; or the column label), the folder, and the model with its hash: `rankgrad index` and `rankgrad evaluate` read
+it.
 
 Cut off, the same command goes on. Started by torchrun, on one machine or several, the processes share the work:
 
@@ -55,6 +56,7 @@ GOES_ON = True
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder or file, with all processes that were started together."""
+    from ..checks import as_options, spelled
     from ..distributed import PATIENCE, group
 
     if arguments.workers < 0 or arguments.batch_size < 1:
@@ -62,8 +64,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             "--workers is a number of processes, 0 or more, and --batch-size one of rows, 1 or more; got "
             f"{arguments.workers} and {arguments.batch_size}"
         )
+    if not arguments.images.exists():
+        raise FileNotFoundError(f"there is no file or folder {arguments.images}")
     device = machine(arguments)
-    with group(timeout=PATIENCE):
+    with group(timeout=PATIENCE), spelled(as_options({"root": "DIR_OR_FILE"})):
         _embed(arguments, device)
 
 
@@ -102,11 +106,11 @@ def _embed(arguments: argparse.Namespace, device: torch.device) -> None:
         )
         say(f"wrote {out}: {rows} rows")
         return
-    count, skipped = embed_folder(
+    count, skipped, understood = embed_folder(
         *(model, arguments.images, out, arguments.batch_size),
         invert=arguments.invert,
         trust=packages(arguments.trust),
         device=device,
         workers=arguments.workers,
     )
-    say("\n".join([f"wrote {out}: {count} images", *skipped_lines(skipped)]))
+    say("\n".join([shown(understood), f"wrote {out}: {count} images", *skipped_lines(skipped)]))

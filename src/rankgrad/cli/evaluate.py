@@ -56,6 +56,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
+    import numpy as np
+
     from ..distributed import on_first
     from ..evaluation import Report, evaluate
     from ..evaluation.measures import meaning
@@ -77,6 +79,8 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
     if arguments.out and not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
     columns = read_npz(source, "embeddings", "labels")
+    if columns.get("class_names", np.array([])).tolist() == [""]:
+        raise ValueError(f"the rows of {shown(source)} have no classes: there is nothing to be right or wrong")
     if arguments.levels:
         columns = by_levels(columns)
     try:

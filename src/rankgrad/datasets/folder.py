@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from ..checks import setting
 from ..files import shown
 from .base import SPLITS, Cache, Table, check_reading
 from .cache import PATIENCE, in_threads
@@ -23,8 +24,9 @@ DIVISIONS = {
     "test": ("test", "testing"),
 }
 UNLABELLED = ("unlabelled", "unlabeled")  # beside a division: images without a class, left out
+BESIDE = "lies beside the class folders"
 
-Listed = list[tuple[str, str, Path]]  # split or "", class, file
+Entry = tuple[str, str, Path]  # split or "", class or "", file
 
 
 def load_folder(
@@ -49,9 +51,10 @@ def load_folder(
     hardly any other class. How the folder was understood is the first line of `Table.summary`.
 
     Links are followed; hidden files and folders and texts that lie beside images are left alone (`images.SIDECARS`);
-    the order is that of the names. Files that can't be used are listed in `Table.skipped`: no images, unreadable,
-    empty, truncated or too large (`images.max_pixels`), and those that lie beside the class folders. A class of which
-    no file is readable is no class. A class with one image is kept; `Table.summary` counts it.
+    the order is that of the names. What can't be used is listed in `Table.skipped`: files that are no images,
+    unreadable, empty, truncated or too large (`images.max_pixels`), those that lie beside the class folders, links that
+    lead nowhere, and links to a folder that is read already, such as one above. A class of which no file is readable is
+    no class. A class with one image is kept; `Table.summary` counts it.
 
     Names of classes and images are as they may be shown: what no terminal should get is escaped (`files.shown`).
 
@@ -75,54 +78,131 @@ def load_folder(
     root = Path(root)
     need_fractions(test_fraction, val_fraction)
     check_reading(channels, shorter_side, draft, cache, cache_dir)
-    if not root.exists():
-        raise FileNotFoundError(
-            f"the image folder {shown(root)} does not exist; set data.root to a folder with one sub-folder per class"
-        )
-    if not root.is_dir():
-        raise NotADirectoryError(f"data.root must be a folder with one sub-folder per class; {shown(root)} is a file")
-    layout = _layout(root)
-    listed = [entry for home in layout.homes for entry in _listed(home, layout.split_of(home))]
-    reasons = [not_an_image(path) for _, _, path in listed]
-    images = [row for row, reason in enumerate(reasons) if reason is None]
+    folder = read_folder(root)
+    _need_division(folder)
+    good, broken = list(folder.images), list[tuple[str, str]]()
     if check:
-        if len(images) > PATIENCE and sys.stderr.isatty():
-            print(shown(layout), file=sys.stderr)  # a mistake is seen now, not in some minutes
-        for row, reason in zip(images, check_images([listed[row][2] for row in images]), strict=True):
-            reasons[row] = reason
-    good = [entry for entry, reason in zip(listed, reasons, strict=True) if reason is None]
-    broken = [(str(path), reason) for (_, _, path), reason in zip(listed, reasons, strict=True) if reason is not None]
+        folder.announce()
+        reasons = check_images([path for _, _, path in good])
+        broken = [(str(path), reason) for (_, _, path), reason in zip(good, reasons, strict=True) if reason is not None]
+        good = [entry for entry, reason in zip(good, reasons, strict=True) if reason is None]
+    skipped = (*folder.skipped, *broken)
     if not good:
         raise ValueError(
             f"{shown(root)} has no readable images in its class folders; looked for {', '.join(EXTENSIONS)}, found "
-            f"{len(broken)} other or broken files"
-            + "".join(f"\n  {shown(path)}: {reason}" for path, reason in broken[:10])
+            f"{len(skipped)} other or broken files"
+            + "".join(f"\n  {shown(path)}: {reason}" for path, reason in skipped[:10])
         )
     class_names = sorted({name for _, name, _ in good})
     if len(class_names) < 2:
         raise ValueError(
-            f"{shown(root)} has readable images of one class only ({shown(class_names[0])!r}); ranking needs at least "
-            "two"
+            f"{shown(root)} has readable images of one class only ({class_names[0]!r}); ranking needs at least two"
         )
-    if not layout.divided:
+    if not folder.divisions:
         split_of = divide(class_names, test_fraction, val_fraction, seed)
         good = [(split_of[name], name, path) for _, name, path in good]
     number = {name: i for i, name in enumerate(class_names)}
     table = Table(
         name=root.resolve().name,
         label=torch.tensor([number[name] for _, name, _ in good], dtype=torch.int64),
-        class_names=tuple(map(shown, class_names)),
+        class_names=tuple(class_names),
         split=tuple(split for split, _, _ in good),
         names=tuple(shown(path.relative_to(root).as_posix()) for _, _, path in good),
         channels=channels,
         paths=tuple(path for _, _, path in good),
-        skipped=(*_beside([root, *layout.homes]), *broken),
+        skipped=skipped,
         shorter_side=shorter_side,
         draft=draft,
-        understood=str(layout),
+        understood=str(folder) if folder.divisions else f"{folder}, to be divided by class",
     )
-    _need_two_classes(table, layout)
+    _need_two_classes(table, folder)
     return table.cached(cache, cache_dir)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of images as `read_folder` understands it. Print it for a sentence.
+
+    Attributes:
+        root: the folder.
+        divisions: split -> its folder, in the order train, val, test; empty if the folders of root are the classes.
+        classes: folder that holds class folders (root, or those of divisions) -> how many it holds.
+        unlabelled: folder that is left out -> how many files it holds.
+        images: (split, class, file) of all that have the name of an image, in the order of their names.
+        skipped: (path, reason) of everything else that may be meant as one.
+    """
+
+    root: Path
+    divisions: Mapping[str, Path]
+    classes: Mapping[Path, int]
+    unlabelled: Mapping[Path, int]
+    images: tuple[Entry, ...]
+    skipped: Skipped
+
+    def __str__(self) -> str:
+        if not self.divisions:
+            count = self.classes[self.root]
+            what = f"{count} class folder{'s' * (count != 1)}" if count else "images without classes"
+            return f"{self.root} is understood as {what}"
+        parts = [f"{home.name}/ = {split} ({self.classes[home]} classes)" for split, home in self.divisions.items()]
+        parts += [f"{folder.name}/ left out ({files} files)" for folder, files in self.unlabelled.items()]
+        return f"{self.root} is understood as a division: {', '.join(parts)}"
+
+    def announce(self) -> None:
+        """Say on a terminal how a large folder is understood: a mistake is seen now, and not in some minutes."""
+        if len(self.images) > PATIENCE and sys.stderr.isatty():
+            print(shown(self), file=sys.stderr)
+
+
+def read_folder(root: str | Path) -> Folder:
+    """The image files below a folder with their classes, as every command understands it; no file is opened.
+
+    `load_folder` says what is a class and what is a division. Some that it refuses are read here, because it takes less
+    to embed images than to train on them: one part of a division is enough, and images of a folder without class
+    folders have the class "".
+
+    Args:
+        root: the folder.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: if root is no folder.
+        ValueError: if another folder stands in the way of a division.
+    """
+    root = Path(root)
+    if not root.exists():
+        raise FileNotFoundError(
+            f"the image folder {shown(root)} does not exist; {setting('root')} is a folder with one sub-folder per "
+            "class"
+        )
+    if not root.is_dir():
+        raise NotADirectoryError(
+            f"{setting('root')} must be a folder with one sub-folder per class; {shown(root)} is a file"
+        )
+    top = _look(root, root)
+    divisions, unlabelled = _division(top, root)
+    homes = {home: _look(home, root) for home in divisions.values()} or {root: top}
+    images: list[Entry] = []
+    skipped: list[tuple[Path, str]] = []
+    for here in dict.fromkeys((top, *homes.values())):
+        if here.folders:  # what lies beside folders has no class
+            skipped += [*here.odd, *((path, not_an_image(path) or BESIDE) for path in here.files)]
+    for home, here in homes.items():
+        split = next((split for split, folder in divisions.items() if folder == home), "")
+        for folder in here.folders or (home,):
+            name = shown(folder.name) if here.folders else ""
+            for path, reason in _walk(folder, root):
+                if reason is None:
+                    images.append((split, name, path))
+                else:
+                    skipped.append((path, reason))
+    return Folder(
+        root,
+        divisions,
+        {home: len(here.folders) for home, here in homes.items()},
+        {folder: sum(1 for _ in _walk(folder, root)) for folder in unlabelled},
+        tuple(images),
+        tuple((str(path), reason) for path, reason in skipped),
+    )
 
 
 def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...], Skipped]:
@@ -141,13 +221,12 @@ def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...],
     root = Path(root)
     if not root.is_dir():
         raise NotADirectoryError(f"need a folder of images; {shown(root)} is none")
-    found = list(_walk(root))
-    reason_of = {path: not_an_image(path) for path in found}
+    reason_of = dict(_walk(root, root))
     if check:
-        images = [path for path in found if reason_of[path] is None]
+        images = [path for path, reason in reason_of.items() if reason is None]
         reason_of.update(zip(images, check_images(images), strict=True))
     return (
-        tuple(path for path in found if reason_of[path] is None),
+        tuple(path for path, reason in reason_of.items() if reason is None),
         tuple((str(path), reason) for path, reason in reason_of.items() if reason is not None),
     )
 
@@ -155,73 +234,29 @@ def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...],
 # ------------------------------------------------------------------------------------------ how a folder is understood
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The folders of a root as they are understood: classes, or splits that hold them. Print it for a sentence.
-
-    Attributes:
-        root: that was looked at.
-        divisions: split -> its folder, in the order train, val, test; empty if the folders of root are the classes.
-        unlabelled: folders that are left out.
-    """
-
-    root: Path
-    divisions: Mapping[str, Path]
-    unlabelled: tuple[Path, ...] = ()
-
-    @property
-    def divided(self) -> bool:
-        """Say whether the folders are splits."""
-        return bool(self.divisions)
-
-    @property
-    def homes(self) -> tuple[Path, ...]:
-        """Folders that hold class folders."""
-        return tuple(self.divisions.values()) or (self.root,)
-
-    def split_of(self, home: Path) -> str:
-        """The split that a folder stands for; "" if there is no division."""
-        return next((split for split, folder in self.divisions.items() if folder == home), "")
-
-    def __str__(self) -> str:
-        if not self.divided:
-            count = len(_folders(self.root))
-            return f"{self.root} is understood as {count} class folder{'s' * (count != 1)}, to be divided by class"
-        parts = [f"{home.name}/ = {split} ({len(_folders(home))} classes)" for split, home in self.divisions.items()]
-        parts += [f"{folder.name}/ left out ({sum(1 for _ in _walk(folder))} files)" for folder in self.unlabelled]
-        return f"{self.root} is understood as a division: {', '.join(parts)}"
-
-
-def _layout(root: Path) -> _Layout:
-    """Find out what the folders of a root stand for.
+def _division(top: _Here, root: Path) -> tuple[dict[str, Path], list[Path]]:
+    """Folders of a root that are splits, by their split, in the order of `SPLITS`; and those that are left out.
 
     Raises:
-        ValueError: half a division, or something that stands in its way.
+        ValueError: something stands in the way of a division.
     """
-    folders = _folders(root)
     meant: dict[str, list[Path]] = {}
-    for folder in folders:
+    for folder in top.folders:
         meant.setdefault(_meaning(folder.name), []).append(folder)
     classes, unlabelled = meant.pop("", []), meant.pop("unlabelled", [])
-    if not meant or (classes and not _looks_divided(meant)):
-        return _Layout(root, {})
+    if not meant or (classes and not _looks_divided(meant, root)):
+        return {}, []
     if classes:
         raise ValueError(
             f"{shown(root)} holds {_and(meant['train'] + meant['test'])} with folders in them, which looks like a "
             f"division into splits, but {_and(classes)} {'stands' if len(classes) == 1 else 'stand'} in the way. Move "
-            f"{'it' if len(classes) == 1 else 'them'} out of {shown(root)}, or point data.root elsewhere"
+            f"{'it' if len(classes) == 1 else 'them'} out of {shown(root)}, or give another folder as "
+            f"{setting('root')}"
         )
     for split, homes in meant.items():
         if len(homes) > 1:
             raise ValueError(f"{shown(root)} holds {_and(homes)}, which both mean {split}: make them one folder")
-    if not {"train", "test"} <= set(meant):
-        there = [folder for homes in meant.values() for folder in homes]
-        absent = " and ".join(f"{split}/" for split in ("train", "test") if split not in meant)
-        raise ValueError(
-            f"{shown(root)} holds {_and(there)} and no {absent}; a division needs both train/ and test/. Add or rename "
-            "what is missing, or point data.root at the folder that holds the class folders."
-        )
-    return _Layout(root, {split: meant[split][0] for split in SPLITS if split in meant}, tuple(unlabelled))
+    return {split: meant[split][0] for split in SPLITS if split in meant}, unlabelled
 
 
 def _meaning(name: str) -> str:
@@ -236,9 +271,11 @@ def _meaning(name: str) -> str:
     return next((split for split, names in DIVISIONS.items() if name in names), "")
 
 
-def _looks_divided(meant: Mapping[str, Sequence[Path]]) -> bool:
+def _looks_divided(meant: Mapping[str, Sequence[Path]], root: Path) -> bool:
     """Say whether train and test are there and hold folders; a class of that name (a railway train) holds images."""
-    return all(split in meant and all(map(_folders, meant[split])) for split in ("train", "test"))
+    return all(
+        split in meant and all(_look(home, root).folders for home in meant[split]) for split in ("train", "test")
+    )
 
 
 def _and(folders: Sequence[Path]) -> str:
@@ -253,46 +290,84 @@ def _and(folders: Sequence[Path]) -> str:
     return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), *names[-1:]])
 
 
-def _folders(path: Path) -> list[Path]:
-    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+@dataclass(frozen=True)
+class _Here:
+    """What a folder holds, in the order of the names; hidden entries and `SIDECARS` are no part of it.
+
+    Attributes:
+        folders: with links to folders.
+        files: with links to files.
+        odd: (path, reason) of links that can't be followed.
+    """
+
+    folders: tuple[Path, ...]
+    files: tuple[Path, ...]
+    odd: tuple[tuple[Path, str], ...]
 
 
-def _listed(home: Path, split: str) -> Listed:
-    """All files of the class folders in a folder."""
-    folders = _folders(home)
-    if not folders:
-        raise ValueError(
-            f"{shown(home)} has no sub-folders; every class needs a folder of its own with its images in it"
+def _look(folder: Path, root: Path) -> _Here:
+    """What a folder at or below a root holds.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    folders, files, odd = list[Path](), list[Path](), list[tuple[Path, str]]()
+    with os.scandir(folder) as entries:
+        # asks the disk about links alone: a folder may hold hundreds of thousands of files
+        found = sorted(
+            (entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
+            for entry in entries
+            if not entry.name.startswith(".")
         )
-    return [(split, folder.name, path) for folder in folders for path in _walk(folder)]
-
-
-def _beside(homes: Sequence[Path]) -> list[tuple[str, str]]:
-    """Files beside the class folders."""
-    files = [path for home in dict.fromkeys(homes) for path in sorted(home.iterdir())]
-    return [
-        (str(path), not_an_image(path) or "lies beside the class folders")
-        for path in files
-        if path.is_file() and _counts(path.name)
-    ]
-
-
-def _walk(folder: Path) -> Iterable[Path]:
-    """Files at any depth that count, sorted by name; links are followed, but no folder is visited twice."""
-    visited: set[str] = set()
-    for here, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(here)
-        if real in visited:  # a link to a folder above would never end
-            folders.clear()
+    for name, link, is_folder in found:
+        path = folder / name
+        above = _above(path, root) if link and path.is_dir() else None
+        if above is not None:
+            odd.append((path, f"a link to {above}, in which it lies"))
+        elif is_folder or (link and path.is_dir()):
+            folders.append(path)
+        elif path.suffix.lower() in SIDECARS:
             continue
-        visited.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(here, name) for name in sorted(files) if _counts(name))
+        elif link and not path.exists():
+            odd.append((path, "a link that leads nowhere"))
+        else:
+            files.append(path)
+    return _Here(tuple(folders), tuple(files), tuple(odd))
 
 
-def _counts(name: str) -> bool:
-    """Say whether a file may be meant as an image: it is not hidden, and no list or caption that lies beside one."""
-    return not name.startswith(".") and Path(name).suffix.lower() not in SIDECARS
+def _above(link: Path, root: Path) -> Path | None:
+    """The folder that a link leads to if the link lies in it, at any depth: who follows such a link never ends."""
+    target = Path(os.path.realpath(link))
+    folder = link
+    while folder != root:
+        folder = folder.parent
+        if Path(os.path.realpath(folder)).is_relative_to(target):
+            return target
+    return None
+
+
+def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str | None]]:
+    """Files at any depth, and why each is not taken for an image; None: it is.
+
+    Those of a folder come before those of its sub-folders, each in the order of the names. Links are followed, but no
+    folder is read twice.
+    """
+    read: dict[str, Path] = {}
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
+        before = read.setdefault(os.path.realpath(here), here)
+        if before != here:
+            yield here, f"the same folder as {before}"
+            continue
+        try:
+            found = _look(here, root)
+        except OSError as error:
+            yield here, error.strerror or type(error).__name__
+            continue
+        yield from ((path, not_an_image(path)) for path in found.files)
+        yield from found.odd
+        waiting += reversed(found.folders)
 
 
 # ------------------------------------------------------------------------------------------------------ what is checked
@@ -303,16 +378,37 @@ def check_images(paths: Sequence[Path]) -> list[str | None]:
     return list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images"))
 
 
-def _need_two_classes(table: Table, layout: _Layout) -> None:
-    for split in layout.divisions or SPLITS:
+def _need_division(folder: Folder) -> None:
+    """Raise unless the classes can be divided, or are divided already.
+
+    Raises:
+        ValueError: half a division, or no class folders.
+    """
+    divisions = folder.divisions
+    if divisions and not {"train", "test"} <= set(divisions):
+        absent = " and ".join(f"{split}/" for split in ("train", "test") if split not in divisions)
+        raise ValueError(
+            f"{shown(folder.root)} holds {_and([*sorted(divisions.values()), *folder.unlabelled])} and no {absent}; a "
+            "division needs both train/ and test/. Add or rename what is missing, or give the folder that holds the "
+            f"class folders as {setting('root')}"
+        )
+    for home, classes in folder.classes.items():
+        if not classes:
+            raise ValueError(
+                f"{shown(home)} has no sub-folders; every class needs a folder of its own with its images in it"
+            )
+
+
+def _need_two_classes(table: Table, folder: Folder) -> None:
+    for split in folder.divisions or SPLITS:
         classes = len(torch.unique(table.select(split).label)) if split in table.splits else 0
-        if classes == 1 or (layout.divided and classes == 0):
+        if classes == 1 or (folder.divisions and classes == 0):
             raise ValueError(
                 f"{split} has readable images of {classes} class(es); ranking needs at least two in each split. "
                 + (
-                    f"Add classes to it. {shown(layout)}"
-                    if layout.divided
-                    else f"There are {len(table.class_names)} classes in all: change test_fraction or val_fraction, "
-                    "add classes, or divide the images yourself into train/ and test/."
+                    f"Add classes to it. {shown(folder)}"
+                    if folder.divisions
+                    else f"There are {len(table.class_names)} classes in all: change {setting('test_fraction')} or "
+                    f"{setting('val_fraction')}, add classes, or divide the images yourself into train/ and test/."
                 )
             )

@@ -265,14 +265,20 @@ class Embedder:
             model, Inverted(transform) if invert else transform, reading, weights.absolute(), sha256_of(weights), invert
         )
 
-    def table(self, paths: Sequence[Path], root: Path) -> Table:
-        """The files as a table that is read as in training; class = folder below `root`."""
+    def table(self, paths: Sequence[Path], root: Path, classes: Sequence[str] | None = None) -> Table:
+        """The files as a table that is read as in training.
+
+        Args:
+            paths: of images, below root.
+            root: that their names are relative to.
+            classes: [image] names; None: the images have no classes.
+        """
         names = [path.relative_to(root).as_posix() for path in paths]
-        classes, label = numbered([name.rpartition("/")[0] or "." for name in names])
+        class_names, label = numbered([""] * len(paths) if classes is None else classes)
         return Table(
             name=str(root),
             label=label,
-            class_names=classes,
+            class_names=class_names,
             split=("test",) * len(paths),
             names=tuple(names),
             channels=self.model.in_channels,

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ..datasets.fingerprint import of_files, of_texts
-from ..datasets.folder import check_images, find_images
+from ..datasets.folder import check_images, read_folder
 from ..distributed import gather_objects, on_all, on_first, share, world
 from ..runs.embeddings import save_embeddings
 from .embedder import Embedder, Origin, weights_of
@@ -28,14 +28,17 @@ def embed_folder(
     trust: Sequence[str] = (),
     device: torch.device | str | None = None,
     workers: int = 0,
-) -> tuple[int, tuple[tuple[str, str], ...]]:
-    """Embed all images below a folder with the model of a run; returns (images, skipped files with reasons).
+) -> tuple[int, tuple[tuple[str, str], ...], str]:
+    """Embed the images below a folder with the model of a run.
+
+    Returns how many there are, (path, reason) of what was left out, and a sentence that says how the folder was
+    understood. Folders are read as for training: see `datasets.folder.read_folder`.
 
     It is done in parts: cut off, the same call goes on after the last one that is finished. All processes of a running
     torch.distributed group, which see the same files, call it alike and share the work. See `parts`.
 
-    The npz holds embeddings, names (paths relative to the folder), labels with class_names (the sub-folder), and what
-    an index needs later: the absolute folder as `root`, `model` with its `sha256`, `invert`.
+    The npz holds embeddings, names (paths relative to the folder), labels with class_names, and what an index needs
+    later: the absolute folder as `root`, `model` with its `sha256`, `invert`.
 
     Args:
         source: folder of a run, or its model.pt.
@@ -55,25 +58,30 @@ def embed_folder(
     if embedder.model.inputs.takes != "images":
         raise ValueError(f"{source} takes {embedder.model.inputs.takes}: give a file of them; {images} is a folder")
     root = Path(os.path.abspath(images))  # without . and .., but links stay as they were named
-    found, foreign = on_first(partial(find_images, root, check=False))
+    folder = on_first(partial(read_folder, root))
+    found = [path for _, _, path in folder.images]
     if not found:
-        raise ValueError(_nothing(images, foreign))
+        raise ValueError(_nothing(images, folder.skipped))
+    if world()[0] == 0:
+        folder.announce()
     names = [path.relative_to(root).as_posix() for path in found]
-    files = on_first(lambda: {**of_texts("names", names), **of_files(found)})
-    with begun(out, {"model": embedder.sha256, "inverted": invert, "folder": str(root), **files}) as parts:
+    of = on_first(lambda: {**of_texts("names", names), **of_files(found)})
+    with begun(out, {"model": embedder.sha256, "inverted": invert, "folder": str(root), **of}) as parts:
         reason_of = dict(parts.kept("unreadable", partial(_unreadable, found, names)))
-        paths = [path for path, name in zip(found, names, strict=True) if name not in reason_of]
-        skipped = tuple(sorted((*foreign, *((str(root / name), reason) for name, reason in reason_of.items()))))
+        readable = [row for row, name in enumerate(names) if name not in reason_of]
+        paths, classes = [found[row] for row in readable], [folder.images[row][1] for row in readable]
+        broken = ((str(root / name), reason) for name, reason in reason_of.items())
+        skipped = tuple(sorted((*folder.skipped, *broken)))
         if not paths:
             on_first(partial(shutil.rmtree, parts.folder))
             raise ValueError(_nothing(images, skipped))
         if world()[0] == 0:
             embedder.check_ground(paths)
-        table = embedder.table(paths, root)
+        table = embedder.table(paths, root, classes)
         embeddings = parts.embed(embedder, table, batch_size=batch_size, workers=workers, device=device)
         origin = Origin(root, embedder.weights, embedder.sha256, invert)
         on_first(partial(save_embeddings, out, embeddings, table, origin.columns()))
-    return len(paths), skipped
+    return len(paths), skipped, str(folder)
 
 
 def _unreadable(found: Sequence[Path], names: Sequence[str]) -> list[tuple[str, str]]:

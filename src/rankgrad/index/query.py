@@ -113,7 +113,7 @@ def _hits(index: Index, query: Path, k: int, found: Iterable[tuple[float, int]])
         path = index.path(row)
         if path.resolve() != own:
             name = index.class_names[int(index.labels[row])]
-            hits.append(Hit(len(hits) + 1, score, "" if name == "." else name, index.names[row], path))
+            hits.append(Hit(len(hits) + 1, score, name, index.names[row], path))
     return tuple(hits)
 
 
