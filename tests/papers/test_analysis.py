@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -307,77 +307,56 @@ def test_fig_5_compares_a_curve_that_exists():
 
 
 @pytest.fixture(scope="module")
-def toys() -> dict[str, pnp_toy.Toy]:
-    """Two seeds of each layout; of the larger one only the variants that are asked about."""
-    few = {name: penalty for name, penalty in pnp_toy.variants().items() if name not in ("Ds", "Dq, α=1")}
-    return {
-        "squares": pnp_toy.compute("squares", seeds=(0, 1), losses=few),
-        "ring": pnp_toy.compute("ring", seeds=(0, 1)),
-    }
-
-
-@pytest.fixture(scope="module")
 def short() -> pnp_toy.Toy:
     return pnp_toy.compute("ring", seeds=(0,), steps=20)
 
 
-def test_dq_keeps_clusters_apart_where_o_draws_them_together():
+def apart(toy: pnp_toy.Toy) -> Iterator[tuple[float, float]]:
+    """By how much Dq is ahead of each other loss: in the distance inside training classes, in R@1 on unseen ones."""
+    dq = toy.variants.index("Dq, α=4")
+    for other in range(len(toy.variants)):
+        if other != dq:
+            yield tuple(float((values[dq] - values[other]).mean()) for values in (toy.train_intra, toy.recall))
+
+
+@pytest.mark.parametrize("layout", list(pnp_toy.LAYOUTS))
+def test_dq_keeps_clusters_apart_where_o_draws_them_together(monkeypatch, layout):
+    # One training decides nothing: its lead differs by .3 from seed to seed, and rounding is enough to change it.
+    # Over twenty seeds the leads are .5 (ring) and .4 (squares) with a standard error of .07, and .23 and .28 with .04.
+    monkeypatch.setattr(pnp_toy, "POINTS", 40)
     both = {name: penalty for name, penalty in pnp_toy.variants().items() if name in ("O", "Dq, α=4")}
-    toy = pnp_toy.compute("ring", seeds=(0,), losses=both)
-    recall, intra = (dict(zip(toy.variants, v[:, 0].tolist(), strict=True)) for v in (toy.recall, toy.train_intra))
-    assert recall["Dq, α=4"] > recall["O"] + 0.1 and intra["Dq, α=4"] > intra["O"] + 0.1
+    toy = pnp_toy.compute(layout, seeds=range(20), losses=both, steps=40)
+    assert toy.train_recall.mean() > 0.9  # both have learnt their own classes
+    ((distance, recall),) = apart(toy)
+    assert distance > 0.1 and recall > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", list(pnp_toy.LAYOUTS))
-def test_dq_keeps_clusters_apart_and_unseen_classes_with_them_in_the_first_two_seeds(toys, layout):
-    toy = toys[layout]
-    recall = dict(zip(toy.variants, toy.recall.mean(1).tolist(), strict=True))
-    intra = dict(zip(toy.variants, toy.train_intra.mean(1).tolist(), strict=True))
-    # by .2 and more wherever this was tried but once: rounding differs with threads, and training magnifies it
-    for other in ("O", "Iu", "Ib"):
-        assert recall["Dq, α=4"] > recall[other] + 0.1
-        assert intra["Dq, α=4"] > intra[other] + 0.1
-    assert bool((toy.train_recall > 0.98).all())  # every variant has learnt its own classes
+def test_after_the_whole_training_dq_keeps_clusters_apart_better_than_o_and_i(layout):
+    few = {name: penalty for name, penalty in pnp_toy.variants().items() if name not in ("Ds", "Dq, α=1")}
+    toy = pnp_toy.compute(layout, seeds=range(20), losses=few)
+    assert toy.train_recall.mean() > 0.98
+    # the least lead of six is .31 with a standard error of .07 (squares, O)
+    assert all(distance > 0 for distance, _ in apart(toy))
 
 
-@pytest.mark.slow
-def test_squares_reach_the_numbers_of_the_specification_in_two_seeds(toys):
-    # lucky ones, as the specification's were: over twenty seeds, Dq's recall is .84 +- .21
-    toy = toys["squares"]
-    recall, intra = (dict(zip(toy.variants, v.tolist(), strict=True)) for v in (toy.recall, toy.train_intra))
-    assert min(recall["Dq, α=4"]) > 0.9  # 1.00 and .98; with another number of threads, another rounding, .95
-    for name, expected in {"Ib": 0.55, "O": 0.555}.items():
-        assert sum(recall[name]) / 2 == pytest.approx(expected, abs=0.1)  # .55 .55, and .54 .57, of other draws
-    assert max(intra["Iu"] + intra["Ib"] + intra["O"]) < 0.03  # .007 .009
-    assert all(0.35 < value < 0.55 for value in intra["Dq, α=4"])  # .40 .47
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", list(pnp_toy.LAYOUTS))
-def test_dq_is_ahead_of_o_and_i_on_average_over_twenty_seeds(layout):
-    # with the squares, seeds 10 .. 19 alone do not show it (t = .9 against O): all that were run are taken together
-    toy = pnp_toy.compute(layout, seeds=tuple(range(20)))
-    recall = dict(zip(toy.variants, toy.recall, strict=True))
-    for other in ("O", "Iu", "Ib"):
-        ahead = recall["Dq, α=4"] - recall[other]
-        assert ahead.mean() > 2 * ahead.std() / math.sqrt(20)
-
-
-def test_toy_measures_are_those_of_the_metrics(short):
-    toy = short
-    labels = torch.arange(4).repeat_interleave(pnp_toy.POINTS)
+def test_toy_measures_are_those_of_the_metrics():
+    points, labels = randn(4 * pnp_toy.POINTS, 2, seed=0), torch.arange(4).repeat_interleave(pnp_toy.POINTS)
+    points = torch.nn.functional.normalize(points, dim=1)
     relevant, valid = labels.unsqueeze(1) == labels, ~torch.eye(len(labels), dtype=torch.bool)
-    for row in range(len(toy.variants)):
-        angle = toy.angles["test"][row].flatten().double()
-        scores = (angle.unsqueeze(1) - angle).cos()
-        # the angles are rounded to float32, which swaps near ties
-        found = metrics.recall_at_k(scores, relevant, 1, valid).mean().item()
-        precision = metrics.map_at_r(scores, relevant, valid).mean().item()
-        assert toy.recall[row, 0].item() == pytest.approx(found, abs=0.02)
-        assert toy.map_at_r[row, 0].item() == pytest.approx(precision, abs=0.01)
-        points = torch.stack([angle.cos(), angle.sin()], dim=1)
-        assert toy.test_intra[row, 0].item() == pytest.approx(metrics.dists_intra(points, labels), abs=1e-5)
+    recall = metrics.recall_at_k(points @ points.T, relevant, 1, valid).mean().item()
+    precision = metrics.map_at_r(points @ points.T, relevant, valid).mean().item()
+    expected = recall, precision, metrics.dists_intra(points, labels)
+    assert pnp_toy._measure(points) == pytest.approx(expected, abs=1e-12)
+
+
+def test_toy_measures_unseen_classes_and_those_of_training_apart(short):
+    labels = torch.arange(4).repeat_interleave(pnp_toy.POINTS)
+    for split, found in (("test", short.test_intra), ("train", short.train_intra)):
+        for angles, distance in zip(short.angles[split].flatten(1).double(), found[:, 0].tolist(), strict=True):
+            points = torch.stack([angles.cos(), angles.sin()], dim=1)
+            assert distance == pytest.approx(metrics.dists_intra(points, labels), abs=1e-5)
 
 
 def test_toy_runs_do_not_touch_each_other():
