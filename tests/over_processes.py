@@ -20,7 +20,7 @@ from rankgrad import distributed
 from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, largest, leave, on_all, on_first
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.large_batch import embed_in_parts
-from rankgrad.losses import LOSSES, AdaptiveROADMAPLoss
+from rankgrad.losses import LOSSES
 from rankgrad.losses.baselines import CrossEntropyLoss
 from rankgrad.memory import CrossBatchMemory, memory_buffers
 
@@ -88,7 +88,7 @@ class NoIds(nn.Module):
 
 def cases() -> dict[str, Callable[[], nn.Module]]:
     """Name -> loss: all of them, one with weights, and memories."""
-    found: dict[str, Callable[[], nn.Module]] = {**LOSSES, "adaptive_roadmap": AdaptiveROADMAPLoss}
+    found: dict[str, Callable[[], nn.Module]] = {**LOSSES}
     found["cross_entropy"] = NoIds
     for combine in ("sum", "joint"):
         for name in ("roadmap", "rambo_ap"):

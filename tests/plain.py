@@ -116,6 +116,13 @@ def roadmap(lists: Lists) -> Tensor:
     return 0.5 * average_precision(heaviside, h_minus())(lists) + 0.5 * calibration(lists)
 
 
+def adaptive_roadmap(lists: Lists) -> Tensor:
+    scores, relevant, valid = lists
+    near, far = (scores.detach()[pairs & valid] for pairs in (relevant.bool(), ~relevant.bool()))
+    level = calibration(lists, float(near.quantile(0.5)), float(far.quantile(0.99)))
+    return 0.25 * average_precision(heaviside, h_minus())(lists) + 0.75 * level
+
+
 def histogram_ap(position: Callable[[Tensor], Tensor], bins: int) -> Callable[[Lists], Tensor]:
     def loss(lists: Lists) -> Tensor:
         scores, relevant, valid = lists
@@ -148,6 +155,7 @@ def log_sum_exp(lists: Lists, tau: float = 0.04, pull: float = 1.0) -> Tensor:
 
 LOSSES: dict[str, Callable[[Lists], Tensor]] = {
     "roadmap": roadmap,
+    "adaptive_roadmap": adaptive_roadmap,
     "supap": average_precision(heaviside, h_minus()),
     "smooth_ap": average_precision(sigmoid(0.01), sigmoid(0.01)),
     "log_sum_exp": log_sum_exp,

@@ -245,6 +245,23 @@ def calibration(rows: list[List], alpha: float = 0.9, beta: float = 0.6, aggrega
     return fmean(costs) if costs else 0.0
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value at this share of the way from the least to the largest, linear between two; NaN of nothing."""
+    ordered = sorted(values)
+    if not ordered:
+        return math.nan
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
+
+
+def thresholds(rows: list[List], quantiles: tuple[float, float] = (0.5, 0.99)) -> dict[str, float]:
+    """The quantiles of all relevant and of all irrelevant scores of a batch."""
+    near = [x for s, g in rows for x, gain in zip(s, g, strict=True) if gain > 0]
+    far = [x for s, g in rows for x, gain in zip(s, g, strict=True) if gain == 0]
+    return {"alpha": quantile(near, quantiles[0]), "beta": quantile(far, quantiles[1])}
+
+
 def hardest(rows: list[List]) -> tuple[list[float], list[float]]:
     """Lowest relevant and highest irrelevant score of the queries that have both."""
     low, high = [], []

@@ -16,7 +16,7 @@ from rankgrad.memory import CrossBatchMemory
 from rankgrad.ranks import Blackbox, Soft, exact_ranks, soft_ranks
 from rankgrad.relaxations import Exponential, Heaviside, Sigmoid, SupStep
 
-CALIBRATED = ["roadmap", "calibration"]
+CALIBRATED = ["roadmap", "adaptive_roadmap", "calibration"]
 GRADED = [name for name, cls in LOSSES.items() if cls.graded]
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
 
@@ -332,7 +332,7 @@ LABELLINGS = {
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_labels_of_any_kind_are_the_classes_they_name(name):
-    loss, rows, refs = LOSSES[name](), embeddings(), embeddings(5, seed=1)
+    loss, rows, refs = LOSSES[name]().eval(), embeddings(), embeddings(5, seed=1)
     among, against = loss(rows, LABELS), loss(rows, LABELS, ref_emb=refs, ref_labels=LABELS[1:])
     for kind, labelled in LABELLINGS.items():
         assert torch.equal(loss(rows, labelled(LABELS)), among), kind
@@ -343,7 +343,7 @@ def test_labels_of_any_kind_are_the_classes_they_name(name):
 @pytest.mark.parametrize("convert", [lambda t: t.tolist(), lambda t: t.numpy()], ids=["lists", "numpy"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_arrays_and_lists_serve_wherever_a_tensor_does(name, convert):
-    loss, rows, refs = LOSSES[name](), embeddings().double(), embeddings(5, seed=1).double()
+    loss, rows, refs = LOSSES[name]().eval(), embeddings().double(), embeddings(5, seed=1).double()
     scores, relevant = lists()
     scores, valid = scores.double(), torch.rand(4, 6) < 0.9
     calls = [

@@ -19,6 +19,7 @@ from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
 from .checks import integer
+from .losses.base import still
 
 
 def embed_in_parts(
@@ -85,9 +86,10 @@ class _Twice:
         self.buffers: dict[str, Tensor] | None = None
 
     def __call__(self, part: Any, device: torch.device | str | None) -> Tensor:
-        if self.buffers is None:
-            self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-            return _moved(self.model, part, device)
-        # a copy: a retained graph may ask for a third time
-        before = {name: buffer.clone() for name, buffer in self.buffers.items()}
-        return _moved(lambda images: functional_call(self.model, before, (images,)), part, device)
+        with still(self.model):  # the thresholds of a loss inside the model follow whole batches
+            if self.buffers is None:
+                self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+                return _moved(self.model, part, device)
+            # a copy: a retained graph may ask for a third time
+            before = {name: buffer.clone() for name, buffer in self.buffers.items()}
+            return _moved(lambda images: functional_call(self.model, before, (images,)), part, device)

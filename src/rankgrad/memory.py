@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .checks import Numbers, flag, integer, number, tensor
-from .losses.base import labels_on, tensor_on
+from .losses.base import labels_on, still, tensor_on
 from .losses.sum import SumLoss, missing_references
 from .normalize import unit_rows
 from .relevance import Labels, check_labels, words_of
@@ -214,7 +214,8 @@ class CrossBatchMemory(nn.Module):
             value: Tensor = self.loss(embeddings, labels) if ids is None else self.loss(embeddings, labels, ids=ids)
             stats = dict(getattr(self.loss, "stats", {}))
             if active and used and self.weight:
-                value = value + self.weight * self._against(embeddings, labels, ids, memory, self.labels[:held])
+                with still(self.loss):  # the batch has moved what runs: a step moves it once
+                    value = value + self.weight * self._against(embeddings, labels, ids, memory, self.labels[:held])
                 stats["memory_counted"] = self._counted()
         else:
             # the batch comes first, so that a query's own column is its row

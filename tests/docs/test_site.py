@@ -47,7 +47,7 @@ class Page(HTMLParser):
 
 def built(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if k != "RANKGRAD_INTERSPHINX"}
-    environment["PYTHONPATH"] = str(ROOT)
+    environment["PYTHONPATH"] = str(ROOT / "src")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
     return subprocess.run(
         [*command, str(source), str(out)], capture_output=True, text=True, check=False, env=environment

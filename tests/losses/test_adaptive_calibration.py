@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from rankgrad import losses
-from rankgrad.config import compose
-from rankgrad.losses import AdaptiveROADMAPLoss, CalibrationLoss, ROADMAPLoss, SupAPLoss
+from rankgrad.distributed import GlobalBatch
+from rankgrad.large_batch import embed_in_parts
+from rankgrad.losses import AdaptiveROADMAPLoss, CalibrationLoss, ROADMAPLoss, SumLoss, SupAPLoss
+from rankgrad.memory import CrossBatchMemory
 
 G = torch.Generator().manual_seed(0)
 SCORES = torch.rand(6, 20, generator=G, dtype=torch.float64)
@@ -36,6 +39,114 @@ def test_thresholds_are_numpys_quantiles_of_the_valid_pairs(quantiles):
         for row, p, n in zip(s, positive, rest, strict=True)
     ]
     assert float(value) == pytest.approx(np.mean(by_hand), rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------------- when thresholds move
+
+ROWS = torch.randn(4, 12, 5, generator=G, dtype=torch.float64)  # batches
+LABELS = torch.arange(12) // 3
+
+
+def running(loss: nn.Module) -> Tensor:
+    """The thresholds of the one adaptive loss in a module."""
+    (found,) = (part.running.clone() for part in loss.modules() if isinstance(part, CalibrationLoss))
+    return found
+
+
+def moved(steps: int, loss: AdaptiveROADMAPLoss | None = None) -> Tensor:
+    """The thresholds after so many batches, each of which moved them once."""
+    loss = AdaptiveROADMAPLoss() if loss is None else loss
+    for rows in ROWS[:steps]:
+        loss(rows, LABELS)
+    return running(loss)
+
+
+class Scored(nn.Module):
+    """A model with an adaptive loss inside: what a row costs, as its one output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.loss = nn.Linear(5, 5).double(), AdaptiveROADMAPLoss(reduction="none")
+
+    def forward(self, rows: Tensor) -> Tensor:
+        value: Tensor = self.loss(self.layer(rows), torch.arange(len(rows)) // 2)
+        return value.unsqueeze(1)
+
+
+@pytest.mark.parametrize("reads", [torch.no_grad, torch.inference_mode])
+def test_thresholds_stay_where_there_are_no_gradients(reads):
+    loss = AdaptiveROADMAPLoss()
+    before = moved(2, loss)
+    with reads():
+        loss(ROWS[2], LABELS)
+    assert torch.equal(running(loss), before)
+
+
+@pytest.mark.parametrize("mode", ["eval", "training without gradients"])
+def test_before_any_training_the_thresholds_are_the_batchs_own(mode):
+    loss, fresh = (AdaptiveROADMAPLoss() for _ in range(2))
+    with torch.no_grad():
+        value = loss.train(mode != "eval")(ROWS[0], LABELS)
+    assert value == fresh(ROWS[0], LABELS) > 0 and loss.stats["alpha"] == fresh.stats["alpha"] != 0
+    assert running(loss).isnan().all()
+
+
+def test_checkpointing_moves_thresholds_once_and_has_the_same_gradient():
+    found = []
+    for again in (False, True):
+        loss, leaf = AdaptiveROADMAPLoss(), ROWS[1].clone().requires_grad_()
+        moved(1, loss)
+        value = checkpoint(loss, leaf, LABELS, use_reentrant=False) if again else loss(leaf, LABELS)
+        value.backward()
+        found.append((running(loss), leaf.grad))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
+def test_old_checkpointing_has_no_forward_pass_with_gradients_and_moves_nothing():
+    loss, leaf = AdaptiveROADMAPLoss(), ROWS[1].clone().requires_grad_()
+    before = moved(1, loss)
+    checkpoint(loss, leaf, LABELS, use_reentrant=True).backward()
+    assert torch.equal(running(loss), before) and leaf.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        GlobalBatch,
+        lambda loss: SumLoss({"ours": loss, "other": SupAPLoss()}, {"ours": 0.5, "other": 0.5}),
+        lambda loss: CrossBatchMemory(loss, size=100, dtype=torch.float64),
+        lambda loss: GlobalBatch(CrossBatchMemory(SumLoss({"ours": loss}, {"ours": 1.0}), size=20)),
+    ],
+    ids=["of all processes", "sum", "memory", "all of them"],
+)
+def test_thresholds_move_once_a_step_inside_other_losses_and_by_the_batch_alone(wrapped):
+    loss = wrapped(AdaptiveROADMAPLoss())
+    for step, rows in enumerate(ROWS):
+        loss(rows, LABELS, ids=torch.arange(12) + 12 * step)
+    assert torch.equal(running(loss), moved(len(ROWS)))
+
+
+def test_parts_of_a_batch_move_no_thresholds():
+    model = Scored()
+    before = running(model)
+    embed_in_parts(model, ROWS[0], 4).sum().backward()
+    assert running(model).isnan().all() and before.isnan().all() and model.layer.weight.grad.abs().sum() > 0
+
+
+def test_a_batch_that_is_refused_moves_no_thresholds():
+    class Steep(CalibrationLoss):
+        def per_query(self, scores, relevant, valid):
+            cost, counted = super().per_query(scores, relevant, valid)
+            return cost * 1e300 * 1e300, counted
+
+    loss, steep = AdaptiveROADMAPLoss(positives=2), Steep(quantiles=(0.5, 0.9))
+    before = moved(1, loss)
+    for wrong in ((torch.full_like(ROWS[1], torch.nan), LABELS), (ROWS[1], LABELS // 2), (ROWS[1], LABELS[:5])):
+        with pytest.raises(ValueError, match="NaN|positives|out of step"):
+            loss(*wrong)
+    with pytest.raises(ValueError, match="overflows"):
+        steep(ROWS[1], LABELS)
+    assert torch.equal(running(loss), before) and running(steep).isnan().all()
 
 
 def test_they_run_in_training_mode_alone():
@@ -91,12 +202,3 @@ def test_adaptive_roadmap_is_supap_and_these_thresholds():
         expected += 0.25 * thresholds.from_scores(SCORES + step, RELEVANT, VALID)
         torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
     assert eval(repr(loss).split("\n")[0] + repr(loss).split("\n")[1] + ")", vars(losses)).weight == 0.25
-
-
-def test_the_settings_of_the_command_are_the_defaults_of_the_class():
-    """The loss has a file of settings, which others read off the signature."""
-    given = OmegaConf.to_container(compose(["loss=adaptive_roadmap"]).loss)
-    given["quantiles"] = tuple(given["quantiles"])
-    loss = AdaptiveROADMAPLoss()
-    assert given.pop("_target_") == "rankgrad.losses.AdaptiveROADMAPLoss"
-    assert given == {name: getattr(loss, name) for name in given} and set(given) >= {"tau", "rho", "delta", "weight"}

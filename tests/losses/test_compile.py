@@ -17,14 +17,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rankgrad import losses, metrics
-from rankgrad.losses import LOSSES as LISTED
-from rankgrad.losses import RankLoss
+from rankgrad.losses import LOSSES, RankLoss
 from rankgrad.ranks import Lists, Soft, exact_ranks
 from rankgrad.relaxations import Heaviside, Sigmoid
 from rankgrad.relevance import from_labels
 
 CLASSES, PER_CLASS = 4, 3
-LOSSES = {**LISTED, "adaptive_roadmap": losses.AdaptiveROADMAPLoss}
 BLACKBOX = [name for name, cls in LOSSES.items() if "lambda_" in inspect.signature(cls).parameters]
 RELAXED = [name for name, cls in LOSSES.items() if isinstance(getattr(cls(), "ranks", None), Soft)]
 # What a fast run compiles: one of ranks and one of scores. ROADMAP contains SupAP and the calibration.

@@ -24,9 +24,9 @@ SMOOTH = [name for name in LOSSES if name not in BLACKBOX]
 RELAXED = [name for name in RANK_LOSSES if name not in BLACKBOX]
 GRADED = [name for name, cls in LOSSES.items() if cls.graded]
 # Calibration has something to say about a query without relevant items, ROADMAP contains it.
-CALIBRATED = ["roadmap", "calibration"]
+CALIBRATED = ["roadmap", "adaptive_roadmap", "calibration"]
 # What a query costs depends on the other queries: thresholds, or averages, are global.
-GLOBAL = ["auc", "roadmap"]
+GLOBAL = ["auc", "roadmap", "adaptive_roadmap"]
 
 
 def seeded(*shape: int, seed: int = 0) -> Tensor:
@@ -75,6 +75,7 @@ def pnp(variant: str = "Dq", tau: float = 0.01, **numbers: float):
 
 DEFAULTS = {
     "roadmap": lambda rows: roadmap(rows, reference.h_minus()),
+    "adaptive_roadmap": lambda rows: roadmap(rows, reference.h_minus(), 0.75, **reference.thresholds(rows)),
     "supap": sup(),
     "smooth_ap": per_query(reference.ap_loss(reference.sigmoid(0.01), reference.sigmoid(0.01))),
     "log_sum_exp": per_query(reference.penalty_loss(math.log1p, reference.exponential(0.04))),
@@ -273,6 +274,8 @@ GRADCHECKED = {
 def test_gradient_by_scores_is_that_of_the_value(problem, name):
     scores, relevant, valid = problem(2)
     for loss in GRADCHECKED[name]:
+        loss.from_scores(scores + 0.01, relevant, valid)  # thresholds that follow the scores are between them,
+        loss.eval()  # and stay there
         leaf = scores.clone().requires_grad_()
         assert torch.autograd.gradcheck(lambda s, loss=loss: loss.from_scores(s, relevant, valid), leaf, fast_mode=True)
 
@@ -290,6 +293,8 @@ def test_gradient_of_graded_lists_is_that_of_the_value(problem, name):
 def test_gradient_by_embeddings_and_references_is_that_of_the_value(batch, name):
     embeddings, labels, refs, ref_labels = batch(1)
     loss = LOSSES[name]()
+    loss(refs, ref_labels)
+    loss.eval()  # with thresholds of other scores
     embeddings.requires_grad_(), refs.requires_grad_()
     assert torch.autograd.gradcheck(lambda e: loss(e, labels), embeddings)
     assert torch.autograd.gradcheck(
@@ -604,8 +609,7 @@ def test_no_relevant_item_leaves_only_the_calibration_of_the_others(problem, nam
     scores, relevant, valid = problem()
     value, gradient = value_and_gradient(LOSSES[name](), scores, torch.zeros_like(relevant), valid)
     rows = reference.lists(scores, torch.zeros_like(relevant), valid)
-    share = {"calibration": 1.0, "roadmap": 0.5}[name]
-    assert value.item() == pytest.approx(share * reference.calibration(rows)) and value > 0
+    assert value.item() == pytest.approx(DEFAULTS[name](rows)) and value > 0
     assert gradient.isfinite().all()
     value, gradient = value_and_gradient(LOSSES[name](), scores, relevant, torch.zeros_like(valid))
     assert value == 0 and (gradient == 0).all()
@@ -896,7 +900,7 @@ def test_hierarchical_labels_give_gains_where_gains_mean_something_and_their_fin
         ref_gains = reference.happier_gains(labels, ref_labels, None)
     else:
         gains, ref_gains = fine.unsqueeze(1) == fine, fine.unsqueeze(1) == ref_fine
-    loss = LOSSES[name]()
+    loss = LOSSES[name]().eval()
     torch.testing.assert_close(loss(embeddings, labels), loss(embeddings, relevant=gains), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(
         loss(embeddings, labels, ref_emb=refs, ref_labels=ref_labels),
@@ -960,6 +964,7 @@ def test_query_in_its_own_ranking_is_an_irrelevant_item_of_rank_one(batch):
 
 OPTIONS = {
     "roadmap": {"tau": 0.02, "delta": "auto", "weight": 0.25, "aggregation": "avg_non_zero"},
+    "adaptive_roadmap": {"tau": 0.02, "weight": 0.25, "quantiles": (0.4, 0.9)},
     "supap": {"rho": 10.0, "offset": 1.44, "tie": "official"},
     "smooth_ap": {"tau": 0.05, "reduction": "none"},
     "log_sum_exp": {"tau": 0.02, "pull": 0.9},
@@ -998,7 +1003,7 @@ def test_loss_survives_pickle_copy_and_state_dict(problem, name):
         assert again.stats == {}
         assert again.extra_repr() == loss.extra_repr()
         assert torch.equal(again.from_scores(*lists), value)
-    assert loss.state_dict() == {}
+    assert set(loss.state_dict()) == ({"calibration.running"} if name == "adaptive_roadmap" else set())
     LOSSES[name](**OPTIONS[name]).load_state_dict(loss.state_dict())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..checks import closest
 from .auc import AUCLoss
 from .average_precision import SmoothAPLoss, SupAPLoss
-from .base import RetrievalLoss
+from .base import RetrievalLoss, still
 from .graded import HAPLoss, NDCGLoss, RecallAtKLoss
 from .histogram import FastAPLoss, SoftBinAPLoss
 from .log_sum_exp import LogSumExpLoss
@@ -26,6 +26,7 @@ from .sup_rank import SupNDCGLoss, SupRecallLoss
 #: Name -> class of every loss.
 LOSSES: dict[str, type[RetrievalLoss]] = {
     "roadmap": ROADMAPLoss,
+    "adaptive_roadmap": AdaptiveROADMAPLoss,
     "supap": SupAPLoss,
     "smooth_ap": SmoothAPLoss,
     "log_sum_exp": LogSumExpLoss,
@@ -100,4 +101,5 @@ __all__ = [
     "SupRecallLoss",
     "find",
     "settings",
+    "still",
 ]

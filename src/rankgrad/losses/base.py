@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, cast
 
 import torch
@@ -100,6 +101,7 @@ class RetrievalLoss(nn.Module):
         if positives is not None:
             self.positives = integer(positives, "positives counts the relevant items that every query has", low=1)
         self.stats = {}
+        self._still = False
 
     # ------------------------------------------------------------------ what a loss defines
 
@@ -113,6 +115,20 @@ class RetrievalLoss(nn.Module):
     def components(self) -> dict[str, Tensor]:
         """The terms that the last value is the sum of, detached scalars by name; {} for a loss of one term."""
         return {}
+
+    def remember(self) -> None:
+        """Write what the last call has seen into the running statistics, if the loss has some.
+
+        It is called once per training pass (see `moves`), at its end, when nothing in the pass was refused.
+        """
+
+    @property
+    def moves(self) -> bool:
+        """Whether running statistics follow the call that is under way: in training mode, with gradients enabled.
+
+        They follow no call inside `still`, and none in a backward pass: there checkpointing repeats a forward pass.
+        """
+        return self.training and torch.is_grad_enabled() and not self._still and not _in_backward()
 
     # ------------------------------------------------------------------ what a user calls
 
@@ -267,6 +283,8 @@ class RetrievalLoss(nn.Module):
             values = values + 0 * scores.sum(1)  # a loss is attached to the graph even where it is constant
         per_query = torch.where(counted, values, 0)
         self._require_no_overflow(per_query)
+        if self.moves:
+            self.remember()
         self.stats["counted"] = counted.detach()
         if self.reduction == "none":
             return per_query
@@ -331,6 +349,35 @@ class RetrievalLoss(nn.Module):
         own = inspect.signature(cls.__init__).parameters.values()
         names = [p.name for p in own if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
         return names + [n for n in Common.__annotations__ if n not in names]
+
+
+@contextmanager
+def still(module: nn.Module) -> Iterator[None]:
+    """Inside it, no call moves the running statistics of the losses in a module.
+
+    It is for whoever calls a loss more than once in a step: on parts of a batch, on a memory, or once more on the same.
+
+    >>> from rankgrad.losses import AdaptiveROADMAPLoss
+    >>> loss = AdaptiveROADMAPLoss()
+    >>> with still(loss):
+    ...     value = loss(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+    >>> loss.calibration.running
+    tensor([nan, nan])
+    """
+    losses = [part for part in module.modules() if isinstance(part, RetrievalLoss)]
+    before = [loss._still for loss in losses]
+    for loss in losses:
+        loss._still = True
+    try:
+        yield
+    finally:
+        for loss, was in zip(losses, before, strict=True):
+            loss._still = was
+
+
+def _in_backward() -> bool:
+    """Whether autograd is running a backward pass in this thread. Compiled code has no say in where it is called."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def tensor_on(device: torch.device, value: Numbers, name: str) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import number
+from ..ranks.lists import asynchronous
 from ..types import Mask, PerQuery, Scores
 from .average_precision import SupAPLoss
 from .base import Common, RetrievalLoss
@@ -38,7 +39,9 @@ class CalibrationLoss(RetrievalLoss):
 
     Attributes:
         running: [2] alpha and beta of `quantiles`, and part of the state_dict; NaN before the first batch, and where no
-            batch had such a pair. They are updated in training mode, before the loss is taken; `stats` then has them.
+            batch had such a pair. A call in training mode with gradients enabled takes its own scores in first. All
+            other calls take them as they are, and the batch's own quantiles where they are NaN: calls in eval mode or
+            without gradients, what checkpointing computes again, the term of a memory. `stats` has what was taken.
 
     >>> CalibrationLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
     tensor(0.5500)
@@ -74,20 +77,30 @@ class CalibrationLoss(RetrievalLoss):
             self.register_buffer("running", torch.full((2,), torch.nan))
 
     def thresholds(self, scores: Scores, relevant: Mask, rest: Mask) -> tuple[Tensor | float, Tensor | float]:
-        """Alpha and beta of this call; in training mode the running ones take these scores in first."""
+        """Alpha and beta of this call."""
         if self.quantiles is None:
             return self.alpha, self.beta
-        if self.running.device != scores.device:  # a loss that was not moved works as losses without a state do
-            self.running = self.running.to(scores.device)
-        if self.training:
-            with torch.no_grad():
-                for place, (pairs, share) in enumerate(zip((relevant, rest), self.quantiles, strict=True)):
-                    old, new = self.running[place], _quantile(scores.detach(), pairs, share).to(self.running)
-                    mixed = torch.where(old.isnan(), new, self.momentum * old + (1 - self.momentum) * new)
-                    self.running[place] = torch.where(new.isnan(), old, mixed)
-        alpha, beta = self.running.nan_to_num().to(scores).clone()  # without such pairs there is nothing to compare
+        self._latest = self._followed(scores.detach(), relevant, rest)
+        alpha, beta = self._latest.nan_to_num()  # without such pairs there is nothing to compare
         self.stats["alpha"], self.stats["beta"] = alpha, beta
         return alpha, beta
+
+    def _followed(self, scores: Scores, relevant: Mask, rest: Mask) -> Tensor:
+        """[2] the quantiles that the thresholds follow, with this batch if it moves them; NaN where none had a pair."""
+        assert self.quantiles is not None
+        if (self.running.device, self.running.dtype) != (scores.device, scores.dtype):
+            self.running = self.running.to(scores)  # a loss that was not moved works as losses without a state do
+        old, moves = self.running, self.moves
+        if not moves and not asynchronous(old) and not bool(old.isnan().any()):
+            return old  # a memory is long: its scores are sorted only if their quantiles are asked for
+        own = torch.stack([_quantile(scores, *given) for given in zip((relevant, rest), self.quantiles, strict=True)])
+        mixed = torch.lerp(own, old, self.momentum) if moves else old
+        return torch.where(old.isnan(), own, torch.where(own.isnan(), old, mixed))
+
+    def remember(self) -> None:
+        """The running quantiles become those of the last call."""
+        if self.quantiles is not None:
+            self.running.copy_(self._latest)
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """Both parts; every query counts."""
@@ -107,6 +120,8 @@ class CalibrationLoss(RetrievalLoss):
 
 def _quantile(scores: Tensor, pairs: Mask, share: float) -> Tensor:
     """The score that this share of the pairs does not exceed, [] float; NaN without pairs. Linear between two."""
+    if scores.numel() == 0:
+        return scores.new_full((), torch.nan)
     flat = torch.where(pairs, scores, torch.inf).flatten().sort().values  # the pairs come first
     count = pairs.sum()
     place = share * (count - 1).clamp(min=0).to(scores.dtype)
@@ -179,6 +194,10 @@ class ROADMAPLoss(RetrievalLoss):
             for name in ("alpha", "beta"):
                 self.stats[name] = self.calibration.stats[name]
         return (1 - self.weight) * supap + self.weight * calibration, counted
+
+    def remember(self) -> None:
+        """The thresholds of the calibration follow the last call."""
+        self.calibration.remember()
 
     def components(self) -> dict[str, Tensor]:
         """Both parts of the last value, with their weights."""
