@@ -119,7 +119,8 @@ def roadmap(lists: Lists) -> Tensor:
 def adaptive_roadmap(lists: Lists) -> Tensor:
     scores, relevant, valid = lists
     near, far = (scores.detach()[pairs & valid] for pairs in (relevant.bool(), ~relevant.bool()))
-    level = calibration(lists, float(near.quantile(0.5)), float(far.quantile(0.99)))
+    alpha = float(near.quantile(0.5))
+    level = calibration(lists, alpha, min(float(far.quantile(0.99)), alpha - 0.1))
     return 0.25 * average_precision(heaviside, h_minus())(lists) + 0.75 * level
 
 

@@ -255,11 +255,12 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
 
 
-def thresholds(rows: list[List], quantiles: tuple[float, float] = (0.5, 0.99)) -> dict[str, float]:
-    """The quantiles of all relevant and of all irrelevant scores of a batch."""
+def thresholds(rows: list[List], quantiles: tuple[float, float] = (0.5, 0.99), margin: float = 0.1) -> dict[str, float]:
+    """The quantiles of all relevant and of all irrelevant scores of a batch, at least a margin apart."""
     near = [x for s, g in rows for x, gain in zip(s, g, strict=True) if gain > 0]
     far = [x for s, g in rows for x, gain in zip(s, g, strict=True) if gain == 0]
-    return {"alpha": quantile(near, quantiles[0]), "beta": quantile(far, quantiles[1])}
+    alpha, beta = quantile(near, quantiles[0]), quantile(far, quantiles[1])
+    return {"alpha": alpha, "beta": beta if math.isnan(alpha) else min(beta, alpha - margin)}
 
 
 def hardest(rows: list[List]) -> tuple[list[float], list[float]]:

@@ -32,8 +32,8 @@ def test_thresholds_are_numpys_quantiles_of_the_valid_pairs(quantiles):
     expected = [np.quantile(s[positive], quantiles[0]), np.quantile(s[rest], quantiles[1])]
     np.testing.assert_allclose(loss.running.numpy(), expected, rtol=1e-12)
     alpha, beta = loss.running.tolist()
-    if beta <= alpha:
-        torch.testing.assert_close(value, CalibrationLoss(alpha, beta).from_scores(SCORES, RELEVANT, VALID))
+    beta = min(beta, alpha - 0.1)  # the margin
+    torch.testing.assert_close(value, CalibrationLoss(alpha, beta).from_scores(SCORES, RELEVANT, VALID))
     by_hand = [
         np.maximum(alpha - row[p], 0).mean() * p.any() + np.maximum(row[n] - beta, 0).mean()
         for row, p, n in zip(s, positive, rest, strict=True)
@@ -176,7 +176,19 @@ def test_the_state_holds_them():
     both = ROADMAPLoss(quantiles=[0.5, 0.9]).double()
     both.from_scores(SCORES, RELEVANT)
     assert torch.equal(both.calibration.running, loss.running)
-    assert [both.stats[name] for name in ("alpha", "beta")] == loss.running.tolist()  # for the log of a run
+    alpha = loss.running[0]
+    assert (both.stats["alpha"], both.stats["beta"]) == (alpha, alpha - 0.1)  # for the log of a run
+
+
+def test_thresholds_keep_the_margin_and_no_more():
+    apart, relevant = torch.tensor([[0.9, 0.2, 0.1]]), torch.tensor([[True, False, False]])
+    for margin, beta in ((0.5, 0.2), (0.8, 0.1)):
+        loss = CalibrationLoss(quantiles=(0.5, 1.0), margin=margin)
+        loss.from_scores(apart, relevant)
+        torch.testing.assert_close(loss.stats["beta"], torch.tensor(beta))
+    loss.running.copy_(torch.tensor([torch.nan, 0.2]))  # no relevant pair yet: there is nothing to keep apart from
+    loss.eval().from_scores(apart, torch.zeros_like(relevant))
+    assert loss.stats["beta"] == torch.tensor(0.2)
 
 
 def test_gradients_are_those_of_fixed_thresholds():

@@ -35,6 +35,11 @@ class CalibrationLoss(RetrievalLoss):
             alpha and beta as given are not used then. However narrow the angles are, some pairs stay on the wrong
             side. None: fixed thresholds.
         momentum: share of the old value in the running means, 0 .. 0.9999; the first batch is taken whole.
+        margin: least distance alpha - beta of thresholds that follow the scores, score units, >= 0. Where the quantiles
+            are closer, or in the wrong order, beta is alpha - margin. On hard data most relevant scores are no higher
+            than irrelevant ones. The quantiles alone would then pull half of the relevant pairs and push one per cent
+            of the irrelevant ones: all embeddings become alike. With a margin more irrelevant pairs are pushed the
+            harder the data are, up to all of them.
         common: see `RetrievalLoss`.
 
     Attributes:
@@ -59,6 +64,7 @@ class CalibrationLoss(RetrievalLoss):
         aggregation: Literal["query", "avg_non_zero"] = "query",
         quantiles: Sequence[float] | None = None,
         momentum: float = 0.9,
+        margin: float = 0.1,
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
@@ -70,6 +76,7 @@ class CalibrationLoss(RetrievalLoss):
             raise ValueError(f"aggregation must be 'query' or 'avg_non_zero'; got {aggregation!r}")
         self.alpha, self.beta, self.aggregation = alpha, beta, aggregation
         self.quantiles, self.momentum = None, number(momentum, "momentum of the thresholds", low=0, high=0.9999)
+        self.margin = number(margin, "margin is the least distance alpha - beta", low=0)
         if quantiles is not None:
             if not isinstance(quantiles, Sequence) or len(quantiles) != 2:
                 raise ValueError(f"quantiles are two, of relevant and of irrelevant scores; got {quantiles!r}")
@@ -81,7 +88,10 @@ class CalibrationLoss(RetrievalLoss):
         if self.quantiles is None:
             return self.alpha, self.beta
         self._latest = self._followed(scores.detach(), relevant, rest)
-        alpha, beta = self._latest.nan_to_num()  # without such pairs there is nothing to compare
+        alpha, beta = self._latest
+        # fmin: where there is only one kind of pairs, the other quantile is NaN and takes no part
+        beta = torch.fmin(beta, alpha - self.margin).nan_to_num()
+        alpha = alpha.nan_to_num()  # without such pairs there is nothing to compare
         self.stats["alpha"], self.stats["beta"] = alpha, beta
         return alpha, beta
 
@@ -150,6 +160,7 @@ class ROADMAPLoss(RetrievalLoss):
         aggregation: of the calibration, see `CalibrationLoss`.
         weight: lambda of eq. 2, 0 .. 1.
         quantiles: thresholds that follow the scores, see `CalibrationLoss`.
+        margin: least distance of such thresholds, see `CalibrationLoss`.
         common: see `RetrievalLoss`.
 
     >>> ROADMAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
@@ -173,15 +184,16 @@ class ROADMAPLoss(RetrievalLoss):
         aggregation: Literal["query", "avg_non_zero"] = "query",
         weight: float = 0.5,
         quantiles: Sequence[float] | None = None,
+        margin: float = 0.1,
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
         number(weight, "weight is ROADMAP's lambda (0: SupAP alone, 1: calibration alone)", low=0, high=1)
         self.tau, self.rho, self.delta, self.offset, self.start, self.tie = tau, rho, delta, offset, start, tie
         self.alpha, self.beta, self.aggregation, self.weight = alpha, beta, aggregation, weight
-        self.quantiles = quantiles
+        self.quantiles, self.margin = quantiles, margin
         self.supap = SupAPLoss(tau, rho, delta, offset, start, tie, positives=self.positives)
-        self.calibration = CalibrationLoss(alpha, beta, aggregation, quantiles)
+        self.calibration = CalibrationLoss(alpha, beta, aggregation, quantiles, margin=margin)
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """The weighted sum; every query counts, so SupAP's share is spread over all of them."""
@@ -210,10 +222,10 @@ class AdaptiveROADMAPLoss(ROADMAPLoss):
 
         (1 - weight) SupAP + weight mean_q [ mean_{j in P_q} (a - s_qj)_+  +  mean_{j in N_q} (s_qj - b)_+ ]
 
-    a is a running median of the relevant scores, b the running 99 % quantile of the irrelevant ones. Fixed thresholds
-    must suit the angles that a network happens to produce: too strict and they rule the loss, too lax and they do
-    nothing. These always pull the worse half of the relevant pairs and push the closest per cent of the irrelevant
-    ones. They hold no level by themselves and are no loss of their own.
+    a is a running median of the relevant scores, b the running 99 % quantile of the irrelevant ones, but at most
+    a - margin. Fixed thresholds must suit the angles that a network happens to produce: too strict and they rule the
+    loss, too lax and they do nothing. These always pull the worse half of the relevant pairs and push the closest per
+    cent of the irrelevant ones, or more of them where relevant and irrelevant scores do not differ yet.
 
     Args:
         tau: see `SupAPLoss`.
@@ -221,10 +233,11 @@ class AdaptiveROADMAPLoss(ROADMAPLoss):
         delta: see `SupAPLoss`.
         weight: share of the thresholds, 0 .. 1. Measured: .6 to .9 are nearly alike, and at 1 little is learned.
         quantiles: of the relevant and of the irrelevant scores, see `CalibrationLoss`.
+        margin: least distance a - b, score units, see `CalibrationLoss`. Measured: .1 and .2 are alike, .3 is worse.
         common: see `RetrievalLoss`.
 
     >>> AdaptiveROADMAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
-    tensor(0.2463)
+    tensor(0.4308)
     """
 
     optimises: ClassVar[str] = "SupAP + calibration that follows the scores"
@@ -237,6 +250,7 @@ class AdaptiveROADMAPLoss(ROADMAPLoss):
         delta: float | Literal["auto"] = 0.05,
         weight: float = 0.75,
         quantiles: Sequence[float] = (0.5, 0.99),
+        margin: float = 0.1,
         **common: Unpack[Common],
     ) -> None:
-        super().__init__(tau, rho, delta, weight=weight, quantiles=quantiles, **common)
+        super().__init__(tau, rho, delta, weight=weight, quantiles=quantiles, margin=margin, **common)
