@@ -21,24 +21,24 @@ import torch
 from torch import Tensor
 
 Numbers = Tensor | npt.NDArray[Any] | Sequence[Any]
-Spelling = Callable[[str, object], str]  # (argument, value or None) -> what the caller types to set it
+Spelling = Callable[..., str]  # (argument[, value]) -> what the caller types to set it
 
 
-def _in_python(name: str, value: object) -> str:
-    return name if value is None else f"{name}={value!r}"
+def _in_python(name: str, *value: object) -> str:
+    return "=".join([name, *map(repr, value)])
 
 
 _spelling: ContextVar[Spelling] = ContextVar("spelling", default=_in_python)
 
 
-def setting(name: str, value: object = None) -> str:
+def setting(name: str, *value: object) -> str:
     """An argument as the caller can type it: in Python, as a setting or as an option of a command (see `spelled`).
 
     Every message that tells a user to set an argument names it with this.
 
     Args:
         name: of the argument.
-        value: that the message suggests; None: the name alone.
+        value: that the message suggests; none: the name alone.
 
     >>> setting("text", "sentence")
     "text='sentence'"
@@ -46,7 +46,7 @@ def setting(name: str, value: object = None) -> str:
     ...     print(setting("root"), setting("text", "sentence"), setting("delimiter", ";"))
     data.root data.load.text=sentence 'data.load.delimiter=;'
     """
-    return _spelling.get()(name, value)
+    return _spelling.get()(name, *value)
 
 
 @contextmanager
@@ -59,6 +59,19 @@ def spelled(spelling: Spelling) -> Iterator[None]:
         _spelling.reset(token)
 
 
+@contextmanager
+def renamed(**names: str) -> Iterator[None]:
+    """Within this context messages call arguments as the caller's own arguments that they come from.
+
+    >>> with renamed(root="icons"):
+    ...     print(setting("root", "DIR"))
+    icons='DIR'
+    """
+    outer = _spelling.get()
+    with spelled(lambda name, *value: outer(names.get(name, name), *value)):
+        yield
+
+
 def as_keys(section: str, elsewhere: Mapping[str, str]) -> Spelling:
     """Spell arguments as settings KEY=VALUE, quoted for a shell where that is needed.
 
@@ -67,9 +80,8 @@ def as_keys(section: str, elsewhere: Mapping[str, str]) -> Spelling:
         elsewhere: argument -> the key that it follows, such as data.root.
     """
 
-    def spell(name: str, value: object) -> str:
-        key = elsewhere.get(name, f"{section}.{name}")
-        return key if value is None else shlex.quote(f"{key}={_typed(value)}")
+    def spell(name: str, *value: object) -> str:
+        return shlex.quote("=".join([elsewhere.get(name, f"{section}.{name}"), *map(_typed, value)]))
 
     return spell
 
@@ -85,16 +97,17 @@ def as_options(places: Mapping[str, str]) -> Spelling:
     DIR | --text 'my text'
     """
 
-    def spell(name: str, value: object) -> str:
+    def spell(name: str, *value: object) -> str:
         option = places.get(name, f"--{name.replace('_', '-')}")
-        return option if value is None else f"{option} {shlex.quote(_typed(value))}"
+        return " ".join([option, *(shlex.quote(_typed(given)) for given in value)])
 
     return spell
 
 
 def _typed(value: object) -> str:
     """A value as it is typed on a command line; a tab, which nobody can type there, as its escape."""
-    return (str(value).lower() if isinstance(value, bool) else str(value)).replace("\t", "\\t")
+    words = {None: "null", True: "true", False: "false"}
+    return words[value] if value is None or isinstance(value, bool) else str(value).replace("\t", "\\t")
 
 
 def integer(value: object, what: str, low: int | None = None, high: int | None = None) -> int:

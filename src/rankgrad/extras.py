@@ -18,7 +18,7 @@ EXTRAS = {
     "transformers": "transformers",
     "accelerate": "transformers",
     "torchmetrics": "torchmetrics",
-    "pyarrow": "sentence-transformers",
+    "pyarrow": "parquet",
     "submitit": "submitit",
     "ray": "ray",
 }

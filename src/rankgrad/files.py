@@ -260,12 +260,15 @@ def read_npz(path: Path, *needed: str, mapped: str = "") -> dict[str, npt.NDArra
         check_archive(path)
         with np.load(path, allow_pickle=False) as file:
             there = _mapped(path, mapped) if mapped in file.files else None
-            columns = {name: file[name] for name in file.files if there is None or name != mapped}
-            columns |= {} if there is None else {mapped: there}
+            columns = {} if there is None else {mapped: there}
+            for name in file.files:
+                if name not in columns:
+                    columns[name] = file[name]
     except Exception as error:  # numpy, zip and zlib each raise their own
         if "allow_pickle" in str(error):
             raise ValueError(
-                f"{path} holds Python objects, which are not unpickled: write columns of numbers or texts"
+                f"{path} holds Python objects in {name!r}, which are not unpickled: write texts or numbers, such as "
+                f"numpy.asarray({name}).astype(str)"
             ) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(f"{path} is damaged ({reason}): copy it again, or write it again") from None

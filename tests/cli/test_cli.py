@@ -83,7 +83,7 @@ def test_the_version_is_shown(capsys):
         (["trian"], "invalid choice: 'trian'"),
         (["train", "--fast"], "unknown argument '--fast'; see rankgrad train --help"),
         (["evaluate", "a.npz", "loss=pnp"], "unknown argument 'loss=pnp'; see rankgrad evaluate --help"),
-        (["evaluate"], "RUN_OR_NPZ"),
+        (["evaluate"], "RUN_OR_FILE"),
         (["embed", "run"], "DIR"),
         (["search"], "QUERY"),
         (["evaluate", "a.npz", "--clusters", "some"], "invalid choice: 'some'"),
@@ -406,7 +406,7 @@ def test_embed_writes_an_npz_that_evaluate_reads_and_lists_skipped_files(capsys,
 def test_embed_says_what_it_needs(capsys, finished, photos, tmp_path):
     run, out = str(finished.folder), str(tmp_path / "a.npz")
     assert "give the folder of a finished run" in fails(capsys, "embed", str(tmp_path), str(photos), "-o", out)
-    assert "need a folder of images" in fails(capsys, "embed", run, str(tmp_path / "none"), "-o", out)
+    assert "there is no file or folder" in fails(capsys, "embed", run, str(tmp_path / "none"), "-o", out)
     assert "cannot be written" in fails(capsys, "embed", run, str(photos), "-o", str(tmp_path))
     assert "--batch-size one of rows, 1 or more" in fails(
         capsys, "embed", run, str(photos), "-o", out, "--batch-size", "0"
@@ -416,6 +416,10 @@ def test_embed_says_what_it_needs(capsys, finished, photos, tmp_path):
 def test_datasets_lists_describes_and_draws(capsys, photos, tmp_path):
     assert main(["datasets"]) == 0
     assert all(name in capsys.readouterr().out for name in ("glyphs",))
+    (tmp_path / "a.csv").write_text("said,label\na,x\nb,y\nc,z\nd,w\n")
+    assert main(["datasets", "text", "--root", str(tmp_path / "a.csv"), "data.load.text=said"]) == 0
+    assert "divided by class" in capsys.readouterr().out
+    assert "data.load.text=said" in fails(capsys, "datasets", "text", "--root", str(tmp_path / "a.csv"))
     sheet = tmp_path / "sheet.png"
     assert main(["datasets", "folder", "--root", str(photos), "--sheet", str(sheet)]) == 0
     assert "50 images, 10 classes" in capsys.readouterr().out and sheet.stat().st_size > 1000
@@ -425,4 +429,4 @@ def test_datasets_says_what_it_needs(capsys, tmp_path):
     assert "unknown data set 'glyph'; did you mean 'glyphs'?" in fails(capsys, "datasets", "glyph")
     assert "folder is read from files: say where with --root DIR" in fails(capsys, "datasets", "folder")
     assert "glyphs is built in" in fails(capsys, "datasets", "glyphs", "--root", str(tmp_path))
-    assert "does not exist" in fails(capsys, "datasets", "folder", "--root", str(tmp_path / "none"))
+    assert "does not exist; data.root is" in fails(capsys, "datasets", "folder", "--root", str(tmp_path / "none"))

@@ -872,7 +872,7 @@ def test_settings_of_icons_are_checked_before_the_file_is_read(settings, message
 
 
 def test_a_damaged_file_of_icons_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"icons48.npz, which is not there; set data.root"):
+    with pytest.raises(FileNotFoundError, match=r"icons48.npz, which is not there; give its folder: root=.DIR"):
         load_icons(tmp_path)
     file = packed_icons(tmp_path) / "icons48.npz"
     file.write_bytes(file.read_bytes()[:-100])

@@ -171,7 +171,7 @@ def test_files_are_cached_and_made_smaller_as_for_any_folder(originals, name, tm
 def test_a_folder_without_the_data_set_says_what_was_looked_for_and_where_to_get_it(name, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"looked for .*\.txt.* (Get|Ask)"):
         DATASETS[name](tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"does not exist; set data.root .* (Get|Ask)"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*: root is that of .* (Get|Ask)"):
         DATASETS[name](tmp_path / "nowhere")
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="is a file"):

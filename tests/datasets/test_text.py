@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 
-from rankgrad.datasets.text import load_banking77, load_clinc150, load_text
+from rankgrad.checks import as_keys, as_options, spelled
+from rankgrad.datasets.division import CALLED
+from rankgrad.datasets.text import load_banking77, load_clinc150, load_text, read_texts
 
 HEADER = "text,label,topic,part,who"
 ROWS = [
@@ -72,8 +75,10 @@ def test_a_plain_file_needs_two_columns_and_may_have_a_byte_order_mark(tmp_path)
 
 
 BAD = {
-    "missing column": (b"texts,label\na,b\n", r"line 2 has no column 'text'; did you mean 'texts'\? It has texts,"),
-    "other delimiter": (b"text;label\na;b\n", r"has no column 'text'.*divided by ';': delimiter=';'"),
+    "missing column": (b"texts,label\na,b\n", r"line 2 has no column 'text'. It has texts, label\. .*: text='texts'$"),
+    "other delimiter": (b"text;label\na;b\n", r"no column 'text'.* divided by ';': delimiter=';'$"),
+    "both": (b"id;utterance;intent_name\n1;a;b\n", "delimiter=';'. .*: text='utterance' label='intent_name'$"),
+    "a stranger": (b"a1,b1\na,b\n", "and no column 'label'. It has a1, b1. .*: text='NAME' label='NAME'$"),
     "empty text": (b"text,label\na,b\n  ,b\n", "a.csv, line 3: 'text' is empty"),
     "empty label": (b"text,label\na,b\nc,\n", "a.csv, line 3: 'label' is empty"),
     "nan": (b"text,label\na,nan\n", "a.csv, line 2: 'label' is empty"),
@@ -109,15 +114,59 @@ def test_rows_that_contradict_each_other_are_both_named(tmp_path):
         ValueError, match="line 3: the class 'x' has topic 'u' here and 't' in .*line 2; a class has one"
     ):
         load_text(path, super_label="topic")
-    path.write_text("text,label,part\na,x,training\n")
-    with pytest.raises(ValueError, match=r"line 2: a split is train, val \(validation, dev\) or test; got 'training'"):
+    path.write_text("text,label,part\na,x,trained\n")
+    with pytest.raises(ValueError, match=r"line 2: a split is train \(training\), val .*; got 'trained'"):
         load_text(path, split="part")
+
+
+def test_splits_in_a_column_have_the_names_that_folders_have(tmp_path):
+    path = tmp_path / "a.csv"
+    names = [name for called in CALLED.values() for name in called]
+    path.write_text("text,label,split\n" + "".join(f"{row},x,{name.title()}\n" for row, name in enumerate(names)))
+    assert load_text(path).split == tuple(split for split, called in CALLED.items() for _ in called)
+
+
+@pytest.mark.parametrize("split", ["train", "test", "val"])
+def test_a_file_of_one_split_is_refused_with_the_setting_that_divides_it(split, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(f"text,label,split\na,x,{split}\nb,y,{split}\n")
+    with pytest.raises(ValueError, match=f"split {split}: .*split=None"):
+        load_text(path)
+    assert load_text(path, split=None).splits == ("train",)
+
+
+def test_a_text_under_two_labels_is_told_as_that_where_classes_are_divided(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\na,x\nb,y\na,y\nc,z\nb,z\n")
+    for seed in range(4):  # on whatever side the two labels are
+        with pytest.raises(
+            ValueError, match="line 4 .*line 2 under another label: 'a' is 'y' here and 'x' there, and 1"
+        ):
+            load_text(path, test_fraction=0.5, seed=seed)
+    assert len(load_text(path)) == 5  # nothing is divided
+
+
+def test_messages_of_the_command_name_its_options(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("sentence;intent\na;b\n")
+    with spelled(as_options({})), pytest.raises(ValueError, match="--delimiter ';'. .*: --text sentence$"):
+        read_texts(path)
+    assert read_texts(path, text="sentence", delimiter=";").texts == ("a",)
+
+
+def test_a_tab_can_be_typed_as_its_escape(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text\tlabel\na\tx\n")
+    with spelled(as_keys("data.load", {})), pytest.raises(ValueError) as caught:
+        load_text(path)
+    (advice,) = (word for word in shlex.split(str(caught.value).split("divided by ")[1]) if "=" in word)
+    assert load_text(path, delimiter=advice.partition("=")[2]).texts == ("a",)
 
 
 def test_lines_of_json_are_named_too(tmp_path):
     path = tmp_path / "a.jsonl"
     for content, told in (
-        ('{"text": "a", "label": 1}\n{"text": "b"}\n', "line 2 has no column 'label'. It has text. .*label=..."),
+        ('{"text": "a", "label": 1}\n{"text": "b"}\n', "line 2 has no column 'label'. It has text. .*label='NAME'"),
         ('{"text": "a", "label": 1}\n\n{oops\n', "line 3 is no JSON"),
         ("[1]\n", "line 1 must be an object with columns; got list"),
         ('{"text": "a", "label": NaN}\n', "line 1: 'label' is empty"),
@@ -144,7 +193,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     with pytest.raises(ValueError, match="a.parquet is no parquet file, or it is damaged"):
         load_text(tmp_path / "a.parquet")
     (tmp_path / "b.csv").write_text("text,label\n")
-    with pytest.raises(ValueError, match="delimiter must be one character; got ', '"):
+    with pytest.raises(ValueError, match="delimiter must be one character, .*; got ', '"):
         load_text(tmp_path / "b.csv", delimiter=", ")
 
 

@@ -18,6 +18,7 @@ from rankgrad.config import ConfigError, compose
 from rankgrad.datasets.vectors import load_table
 from rankgrad.evaluation import Report
 from rankgrad.models.weights import load_weights
+from rankgrad.report import read_runs
 from rankgrad.runs.folder import Run
 
 
@@ -163,7 +164,7 @@ def test_what_a_model_does_not_take_is_not_embedded(finished, tmp_path, capsys):
     assert "takes texts: give a file of them" in capsys.readouterr().err
     (tmp_path / "a.csv").write_text("txt\na\n")
     assert main(["embed", str(finished.folder), str(tmp_path / "a.csv"), "-o", str(tmp_path / "a.npz")]) == 2
-    assert "line 2 has no column 'text'; did you mean 'txt'?" in capsys.readouterr().err
+    assert "line 2 has no column 'text'. It has txt. Say which to take: --text txt" in capsys.readouterr().err
 
 
 # --------------------------------------------------------------------------------------------------- tables of vectors
@@ -211,9 +212,9 @@ def test_a_head_is_exported_and_a_model_of_texts_says_why_not(vectors, finished,
 BAD = {
     "no labels": (
         {"embeddings": np.eye(3)},
-        r"has no labels or label\. It has embeddings\. Say which one it is: label=",
+        r"has no column 'labels'\. It has embeddings\. Say which to take: label='NAME'",
     ),
-    "no embeddings": ({"labels": np.arange(3)}, "has no embeddings or embedding. It has labels"),
+    "no embeddings": ({"labels": np.arange(3)}, "has no column 'embeddings'. It has labels"),
     "lengths": ({"embeddings": np.eye(3), "labels": np.arange(2)}, "holds 3 embeddings and 2 labels"),
     "nan": ({"embeddings": np.diag([1, np.nan, 1]), "labels": np.arange(3)}, "row 1: its embedding is not finite"),
     "flat": ({"embeddings": np.ones(3), "labels": np.arange(3)}, r"must be numbers \[row, width\]; got float64 \(3,\)"),
@@ -240,15 +241,41 @@ def test_a_parquet_holds_vectors_too(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow comes with an extra")
     from pyarrow import parquet
 
-    rows = [{"embedding": [float(i), 1.0], "label": f"c{i}", "split": "dev"} for i in range(3)]
+    rows = [{"embedding": [float(i), 1.0], "label": f"c{i}", "split": ("dev", "train")[i % 2]} for i in range(3)]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     table = load_table(tmp_path / "a.parquet")
     assert table.vectors.tolist() == [[0, 1], [1, 1], [2, 1]] and table.class_names == ("c0", "c1", "c2")
-    assert table.splits == ("val",) and table.names[1] == "row 1"
+    assert table.split == ("val", "train", "val") and table.names[1] == "row 1"
     rows[1]["embedding"] = [1.0]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="row 1: 'embedding' must be as long as in the rows before"):
         load_table(tmp_path / "a.parquet")
+
+
+def test_a_parquet_is_evaluated_and_reported_like_the_npz_of_its_rows(tmp_path, monkeypatch, capsys):
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow comes with an extra")
+    from pyarrow import parquet
+
+    monkeypatch.chdir(tmp_path)
+    places, labels = np.random.RandomState(0).randn(12, 3), [f"c{row % 3}" for row in range(12)]
+    np.savez("a.npz", embeddings=places, labels=np.array(labels))
+    columns = {"embedding": places.tolist(), "label": labels, "text": [f"say {row}" for row in range(12)]}
+    parquet.write_table(pyarrow.table(columns), "a.parquet")
+    said = []
+    for name in ("a.npz", "a.parquet"):
+        assert main(["evaluate", name, "--clusters", "none"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] and "mAP@R" in said[0]
+    assert read_runs([Path("a.parquet")])[0].space.texts[3] == "say 3"
+    parquet.write_table(pyarrow.table({"embedding": places.tolist()}), "a.parquet")
+    assert main(["evaluate", "a.parquet"]) == 2
+    assert "must hold labels; it has embeddings" in capsys.readouterr().err
+
+
+def test_labels_that_are_python_objects_are_answered_with_how_to_write_them(tmp_path):
+    np.savez(tmp_path / "a.npz", embeddings=np.eye(2), labels=np.array(["a", "b"], dtype=object))
+    with pytest.raises(ValueError, match=r"'labels'.*labels\).astype\(str\)"):
+        load_table(tmp_path / "a.npz")
 
 
 # ------------------------------------------------------------------------------------- embeddings made somewhere else

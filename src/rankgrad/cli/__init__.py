@@ -44,8 +44,8 @@ STATUS = (
 class Command(Protocol):
     """A sub-command: the text of its --help, what it takes, what it does.
 
-    A command that takes settings (KEY=VALUE) says `SETTINGS = True`; one that goes on, cut off, when it is given again
-    says `GOES_ON = True`; one may have `details()`, more text for --help.
+    A command that takes settings (KEY=VALUE) says `SETTINGS = True`. Such a command trains, so that the same command
+    goes on where it was cut off; `GOES_ON` says otherwise. One may have `details()`, more text for --help.
     """
 
     HELP: str
@@ -87,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     name = next((word for word in words if not word.startswith("-")), "")
     # commands that take settings train, and the same command again goes on
-    again = words if any(getattr(COMMANDS.get(name), word, False) for word in ("SETTINGS", "GOES_ON")) else []
+    command = COMMANDS.get(name)
+    again = words if getattr(command, "GOES_ON", getattr(command, "SETTINGS", False)) else []
     try:
         with signals.graceful(), signals.continue_with(lambda: again):
             return _main(words)

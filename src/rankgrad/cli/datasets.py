@@ -11,15 +11,19 @@ List the data sets, describe one, draw its contact sheet, or check that a publis
 
   rankgrad datasets
   rankgrad datasets glyphs --sheet glyphs.png
-  rankgrad datasets folder --root PHOTOS
+  rankgrad datasets folder --root PHOTOS                read and divided as rankgrad train does it
+  rankgrad datasets text --root mine.csv data.load.text=question data.load.label=intent
   rankgrad datasets check cub --root CUB_200_2011       files, counts, presence of every image
   rankgrad datasets check cub --root CUB_200_2011 --images    also decode every image
 """
+SETTINGS, GOES_ON = True, False
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("words", nargs="*", metavar="[check] NAME", help="data set; with check: is it all there")
+    parser.add_argument(
+        "words", nargs="*", metavar="[check] NAME [KEY=VALUE]", help="data set, settings; with check: is it all there"
+    )
     parser.add_argument("--root", type=Path, help="where its files are")
     parser.add_argument("--images", action="store_true", help="check: decode every image, which takes a while")
     parser.add_argument("--sheet", type=Path, help="write a PNG with some images of some classes")
@@ -27,10 +31,11 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List, describe, draw or check data sets."""
-    from ..checks import unknown
+    from ..checks import as_options, spelled, unknown
     from ..datasets import DATASETS
 
-    words: list[str] = arguments.words
+    words, given = ([word for word in arguments.words if ("=" in word) == setting] for setting in (False, True))
+    given += settings
     check = words[:1] == ["check"]
     names = words[1:] if check else words
     if not words:
@@ -48,11 +53,17 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if not from_files and arguments.root is not None:
         raise ValueError(f"{name} is built in and reads no files; leave out --root")
     if check:
-        _check_dataset(name, arguments)
+        if given:
+            raise ValueError(f"a check takes no settings; leave out {' '.join(given)}")
+        with spelled(as_options({})):
+            _check_dataset(name, arguments)
         return
     if arguments.images:
         raise ValueError(f"--images goes with a check: rankgrad datasets check {name} --root DIR --images")
-    table = DATASETS[name](**({} if arguments.root is None else {"root": arguments.root}))
+    from ..config import compose, make
+
+    root = [] if arguments.root is None else [f"data.root={arguments.root}"]
+    table = make(compose([f"data={name}", *root, *given]).data.load, slot="data")
     print(table.summary())
     if arguments.sheet:
         from ..datasets import Table, contact_sheet

@@ -47,6 +47,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label", default="auto", metavar="COLUMN", help="column of the classes (label, if it is there)"
     )
+    parser.add_argument("--embeddings", default="auto", metavar="COLUMN", help="column of the vectors (embeddings)")
+    parser.add_argument("--delimiter", metavar="SIGN", help="between the columns of a csv (the comma)")
     add_machine(parser)
     add_trust(parser)
 
@@ -97,10 +99,12 @@ def _embed(arguments: argparse.Namespace, device: torch.device) -> None:
     if arguments.images.is_file():
         if arguments.invert:
             raise ValueError("--invert turns images to their negatives; a file holds texts or vectors")
-        columns = {"text": arguments.text, "label": arguments.label}
         rows = embed_file(
             *(model, arguments.images, out, arguments.batch_size),
-            **columns,
+            text=arguments.text,
+            label=arguments.label,
+            embeddings=arguments.embeddings,
+            delimiter=arguments.delimiter,
             trust=packages(arguments.trust),
             device=device,
         )

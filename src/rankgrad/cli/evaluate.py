@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     import torch
 
 HELP = """\
-Exact retrieval metrics of a run or of embeddings in an npz file.
+Exact retrieval metrics of a run or of embeddings in a file, npz or parquet.
 
 An npz holds embeddings [n, d] and labels [n] (integers or strings); optionally ids, groups (cameras, sequences),
 weights, super_labels, class_names, super_names, and for a separate gallery ref_embeddings, ref_labels, ref_ids,
-ref_groups. docs/evaluation.md says what they are. Started by torchrun, the processes share the queries.
+ref_groups. docs/evaluation.md says what they are. A parquet holds them as columns, a list of numbers in each row of
+embeddings; embedding, label and group are known, too. Started by torchrun, the processes share the queries.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("source", type=Path, metavar="RUN_OR_NPZ")
+    parser.add_argument("source", type=Path, metavar="RUN_OR_FILE")
     parser.add_argument("-k", "--ks", default="1,2,4,8", help="cut-offs of R@K, comma-separated")
     parser.add_argument(
         "-e",
@@ -58,10 +59,11 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
     import numpy as np
 
+    from ..datasets.vectors import embedding_columns
     from ..distributed import on_first
     from ..evaluation import Report, evaluate
     from ..evaluation.measures import meaning
-    from ..files import read_npz, shown
+    from ..files import shown
     from ..runs.embeddings import by_levels, evaluated_columns
     from ..runs.folder import Run
 
@@ -75,10 +77,12 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
             source, _ = evaluated(run, packages(arguments.trust))
             say(f"{shown(run.folder)} is not finished: this is its {source.stem.replace('-', ' ')}\n")
     if not source.exists():
-        raise FileNotFoundError(f"{source} does not exist: give the folder of a finished run, or an npz file")
+        raise FileNotFoundError(
+            f"{source} does not exist: give the folder of a finished run, or an npz or parquet file"
+        )
     if arguments.out and not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
-    columns = read_npz(source, "embeddings", "labels")
+    columns = embedding_columns(source, "embeddings", "labels")
     if columns.get("class_names", np.array([])).tolist() == [""]:
         raise ValueError(f"the rows of {shown(source)} have no classes: there is nothing to be right or wrong")
     if arguments.levels:

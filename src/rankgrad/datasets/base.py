@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ..checks import setting
 from ..files import shown
 from . import cache
 from .fingerprint import of_files, of_values
@@ -201,16 +202,19 @@ def check_reading(
         NotADirectoryError: if cache_dir is a file.
     """
     if isinstance(channels, bool) or channels not in (1, 3):
-        raise ValueError(f"channels must be 1 (grey) or 3 (RGB); got {channels!r}")
+        raise ValueError(f"{setting('channels')} must be 1 (grey) or 3 (RGB); got {channels!r}")
     side = shorter_side
     if side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < 1):
-        raise ValueError(f"shorter_side is in pixels, an integer >= 1, or None; got {side!r}")
+        raise ValueError(f"{setting('shorter_side')} is in pixels, an integer >= 1, or None; got {side!r}")
     if draft and side is None:
-        raise ValueError("draft decodes files at a smaller size: say with shorter_side how small they may become")
+        raise ValueError(
+            f"{setting('draft', True)} decodes files at a smaller size: say with {setting('shorter_side')} how small "
+            "they may become"
+        )
     if cache not in ("none", "ram", "disk"):
-        raise ValueError(f"a cache is 'none', 'ram' or 'disk'; got {cache!r}")
+        raise ValueError(f"{setting('cache')} is none, ram or disk; got {cache!r}")
     if cache_dir is not None and Path(cache_dir).is_file():
-        raise NotADirectoryError(f"cache_dir is the folder of kept images; {shown(cache_dir)} is a file")
+        raise NotADirectoryError(f"{setting('cache_dir')} is the folder of kept images; {shown(cache_dir)} is a file")
     max_pixels()
 
 

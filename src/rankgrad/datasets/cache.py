@@ -28,6 +28,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..checks import setting
 from ..files import atomic_write, remove_leftovers
 
 T = TypeVar("T")
@@ -140,8 +141,8 @@ def in_memory(sizes: Sequence[int], read: Callable[[int], Tensor]) -> Pixels:
     if free is not None and total > 0.9 * free:
         raise ValueError(
             f"keeping {len(sizes)} images in memory needs {_size(total)}, and {_size(free)} are free (a tenth of which "
-            "stays so). Keep them on disk (data.cache=disk), keep smaller ones (data.load.shorter_side), or read them "
-            "each time (data.cache=none)"
+            f"stays so). Keep them on disk ({setting('cache', 'disk')}), keep smaller ones "
+            f"({setting('shorter_side')}), or read them each time ({setting('cache', 'none')})"
         )
     memory = torch.empty(total, dtype=torch.uint8)
     shapes, _ = _fill(memory.numpy(), sizes, read)
@@ -277,7 +278,8 @@ def _written(path: Path, key: str, sizes: Sequence[int], read: Callable[[int], T
     if offset + total > free:
         raise OSError(
             f"keeping {count} images in {path.parent} needs {_size(offset + total)}, and {_size(free)} are free. "
-            "Name a folder on another disk (data.cache_dir), or keep smaller images (data.load.shorter_side)"
+            f"Name a folder on another disk ({setting('cache_dir', 'DIR')}), or keep smaller images "
+            f"({setting('shorter_side')})"
         )
     with atomic_write(path) as temporary, temporary.open("w+b") as file:
         if hasattr(os, "posix_fallocate"):  # now, with an error: a page that finds no place later ends the process

@@ -1,9 +1,27 @@
-"""Dividing whole classes into training, validation and test, where the data comes without a division."""
+"""Training, validation and test: what they may be called, and dividing whole classes where nobody has divided them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+
+from ..checks import setting
+
+# What splits may be called, in any capitals, as folders and in columns; the first of each is the name to prefer.
+CALLED = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
+
+
+def split_called(name: str) -> str:
+    """The split that a name means; "": none.
+
+    >>> [split_called(name) for name in ("Train", "VALIDATION", "cat")]
+    ['train', 'val', '']
+    """
+    return next((split for split, names in CALLED.items() if name.strip().casefold() in names), "")
 
 
 def need_fractions(test: float, val: float) -> None:
@@ -15,7 +33,8 @@ def need_fractions(test: float, val: float) -> None:
     numbers = all(isinstance(share, (int, float)) and not isinstance(share, bool) for share in (test, val))
     if not (numbers and 0 <= test <= 1 and 0 <= val <= 1 and test + val <= 1):
         raise ValueError(
-            f"test_fraction and val_fraction are shares of the classes, >= 0 with a sum <= 1; got {test!r} and {val!r}"
+            f"{setting('test_fraction')} and {setting('val_fraction')} are shares of the classes, >= 0 with a sum "
+            f"<= 1; got {test!r} and {val!r}"
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from ..checks import renamed
 from .base import Table
 from .glyphs import SIZE, load_glyphs
 from .icons import load_icons
@@ -38,9 +39,11 @@ def load_drawings(
     """
     parts: list[tuple[str, Table]] = [("glyphs", load_glyphs(seed, hard))]
     if icons is not None:
-        parts.append(("icons", load_icons(icons, SIZE).select("train")))
+        with renamed(root="icons"):
+            parts.append(("icons", load_icons(icons, SIZE).select("train")))
     if omniglot is not None:
-        parts.append(("omniglot", load_omniglot(omniglot, SIZE).select("train")))
+        with renamed(root="omniglot"):
+            parts.append(("omniglot", load_omniglot(omniglot, SIZE).select("train")))
     return _joined("drawings: " + ", ".join(name for name, _ in parts), parts)
 
 

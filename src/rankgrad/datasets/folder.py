@@ -14,15 +14,9 @@ from ..checks import setting
 from ..files import shown
 from .base import SPLITS, Cache, Table, check_reading
 from .cache import PATIENCE, in_threads
-from .division import divide, need_fractions
+from .division import divide, need_fractions, split_called
 from .images import EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, some
 
-# Folders that divide the images, by their names in any capitals; the first of each is the name to prefer.
-DIVISIONS = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation", "dev"),
-    "test": ("test", "testing"),
-}
 UNLABELLED = ("unlabelled", "unlabeled")  # beside a division: images without a class, left out
 BESIDE = "lies beside the class folders"
 
@@ -44,7 +38,7 @@ def load_folder(
     """A table of the image files below `root`: each sub-folder is a class, all images below it belong to it.
 
     If `root` holds folders called `train` and `test` (and perhaps `val`) and nothing else, these are the division, each
-    with its class folders. Other names that people use are known, in any capitals: see `DIVISIONS`. A folder
+    with its class folders. Other names that people use are known, in any capitals: see `division.CALLED`. A folder
     `unlabelled` beside them is left out. A class name that occurs in two of them is one class; `Table.summary` says so,
     because the test then doesn't ask for unseen classes. Otherwise whole classes are divided: in the order of a hash of
     (seed, class name), the first `test_fraction` are test, the next `val_fraction` are val; a class added later moves
@@ -265,10 +259,7 @@ def _meaning(name: str) -> str:
     >>> [_meaning(name) for name in ("Train", "VALIDATION", "unlabeled", "cat")]
     ['train', 'val', 'unlabelled', '']
     """
-    name = name.casefold()
-    if name in UNLABELLED:
-        return "unlabelled"
-    return next((split for split, names in DIVISIONS.items() if name in names), "")
+    return "unlabelled" if name.casefold() in UNLABELLED else split_called(name)
 
 
 def _looks_divided(meant: Mapping[str, Sequence[Path]], root: Path) -> bool:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional as F
 
+from ..checks import setting
 from ..files import read_npz
 from .base import SPLITS, Table
 from .lists import numbered
@@ -60,8 +61,7 @@ def load_icons(
     path = root if root.is_file() else root / PACKED
     if not path.is_file():
         raise FileNotFoundError(
-            f"the icons are read from {path}, which is not there; set data.root to its folder "
-            "(data.load.icons with data=drawings)"
+            f"the icons are read from {path}, which is not there; give its folder: {setting('root', 'DIR')}"
         )
     packed = _read(path)
     names: list[str] = packed["names"].tolist()

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import setting
 from ..files import inside
 from .base import Cache, Table, check_reading
 from .check import Counts, CountWarning, count, missing_files, parts_of
@@ -46,9 +47,9 @@ def find_home(root: str | Path, title: str, markers: Sequence[str], inside: Sequ
     """
     root = Path(root)
     if not root.exists():
-        raise FileNotFoundError(f"the folder {root} does not exist; set data.root to that of {title}. {get}")
+        raise FileNotFoundError(f"there is no folder {root}: {setting('root')} is that of {title}. {get}")
     if not root.is_dir():
-        raise NotADirectoryError(f"data.root must be the folder of {title}; {root} is a file")
+        raise NotADirectoryError(f"{setting('root')} must be the folder of {title}; {root} is a file")
     for folder in (root, *(root / name for name in inside)):
         if any((folder / marker).is_file() for marker in markers):
             return folder

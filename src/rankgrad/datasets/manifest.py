@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..checks import setting
 from ..files import inside, shown
 from .base import Cache, Table, check_reading
 from .cache import in_threads
 from .division import divide, need_fractions
 from .images import check_image
 from .rows import numbered, numbered_several, several_classes
-from .tabular import AUTO, as_split, need_split_of_several, read_columns, require_one
+from .tabular import AUTO, as_split, need_split_of_several, need_two_splits, read_columns, require_one
 
 
 def load_manifest(
@@ -42,12 +43,13 @@ def load_manifest(
         path: column of the images' paths, relative to `images`; none may lead out of it.
         label: column of the classes, strings or integers.
         super_label: column of coarser classes; "auto": the column super_label, if there is one; None: there is none.
-        split: column with train, val (or validation, dev) and test; "auto": the column split, if there is one.
+        split: column with train, val and test, or what else `division.CALLED` knows; "auto": the column split, if there
+            is one; None: there is none.
         group: column of what a relevant image may not share with its query; "auto": the column group, if there is one.
         images: folder of the images; None: the one in which the file lies.
         separator: between the classes of an image that has several in its label, such as "|": relevant is then what
             shares a class. Needs a column with the split. None: each image has one class.
-        delimiter: of a csv; None: the comma, or the tab of a tsv.
+        delimiter: of a csv, a backslash and t for a tab; None: the comma, or the tab of a tsv.
         test_fraction: of the classes, 0 .. 1; not used with a split.
         val_fraction: of the classes, 0 .. 1; not used with a split.
         seed: of the division, see `division.divide`.
@@ -87,13 +89,15 @@ def load_manifest(
     if "super_label" in read.values and listed is None:
         require_one(read.values["label"], read.values["super_label"], read.places, read.names["super_label"])
     splits = [as_split(value, at) for value, at in zip(read.values.get("split", ()), read.places, strict=False)]
+    if splits:
+        need_two_splits(set(splits), file)
     reasons = list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images")) if check else []
     good = [row for row in range(len(paths)) if not reasons or reasons[row] is None]
     skipped = [(str(paths[row]), reason) for row, reason in enumerate(reasons) if reason is not None]
     if not good:
         raise ValueError(
             f"none of the {len(paths)} images of {shown(file)} can be read below {shown(home)}: is that their folder? "
-            f"Say which one it is with images=... The first, {shown(skipped[0][0])}: {skipped[0][1]}"
+            f"Say which one it is: {setting('images', 'DIR')}. The first, {shown(skipped[0][0])}: {skipped[0][1]}"
         )
     labels = [read.values["label"][row] for row in good]
     if not splits:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..checks import setting
 from ..files import read_npz
 from .base import Table
 
@@ -82,7 +83,7 @@ def load_omniglot(
     else:
         raise FileNotFoundError(
             f"Omniglot is read from {packed} or from {' and '.join(ZIPS)} in {root}; not found. "
-            f"Get the two archives from {SOURCE} and set data.root to their folder."
+            f"Get the two archives from {SOURCE} and give their folder: {setting('root', 'DIR')}"
         )
     table = _table(names, _pool(torch.from_numpy(ink), size), test_alphabets)
     if holdout is not None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ..checks import setting
 from ..files import shown
 from ..tables import aligned
 from .fingerprint import fingerprint
@@ -330,7 +331,9 @@ def several_classes(fields: Sequence[str], separator: str, places: Sequence[str]
     [['cat', 'dog'], ['dog']]
     """
     if not separator:
-        raise ValueError("separator is what stands between the classes of a row, such as '|'; got an empty text")
+        raise ValueError(
+            f"{setting('separator')} is what stands between the classes of a row, such as |; got an empty text"
+        )
     found = []
     for field, place in zip(fields, places, strict=True):
         classes = [name.strip() for name in field.split(separator)]

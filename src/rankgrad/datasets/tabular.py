@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checks import closest
+from ..checks import setting
 from ..files import shown
+from .division import CALLED, split_called
 from .rows import SPLITS
 
 Row = Mapping[str, Any]
 DELIMITERS = (",", "\t", ";", "|")
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 AUTO = "auto"  # a column that is used if it is there
+TAB = r"\t"  # how a tab is typed
+# Role of a column -> what people call it: words that a name may hold, the usual ones first.
+USUAL = {
+    "text": (
+        *("text", "sentence", "utterance", "query", "question", "title", "message", "content", "body", "comment"),
+        *("review", "description", "document", "prompt"),
+    ),
+    "label": ("label", "class", "intent", "category", "target", "topic", "tag"),
+    "path": ("path", "file", "filename", "image", "img", "name"),
+    "embeddings": ("embedding", "vector", "feature", "values"),
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +68,7 @@ def read_columns(
             mark.
         wanted: role of a column -> its name in the file; "auto": the column of the role's own name, if there is one;
             None: not wanted.
-        delimiter: of a csv; None: the comma, or the tab of a tsv.
+        delimiter: of a csv, a backslash and t for a tab; None: the comma, or the tab of a tsv.
         rows: what to read instead of the file: where each stands, and its columns.
 
     Raises:
@@ -76,10 +90,7 @@ def read_columns(
         for role, name in names.items():
             if name not in row:
                 known = [str(column) for column in row if column is not None]
-                raise ValueError(
-                    f"{place} has no column {name!r}{closest(name, known)} It has {', '.join(map(shown, known))}. Say "
-                    f"which one it is: {role}=..." + _delimiter_hint(known)
-                )
+                raise ValueError(no_columns(place, names, known))
             values[role].append(word(row[name], name, place))
         places.append(place)
     if not places:
@@ -128,8 +139,9 @@ def text_of(path: Path) -> str:
 
 
 def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
+    delimiter = "\t" if delimiter == TAB else delimiter
     if len(delimiter) != 1:
-        raise ValueError(f"delimiter must be one character; got {delimiter!r}")
+        raise ValueError(f"{setting('delimiter')} must be one character, or {TAB} for a tab; got {delimiter!r}")
     reader = csv.reader(io.StringIO(text_of(path), newline=""), delimiter=delimiter, strict=True)
     header: list[str] | None = None
     try:
@@ -146,7 +158,7 @@ def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
             if len(fields) != len(header):
                 raise ValueError(
                     f"{place} has {len(fields)} fields, the header {len(header)}: a text that holds a {delimiter!r} or "
-                    "a line break must stand in double quotes" + _delimiter_hint(header)
+                    "a line break must stand in double quotes" + _other_delimiter(header)
                 )
             yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:
@@ -167,7 +179,13 @@ def _objects(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """(where it stands, column -> value) of every row of a parquet.
+    """(where it stands, column -> value) of every row of a parquet; raises as `parquet_table`."""
+    for number, row in enumerate(parquet_table(path).to_pylist(), 1):
+        yield f"{shown(path)}, row {number}", row
+
+
+def parquet_table(path: Path) -> Any:
+    """A parquet as a table of pyarrow.
 
     Raises:
         ValueError: the file is no parquet, or damaged.
@@ -180,17 +198,59 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
         raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
     try:
-        table = parquet.read_table(path)
+        return parquet.read_table(path)
     except (ArrowInvalid, OSError) as error:
         raise ValueError(f"{shown(path)} is no parquet file, or it is damaged: {error}") from None
-    for number, row in enumerate(table.to_pylist(), 1):
-        yield f"{shown(path)}, row {number}", row
 
 
-def _delimiter_hint(columns: Sequence[str]) -> str:
+def no_columns(place: str, wanted: Mapping[str, str], known: Sequence[str]) -> str:
+    """What to say where columns are missing: which, what is there, and the settings that name them.
+
+    Args:
+        place: where they are missing.
+        wanted: role of a column -> its name.
+        known: names of the columns that are there.
+
+    >>> print(no_columns("a.csv", {"text": "text", "label": "label"}, ["id", "sentence", "intent"]))
+    a.csv has no column 'text' and no column 'label'. It has id, sentence, intent. Say which to take: \
+text='sentence' label='intent'
+    """
+    missing = {role: name for role, name in wanted.items() if name not in known}
+    sign = _sign(known)
+    has = f"It has {', '.join(map(shown, known)) or 'nothing'}"
+    if sign is not None:
+        has += _other_delimiter(known)
+        known = known[0].split(sign)
+        missing = {role: name for role, name in wanted.items() if name not in known}
+    free = [name for name in known if name not in wanted.values()]
+    settings = []
+    for role, name in missing.items():
+        found = _like(role, name, free)
+        free = [column for column in free if column != found]
+        settings.append(setting(role, "NAME" if found is None else shown(found)))
+    absent = " and ".join(f"no column {name!r}" for name in wanted.values() if name not in known or sign is not None)
+    return f"{place} has {absent}. {has}" + (f". Say which to take: {' '.join(settings)}" if settings else "")
+
+
+def _like(role: str, name: str, known: Sequence[str]) -> str | None:
+    """The column that is meant, by what is usual for its role; else one whose name is nearly the same."""
+    parts = {column: re.split(r"[^a-z]+", column.lower()) for column in known}
+    for usual in USUAL.get(role, ()):
+        found = next((column for column, words in parts.items() if usual in words or f"{usual}s" in words), None)
+        if found is not None:
+            return found
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.7)), None)
+
+
+def _sign(columns: Sequence[str]) -> str | None:
+    """The sign that seems to divide what was read as the name of a single column."""
+    return next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
+
+
+def _other_delimiter(columns: Sequence[str]) -> str:
     """What to say where one column's name looks like several."""
-    other = next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
-    return "" if other is None else f". The columns seem to be divided by {other!r}: delimiter={other!r}"
+    sign = _sign(columns)
+    return "" if sign is None else f". The columns seem to be divided by {sign!r}: {setting('delimiter', sign)}"
 
 
 def word(value: Any, column: str, place: str) -> str:
@@ -224,10 +284,30 @@ def as_split(value: str, place: str) -> str:
     Raises:
         ValueError: it means none.
     """
-    name = {"validation": "val", "dev": "val"}.get(value.strip().lower(), value.strip().lower())
-    if name not in SPLITS:
-        raise ValueError(f"{place}: a split is train, val (validation, dev) or test; got {value!r}")
-    return name
+    split = split_called(value)
+    if not split:
+        known = ", ".join(names[0] + (f" ({', '.join(names[1:])})" if names[1:] else "") for names in CALLED.values())
+        raise ValueError(f"{place}: a split is {known}; got {value!r}")
+    return split
+
+
+def need_two_splits(splits: Collection[str], path: Path) -> None:
+    """Raise unless a file has rows to train on, and others.
+
+    Args:
+        splits: of its rows.
+        path: the file.
+
+    Raises:
+        ValueError: it has not.
+    """
+    there = [split for split in SPLITS if split in splits]
+    if "train" not in there or len(there) == 1:
+        raise ValueError(
+            f"all rows of {shown(path)} are of split {' and '.join(there)}: needed are some of train and some of test. "
+            f"Complete the column, or leave it out with {setting('split', None)}, and whole classes are divided by "
+            f"{setting('test_fraction')}"
+        )
 
 
 def need_split_of_several(classes: Sequence[Sequence[str]] | None, split: bool, path: Path) -> None:
@@ -243,7 +323,8 @@ def need_split_of_several(classes: Sequence[Sequence[str]] | None, split: bool, 
     """
     if classes is not None and not split:
         raise ValueError(
-            f"rows of several classes can't be divided by class: {shown(path)} needs a column split with train and test"
+            f"rows of several classes can't be divided by class: {shown(path)} needs a column with train and test, "
+            f"called split or named by {setting('split', 'NAME')}"
         )
 
 

@@ -21,7 +21,18 @@ from ..files import shown
 from .division import divide, need_fractions
 from .fingerprint import of_texts
 from .rows import Listed, Rows, numbered, numbered_several, several_classes
-from .tabular import AUTO, Row, as_split, need_split_of_several, read_columns, read_rows, require_one, text_of, word
+from .tabular import (
+    AUTO,
+    Row,
+    as_split,
+    need_split_of_several,
+    need_two_splits,
+    read_columns,
+    read_rows,
+    require_one,
+    text_of,
+    word,
+)
 from .transforms import Collate
 
 Validation = Literal["apart", "train"]
@@ -115,11 +126,12 @@ def load_text(
         label: column of the classes, strings or integers.
         super_label: column of coarser classes, one for all texts of a class; "auto": the column of the name
             super_label, if there is one; None: there is none.
-        split: column with train, val (or validation, dev) and test; "auto": the column split, if there is one.
+        split: column with train, val and test, or what else `division.CALLED` knows; "auto": the column split, if there
+            is one; None: there is none.
         group: column of what a relevant text may not share with its query; "auto": the column group, if there is one.
         separator: between the classes of a text that has several in its label, such as "|": relevant is then what
             shares a class. Needs a column with the split. None: each text has one class.
-        delimiter: of a csv; None: the comma, or the tab of a tsv.
+        delimiter: of a csv, a backslash and t for a tab; None: the comma, or the tab of a tsv.
         test_fraction: of the classes, 0 .. 1; not used with a split.
         val_fraction: of the classes, 0 .. 1; not used with a split.
         seed: of the division, see `division.divide`.
@@ -127,7 +139,8 @@ def load_text(
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: a column is missing, a text or label is empty, a row has other fields than the header, the file is
-            not UTF-8, a text stands in two splits, a class in two super-labels; naming the row.
+            not UTF-8, all rows are of one split, a text stands in two splits or under two labels that are divided, a
+            class in two super-labels; naming the row.
     """
     path = Path(root)
     need_fractions(test_fraction, val_fraction)
@@ -139,10 +152,13 @@ def load_text(
     need_split_of_several(several, "split" in found, path)
     if "split" in found:
         splits = [as_split(value, place) for value, place in zip(found["split"], places, strict=True)]
+        need_two_splits(set(splits), path)
+        _require_apart(found["text"], splits, places)
     else:
         of_class = divide(set(labels), test_fraction, val_fraction, seed)
         splits = [of_class[name] for name in labels]
-    _require_apart(found["text"], splits, places)
+        if test_fraction + val_fraction > 0:
+            _require_one_label(found["text"], labels, places)
     if supers is not None and several is None:
         require_one(labels, supers, places, columns["super_label"])
     said = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in columns.items()]
@@ -277,6 +293,20 @@ def _require_apart(texts: Sequence[str], splits: Sequence[str], places: Sequence
                 f"{places[row]} ({splits[row]}) has the text of {places[before]} ({splits[before]}): "
                 f"{shown(text[:NAMED])!r}. A text belongs to one split"
             )
+
+
+def _require_one_label(texts: Sequence[str], labels: Sequence[str], places: Sequence[str]) -> None:
+    """Raise if a text stands under two labels: where classes are divided, it would be trained on and tested."""
+    first: dict[str, int] = {}
+    wrong = [(first[text], row) for row, text in enumerate(texts) if labels[first.setdefault(text, row)] != labels[row]]
+    if wrong:
+        before, row = wrong[0]
+        more = f", and {len(wrong) - 1} more rows are like it" if wrong[1:] else ""
+        raise ValueError(
+            f"{places[row]} has the text of {places[before]} under another label: {shown(texts[row][:NAMED])!r} is "
+            f"{shown(labels[row])!r} here and {shown(labels[before])!r} there{more}. Classes are divided into train "
+            "and test, and a text must not be in both: leave one of the rows out, or add a column split"
+        )
 
 
 def _table(

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..checks import closest
 from ..files import read_npz, shown
 from .division import divide, need_fractions
 from .fingerprint import of_values
 from .rows import Listed, Rows, numbered
-from .tabular import AUTO, as_split, parquet_rows
+from .tabular import AUTO, as_split, need_two_splits, no_columns, parquet_table
 from .transforms import Collate
 
 Array = npt.NDArray[Any]
@@ -119,7 +118,7 @@ def load_table(
         label: column of the classes, strings or integers (in an npz with class_names: places in it); None: all are of
             one class, called "", which is enough to embed them.
         super_label: column of coarser classes; None: there is none.
-        split: column with train, val (or validation, dev) and test.
+        split: column with train, val and test, or what else `division.CALLED` knows; None: there is none.
         group: column of what a relevant vector may not share with its query.
         test_fraction: of the classes, 0 .. 1; not used with a split.
         val_fraction: of the classes, 0 .. 1; not used with a split.
@@ -135,23 +134,24 @@ def load_table(
         raise FileNotFoundError(f"there is no file {shown(path)}")
     columns = _columns(path)
     given = {"embeddings": embeddings, "label": label, "super_label": super_label, "split": split, "group": group}
-    found = {role: _found(path, columns, role, given.get(role, AUTO)) for role in NAMES}
+    found = {role: columns[name] for role, name in _names(path, columns, given).items()}
     vectors = _vectors(path, found["embeddings"])
     for role, column in found.items():
-        if column is not None and len(column) != len(vectors):
+        if len(column) != len(vectors):
             raise ValueError(f"{shown(path)} holds {len(vectors)} embeddings and {len(column)} {role}s")
-    labels = _words(path, "label", found["label"], columns.get("class_names")) or [""] * len(vectors)
-    splits = _words(path, "split", found["split"])
+    labels = _words(path, "label", found.get("label"), columns.get("class_names")) or [""] * len(vectors)
+    splits = _words(path, "split", found.get("split"))
     if splits is None:
         of_class = divide(set(labels), test_fraction, val_fraction, seed)
         splits = [of_class[name] for name in labels]
     else:
         splits = [as_split(value, f"{shown(path)}, row {row}") for row, value in enumerate(splits)]
-    supers = _words(path, "super_label", found["super_label"], columns.get("super_names"))
+        need_two_splits(set(splits), path)
+    supers = _words(path, "super_label", found.get("super_label"), columns.get("super_names"))
     class_names, numbers = numbered(labels)
     super_names, super_numbers = ((), None) if supers is None else numbered(supers)
-    groups, names = _words(path, "group", found["group"]), _words(path, "name", found["name"])
-    texts = _words(path, "text", found["text"])
+    groups, names = _words(path, "group", found.get("group")), _words(path, "name", found.get("name"))
+    texts = _words(path, "text", found.get("text"))
     return VectorTable(
         name=path.stem,
         label=numbers,
@@ -164,6 +164,32 @@ def load_table(
         super_names=super_names,
         group=None if groups is None else tuple(groups),
     )
+
+
+def embedding_columns(path: Path, *needed: str) -> dict[str, Array]:
+    """The columns of a file of embeddings, npz or parquet, by the names that an npz has for them.
+
+    Args:
+        path: the file; what is called label, embedding and so on in a parquet, one for each row, counts as labels.
+        needed: columns that must be there.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: another kind of file, a damaged one, or one that lacks a column.
+    """
+    if path.suffix.lower() != ".parquet":
+        return read_npz(path, *needed)
+    if not path.is_file():
+        raise FileNotFoundError(f"{shown(path)} does not exist")
+    columns = _columns(path)
+    for plural, *others in NAMES.values():
+        name = next((name for name in others if name in columns), None)
+        if name is not None and plural not in columns:
+            columns[plural] = columns.pop(name)
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        raise ValueError(f"{shown(path)} must hold {' and '.join(missing)}; it has {_listed(columns)}")
+    return columns
 
 
 def has_labels(root: str | Path) -> bool:
@@ -179,37 +205,47 @@ def _columns(path: Path) -> dict[str, Array]:
         raise ValueError(
             f"{shown(path)} must be a file of embeddings: {', '.join(FORMATS)}; got {path.suffix or 'none'}"
         )
-    rows = [row for _, row in parquet_rows(path)]
-    found: dict[str, Array] = {}
-    for name in rows[0] if rows else ():
-        values = [row[name] for row in rows]
-        widths = {len(value) for value in values if isinstance(value, list)}
-        if widths and (len(widths) > 1 or not all(isinstance(value, list) for value in values)):
-            row = next(i for i, v in enumerate(values) if not isinstance(v, list) or len(v) != len(values[0]))
-            raise ValueError(f"{shown(path)}, row {row}: {name!r} must be as long as in the rows before")
-        found[name] = np.array(values)
-    return found
+    table = parquet_table(path)
+    return {name: _column(path, name, table[name]) for name in table.column_names}
 
 
-def _found(path: Path, columns: Mapping[str, Array], role: str, given: str | None) -> Array | None:
-    """The column of a role, by its name; None: there is none."""
-    if given is None:
-        return None
-    if given != AUTO and given not in columns:
-        raise ValueError(f"{shown(path)} has no column {given!r}{closest(given, columns)} It has {_listed(columns)}")
-    name = given if given != AUTO else next((name for name in NAMES[role] if name in columns), None)
-    if name is None and role in NEEDED:
-        wanted = " or ".join(NAMES[role])
-        raise ValueError(f"{shown(path)} has no {wanted}. It has {_listed(columns)}. Say which one it is: {role}=...")
-    return None if name is None else columns[name]
+def _column(path: Path, name: str, values: Any) -> Array:
+    """A column of a parquet as an array; lists of numbers as rows of one length."""
+    from pyarrow import compute, types
+
+    if not (types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type)):
+        return np.array(values.to_pylist())
+    lengths = compute.list_value_length(values).to_numpy().astype(float)  # NaN where there is no list
+    other = np.flatnonzero(lengths != lengths[:1])
+    if len(other):
+        raise ValueError(f"{shown(path)}, row {other[0]}: {name!r} must be as long as in the rows before")
+    # a copy: pyarrow's memory may not be written to, which torch takes for granted
+    return np.array(compute.list_flatten(values).to_numpy()).reshape(len(values), -1)
+
+
+def _names(path: Path, columns: Mapping[str, Array], given: Mapping[str, str | None]) -> dict[str, str]:
+    """Role -> the name of its column.
+
+    Raises:
+        ValueError: one that is needed, or was named, is not there.
+    """
+    names: dict[str, str] = {}
+    for role, usual in NAMES.items():
+        name = given.get(role, AUTO)
+        if name == AUTO:
+            name = next((name for name in usual if name in columns), usual[0] if role in NEEDED else None)
+        if name is not None:
+            names[role] = name
+    if not set(names.values()) <= set(columns):
+        raise ValueError(no_columns(shown(path), names, list(columns)))
+    return names
 
 
 def _listed(columns: Mapping[str, Array]) -> str:
     return ", ".join(shown(name) for name in columns) or "nothing"
 
 
-def _vectors(path: Path, column: Array | None) -> Tensor:
-    assert column is not None
+def _vectors(path: Path, column: Array) -> Tensor:
     if column.ndim != 2 or column.dtype.kind not in "fiu" or 0 in column.shape:
         raise ValueError(
             f"embeddings in {shown(path)} must be numbers [row, width]; got {column.dtype} {tuple(column.shape)}"

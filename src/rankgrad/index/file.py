@@ -27,6 +27,8 @@ def embed_file(
     *,
     text: str = "text",
     label: str | None = AUTO,
+    embeddings: str = AUTO,
+    delimiter: str | None = None,
     trust: Sequence[str] = (),
     device: torch.device | str | None = None,
 ) -> int:
@@ -43,6 +45,8 @@ def embed_file(
         batch_size: rows at once.
         text: column of the texts.
         label: column of the classes; "auto": if there is one; None: none.
+        embeddings: column of the vectors, see `load_table`.
+        delimiter: of a csv, see `read_texts`.
         trust: packages of your own classes that the model's settings may name, see `Embedder`.
         device: where the model computes; None: on the CPU.
 
@@ -57,13 +61,13 @@ def embed_file(
     if takes == "images":
         raise ValueError(f"{source} takes images: give a folder of images; {file} is a file")
     table: Rows = (
-        read_texts(file, text, label)
+        read_texts(file, text, label, delimiter)
         if takes == "texts"
-        else load_table(file, label=AUTO if has_labels(file) else None)
+        else load_table(file, embeddings, None if label == AUTO and not has_labels(file) else label, split=None)
     )
     origin = Origin(Path(os.path.abspath(file)), embedder.weights, embedder.sha256)
     of = on_first(lambda: {"model": embedder.sha256, "file": str(origin.root), **table.fingerprint()})
     with begun(out, of) as parts:
-        embeddings = parts.embed(embedder, table, batch_size=batch_size, device=device)
-        on_first(partial(save_embeddings, out, embeddings, table, origin.columns()))
+        pieces = parts.embed(embedder, table, batch_size=batch_size, device=device)
+        on_first(partial(save_embeddings, out, pieces, table, origin.columns()))
     return len(table)

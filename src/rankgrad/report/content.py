@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from markupsafe import Markup
 
 from ..config import flat
+from ..datasets.vectors import FORMATS
 from ..files import read_json
 from ..html.images import Images
 from ..runs.folder import COMMANDS, Kind, Run
@@ -190,7 +191,6 @@ def named(value: object) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- reading
 
-NPZ = ".npz"  # of embeddings without a run
 # Kind of run -> the module that reads it, by a function `read`. Imported when such a run is read: those below this room
 # know it, and not the other way round.
 READERS = {"retrieval": "rankgrad.report.retrieval", "detection": "rankgrad.detection.page"}
@@ -213,10 +213,10 @@ def read_runs(
     """Read several runs of one kind; those that see the same images share them, and each has a name of its own.
 
     Args:
-        folders: of the runs; an npz of embeddings counts as a run that retrieves.
+        folders: of the runs; a file of embeddings (npz, parquet) counts as a run that retrieves.
         pictures: False: numbers and curves alone.
         trust: packages whose classes their settings may name; see `config.load`.
-        images: folder that the names in an npz are relative to.
+        images: folder that the names in such a file are relative to.
 
     Raises:
         FileNotFoundError: a folder is no run.
@@ -227,18 +227,18 @@ def read_runs(
     if twice:
         raise ValueError(f"a run is compared with others, not with itself: {twice[0]} is given more than once")
     kinds: dict[str, Kind] = {
-        str(place): "retrieval" if place.suffix == NPZ else kind_of(Run(place)) for place in folders
+        str(place): "retrieval" if place.suffix in FORMATS else kind_of(Run(place)) for place in folders
     }
     one_kind(kinds)
     known: dict[str, Any] = {}
     found = []
     for place, kind in zip(folders, kinds.values(), strict=True):
         reader = import_module(READERS[kind])
-        if place.suffix == NPZ:
+        if place.suffix in FORMATS:
             found.append(reader.read_embeddings(place, images))
         else:
             found.append(reader.read(Run(place), known=known, pictures=pictures, trust=trust))
-    called = [place.with_suffix("") if place.suffix == NPZ else place for place in places]
+    called = [place.with_suffix("") if place.suffix in FORMATS else place for place in places]
     return [replace(content, name=name) for content, name in zip(found, short_names(called), strict=True)]
 
 

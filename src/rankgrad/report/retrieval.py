@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..datasets.vectors import embedding_columns
 from ..evaluation import Report, evaluate
-from ..files import read_npz
 from ..html.images import Images
 from ..models.build import GIVEN
 from ..runs.embeddings import evaluated_columns
@@ -99,11 +99,11 @@ def read(
 
 
 def read_embeddings(path: Path, images: Path | None = None) -> Content:
-    """What is there of embeddings that were made elsewhere: an npz, evaluated here.
+    """What is there of embeddings that were made elsewhere: an npz or a parquet, evaluated here.
 
     Args:
-        path: npz with embeddings and labels, and what else `rankgrad evaluate` takes; names, texts.
-        images: folder that the names are relative to; None: no pictures, unless the npz holds texts.
+        path: file with embeddings and labels, and what else `rankgrad evaluate` takes; names, texts.
+        images: folder that the names are relative to; None: no pictures, unless the file holds texts.
 
     Raises:
         FileNotFoundError: no such file or folder.
@@ -111,7 +111,7 @@ def read_embeddings(path: Path, images: Path | None = None) -> Content:
     """
     if images is not None and not images.is_dir():
         raise FileNotFoundError(f"no folder of images at {images}")
-    columns = read_npz(path, "embeddings", "labels")
+    columns = embedding_columns(path, "embeddings", "labels")
     after = evaluate(columns["embeddings"], columns["labels"], clusters="none", **evaluated_columns(columns))
     space = Space.load(path)
     return Content(

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..datasets.vectors import embedding_columns
 from ..evaluation import Report
 from ..evaluation.measures import MAIN
-from ..files import inside, read_npz
+from ..files import inside
 from ..html.images import THUMBNAIL
 from ..losses import CalibrationLoss, ROADMAPLoss
 from ..normalize import unit_rows
@@ -123,7 +124,7 @@ class Space:
 
     @classmethod
     def load(cls, path: Path) -> Space:
-        """Read what `runs.embeddings.save_embeddings` has written, or any npz of embeddings and labels.
+        """Read what `runs.embeddings.save_embeddings` has written, or any npz or parquet of embeddings and labels.
 
         Rows without names are called by their number; labels may be texts, or integers with or without class_names.
 
@@ -131,7 +132,7 @@ class Space:
             ValueError: the file lacks a column, or its columns are out of step.
             OSError: the file cannot be read.
         """
-        columns = read_npz(path, "embeddings", "labels")
+        columns = embedding_columns(path, "embeddings", "labels")
         items = columns.get("ref_embeddings")
 
         def texts(name: str, called: int = 0) -> tuple[str, ...]:
