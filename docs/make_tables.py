@@ -3,12 +3,35 @@
 A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` behind it:
 
     losses                          a row for each loss, as the code describes it
-    table FILE                      measured numbers: a csv below docs/results
-    table FILE: COLUMN, COLUMN      some of its columns
     text FILE                       words that several pages share: a file below docs/shared
+    table FILE                      a csv below docs/results
+    table FILE: COLUMN, COLUMN      some of its columns
+    metrics FILE: ONE; OTHER        two settings, a row for each metric
+    difference FILE: METRIC; ONE; OTHER
+                                    one setting minus another, within a sentence: the mean and its 95 % interval.
+                                    An OTHER of another file has that before it: FILE.csv: OTHER
 
-The pages of benchmarks are written as a whole, from the json beside them. In a csv a column `X std` is
-the standard deviation of column `X`, and is shown behind it.
+Measured numbers are kept value by value, and all that a page says of them is computed here:
+
+    loss,rate,seed,metric,value                  (docs/results/FILE.csv)
+    supap,.01,0,mAP@R,37.21
+    supap,.01,0,R@1,72.08
+    supap,.01,1,mAP@R,36.64
+
+A row is one number. `metric` and `value` are always there, shares are per cent, and full precision is kept. `seed` says
+which training it was. `unit` says which alphabet, fold or data set, where those are compared: the seeds of a unit are
+then averaged first. All other columns are the setting. Rows may come in any order, and a queue of trainings adds those
+of a run when it ends (`rankgrad.papers.values`: `append`, `cells`). In the table of such a file a row is a setting: its
+mean ± standard deviation over the units, and how many there are. What follows the columns, behind a semicolon:
+
+    table FILE: loss, R@1; where rate=.01 and memory=none      some of the settings
+    table FILE: R@1, mAP@R; mAP@R against loss=supap           the difference from one setting, with a 95 % interval
+
+There is a p, of a paired t-test and corrected by Holm for the rows of the table, for six units or more.
+
+ONE and OTHER are texts of a setting's columns: `row=SupAP and batch_size=32`. The ID.csv of `rankgrad reproduce`, whose
+column `by_seed` has the values, is read in the same way. Any other csv is shown as it is; it has no ± and no p.
+The pages of benchmarks are written as a whole, from the json beside them.
 """
 
 from __future__ import annotations
@@ -16,17 +39,22 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from rankgrad.bench.page import page as benchmarks
 from rankgrad.losses import LOSSES
+from rankgrad.papers.values import Setting, Values, read
+from rankgrad.papers.values import difference as minus
+from rankgrad.runs.statistics import PairedDifference, holm, spread
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-BLOCK = re.compile(r"(<!-- (losses|table|text) ?(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "results").rglob("*.md"))]
+BLOCK = re.compile(r"(<!-- (losses|table|metrics|text) ?(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+WITHIN = re.compile(r"(<!-- difference (.*?) -->)[^\n]*?(<!-- end -->)")
 LINK = re.compile(r"(\]\()(?!\w+:|#)")
-STD = " std"
+HEADS = {"row": "method", "batch_size": "batch"}  # of columns of reproduce
 # In benchmarks/.
 MEASURED = {
     "results.json": "README.md",
@@ -49,20 +77,126 @@ def losses() -> str:
     return head + "".join(rows)
 
 
-def table(file: str, columns: list[str]) -> str:
-    """A csv as Markdown; without columns all of it."""
-    with (DOCS / "results" / file).open(encoding="utf-8", newline="") as opened:
+def table(what: str) -> str:
+    """A csv as Markdown."""
+    file, columns, *parts = _parted(what)
+    shown = [name.strip() for name in columns.split(",") if name.strip()]
+    path = DOCS / "results" / file
+    with path.open(encoding="utf-8", newline="") as opened:
         rows = list(csv.DictReader(opened))
-    shown = columns or [name for name in rows[0] if not name.endswith(STD)]
-    sides = ["--:" if any(re.match(r"-?[.\d]", row[name]) for row in rows) else "---" for name in shown]
-    lines = [shown, sides, *([cell(row, name) for name in shown] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    if {"value", "by_seed"}.isdisjoint(rows[0]):
+        shown = shown or list(rows[0])
+        return _markdown([shown, *([row[name] for name in shown] for row in rows)])
+    return of_values(read(path), shown, parts)
 
 
-def cell(row: dict[str, str], name: str) -> str:
-    """A value, with its deviation if there is one."""
-    value, deviation = row[name], row.get(name + STD)
-    return f"{value} ± {deviation}" if deviation else value
+def of_values(values: Values, shown: Sequence[str], parts: Sequence[str] = ()) -> str:
+    """A row for each setting.
+
+    Args:
+        values: of a file.
+        shown: columns and metrics; none: what differs between the settings, and all metrics.
+        parts: "where SETTING" and "METRIC against SETTING".
+    """
+    against: list[tuple[str, Setting]] = []
+    for part in parts:
+        left, _, right = part.rpartition("against ") if "against " in part else part.rpartition("where ")
+        if left:
+            against.append((left.strip(), setting(right)))
+        else:
+            values = values.where(setting(right))
+    settings = values.settings
+    names = list(dict.fromkeys(name for each in settings for name in each))
+    columns = [name for name in shown if name in names]
+    columns = columns or [name for name in names if len({each.get(name) for each in settings}) > 1]
+    metrics = [name for name in shown if name in values.metrics] or values.metrics
+    units = "units" if values.of_units else "seeds"
+    rows = []
+    for each in settings:
+        numbers = [list(values.units(each, metric).values()) for metric in metrics]
+        rows.append([*(each.get(name, "") for name in columns), str(max(map(len, numbers))), *map(_spread, numbers)])
+    head = [*(HEADS.get(name, name) for name in columns), units, *metrics]
+    for metric, other in against:
+        base, rest = values.units(other, metric), [each for each in settings if not other.items() <= each.items()]
+        found = [minus(values.units(each, metric), base) if each in rest else None for each in settings]
+        title, cells = _differences(found)
+        head += [f"{metric}: {name}" for name in title]
+        rows = [row + more for row, more in zip(rows, cells, strict=True)]
+    return _markdown([head, *rows])
+
+
+def metrics(what: str) -> str:
+    """Two settings of a file of values, a row for each metric."""
+    file, *both = _parted(what)
+    values, (one, other) = read(DOCS / "results" / file), map(setting, both)
+    found = {name: (values.units(one, name), values.units(other, name)) for name in values.metrics}
+    found = {name: pair for name, pair in found.items() if all(pair)}
+    title, cells = _differences([minus(*pair) for pair in found.values()])
+    rows = [
+        [name, *(_spread(list(each.values())) for each in pair), *more]
+        for (name, pair), more in zip(found.items(), cells, strict=True)
+    ]
+    return _markdown([["metric", *(", ".join(each.values()) for each in (one, other)), *title], *rows])
+
+
+def difference(what: str) -> str:
+    """One setting minus another: the mean of the differences, and its 95 % interval."""
+    file, metric, one, other = _parted(what)
+    elsewhere, _, other = other.rpartition(".csv:")
+    first = read(DOCS / "results" / file).units(setting(one), metric)
+    second = read(DOCS / "results" / (f"{elsewhere}.csv" if elsewhere else file)).units(setting(other), metric)
+    found = minus(first, second)
+    if found is None:
+        raise ValueError(f"difference {what}: fewer than two units have both")
+    digits = _digits([*first.values(), *second.values()])
+    return f"{_signed(found.mean, digits)} ({_signed(found.low, digits)} to {_signed(found.high, digits)})"
+
+
+def setting(text: str) -> Setting:
+    """NAME=TEXT and NAME=TEXT."""
+    pairs = (part.partition("=") for part in text.replace("\\|", "|").split(" and "))  # a bar ends a cell of a table
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _parted(what: str) -> list[str]:
+    file, _, rest = what.partition(":")
+    return [file.strip(), *(part.strip() for part in rest.split(";"))]
+
+
+def _differences(found: Sequence[PairedDifference | None]) -> tuple[list[str], list[list[str]]]:
+    """Columns of differences: their heads, and the cells of each row."""
+    tested = [each.p for each in found if each is not None and each.p is not None]
+    corrected = iter(holm(tested))
+    cells = []
+    for each in found:
+        row = ["", ""] if each is None else [_signed(each.mean), f"{_signed(each.low)} to {_signed(each.high)}"]
+        p = f"{next(corrected):.2g}" if each is not None and each.p is not None else ""
+        cells.append([*row, p] if tested else row)
+    return ["difference", "95 % interval", *(["p (Holm)"] if tested else [])], cells
+
+
+def _spread(numbers: Sequence[float]) -> str:
+    """Mean and standard deviation."""
+    if not numbers:
+        return ""
+    (mean, deviation), digits = spread(numbers), _digits(numbers)
+    return f"{mean:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+
+
+def _digits(numbers: Sequence[float]) -> int:
+    """Behind the point. Numbers up to 1 are no per cents."""
+    return 1 if max(map(abs, numbers)) > 1 else 3
+
+
+def _signed(value: float, digits: int = 1) -> str:
+    return f"{value:+.{digits}f}".replace("-", "− ").replace("+", "+ ")
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Columns with a number in them stand to the right."""
+    head, *rest = rows
+    sides = ["--:" if any(re.match(r"[-−+]? ?[.\d]", row[n]) for row in rest) else "---" for n in range(len(head))]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, sides, *rest))
 
 
 def text(file: str, page: Path) -> str:
@@ -75,14 +209,11 @@ def filled(page: Path) -> str:
     """The page with its parts as their sources are now."""
 
     def part(found: re.Match[str]) -> str:
-        kind, (file, _, columns) = found[2], found[3].partition(":")
-        if kind == "table":
-            made = table(file, [name.strip() for name in columns.split(",") if name.strip()])
-        else:
-            made = losses() if kind == "losses" else text(file, page)
-        return f"{found[1]}{made}{found[4]}"
+        kinds = {"losses": lambda _: losses(), "table": table, "metrics": metrics, "text": lambda it: text(it, page)}
+        return f"{found[1]}{kinds[found[2]](found[3])}{found[4]}"
 
-    return BLOCK.sub(part, page.read_text(encoding="utf-8"))
+    content = BLOCK.sub(part, page.read_text(encoding="utf-8"))
+    return WITHIN.sub(lambda found: f"{found[1]}{difference(found[2])}{found[3]}", content)
 
 
 def measured() -> dict[Path, str]:

@@ -6,10 +6,12 @@ import csv
 import re
 import runpy
 import statistics
-from collections import defaultdict
+from itertools import product
 from pathlib import Path
 
 import pytest
+
+from rankgrad.papers.values import append, read
 
 ROOT = Path(__file__).parents[1]
 MAKER = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))
@@ -21,6 +23,8 @@ PAGES = [
     *sorted((ROOT / "docs" / "results").rglob("*.md")),
 ]
 PAIR = re.compile(r"(\d*\.?\d+) ± (\d*\.?\d+)")
+P_VALUE = re.compile(r"\b[pt] ?[=<>] ?\d*\.\d")
+TESTED = re.compile(r"(^| )(std$|p$|p \()")  # the head of a column that needs values
 
 
 @pytest.mark.parametrize("page", MAKER["PAGES"], ids=lambda page: page.name)
@@ -35,43 +39,125 @@ def test_a_table_with_another_number_would_be_noticed(tmp_path):
     assert page.read_text("utf-8") != text and MAKER["filled"](page) == text
 
 
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """`make tables` over a folder with one file of values: two losses, six alphabets, two seeds of each."""
+    for alphabet, seed in product(range(6), range(2)):
+        for loss, shift in (("a", 0.0), ("b", 1.0 + alphabet / 10)):
+            numbers = {"R@1": 70.0 + alphabet + seed + shift, "mAP@R": 30.0 - alphabet + seed}
+            (tmp_path / "results").mkdir(exist_ok=True)
+            append(tmp_path / "results" / "x.csv", {"loss": loss}, numbers, unit=str(alphabet), seed=str(seed))
+    monkeypatch.setitem(MAKER["table"].__globals__, "DOCS", tmp_path)
+    return MAKER
+
+
+def test_a_table_of_values_has_their_means_and_deviations_over_the_units(made):
+    assert made["table"]("x.csv") == (
+        "| loss | units | R@1 | mAP@R |\n| --- | --: | --: | --: |\n"
+        "| a | 6 | 73.0 ± 1.9 | 28.0 ± 1.9 |\n| b | 6 | 74.2 ± 2.1 | 28.0 ± 1.9 |\n"
+    )
+    assert made["table"]("x.csv: loss, R@1; where loss=b").splitlines()[2:] == ["| b | 6 | 74.2 ± 2.1 |"]
+
+
+def test_a_difference_has_its_interval_and_a_p_for_six_units(made, tmp_path):
+    assert made["table"]("x.csv: R@1; R@1 against loss=a").splitlines()[-1] == (
+        "| b | 6 | 74.2 ± 2.1 | + 1.2 | + 1.1 to + 1.4 | 1.6e-05 |"
+    )
+    assert made["difference"]("x.csv: R@1; loss=b; loss=a") == "+ 1.2 (+ 1.1 to + 1.4)"
+    path = tmp_path / "results" / "x.csv"
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if line.split(",")[1] != "5"))
+    table = made["table"]("x.csv: R@1; R@1 against loss=a")
+    assert "| b | 5 | 73.7 ± 1.7 | + 1.2 | + 1.0 to + 1.4 |" in table and "p (Holm)" not in table
+
+
+def test_metrics_of_two_settings_are_corrected_together(made):
+    table = made["metrics"]("x.csv: loss=b; loss=a")
+    assert table.splitlines()[0] == "| metric | b | a | difference | 95 % interval | p (Holm) |"
+    assert table.splitlines()[2] == "| R@1 | 74.2 ± 2.1 | 73.0 ± 1.9 | + 1.2 | + 1.1 to + 1.4 | 1.6e-05 |"
+
+
+def test_a_difference_within_a_sentence_is_written_into_it(made, tmp_path):
+    page = tmp_path / "page.md"
+    mark = "<!-- difference x.csv: R@1; loss=b; loss=a -->"
+    page.write_text(f"b is ahead by {mark}9.9<!-- end --> R@1, {mark}<!-- end -->.\n")
+    assert made["filled"](page).count(f"{mark}+ 1.2 (+ 1.1 to + 1.4)<!-- end -->") == 2
+    assert made["difference"]("x.csv: R@1; loss=b; x.csv: loss=a") == "+ 1.2 (+ 1.1 to + 1.4)"
+
+
+def of_values(path: Path) -> bool:
+    """Whether a csv holds every value, and not what was computed from them."""
+    with path.open(encoding="utf-8", newline="") as opened:
+        return not {"value", "by_seed"}.isdisjoint(next(csv.reader(opened)))
+
+
+VALUES = {path: read(path) for path in RESULTS if of_values(path)}
+
+
 def known() -> list[tuple[float, float]]:
-    """Every mean with its deviation that a csv holds, or that the rows of its seeds give."""
+    """Mean and deviation of every setting whose values a csv holds, and those that the papers print."""
     found = []
-    for path in RESULTS:
+    for values in VALUES.values():
+        for setting, metric in product(values.settings, values.metrics):
+            numbers = list(values.units(setting, metric).values())
+            if len(numbers) > 1:
+                found.append((abs(statistics.mean(numbers)), statistics.stdev(numbers)))
+    for path in VALUES:
         with path.open(encoding="utf-8", newline="") as opened:
-            rows = list(csv.DictReader(opened))
-        for row in rows:
-            names = [("ours", "ours_std"), ("paper", "paper_std"), *((name, f"{name} std") for name in row)]
-            found += [(abs(float(row[a])), float(row[b])) for a, b in names if row.get(a) and row.get(b)]
-        if rows and "seed" in rows[0]:
-            groups: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
-            numbers = [name for name in rows[0] if re.fullmatch(r"-?[\d.]+", rows[0][name]) and name != "seed"]
-            for row in rows:
-                groups[tuple(value for name, value in row.items() if name not in (*numbers, "seed"))].append(row)
-            for group in groups.values():
-                columns = [[float(row[name]) for row in group] for name in numbers]
-                found += [(statistics.mean(c), statistics.stdev(c)) for c in columns if len(c) > 1]
+            printed = [(row.get("paper"), row.get("paper_std")) for row in csv.DictReader(opened)]
+        found += [(float(mean), float(deviation)) for mean, deviation in printed if mean and deviation]
     return found
 
 
 def near(printed: str, value: float) -> bool:
     """Whether a value is printed so; text of a half may be rounded either way."""
-    return abs(float(printed) - value) <= 0.5 * 10 ** -len(printed.partition(".")[2]) + 1e-6
+    return abs(float(printed) - value) <= 0.5 * 10 ** -len(printed.partition(".")[2]) + 5e-5
 
 
 KNOWN = known()
 
 
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_mean_and_deviation_of_a_page_is_in_a_file_of_results(page):
-    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
-    strange = [m[0] for m in PAIR.finditer(text) if not any(near(m[1], a) and near(m[2], b) for a, b in KNOWN)]
+    strange = [m[0] for m in PAIR.finditer(prose(page)) if not any(near(m[1], a) and near(m[2], b) for a, b in KNOWN)]
     assert strange == []
 
 
 def test_a_number_without_a_file_would_be_noticed():
-    assert len(KNOWN) > 300 and not any(near("12.3", a) and near("4.5", b) for a, b in KNOWN)
+    assert len(KNOWN) > 200 and not any(near("12.3", a) and near("4.5", b) for a, b in KNOWN)
+
+
+@pytest.mark.parametrize("path", sorted({*RESULTS} - {*VALUES}), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_file_without_values_has_no_deviation_and_no_p(path):
+    with path.open(encoding="utf-8", newline="") as opened:
+        head, *rows = csv.reader(opened)
+    assert [name for name in head if TESTED.search(name)] == []
+    assert [cell for row in rows for cell in row if "±" in cell or P_VALUE.search(cell)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_sentence_of_a_page_has_a_p_value(page):
+    assert P_VALUE.findall(prose(page)) == []
+
+
+def test_a_p_without_values_would_be_noticed():
+    assert all(P_VALUE.search(text) for text in ("(p = .02)", "p < .001, five seeds", "p=0.5", "t = 2.8"))
+    assert all(TESTED.search(name) for name in ("p", "p (Holm)", "R@1 p", "mAP@R std"))
+    assert not P_VALUE.search("top = 5") and not TESTED.search("mAP@R") and not TESTED.search("pull")
+
+
+def test_what_reproduce_wrote_of_the_values_is_what_they_give():
+    for path in VALUES:
+        with path.open(encoding="utf-8", newline="") as opened:
+            rows = [row for row in csv.DictReader(opened) if row.get("by_seed")]
+        for row in rows:
+            numbers = [float(pair.partition(":")[2]) for pair in row["by_seed"].split()]
+            assert float(row["ours"]) == pytest.approx(statistics.mean(numbers), rel=1e-4), (path.name, row["row"])
+            assert float(row["ours_std"]) == pytest.approx(statistics.stdev(numbers), rel=1e-3, abs=1e-5)
 
 
 def test_pages_of_benchmarks_are_those_of_their_numbers():

@@ -1,0 +1,215 @@
+"""Measured values in a csv, one number a row, and what they say: means, spreads, differences with their intervals.
+
+The columns of a file of values:
+
+    metric, value    the number: mAP@R, 42.5. Shares are per cent.
+    seed             which of several trainings
+    unit             what could have been otherwise: an alphabet, a fold of classes, a data set
+    all others       the setting, such as loss, rate, memory
+
+`seed`, `unit` or both are there. The unit of a comparison is `unit`, and the seeds of a unit are averaged first.
+Without that column it is the seed. A cell of an experiment is a setting with its unit and seed: `append` writes all its
+numbers at once, and `cells` says which there are, so that a queue of trainings can go on from the file.
+
+The ID.csv of `rankgrad reproduce` is read as well: its column `by_seed` holds the numbers of a row.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..runs.statistics import PairedDifference, paired_t_test
+
+SEED, UNIT, METRIC, VALUE = "seed", "unit", "metric", "value"
+FEWEST = 6  # units under a p-value: below, a t-test leans on a normality that nobody can check
+# Of an ID.csv, what tells its rows apart.
+_REPRODUCED = ("row", "backbone", "dim", "batch_size", "image_size", "varies", "settings")
+
+Setting = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A measured number.
+
+    Attributes:
+        setting: (column, text) of all columns that say what was measured.
+        unit: text of that column; "" without one.
+        seed: text of that column; "" without one.
+        metric: what was measured.
+        value: the number.
+    """
+
+    setting: tuple[tuple[str, str], ...]
+    unit: str
+    seed: str
+    metric: str
+    value: float
+
+
+class Values:
+    """The values of a file, in its order.
+
+    Args:
+        values: no two of the same setting, unit, seed and metric.
+        name: of the file, for messages.
+
+    Raises:
+        ValueError: a value is there twice.
+    """
+
+    def __init__(self, values: list[Value], name: str = "values") -> None:
+        self.values, self.name = values, name
+        seen: dict[tuple[object, ...], float] = {}
+        for each in values:
+            key = (each.setting, each.unit, each.seed, each.metric)
+            if key in seen:
+                raise ValueError(f"{name} has {_text(each.setting)}, {each.metric} twice: seed={each.seed or '-'}")
+            seen[key] = each.value
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self.values)
+
+    @property
+    def settings(self) -> list[Setting]:
+        """What was compared, in the order of the file."""
+        return [dict(setting) for setting in dict.fromkeys(each.setting for each in self.values)]
+
+    @property
+    def metrics(self) -> list[str]:
+        """What was measured, in the order of the file."""
+        return list(dict.fromkeys(each.metric for each in self.values))
+
+    @property
+    def of_units(self) -> bool:
+        """Whether there are units beside seeds."""
+        return any(each.unit for each in self.values)
+
+    def where(self, wanted: Setting) -> Values:
+        """Those whose setting has these texts.
+
+        Raises:
+            ValueError: there is none.
+        """
+        kept = [each for each in self.values if wanted.items() <= dict(each.setting).items()]
+        if not kept:
+            known = "\n  ".join(_text(tuple(setting.items())) for setting in self.settings)
+            raise ValueError(f"{self.name} has no {_text(tuple(wanted.items()))}. It has\n  {known}")
+        return Values(kept, self.name)
+
+    def units(self, setting: Setting, metric: str) -> dict[str, float]:
+        """The number of each unit, its seeds averaged. Empty if this was not measured.
+
+        Args:
+            setting: texts that one setting alone has.
+            metric: what was measured.
+
+        Raises:
+            ValueError: no setting has these texts, or more than one.
+        """
+        found = self.where(setting)
+        if len(found.settings) > 1:
+            both = " and ".join(_text(tuple(each.items())) for each in found.settings[:2])
+            raise ValueError(f"{_text(tuple(setting.items()))} fits several settings of {self.name}: {both}")
+        seeds: dict[str, list[float]] = {}
+        for each in found:
+            if each.metric == metric:
+                seeds.setdefault(each.unit or each.seed, []).append(each.value)
+        return {unit: sum(numbers) / len(numbers) for unit, numbers in seeds.items()}
+
+
+def difference(one: Mapping[str, float], other: Mapping[str, float]) -> PairedDifference | None:
+    """One minus the other over the units that both have; None if these are fewer than two.
+
+    There is a p-value for six units or more. For fewer, the effect and its interval say all that is known.
+
+    Args:
+        one: unit -> number, as `Values.units` gives it.
+        other: the same of another setting.
+    """
+    common = [unit for unit in one if unit in other]
+    if len(common) < 2:
+        return None
+    found = paired_t_test([one[unit] for unit in common], [other[unit] for unit in common])
+    return found if found.n >= FEWEST else replace(found, t=None, p=None)
+
+
+def read(path: Path) -> Values:
+    """The values of a file, see above.
+
+    Raises:
+        ValueError: a column is missing, or a text is no number.
+    """
+    with path.open(encoding="utf-8", newline="") as opened:
+        reader = csv.DictReader(opened)
+        columns, rows = list(reader.fieldnames or ()), list(reader)
+    if "by_seed" in columns:
+        return Values(_reproduced(rows), path.name)
+    if not {METRIC, VALUE} <= {*columns} or not {SEED, UNIT} & {*columns}:
+        raise ValueError(f"{path} holds no values: needed are columns metric, value, and seed or unit; got {columns}")
+    found = []
+    for line, row in enumerate(rows, 2):
+        setting = tuple((name, row[name]) for name in columns if name not in (SEED, UNIT, METRIC, VALUE))
+        try:
+            found.append(Value(setting, row.get(UNIT, ""), row.get(SEED, ""), row[METRIC], float(row[VALUE])))
+        except ValueError:
+            raise ValueError(f"{path}, line {line}: value is a number; got {row[VALUE]!r}") from None
+    return Values(found, path.name)
+
+
+def _reproduced(rows: list[dict[str, str]]) -> list[Value]:
+    """Of an ID.csv. A stand-in's data set is one: the rows of the paper's data sets repeat each other."""
+    found: dict[Value, None] = {}
+    for row in rows:
+        names = _REPRODUCED if row.get("label") else ("dataset", *_REPRODUCED)
+        setting = tuple((name, row[name]) for name in names if row.get(name))
+        for pair in row["by_seed"].split():
+            seed, _, number = pair.partition(":")
+            found[Value(setting, "", seed, row["metric"], float(number))] = None
+    return list(found)
+
+
+def append(path: Path, setting: Setting, numbers: Mapping[str, float], *, unit: str = "", seed: str = "") -> None:
+    """Add a cell to a file: all its numbers in one write, so that a cell is there as a whole or not.
+
+    Args:
+        path: of the file; made if it is not there. The columns of one that is there are kept.
+        setting: column -> text.
+        numbers: metric -> value.
+        unit: if the file has units.
+        seed: if the file has seeds.
+
+    Raises:
+        ValueError: the columns are not those of the file, or the cell is there already.
+    """
+    ids = {name: text for name, text in ((UNIT, unit), (SEED, seed)) if text}
+    columns = [*setting, *ids, METRIC, VALUE]
+    there = path.exists() and path.stat().st_size > 0
+    if there:
+        with path.open(encoding="utf-8", newline="") as opened:
+            head = next(csv.reader(opened))
+        if sorted(head) != sorted(columns):
+            raise ValueError(f"{path} has columns {', '.join(head)}; this cell has {', '.join(columns)}")
+        if (tuple((name, setting[name]) for name in head if name in setting), unit, seed) in cells(path):
+            raise ValueError(f"{path} has this cell already: {_text((*setting.items(), *ids.items()))}")
+        columns = head
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns, lineterminator="\n")
+    if not there:
+        writer.writeheader()
+    writer.writerows({**setting, **ids, METRIC: metric, VALUE: f"{value:.8g}"} for metric, value in numbers.items())
+    with path.open("a", encoding="utf-8", newline="") as opened:
+        opened.write(stream.getvalue())
+
+
+def cells(path: Path) -> set[tuple[tuple[tuple[str, str], ...], str, str]]:
+    """(setting, unit, seed) of every cell that a file has; none if there is no file."""
+    return {(each.setting, each.unit, each.seed) for each in read(path)} if path.exists() else set()
+
+
+def _text(setting: tuple[tuple[str, str], ...]) -> str:
+    return " and ".join(f"{name}={text}" for name, text in setting)
