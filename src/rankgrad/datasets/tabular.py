@@ -225,7 +225,7 @@ text='sentence' label='intent'
     free = [name for name in known if name not in wanted.values()]
     settings = []
     for role, name in missing.items():
-        found = _like(role, name, free)
+        found = free[0] if len(free) == len(missing) == 1 else _like(role, name, free)
         free = [column for column in free if column != found]
         settings.append(setting(role, "NAME" if found is None else shown(found)))
     absent = " and ".join(f"no column {name!r}" for name in wanted.values() if name not in known or sign is not None)
