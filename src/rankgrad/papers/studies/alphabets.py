@@ -1,0 +1,133 @@
+"""Leave one alphabet of Omniglot out: every method is tuned on the other seven, then meets the eighth.
+
+    python -m rankgrad.papers.studies.alphabets --data-root DIR adaptive_roadmap pml/multi_similarity
+
+A cell is a method and an alphabet. Its search sees the training alphabets alone; then three seeds are trained and
+judged on the alphabet that was left out. The values of a cell are added to the csv when its last seed ends. If the
+command is interrupted, run it again and it continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...files import read_npz
+from ...runs.compare import compare_variants, folders_of, own_settings
+from ...runs.folder import Run
+from ...tuning.tune import tune
+from ..values import append, cells
+
+ALPHABETS = (
+    *("Balinese", "Early_Aramaic", "Greek", "Japanese_(katakana)"),
+    *("Korean", "Latin", "Sanskrit", "Tagalog"),
+)
+TRIALS, FOLDS, SEEDS = 6, 2, (0, 1, 2)
+METRICS = ("R@1", "mAP@R", "AP")
+POOLED = "AP of all pairs"
+
+#: What all trainings share: the short recipe, upright letters.
+SHARED = ("data=omniglot", "data.load.turns=1", "recipe=small", "evaluation.bootstrap=0", "evaluation.clusters=none")
+
+_MOVING = (
+    "loss.losses.calibration.quantiles=[0.5,0.99]",
+    *(
+        "loss.losses.calibration.alpha=0.9",
+        "loss.losses.calibration.beta=0.6",
+    ),  # without effect then: not to be searched
+)
+#: Method -> its settings, the loss first. The settings that are given are not searched.
+METHODS: Mapping[str, Sequence[str]] = {
+    "adaptive_roadmap": ("loss=adaptive_roadmap",),
+    "log_sum_exp": ("loss=log_sum_exp",),
+    "pml/multi_similarity": ("loss=pml/multi_similarity",),
+    "pml/triplet": ("loss=pml/triplet",),
+    # ranks or thresholds: the same moving thresholds beside losses of pairs, and SupAP's share of the default loss
+    "pml/multi_similarity + thresholds": ("loss=pml/multi_similarity+calibration", *_MOVING),
+    "pml/contrastive + thresholds": ("loss=pml/contrastive+calibration", *_MOVING),
+    "pml/triplet + thresholds": ("loss=pml/triplet+calibration", *_MOVING),
+    "SupAP's share 0": ("loss=adaptive_roadmap", "loss.weight=1"),
+    "SupAP's share .1": ("loss=adaptive_roadmap", "loss.weight=0.9"),
+    "SupAP's share .25": ("loss=adaptive_roadmap", "loss.weight=0.75"),
+    "SupAP's share .5": ("loss=adaptive_roadmap", "loss.weight=0.5"),
+    "SupAP's share 1": ("loss=supap",),
+    # more opponents
+    "pml/contrastive": ("loss=pml/contrastive",),
+    "pml/supcon": ("loss=pml/supcon",),
+    "pml/proxy_anchor": ("loss=pml/proxy_anchor",),
+    "pml/n_pair": ("loss=pml/n_pair",),
+}
+UNTUNED = ", defaults"  # METHOD, defaults: the loss as it comes, without a search
+
+
+def cell(method: str, alphabet: str, data_root: str, work: Path, jobs: int) -> tuple[list[Path], str]:
+    """Search and train a cell; return the folders of its runs, one for each seed, and the settings that were chosen."""
+    words = [*SHARED, f"data.root={data_root}", f"+data.load.test_alphabets=['{alphabet}']"]
+    name = method.removesuffix(UNTUNED)
+    loss, *more = METHODS[name]
+    loss = loss.partition("=")[2]
+    if method.endswith(UNTUNED):
+        rest = [*words, *more]
+        compare_variants({loss: own_settings(loss, rest, "train")}, SEEDS, rest, work, jobs)
+        return folders_of([loss], SEEDS, work)[loss], ""
+    searched = [f"trials={TRIALS}", f"folds={FOLDS}", f"seeds={','.join(map(str, SEEDS))}", "threads=1"]
+    outcome = tune([f"loss={loss}", *words, *more, *searched], work, jobs)
+    return list(outcome.runs[loss]), " ".join(outcome.winners[loss].settings)
+
+
+def measured(run: Run) -> dict[str, float]:
+    """The numbers of a run in per cent, among them the AP of all pairs of test images in one list."""
+    from sklearn.metrics import average_precision_score
+
+    values = run.read_values()
+    columns = read_npz(run.embeddings, "embeddings", "labels")
+    rows = columns["embeddings"] / np.linalg.norm(columns["embeddings"], axis=1, keepdims=True)
+    one, other = np.triu_indices(len(rows), 1)
+    same = columns["labels"][one] == columns["labels"][other]
+    pooled = average_precision_score(same, (rows @ rows.T)[one, other])
+    return {name: 100 * values[name] for name in METRICS} | {POOLED: 100 * pooled}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the cells that the csv does not have yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", help=f"of {', '.join(METHODS)}; METHOD{UNTUNED}: without a search")
+    parser.add_argument("--data-root", required=True, help="folder with Omniglot")
+    parser.add_argument("--values", type=Path, default=Path("docs/results/omniglot/alphabets.csv"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/alphabets"), help="folder of the trainings")
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="trainings at a time")
+    given = parser.parse_args(words)
+    methods = given.methods or list(METHODS)
+    unknown = [name for name in methods if name.removesuffix(UNTUNED) not in METHODS]
+    if unknown:
+        parser.error(f"unknown method {unknown[0]!r}; known: {', '.join(METHODS)}")
+    chosen = given.values.with_name(f"{given.values.stem}-chosen.csv")
+    for alphabet in ALPHABETS:
+        for method in methods:
+            done = {
+                seed
+                for setting, unit, seed in cells(given.values)
+                if (dict(setting)["method"], unit) == (method, alphabet)
+            }
+            if done == {*map(str, SEEDS)}:
+                continue
+            work = given.runs / alphabet / "".join(c if c.isalnum() else "-" for c in method)
+            runs, settings = cell(method, alphabet, given.data_root, work, given.jobs)
+            numbers = [measured(Run(folder)) for folder in runs]
+            for seed, values in zip(SEEDS, numbers, strict=True):
+                if str(seed) in done:  # an interrupted command had written it
+                    continue
+                append(given.values, {"method": method}, values, unit=alphabet, seed=str(seed))
+            new = not chosen.exists()
+            with chosen.open("a", encoding="utf-8", newline="") as opened:
+                writer = csv.writer(opened, lineterminator="\n")
+                writer.writerows([["method", "alphabet", "settings"]] * new + [[method, alphabet, settings]])
+            print(f"{method}, {alphabet}: mAP@R {np.mean([each['mAP@R'] for each in numbers]):.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
