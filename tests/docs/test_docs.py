@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import os
 import re
@@ -229,6 +230,8 @@ def test_command_exists_and_its_settings_fit(name, words):
     elif program == "pip":
         extras = re.findall(r"\.\[([\w,]+)\]", rest[-1])
         assert rest[:1] == ["install"] and all(f"\n{extra} = [" in _pyproject() for extra in extras)
+    elif program == "python" and rest[0] == "-m":
+        assert importlib.util.find_spec(rest[1])
     elif program == "python":
         assert (ROOT / rest[0]).exists()
     else:
