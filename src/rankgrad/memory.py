@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .checks import Numbers, flag, integer, number, tensor
-from .losses.base import labels_on, still, tensor_on
+from .losses.base import still
+from .losses.checked import labels_on, tensor_on
 from .losses.sum import SumLoss, missing_references
 from .normalize import unit_rows
 from .relevance import Labels, check_labels, words_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from ..checks import Numbers, closest, flag, integer, tensor
 from ..normalize import unit_rows
 from ..ranks import check_lists, computed
-from ..ranks.lists import asynchronous, require_positives
-from ..relevance import MOST_LEVELS, Labels, as_labels, check_labels, from_indices_tuple, from_labels, validity
+from ..ranks.lists import require_positives
+from ..relevance import MOST_LEVELS, Labels, from_indices_tuple, from_labels, validity
 from ..types import Mask, PerQuery, Scores
+from .checked import Batch, CheckedLoss, tensor_on
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
@@ -36,7 +37,7 @@ class Common(TypedDict):
     positives: NotRequired[int | None]
 
 
-class RetrievalLoss(nn.Module):
+class RetrievalLoss(CheckedLoss):
     """Base of all losses. A loss says what each query costs (`per_query`); the rest is here.
 
     Queries without a relevant item are left out of the mean, have a zero gradient row and are marked in
@@ -170,28 +171,16 @@ class RetrievalLoss(nn.Module):
             ValueError: wrong shapes or dtypes, labels out of step, NaN or infinity, saying which and where.
             TypeError: what is no numbers, labels that are floats.
         """
-        embeddings = tensor(embeddings, "embeddings")
-        device = embeddings.device
-        ref_emb, ids, ref_ids, relevant, valid = (
+        batch = self.checked(embeddings, labels, ref_emb, ref_labels, ids, ref_ids)
+        rows, device, same = batch.embeddings, batch.embeddings.device, batch.ref_emb is None
+        references = rows if batch.ref_emb is None else batch.ref_emb
+        relevant, valid = (
             None if value is None else tensor_on(device, value, name)
-            for name, value in (
-                ("ref_emb", ref_emb),
-                ("ids", ids),
-                ("ref_ids", ref_ids),
-                ("relevant", relevant),
-                ("valid", valid),
-            )
+            for name, value in (("relevant", relevant), ("valid", valid))
         )
-        references = embeddings if ref_emb is None else ref_emb
-        _check_embeddings(embeddings, ref_emb)
-        self._require_finite("embeddings", embeddings)
-        if ref_emb is not None:
-            self._require_finite("ref_emb", ref_emb)
-        same = ref_emb is None
-        if same and (ref_labels is not None or ref_ids is not None):
-            raise ValueError("ref_labels and ref_ids name references: they need ref_emb")
-        shape = (len(embeddings), len(references))
+        shape = (len(rows), len(references))
         allowed: Mask | None
+        ids, ref_ids = batch.ids, batch.ref_ids
         if indices_tuple is not None:
             if relevant is not None or ids is not None or ref_ids is not None:
                 raise ValueError("indices_tuple names all pairs that exist: give it without relevant, ids and ref_ids")
@@ -202,16 +191,15 @@ class RetrievalLoss(nn.Module):
                 *shape, ids=ids, ref_ids=ref_ids, same=same, include_self=self.include_self, device=device
             )
         else:
-            mine, theirs = labels_on(device, labels, ref_labels)
-            relevant, allowed = self._relevance(shape, mine, theirs, ids, ref_ids, same)
+            relevant, allowed = self._relevance(batch)
         if valid is not None:
             if valid.shape != shape or valid.dtype != torch.bool:
                 raise ValueError(f"valid must be bool {shape}, [query, item]; got {valid.dtype} {tuple(valid.shape)}")
             allowed = valid if allowed is None else allowed & valid
 
         # autocast would round the scores to half precision, which is coarser than a temperature of 0.01
-        with torch.autocast(embeddings.device.type, enabled=False):
-            rows = self._prepare(embeddings)
+        with torch.autocast(device.type, enabled=False):
+            rows = self._prepare(rows)
             zero_rows = (rows.detach() == 0).all(1).sum()
             columns = rows if same else self._prepare(references)
             kind = torch.promote_types(rows.dtype, columns.dtype)
@@ -245,26 +233,18 @@ class RetrievalLoss(nn.Module):
 
     # ------------------------------------------------------------------ how
 
-    def _relevance(
-        self,
-        shape: tuple[int, int],
-        labels: Tensor | None,
-        ref_labels: Tensor | None,
-        ids: Tensor | None,
-        ref_ids: Tensor | None,
-        same: bool,
-    ) -> tuple[Tensor, Mask | None]:
-        if labels is None:
+    def _relevance(self, batch: Batch) -> tuple[Tensor, Mask | None]:
+        if batch.labels is None:
             raise ValueError("labels are needed, unless relevant or indices_tuple says which pairs match")
-        if same == (ref_labels is not None):
-            raise ValueError("ref_emb and ref_labels go together; got only one of them")
-        for name, given, rows in (("labels", labels, shape[0]), ("ref_labels", ref_labels, shape[1])):
-            if given is not None:
-                check_labels(given, name)
-                if len(given) != rows:
-                    raise ValueError(f"{name} are out of step: {len(given)} labels for {rows} embeddings")
         kind: Literal["gains", "levels", "finest"] = "levels" if self.levels else "gains" if self.graded else "finest"
-        return from_labels(labels, ref_labels, ids=ids, ref_ids=ref_ids, include_self=self.include_self, hierarchy=kind)
+        return from_labels(
+            batch.labels,
+            batch.ref_labels,
+            ids=batch.ids,
+            ref_ids=batch.ref_ids,
+            include_self=self.include_self,
+            hierarchy=kind,
+        )
 
     def _prepare(self, embeddings: Tensor) -> Tensor:
         rows = computed(embeddings)
@@ -302,37 +282,9 @@ class RetrievalLoss(nn.Module):
         most = _largest(gains)
         self._require_between("relevant", gains, 0, most, f"gains must be finite, >= 0 and at most {most:g}")
 
-    def _require_finite(self, name: str, values: Tensor) -> None:
-        most = torch.finfo(values.dtype).max
-        self._require_between(name, values, -most, most, "it holds NaN or infinity")
-
     def _require_computable(self, name: str, scores: Scores) -> None:
         most = _largest(scores)
         self._require_between(name, scores, -most, most, f"it holds NaN, infinity or numbers beyond {most:g}")
-
-    def _require_no_overflow(self, per_query: PerQuery) -> None:
-        """An error instead of an infinite loss of finite scores: of steps, penalties or gains that grow quickly."""
-        if self.check_finite is False or per_query.numel() == 0:
-            return
-        good, what = per_query.detach().isfinite(), "the loss overflows: scores or gains are too far apart for it"
-        if self.check_finite is None and asynchronous(per_query):
-            torch._assert_async(good.all(), what)
-        elif not bool(good.all()):
-            row = int((~good).nonzero()[0])
-            raise ValueError(f"{what}, first in query {row}; check_finite=False turns this check off")
-
-    def _require_between(self, name: str, values: Tensor, low: float, high: float, what: str) -> None:
-        """ValueError naming the first bad row; where values are out of reach, an assertion that the device checks."""
-        if self.check_finite is False or values.numel() == 0:
-            return
-        values = values.detach()
-        least, most = torch.aminmax(values)  # one pass over the data; NaN comes through
-        good = (least >= low) & (most <= high)
-        if self.check_finite is None and asynchronous(values):
-            torch._assert_async(good, f"{name}: {what}")
-        elif not bool(good):
-            row = int((~((values >= low) & (values <= high))).any(1).nonzero()[0])
-            raise ValueError(f"{name}: {what}, first in row {row}; check_finite=False turns this check off")
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the statistics of the last call."""
@@ -380,39 +332,7 @@ def _in_backward() -> bool:
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
-def tensor_on(device: torch.device, value: Numbers, name: str) -> Tensor:
-    """A tensor as it is; an array or a list as a tensor on this device."""
-    return value if isinstance(value, Tensor) else tensor(value, name).to(device)
-
-
-def labels_on(
-    device: torch.device, labels: Labels | None, ref_labels: Labels | None
-) -> tuple[Tensor | None, Tensor | None]:
-    """Labels of any kind as tensors, those that are none yet on this device; see `relevance.as_labels`."""
-    if labels is None or all(
-        isinstance(side, Tensor) and side.dtype in (torch.long, torch.bool)
-        for side in (labels, ref_labels)
-        if side is not None
-    ):  # torch.compile need not look further
-        return cast("Tensor | None", labels), cast("Tensor | None", ref_labels)
-    found = [
-        side if isinstance(given, Tensor) else side.to(device)
-        for side, given in zip(as_labels(labels, ref_labels), (labels, ref_labels), strict=False)
-    ]
-    return found[0], found[1] if len(found) > 1 else None
-
-
 def _largest(values: Tensor) -> float:
     """What `LARGEST` says for the precision that numbers of this type are computed in."""
     wide = LARGEST[torch.float64 if values.dtype == torch.float64 else torch.float32]
     return min(wide, torch.finfo(values.dtype).max)
-
-
-def _check_embeddings(embeddings: Tensor, ref_emb: Tensor | None) -> None:
-    for name, rows in (("embeddings", embeddings), ("ref_emb", ref_emb)):
-        if rows is not None and (rows.dim() != 2 or not rows.is_floating_point()):
-            raise ValueError(f"{name} must be a float tensor [row, dim]; got {rows.dtype} {tuple(rows.shape)}")
-    if ref_emb is not None and ref_emb.shape[1] != embeddings.shape[1]:
-        raise ValueError(
-            f"embeddings have {embeddings.shape[1]} dimensions, ref_emb has {ref_emb.shape[1]}: was the head changed?"
-        )

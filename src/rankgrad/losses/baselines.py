@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..checks import number
-from ..ranks import computed
 from ..relevance import from_labels, validity
 from ..types import Mask, PerQuery, Scores
+from .checked import Batch, ClassLoss, ReferencedLoss
 from .histogram import SoftBinAPLoss, soft_histogram
 
 Pairs = tuple[Tensor, ...]  # of pytorch-metric-learning: (anchor, positive, anchor, negative) or triplets
 
 
-class CrossEntropyLoss(nn.Module):
+class CrossEntropyLoss(ClassLoss):
     r"""Classification of the training classes: cross-entropy of a linear layer on scale * embedding / |embedding|.
 
     Args:
@@ -40,12 +40,16 @@ class CrossEntropyLoss(nn.Module):
         self.classifier = nn.Linear(embedding_size, num_classes)
         self.scale = scale
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def of_batch(self, batch: Batch) -> Tensor:
         """Mean cross-entropy of the batch."""
-        return F.cross_entropy(self.classifier(self.scale * F.normalize(embeddings, dim=1)), labels)
+        rows, labels, classes = batch.embeddings, batch.labels, self.classifier.out_features
+        assert labels is not None
+        self._require_between("labels", labels.unsqueeze(1), 0, classes - 1, f"classes are numbered 0 .. {classes - 1}")
+        weight, bias = (each.to(rows) for each in (self.classifier.weight, self.classifier.bias))
+        return F.cross_entropy(F.linear(self.scale * F.normalize(rows, dim=1), weight, bias), labels)
 
 
-class _PairLoss(nn.Module):
+class _PairLoss(ReferencedLoss):
     """A function of the cosines of all relevant and of all irrelevant pairs; no sample is compared with itself."""
 
     def of_pairs(self, relevant: Tensor, others: Tensor) -> Tensor:
@@ -57,37 +61,14 @@ class _PairLoss(nn.Module):
         """
         raise NotImplementedError
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-        ids: Tensor | None = None,
-        ref_ids: Tensor | None = None,
-    ) -> Tensor:
-        """Loss of the batch, or of the batch against references.
-
-        Args:
-            embeddings: [row, dim] float.
-            labels: long [row].
-            ref_emb: [item, dim] references, e.g. a memory.
-            ref_labels: long [item].
-            ids: [row] integers naming samples; no sample is compared with itself.
-            ref_ids: [item] likewise.
-
-        Raises:
-            ValueError: references without labels, or ids out of step.
-        """
-        _check_references(ref_emb, ref_labels, ref_ids)
-        relevant, valid = from_labels(labels, ref_labels, ids=ids, ref_ids=ref_ids)
+    def of_batch(self, batch: Batch) -> Tensor:
+        """Loss of the batch, or of the batch against references."""
+        assert batch.labels is not None
+        relevant, valid = from_labels(batch.labels, batch.ref_labels, ids=batch.ids, ref_ids=batch.ref_ids)
         valid = torch.ones_like(relevant) if valid is None else valid
-        with torch.autocast(embeddings.device.type, enabled=False):
-            rows = F.normalize(computed(embeddings), dim=1)
-            items = rows if ref_emb is None else F.normalize(computed(ref_emb), dim=1)
-            cosine = rows @ items.T
-            return self.of_pairs(cosine[relevant & valid], cosine[~relevant & valid]) + 0 * cosine.sum()
+        rows = F.normalize(batch.embeddings, dim=1)
+        cosine = rows @ (rows if batch.ref_emb is None else F.normalize(batch.ref_emb, dim=1)).T
+        return self.of_pairs(cosine[relevant & valid], cosine[~relevant & valid]) + 0 * cosine.sum()
 
 
 class HistogramLoss(_PairLoss):
@@ -206,15 +187,7 @@ class TieAwareAPLoss(SoftBinAPLoss):
         return 1 - (hits * precision).sum(1) / p.clamp(min=1), p > 0
 
 
-def _check_references(ref_emb: Tensor | None, ref_labels: Tensor | None, ref_ids: Tensor | None) -> None:
-    if ref_emb is None and (ref_labels is not None or ref_ids is not None):
-        raise ValueError("ref_labels and ref_ids name references: they need ref_emb")
-    if ref_emb is not None and (ref_labels is None or len(ref_labels) != len(ref_emb)):
-        given = "no labels" if ref_labels is None else f"{len(ref_labels)} labels"
-        raise ValueError(f"references need one label each; got {len(ref_emb)} references and {given}")
-
-
-class PMLBatchLoss(nn.Module):
+class PMLBatchLoss(ClassLoss):
     """A loss of pytorch-metric-learning that can't have references, with an optional miner, called like ours.
 
     For those that compare the images with weights of their own (proxies, classifiers) or with the batch alone. A
@@ -230,17 +203,20 @@ class PMLBatchLoss(nn.Module):
         super().__init__()
         self.loss, self.miner, self.normalize = loss, miner, normalize
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch; labels are long [row]."""
-        # distances in that library expect float32, and autocast would hand them half precision
-        with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = F.normalize(computed(embeddings), dim=1) if self.normalize else computed(embeddings)
-            pairs: Pairs | None = None if self.miner is None else self.miner(embeddings, labels)
-            result: Tensor = self.loss(embeddings, labels, pairs)
+    @property
+    def what(self) -> str:
+        """The class of that library."""
+        return type(self.loss).__name__
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        """The library's value; its distances expect float32, and autocast would hand them half precision."""
+        embeddings = F.normalize(batch.embeddings, dim=1) if self.normalize else batch.embeddings
+        pairs: Pairs | None = None if self.miner is None else self.miner(embeddings, batch.labels)
+        result: Tensor = self.loss(embeddings, batch.labels, pairs)
         return result
 
 
-class PMLLoss(PMLBatchLoss):
+class PMLLoss(PMLBatchLoss, ReferencedLoss):
     """A loss of pytorch-metric-learning on pairs or triplets, with an optional miner, called like ours.
 
     With references (a `CrossBatchMemory`) the rows of the batch are the anchors, and the pairs are listed by that
@@ -256,44 +232,24 @@ class PMLLoss(PMLBatchLoss):
     Args:
         loss: its loss object, e.g. MultiSimilarityLoss(2, 50, 0.5).
         miner: its miner, or None.
+
+    Raises:
+        ValueError: by the call, for references and a loss that can't have them.
     """
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:
         super().__init__(loss, miner)
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        *,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-        ids: Tensor | None = None,
-        ref_ids: Tensor | None = None,
-    ) -> Tensor:
-        """The loss of a batch, or of a batch against references.
-
-        Args:
-            embeddings: [row, dim] float.
-            labels: long [row].
-            ref_emb: [item, dim] references, e.g. a memory.
-            ref_labels: long [item].
-            ids: [row] integers naming samples; with references, no sample is compared with itself. The library itself
-                keeps the rows of a batch from being compared with themselves.
-            ref_ids: [item] likewise.
-
-        Raises:
-            ValueError: references without labels or ids out of step; a loss that can't have references.
-        """
-        _check_references(ref_emb, ref_labels, ref_ids)
+    def of_batch(self, batch: Batch) -> Tensor:
+        """The loss of a batch, or of a batch against references."""
+        embeddings, labels, ref_emb, ref_labels, ids, ref_ids = batch
         if ref_emb is None or ref_labels is None:
-            return super().forward(embeddings, labels)
+            return super().of_batch(batch)
+        assert labels is not None
         self._need_pairs()
         valid = validity(len(embeddings), len(ref_emb), ids=ids, ref_ids=ref_ids, same=False)
-        with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings, ref_emb = computed(embeddings), computed(ref_emb)
-            pairs = self._pairs(embeddings, labels, ref_emb, ref_labels, valid)
-            result: Tensor = self.loss(embeddings, labels, pairs, ref_emb, ref_labels)
+        pairs = self._pairs(embeddings, labels, ref_emb, ref_labels, valid)
+        result: Tensor = self.loss(embeddings, labels, pairs, ref_emb, ref_labels)
         return result
 
     def _need_pairs(self) -> None:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import closest
-from ..ranks import computed
-from ..relevance import check_labels
+from .checked import Batch, ClassLoss
 
 #: What a loss is given: "classes" (embeddings and classes), "pairs" (anchors, positives) or "scores" (pairs and how
 #: similar they are).
@@ -28,7 +27,7 @@ TAKES = {
 }
 
 
-class SentenceTransformersLoss(nn.Module):
+class SentenceTransformersLoss(ClassLoss):
     """A loss class of sentence-transformers on a batch with classes, called like ours. It can't have a memory.
 
     * The batch triplets (Hermans et al., arXiv:1703.07737) read the classes themselves.
@@ -71,37 +70,31 @@ class SentenceTransformersLoss(nn.Module):
         if distance not in ("cosine", "euclidean"):
             raise ValueError(f"distance is 'cosine' or 'euclidean'; got {distance!r}")
         self.takes = TAKES[name]
+        self.hierarchies = self.takes == "scores"
         if self.takes == "classes":
             options["distance_metric"] = getattr(losses.BatchHardTripletLossDistanceFunction, f"{distance}_distance")
         self.loss = kind(model=nn.Identity(), **options)  # embeddings come from outside
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch.
+    @property
+    def what(self) -> str:
+        """The class of that library."""
+        return type(self.loss).__name__
 
-        Args:
-            embeddings: [row, dim] float.
-            labels: long [row]; losses of scores also take a hierarchy, long [row, level].
-
-        Raises:
-            ValueError: labels of another kind.
-        """
-        check_labels(labels)
-        if labels.dtype == torch.bool or (labels.ndim == 2 and self.takes != "scores"):
-            kind = "multi-hot labels" if labels.dtype == torch.bool else "a hierarchy"
-            raise ValueError(f"{type(self.loss).__name__} takes one class per row; got {kind}")
-        with torch.autocast(embeddings.device.type, enabled=False):
-            rows = computed(embeddings)
-            if self.takes == "classes":
-                return self._of([rows], labels)
-            if self.takes == "scores":
-                first, second = _neighbours(labels if labels.ndim == 1 else labels[:, -1])
-                return self._of([rows[first], rows[second]], _scores(labels, first, second))
-            anchor, positive, number = _pairs(labels)
-            total = 0.0 * rows.sum()
-            for which in range(int(number.max()) + 1 if len(number) else 0):
-                here = number == which
-                total = total + here.sum() * self._of([rows[anchor[here]], rows[positive[here]]], labels)
-            return total / max(len(number), 1)
+    def of_batch(self, batch: Batch) -> Tensor:
+        """The library's value of the rows themselves, or of the pairs that are made of them."""
+        rows, labels = batch.embeddings, batch.labels
+        assert labels is not None
+        if self.takes == "classes":
+            return self._of([rows], labels)
+        if self.takes == "scores":
+            first, second = _neighbours(labels if labels.ndim == 1 else labels[:, -1])
+            return self._of([rows[first], rows[second]], _scores(labels, first, second))
+        anchor, positive, number = _pairs(labels)
+        total = 0.0 * rows.sum()
+        for which in range(int(number.max()) + 1 if len(number) else 0):
+            here = number == which
+            total = total + here.sum() * self._of([rows[anchor[here]], rows[positive[here]]], labels)
+        return total / max(len(number), 1)
 
     def _of(self, columns: list[Tensor], labels: Tensor) -> Tensor:
         value: Tensor = self.loss.compute_loss_from_embeddings(columns, labels)

@@ -15,6 +15,7 @@ from ..relaxations import Heaviside, Sigmoid, SupStep
 from ..relevance import MOST_LEVELS, hierarchical_gains
 from ..types import Mask, PerQuery, Ranks, Scores
 from .base import Common
+from .checked import Batch
 from .rank_loss import RankLoss
 
 if TYPE_CHECKING:
@@ -202,17 +203,9 @@ class RecallAtKLoss(RankLoss):
         ranks = self.ranked(scores, relevant, valid)
         return 1 - self._recall(ranks, scores.shape[1] if self.rank_query else None), ranks.counted
 
-    def _relevance(
-        self,
-        shape: tuple[int, int],
-        labels: Tensor | None,
-        ref_labels: Tensor | None,
-        ids: Tensor | None,
-        ref_ids: Tensor | None,
-        same: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        relevant, valid = super()._relevance(shape, labels, ref_labels, ids, ref_ids, same)
-        if self.rank_query and same and valid is not None:
-            eye = torch.eye(shape[0], dtype=torch.bool, device=relevant.device)
+    def _relevance(self, batch: Batch) -> tuple[Tensor, Mask | None]:
+        relevant, valid = super()._relevance(batch)
+        if self.rank_query and batch.ref_emb is None and valid is not None:
+            eye = torch.eye(len(relevant), dtype=torch.bool, device=relevant.device)
             relevant, valid = relevant.masked_fill(eye, 0), valid | eye
         return relevant, valid

@@ -28,8 +28,8 @@ from ..evaluation import Report, evaluate
 from ..evaluation.measures import MAIN
 from ..files import write_text
 from ..losses import RetrievalLoss, SumLoss
-from ..losses.bi_encoder import SentenceTransformersLoss
 from ..losses.called import CalledLoss
+from ..losses.checked import ClassLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models import (
     TAKES,
@@ -372,8 +372,8 @@ def _check_targets(loss: nn.Module, targets: Tensor) -> None:
     """Raise if a loss, or a part of a sum, takes one class per row alone."""
     inner = loss.loss if isinstance(loss, CrossBatchMemory) else loss
     for part in inner.losses.values() if isinstance(inner, SumLoss) else [inner]:
-        scores = isinstance(part, SentenceTransformersLoss) and part.takes == "scores" and targets.dtype != torch.bool
-        if not (isinstance(part, (RetrievalLoss, CalledLoss)) or scores):
+        levels = isinstance(part, ClassLoss) and part.hierarchies and targets.dtype != torch.bool
+        if not (isinstance(part, (RetrievalLoss, CalledLoss)) or levels):
             what = "have several classes" if targets.dtype == torch.bool else "are a hierarchy (train.hierarchy=true)"
             raise ConfigError(
                 f"{type(part).__name__} takes one class per row, and these rows {what}. The losses of rankgrad.losses "
