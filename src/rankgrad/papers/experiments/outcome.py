@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...runs.folder import Run
-from ...runs.statistics import paired_t_test
+from ..values import difference
 from . import measures
 from .grid import Cell, Grid
 from .measures import RELATIVE, measure
@@ -48,8 +48,9 @@ class Comparison:
         labels: the column.
         metric: what was compared.
         difference: mean of row - other over the seeds.
-        t: statistic; None where all differences are equal.
-        p: two-sided p-value; None where t is.
+        low: end of its 95 % interval.
+        high: the other end.
+        p: two-sided p-value; None for fewer than six seeds, and where all differences are equal.
         n: seeds.
     """
 
@@ -58,7 +59,8 @@ class Comparison:
     labels: Mapping[str, str]
     metric: str
     difference: float
-    t: float | None
+    low: float
+    high: float
     p: float | None
     n: int
 
@@ -161,12 +163,12 @@ def t_tests(lines: Sequence[ResultLine], row: str, metrics: Sequence[str]) -> li
             if other.row == row or other.key != line.key:
                 continue
             for metric in metrics:
-                ours, theirs = line.values.get(metric, {}), other.values.get(metric, {})
-                seeds = sorted(set(ours) & set(theirs))
-                if len(seeds) > 1:
-                    pair = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-                    test = paired_t_test(*pair)
-                    found.append(Comparison(row, other.row, line.labels, metric, test.mean, test.t, test.p, len(seeds)))
+                ours, theirs = (
+                    {str(seed): value for seed, value in each.values.get(metric, {}).items()} for each in (line, other)
+                )
+                if test := difference(ours, theirs):
+                    told = (test.mean, test.low, test.high, test.p, test.n)
+                    found.append(Comparison(row, other.row, line.labels, metric, *told))
     return found
 
 

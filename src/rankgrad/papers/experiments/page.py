@@ -108,14 +108,14 @@ def comparisons(outcome: Outcome) -> Sheet:
             *(test.labels.get(name, "") for name in labels),
             NAMES.get(test.metric, test.metric),
             f"{test.difference:+.2f}",
-            "-" if test.t is None else f"{test.t:.2f}",
+            f"{test.low:+.2f} to {test.high:+.2f}",
             "-" if test.p is None else f"{test.p:.2g}",
             str(test.n),
         ]
         for test in outcome.tests
     ]
     named = (_heading(outcome, name) for name in labels)
-    return Sheet(["paired t-test", *named, "metric", "mean diff", "t", "p", "seeds"], rows)
+    return Sheet(["paired t-test", *named, "metric", "mean diff", "95 % interval", "p", "seeds"], rows)
 
 
 def others(outcome: Outcome) -> Sheet:
