@@ -18,10 +18,10 @@ from small_runs import make_photos, small
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, options
+from rankgrad.evaluation.statistics import holm, paired_t_test
 from rankgrad.report.tuning import write_tuning
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
-from rankgrad.runs.statistics import holm, paired_t_test
 from rankgrad.training.retrieval import build, load_table
 from rankgrad.tuning import space as space_module
 from rankgrad.tuning import study as study_module

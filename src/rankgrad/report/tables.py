@@ -10,9 +10,9 @@ from typing import Any
 from markupsafe import Markup
 
 from ..evaluation import DISTANCES, Row
+from ..evaluation.statistics import PairedDifference, paired_t_test
 from ..html.page import render
 from ..html.text import DASH, clean, percent
-from ..runs.statistics import PairedDifference, paired_t_test
 from .content import Evaluated, RunContent, Section
 from .glossary import definition, short, shown
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from ..config import TREES, ConfigError, compose
+from ..evaluation.statistics import paired_t_test, spread
 from ..files import load_json, lock, remove_leftovers, write_text
 from ..progress import bar
 from ..tables import markdown
@@ -22,7 +23,6 @@ from . import signals
 from .children import Child, Children
 from .folder import Run
 from .launchers import LOCAL, Launcher, RunCommand, read_launcher
-from .statistics import paired_t_test, spread
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..evaluation.statistics import holm, paired_t_test, spread
 from ..files import load_json, write_text
 from ..runs.compare import folders_of
-from ..runs.statistics import holm, paired_t_test, spread
 from ..tables import markdown
 from .plan import Plan
 from .space import Space

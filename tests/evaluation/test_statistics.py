@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rankgrad.runs.statistics import holm, paired_t_test, spread
+from rankgrad.evaluation.statistics import holm, paired_t_test, spread
 
 
 @pytest.mark.parametrize("n", [2, 3, 10, 200])

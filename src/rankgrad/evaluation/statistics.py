@@ -1,4 +1,4 @@
-"""What the values of several seeds say: their mean and spread, and whether two methods differ."""
+"""What values of several seeds or queries say: their mean and spread, and whether two methods differ."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Values = Sequence[float] | npt.NDArray[np.float64]
 
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
@@ -19,7 +24,7 @@ def spread(values: Sequence[float]) -> tuple[float, float | None]:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """One method minus another, over the same seeds.
+    """One method minus another, over the same seeds or queries.
 
     Attributes:
         mean: of the differences.
@@ -37,15 +42,15 @@ class PairedDifference:
     n: int
 
 
-def paired_t_test(one: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> PairedDifference:
+def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> PairedDifference:
     """Student's paired t-test of one - other: t = mean / (std / sqrt(n)), with n - 1 degrees of freedom.
 
     The confidence interval is mean ± q std / sqrt(n), q the (1 + confidence) / 2 quantile of the same distribution.
-    Both take the differences to be normal; over few seeds, that cannot be checked.
+    Both take the differences to be normal; over few of them, that cannot be checked.
 
     Args:
-        one: values of a method, one per seed.
-        other: values of the other method, of the same seeds in the same order.
+        one: values of a method, one per seed or query.
+        other: values of the other method, of the same seeds or queries in the same order.
         confidence: that the interval holds the true mean, 0 .. 1.
 
     Raises:
@@ -59,11 +64,11 @@ def paired_t_test(one: Sequence[float], other: Sequence[float], confidence: floa
 
     if len(one) != len(other) or len(one) < 2:
         raise ValueError(f"a paired test needs two lists of two or more values; got {len(one)} and {len(other)}")
-    differences = [a - b for a, b in zip(one, other, strict=True)]
-    mean, n = statistics.mean(differences), len(differences)
-    if max(differences) - min(differences) <= 1e-12:
+    differences = np.subtract(one, other, dtype=np.float64)
+    mean, n = math.fsum(differences) / len(differences), len(differences)
+    if np.ptp(differences) <= 1e-12:
         return PairedDifference(mean, None, None, mean, mean, n)
-    error, student = statistics.stdev(differences) / math.sqrt(n), stats.t(n - 1)
+    error, student = float(differences.std(ddof=1)) / math.sqrt(n), stats.t(n - 1)
     half = error * float(student.ppf((1 + confidence) / 2))
     return PairedDifference(mean, mean / error, 2 * float(student.sf(abs(mean / error))), mean - half, mean + half, n)
 
