@@ -43,10 +43,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankgrad.bench.page import page as benchmarks
+from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
 from rankgrad.papers.values import Setting, Values, read
 from rankgrad.papers.values import difference as minus
-from rankgrad.runs.statistics import PairedDifference, holm, spread
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
