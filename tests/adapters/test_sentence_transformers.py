@@ -113,7 +113,7 @@ def test_pairs_with_classes_have_several_positives_per_anchor(bert):
     anchors, positives, labels = TEXTS[::2], TEXTS[1::2], torch.tensor(LABELS[::2])
     rows = embedded(bert, anchors, positives)
     for given in (labels, torch.stack([labels // 3, labels], 1), torch.nn.functional.one_hot(labels).bool()):
-        value, _ = gradients(bert, RankLoss(bert, losses.HAPLoss()), [anchors, positives], given)
+        value, _ = gradients(bert, RankLoss(bert, losses.HAPLoss(), labels="classes"), [anchors, positives], given)
         assert value == losses.HAPLoss()(rows[0], given, ref_emb=rows[1], ref_labels=given)
     assert len(labels.unique()) < len(labels)
 
@@ -169,6 +169,41 @@ def test_scored_pairs_are_one_list(bert):
     assert 1 - float(value) == pytest.approx(spearmanr(cosines.detach().numpy(), scores.numpy())[0], abs=1e-9)
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_whole_number_beside_two_columns_is_what_it_is_said_to_be(cached, bert):
+    made, columns = CachedRankLoss if cached else RankLoss, [TEXTS[::2], TEXTS[1::2]]
+    numbers = torch.tensor(LABELS[::2])
+    rows = embedded(bert, *columns)
+    cosines = torch.nn.functional.cosine_similarity(*rows).unsqueeze(0)
+    wanted = {
+        "grades": losses.NDCGLoss().from_scores(cosines, numbers.double().unsqueeze(0)),
+        "classes": losses.NDCGLoss()(rows[0], numbers, ref_emb=rows[1], ref_labels=numbers),
+    }
+    for meaning, value in wanted.items():
+        found = made(bert, losses.NDCGLoss(), labels=meaning)(features(bert, *columns), numbers)
+        torch.testing.assert_close(found, value)
+    assert (wanted["grades"] - wanted["classes"]).abs() > 0.01
+    with pytest.raises(ValueError, match="labels='classes'.*labels='grades'"):
+        made(bert, losses.NDCGLoss())(features(bert, *columns), numbers)
+    fractions = made(bert, losses.NDCGLoss())(features(bert, *columns), numbers.double())
+    torch.testing.assert_close(fractions, wanted["grades"])  # they can be nothing else
+
+
+def test_labels_that_can_not_be_what_they_are_said_to_be_are_refused(bert):
+    with pytest.raises(ValueError, match="labels must be .*'grade'"):
+        RankLoss(bert, losses.NDCGLoss(), labels="grade")
+    for meaning, columns, labels in (
+        ("classes", [TEXTS[:8]] * 2, torch.rand(8)),
+        ("classes", [TEXTS[:8]] * 3, torch.ones(8, 2, dtype=torch.long)),
+        ("classes", [TEXTS[:8]] * 2, None),
+        ("grades", [TEXTS[:8]] * 2, None),
+        ("grades", [TEXTS], torch.tensor(LABELS)),
+        ("grades", [TEXTS[:8]] * 3, torch.ones(8, dtype=torch.long)),
+    ):
+        with pytest.raises(ValueError, match="class|grades|scores"):
+            RankLoss(bert, losses.NDCGLoss(), labels=meaning)(features(bert, *columns), labels)
+
+
 def test_the_terms_of_a_loss_come_by_name_and_add_up_to_it(bert):
     labels = torch.tensor(LABELS)
     loss = losses.ROADMAPLoss(weight=0.3)
@@ -186,7 +221,7 @@ def test_columns_and_labels_that_do_not_fit_are_refused_with_what_to_do(bert):
     loss = RankLoss(bert, losses.NDCGLoss())
     for columns, labels, told in (
         ([TEXTS], None, "no label column. Strings are numbered by dataset.class_encode_column"),
-        ([TEXTS], torch.rand(24), "one column of texts needs a class each.*got a column of scores"),
+        ([TEXTS], torch.rand(24), "one column of texts needs a class each.*got a column of grades"),
         ([TEXTS[:8]] * 3, torch.rand(8), r"2 columns of documents need one list of 2 scores per query.*labels \(8,\)"),
         ([TEXTS[:8]] * 3, torch.rand(8, 3), r"need one list of 2 scores.*got labels \(8, 3\) for 8 queries"),
         ([TEXTS[:8]] * 2, torch.rand(8, 1), "1 columns of documents need .* .a single number if there is one"),

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ from ..losses import RetrievalLoss
 from ..normalize import unit_rows
 from ..ranks import computed
 
+Meaning = Literal["classes", "grades"]
 LABEL_COLUMNS = ("label", "labels", "score", "scores")  # what the library's collator takes for labels
 SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> ours
 
@@ -67,18 +68,19 @@ class RankLoss(nn.Module):
     |---|---|---|
     | text | class, hierarchy (a list of integers, coarse to fine), multi-hot (a list of bools) | each text against the others of the batch |
     | anchor, positive | none | each anchor against all positives; its own is relevant |
-    | anchor, positive | class, hierarchy, multi-hot | the same, all positives of its class are relevant |
+    | anchor, positive | class (`labels="classes"`), hierarchy, multi-hot | the same, all positives of its class are relevant |
     | anchor, positive, negative_1 ... | none or class | the same, all negatives of the batch are irrelevant |
-    | query, doc_1 ... doc_n | a list of n scores >= 0 (or of n bools) | each query's own n documents, by their scores |
-    | first, second | a score >= 0 | all pairs of the batch as one list, by their scores (what Spearman's correlation of a similarity benchmark asks) |
+    | query, doc_1 ... doc_n | a list of n grades >= 0 (or of n bools) | each query's own n documents, by their grades |
+    | first, second | a grade >= 0 (integers: `labels="grades"`) | all pairs of the batch as one list, by their grades (what Spearman's correlation of a similarity benchmark asks) |
 
-    Scores that are integers are gains too, if there are at least two documents. Which losses know gains says their
-    `graded`; NDCGLoss, HAPLoss and SpearmanLoss do.
+    Which losses know grades says their `graded`; NDCGLoss, HAPLoss and SpearmanLoss do.
 
     Args:
         model: a SentenceTransformer or a SparseEncoder.
         loss: a loss with reduction="mean"; for one column of texts also a `GlobalBatch` of one. Its `normalize` decides
             between cosine (the default) and inner product, whatever the model's similarity.
+        labels: what the label column holds: "classes" or "grades". None: as in the table. An integer beside two columns
+            of texts may be either, and must be named.
         gather_across_devices: rank the batches of all processes as one. Value and gradient are those of one process
             that holds the whole batch; all processes do the loss's work.
 
@@ -91,7 +93,12 @@ class RankLoss(nn.Module):
     """  # noqa: E501  # rows of a table
 
     def __init__(
-        self, model: nn.Module, loss: RetrievalLoss | GlobalBatch, *, gather_across_devices: bool = False
+        self,
+        model: nn.Module,
+        loss: RetrievalLoss | GlobalBatch,
+        *,
+        labels: Meaning | None = None,
+        gather_across_devices: bool = False,
     ) -> None:
         super().__init__()
         if not isinstance(model, (SentenceTransformer, SparseEncoder)):
@@ -109,7 +116,9 @@ class RankLoss(nn.Module):
             raise ValueError(
                 "GlobalBatch gathers the batch by itself: give it, or gather_across_devices=True, not both"
             )
-        self.model, self.loss, self.gather_across_devices = model, loss, gather_across_devices
+        if labels not in (None, "classes", "grades"):
+            raise ValueError(f"labels must be 'classes', 'grades' or None; got {labels!r}")
+        self.model, self.loss, self.labels, self.gather_across_devices = model, loss, labels, gather_across_devices
 
     def forward(
         self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None
@@ -141,15 +150,33 @@ class RankLoss(nn.Module):
                 f"GlobalBatch compares one column of texts with itself; the data has {len(columns)} columns. Give the "
                 "loss itself, with gather_across_devices=True."
             )
-        lists = labels is not None and labels.ndim == 2 and len(columns) > 2
-        if lists or (labels is not None and labels.is_floating_point()):
+        if self._graded(columns, labels):
             with torch.autocast(columns[0].device.type, enabled=False):  # half precision is coarser than a temperature
                 return self._lists(columns, cast(Tensor, labels))
         return self._references(columns, labels)
 
+    def _graded(self, columns: Sequence[Tensor], labels: Tensor | None) -> bool:
+        """Whether the labels of two or more columns of texts are grades of documents, and not classes."""
+        if labels is None:
+            if self.labels is not None:
+                raise ValueError(f"labels={self.labels!r} needs a label column; the data has none")
+            return False
+        fraction, several = labels.is_floating_point(), len(columns) > 2
+        if self.labels == "classes" and (fraction or (several and labels.ndim > 1)):
+            raise ValueError(
+                f"labels='classes' needs one integer per row beside {len(columns)} columns of texts (beside two also a "
+                f"list of integers, a hierarchy, or of bools); got labels {labels.dtype} {tuple(labels.shape)}"
+            )
+        if self.labels is None and not fraction and labels.ndim == 1 and not several:
+            raise ValueError(
+                "a whole number beside two columns of texts may be a class of both or a grade of the pair: say "
+                f"{type(self).__name__}(model, loss, labels='classes') or labels='grades'"
+            )
+        return self.labels == "grades" if self.labels is not None else fraction or (several and labels.ndim == 2)
+
     def _in_batch(self, texts: Tensor, labels: Tensor | None) -> Tensor:
-        if labels is None or labels.is_floating_point():
-            found = "no label column" if labels is None else "a column of scores"
+        if labels is None or labels.is_floating_point() or self.labels == "grades":
+            found = "no label column" if labels is None else "a column of grades"
             raise ValueError(
                 f"one column of texts needs a class each, integers in a column named label; got {found}. Strings are "
                 "numbered by dataset.class_encode_column('label')."
@@ -199,6 +226,7 @@ class RankLoss(nn.Module):
         inner = self._inner
         return {
             "loss": f"{type(inner).__name__}({inner.extra_repr()})",
+            "labels": self.labels,
             "gather_across_devices": self.gather_across_devices or isinstance(self.loss, GlobalBatch),
         }
 
@@ -238,6 +266,7 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
         loss: as of `RankLoss`.
         mini_batch_size: texts of a column that are embedded at once.
         mini_batch_num_tokens: pack the parts by number of tokens instead.
+        labels: as of `RankLoss`.
         gather_across_devices: as of `RankLoss`.
         show_progress_bar: of the parts.
 
@@ -252,10 +281,11 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
         mini_batch_size: int = 32,
         *,
         mini_batch_num_tokens: int | None = None,
+        labels: Meaning | None = None,
         gather_across_devices: bool = False,
         show_progress_bar: bool = False,
     ) -> None:
-        super().__init__(model, loss, gather_across_devices=gather_across_devices)
+        super().__init__(model, loss, labels=labels, gather_across_devices=gather_across_devices)
         if has_static_embedding_input(model):
             raise ValueError(
                 "a StaticEmbedding has no batch of rows that could be divided, and next to no activations: use RankLoss"
