@@ -161,6 +161,9 @@ class Browser:
     def _load(self, url: str) -> None:
         answer = self.call("Page.navigate", url=url)
         assert "errorText" not in answer, f"{url}: {answer['errorText']}"
+        if "loaderId" not in answer:  # another part of the page that is open: nothing was loaded
+            self._load("about:blank")
+            self.call("Page.navigate", url=url)
         self.wait("Page.loadEventFired")
 
     def run(self, expression: str) -> Any:

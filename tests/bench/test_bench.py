@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from pretended import pretended
 from torch import Tensor
 
 from rankgrad import bench, losses
-from rankgrad.bench import Check, Options, ResultTable, clocks, launches, memory, peers, references, scaling
+from rankgrad.bench import Check, Options, ResultTable, clocks, launches, memory, peers, references, scaling, texts
 from rankgrad.bench.clocks import Timing
 from rankgrad.bench.figure import STYLES, figure
 from rankgrad.bench.page import as_text, page
@@ -35,14 +36,23 @@ def found_by(suite: str) -> bench.Result:
 
 
 @pytest.fixture(autouse=True)
-def memory_in_this_process(request, monkeypatch):
-    """Starting Python anew for each memory cell takes seconds; the tests about that do it themselves."""
+def quickly(request, monkeypatch):
+    """Time every action once, and start no Python for a cell, which takes seconds: tests of that ask for `fresh`."""
+    monkeypatch.setattr(clocks, "LEAST", 0.0)
+    for name, count in (("CLASSES", 32), ("EACH", 8), ("WORDS", 500)):
+        monkeypatch.setattr(texts, name, count)
     if "fresh" not in request.fixturenames:
 
         def peak_mib(cases, case, *sizes, device=clocks.CPU):
             return cases[case](*sizes, device=device) / 2**20
 
+        def seconds(words):
+            start = time.perf_counter()
+            assert main(words) == 0
+            return time.perf_counter() - start
+
         monkeypatch.setattr(memory, "peak_mib", peak_mib)
+        monkeypatch.setattr(texts, "_seconds", seconds)
 
 
 @pytest.fixture
@@ -216,13 +226,26 @@ def test_a_fresh_process_measures_little_more_than_score_matrices_for_our_loss(f
     assert 0.25 < memory.peak_mib({}, "supap", 256) < 32  # MiB; one matrix has 1/4
 
 
+def stand_in(path: Path, lines: str) -> str:
+    """A shell script to be called in the place of Python."""
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 def test_a_case_that_fails_says_why(fresh, tmp_path, monkeypatch):
-    failing = tmp_path / "python"
-    failing.write_text("#!/bin/sh\necho out of memory >&2\nexit 1\n")
-    failing.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(failing))
+    monkeypatch.setattr("sys.executable", stand_in(tmp_path / "python", "echo out of memory >&2\nexit 1"))
     with pytest.raises(RuntimeError, match="measuring the memory of 'supap' failed: out of memory"):
         memory.peak_mib({}, "supap", 256)
+    with pytest.raises(RuntimeError, match="rankgrad search failed: out of memory"):
+        texts._seconds(["search"])
+
+
+def test_a_command_is_timed_on_one_thread_in_a_process_of_its_own(fresh, tmp_path, monkeypatch):
+    command = stand_in(tmp_path / "python", f'echo "$OMP_NUM_THREADS $*" > {tmp_path}/called')
+    monkeypatch.setattr("sys.executable", command)
+    assert texts._seconds(["search", "a text"]) > 0
+    assert (tmp_path / "called").read_text() == "1 -m rankgrad search a text\n"
 
 
 LONG = ("allocator", "step_profile", "sub_batch", "resnet_step")  # their steps are whole networks
