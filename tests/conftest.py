@@ -49,11 +49,34 @@ def device(request: pytest.FixtureRequest, chosen_device: torch.device) -> Itera
             yield elsewhere
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_flushing() -> Iterator[None]:
+    """Nothing waits for the disk, which takes ms for each of thousands of files: tests need not outlast a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # a descriptor that is closed is still an error
+        yield
+
+
 @pytest.fixture(autouse=True)
 def threads() -> Iterator[None]:
     """Give every test the same threads: with those that an earlier run has asked for, two workers stand still."""
     yield
     torch.set_num_threads(THREADS)
+
+
+@pytest.fixture
+def no_page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs leave an empty page, a third of the time of a small one; where `with_page` is asked for, theirs."""
+    if "with_page" not in request.fixturenames:
+        from rankgrad.training import retrieval
+
+        monkeypatch.setattr(retrieval, "read_run", lambda run, **_: None)
+        monkeypatch.setattr(retrieval, "write_report", lambda path, _: path.write_text(""))
+
+
+@pytest.fixture
+def with_page() -> None:
+    """Asks for the pages of runs."""
 
 
 @pytest.fixture

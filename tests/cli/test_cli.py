@@ -23,6 +23,8 @@ from rankgrad.evaluation import Report
 from rankgrad.runs.folder import Run
 from rankgrad.training.retrieval import summary
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 COMMANDS = ("train", "compare", "evaluate", "embed", "index", "search", "export", "bench", "datasets")
 
 

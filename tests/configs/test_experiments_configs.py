@@ -22,6 +22,8 @@ from rankgrad.papers.experiments.numbers import numbers
 from rankgrad.runs.history import best, evaluations
 from rankgrad.training import retrieval as runs
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 FOLDER = Path(str(resources.files("rankgrad.configs"))) / "experiment"
 NAMES = [name for name in options("experiment") if name != "none"]
 RAMBO = {"sop": 2, "cub": 3, "inshop": 4}  # data set -> table

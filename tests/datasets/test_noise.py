@@ -14,6 +14,8 @@ from rankgrad.datasets.noise import flip_labels, with_wrong_labels
 from rankgrad.runs.compare import own_settings
 from rankgrad.training.retrieval import load_table
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 LABELS = torch.arange(5).repeat_interleave(40)
 
 

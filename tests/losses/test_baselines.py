@@ -34,6 +34,8 @@ pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning i
 from pytorch_metric_learning import distances, miners, reducers  # noqa: E402  # after the check that it is there
 from pytorch_metric_learning import losses as theirs  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 OURS = ["cross_entropy", "histogram", "binomial_deviance", "tie_aware_ap"]
 BASELINES = [*OURS, *(name for name in options("loss") if name.startswith("pml/"))]
 CLASSES, PER_CLASS, DIM = 5, 4, 6

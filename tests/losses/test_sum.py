@@ -15,6 +15,8 @@ from rankgrad.memory import CrossBatchMemory
 from rankgrad.runs.log import read_rows
 from rankgrad.tuning.space import space_of
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 G = torch.Generator().manual_seed(0)
 EMBEDDINGS = torch.randn(12, 6, generator=G, dtype=torch.float64)
 LABELS = torch.arange(4).repeat_interleave(3)

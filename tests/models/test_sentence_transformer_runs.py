@@ -17,6 +17,8 @@ from rankgrad.config import ConfigError, compose
 from rankgrad.models import sentence_transformer_model
 from rankgrad.models.weights import load_weights, save_weights
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 TEXTS = ["the card is lost", "my loan", "a refund of the fee in cash"]
 
 

@@ -40,6 +40,8 @@ from rankgrad.runs.folder import Run
 from rankgrad.runs.history import evaluations
 from rankgrad.training import retrieval as runs
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 LABEL = "stand-in: small convnet on the built-in glyphs, not the paper's data; paper's numbers are not comparable"
 # What a table needs beyond the paper's rows; everything else must have a printed number.
 WITHOUT_NUMBER = {("PNP-Ib", ""), ("RaMBO: No margin", ""), ("SupAP", "DG_AP"), (None, "DG_AP")}

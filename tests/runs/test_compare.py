@@ -21,6 +21,8 @@ from rankgrad.runs import compare as compare_module
 from rankgrad.runs.compare import compare, own_settings
 from rankgrad.runs.folder import Run
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -22,6 +22,8 @@ from rankgrad.runs import launch
 from rankgrad.runs.folder import Run
 from rankgrad.training import retrieval
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 
 class Anywhere(CPUAccelerator):
     """Lightning's for a CPU, which does not ask whether the device is one."""

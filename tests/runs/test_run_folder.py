@@ -30,6 +30,8 @@ from rankgrad.runs.history import curves, evaluations
 from rankgrad.runs.log import LogTable, read_rows
 from rankgrad.training.state import read_state
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 OLD = Path(__file__).parents[1] / "old_runs"
 
 
@@ -334,7 +336,7 @@ def test_a_run_that_was_killed_while_waiting_lets_go(photos, tmp_path):
 # ------------------------------------------------------------------------------------------------------------ check
 
 
-def test_a_whole_run_is_found_whole_and_every_damage_is_seen(photos, tmp_path, capsys):
+def test_a_whole_run_is_found_whole_and_every_damage_is_seen(photos, tmp_path, capsys, with_page):
     run = train(*small(photos), f"out={tmp_path / 'run'}")
     assert main(["check", str(run.folder)]) == 0
     shown = capsys.readouterr().out
@@ -373,7 +375,7 @@ def test_check_says_what_an_unfinished_run_and_an_old_one_lack(old, capsys):
 # --------------------------------------------------------------------------------------------------------- extended
 
 
-def test_a_finished_run_is_extended_and_keeps_both_parts(photos, tmp_path, capsys):
+def test_a_finished_run_is_extended_and_keeps_both_parts(photos, tmp_path, capsys, with_page):
     run = train(*small(photos), f"out={tmp_path / 'run'}")
     first, result = curves(run)["loss"], run.read_values()
     assert main(["train", f"resume={run.folder}", "trainer.max_epochs=4"]) == 0

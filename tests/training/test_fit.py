@@ -25,6 +25,8 @@ from rankgrad.models import load_weights
 from rankgrad.runs.check import check
 from rankgrad.runs.folder import Run
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 CLASSES, EACH, WIDTH = 8, 6, 5
 LABELS = torch.arange(CLASSES).repeat_interleave(EACH)
 QUICK: dict[str, Any] = {
@@ -154,7 +156,7 @@ TEXTS = [f"{'abcdefgh'[label] * 4} word {row}" for row, label in enumerate(LABEL
     ],
     ids=["pairs of dicts", "texts and a function", "arrays and a loss of others"],
 )
-def test_data_and_losses_of_all_kinds(module, data, loss, tmp_path):
+def test_data_and_losses_of_all_kinds(module, data, loss, tmp_path, with_page):
     if isinstance(loss, str):
         pytest.importorskip("pytorch_metric_learning")
         data = (data[0].astype(np.float32), data[1])

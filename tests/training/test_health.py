@@ -26,6 +26,8 @@ from rankgrad.relaxations import Heaviside, Sigmoid, SupStep
 from rankgrad.runs.folder import Run
 from rankgrad.training.health import Facts, HealthWarning, Sample, as_text, diagnose, look, report, step_of
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:

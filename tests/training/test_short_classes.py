@@ -10,6 +10,8 @@ from small_runs import cut_off, make_photos, same_results, small, train
 from rankgrad.config import compose
 from rankgrad.datasets.samplers import SmallClassWarning
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 
 @pytest.fixture(scope="module")
 def tail(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -25,6 +25,8 @@ from rankgrad.training.tensorboard import (
     similarities,
 )
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -30,6 +30,8 @@ from rankgrad.runs.folder import Run
 from rankgrad.runs.history import best, curves, evaluations
 from rankgrad.training import retrieval as runs
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 DROPOUT = ("model=timm", "model.name=test_resnet", "model.embedding_size=8", "++model.drop_rate=0.5")
 
 

@@ -29,6 +29,8 @@ from rankgrad.tuning import tune as tune_module
 from rankgrad.tuning.space import Choice, Numbers, read, settings_of, space_of
 from rankgrad.tuning.tune import tune
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 TWO = ("loss=supap,pml/multi_similarity", "recipe=small", "data=glyphs", "threads=1")
 
 
