@@ -320,7 +320,7 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
     ("roadmap/sota_cub", "model.head", "layer_norm", "section 4.2"),
     ("roadmap/sota_cub", "data.eval_transform.resize", 288, "code"),
     ("roadmap/sota_sop", "data.eval_transform.resize", 288, "code"),
-    ("roadmap/sota_sop", "data.train_transform.resize", 288, "code"),
+    ("roadmap/sota_sop", "data.train_transform.resize", 256, "B.2"),
     ("roadmap/sota_inaturalist", "sampler.classes_per_batch", 96, "tables 6 and 8: 384"),
     ("roadmap/deit_cub", "model.head", "none", "text: 384-d, no linear layer"),
     ("roadmap/xbm_sop", "memory.combine", "joint", "XBM, algorithm 1"),
