@@ -18,7 +18,7 @@ WITHOUT = """
 import contextlib, io, json, sys
 
 ABSENT = ("torchvision timm lightning hydra omegaconf yaml sklearn matplotlib tensorboard PIL tqdm scipy jinja2 "
-          "filelock pytorch_metric_learning faiss optuna").split()
+          "pytorch_metric_learning faiss optuna").split()
 
 class Without:
     def __init__(self, finder):

@@ -12,6 +12,8 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .files import atomic_write
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -109,5 +111,6 @@ def save(drawing: Figure, path: Path, dpi: int = 200) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
     with matplotlib.rc_context(SETTINGS):
-        drawing.savefig(path, dpi=dpi, metadata=undated)
+        with atomic_write(path) as file:
+            drawing.savefig(file, format=path.suffix[1:], dpi=dpi, metadata=undated)
     return path

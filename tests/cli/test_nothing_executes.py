@@ -188,7 +188,7 @@ def test_an_interrupted_run_that_would_run_something_is_not_resumed(capsys, tmp_
 def test_a_comparison_does_not_go_on_with_a_run_that_would_run_something(tmp_path, photos, canary):
     run = received("interrupted", tmp_path / "run", photos)
     changed(run, lambda config: config["loss"].update(_system(canary)))
-    (error,) = train_all({run: ["loss=roadmap"]}, jobs=1).values()
+    (error,) = train_all({run: ["loss=roadmap"]}, run.parent, jobs=1).values()
     assert "loss._target_ is 'os.system', which is no loss of rankgrad; nothing was run" in error
     assert "(exit 2; see" in error
 

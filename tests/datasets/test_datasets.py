@@ -397,10 +397,10 @@ def test_a_process_that_is_killed_while_it_builds_does_no_harm_and_leaves_nothin
                 die()
             return read_image(path, *rest)
 
-        def rename(*paths):
+        def rename(*paths, **at):
             if moment == "before the rename":
                 die()
-            replace(*paths)
+            replace(*paths, **at)
             die()
 
         datasets_base.read_image, os.replace = read, rename

@@ -226,24 +226,36 @@ def test_a_second_index_replaces_the_first_and_leaves_no_file_of_it(tmp_path):
     assert sorted(path.suffix for path in (tmp_path / "x").iterdir()) == [".faiss", ".json"]
 
 
-@pytest.mark.parametrize("writes", [0, 1])
+@pytest.mark.parametrize("writes", [0, 1, 2])
 def test_a_writer_that_dies_leaves_the_old_index(tmp_path, monkeypatch, writes):
     build(some(seed=1)).save(tmp_path / "x")
     replaced, real = [], os.replace
 
-    def dying(one, other):
+    def dying(one, other, **at):
         if len(replaced) == writes:
             raise KeyboardInterrupt
         replaced.append(other)
-        real(one, other)
+        real(one, other, **at)
 
     monkeypatch.setattr(os, "replace", dying)
     with pytest.raises(KeyboardInterrupt):
         build(some(50, seed=2)).save(tmp_path / "x")
     monkeypatch.undo()
-    assert len(Index.load(tmp_path / "x")) == 200
+    assert len(Index.load(tmp_path / "x")) == 200 and len([*(tmp_path / "x").iterdir()]) == 2
     build(some(50, seed=2)).save(tmp_path / "x")
     assert len(Index.load(tmp_path / "x")) == 50 and len([*(tmp_path / "x").iterdir()]) == 2
+
+
+def test_what_an_index_writes_takes_the_place_of_links(tmp_path):
+    build(some(seed=1)).save(tmp_path / "x")
+    (tmp_path / "rc").write_text("valued")
+    for name in ("vectors.faiss", "index.json"):
+        for link in (name, f".{name}.{os.getpid()}.tmp"):
+            (tmp_path / "x" / link).unlink(missing_ok=True)
+            (tmp_path / "x" / link).symlink_to(tmp_path / "rc")
+    build(some(50, seed=2)).save(tmp_path / "x")
+    assert len(Index.load(tmp_path / "x")) == 50 and (tmp_path / "rc").read_text() == "valued"
+    assert not any(path.is_symlink() for path in (tmp_path / "x").iterdir())
 
 
 def test_an_index_takes_no_place_that_is_not_its_own(tmp_path):

@@ -18,6 +18,7 @@ from forks import forked, wait
 from rankgrad.cli import main
 from rankgrad.distributed import STORE
 from rankgrad.files import Pieces, read_npz, write_npz
+from rankgrad.files.folders import LinkError
 from rankgrad.index import parts
 from rankgrad.index.folder import embed_folder
 
@@ -40,10 +41,10 @@ def die_after(patch: pytest.MonkeyPatch, count: int) -> None:
     """Let a process die when it has written so many parts."""
     real, written = parts.write_npz, []
 
-    def write(path: Path, columns: Any) -> None:
+    def write(path: Path, columns: Any, root: Path) -> None:
         if len(written) == count:
             raise KeyboardInterrupt
-        real(path, columns)
+        real(path, columns, root)
         written.append(path)
 
     patch.setattr(parts, "write_npz", write)
@@ -89,6 +90,30 @@ def test_parts_of_other_images_are_refused_and_damaged_ones_named(photos, weight
         embed_folder(weights, mine, out, batch_size=3)
     (mine / "class 1" / "new.png").unlink()
     assert embed_folder(weights, mine, out, batch_size=3)[0] == 20  # and the rest of them goes on
+
+
+@pytest.mark.parametrize("name", ["", ".lock"])
+def test_a_folder_of_parts_with_a_link_that_would_be_written_through_is_refused(photos, weights, tmp_path, name):
+    valued, folder = tmp_path / "valued", tmp_path / "a.npz.parts"
+    valued.mkdir()
+    (valued / "part-000000.npz").write_text("mine")
+    if name:
+        folder.mkdir()
+    (folder / name).symlink_to(valued / "part-000000.npz" if name else valued)
+    with pytest.raises(LinkError, match=f"{folder / name} is a link"):
+        embed_folder(weights, photos, tmp_path / "a.npz")
+    assert {path.name: path.read_text() for path in valued.iterdir()} == {"part-000000.npz": "mine"}
+
+
+def test_parts_take_the_place_of_links(photos, weights, whole, tmp_path):
+    valued, folder = tmp_path / "valued", tmp_path / "a.npz.parts"
+    valued.mkdir()
+    folder.mkdir()
+    for name in ("part-000000.npz", "of.json", "rows.json", "unreadable.json", ".lock-holder.json"):
+        (folder / name).symlink_to(valued / name)
+        (folder / f".{name}.{os.getpid()}.tmp").symlink_to(valued / name)
+    embed_folder(weights, photos, tmp_path / "a.npz", batch_size=3)
+    assert (tmp_path / "a.npz").read_bytes() == whole and not any(valued.iterdir())
 
 
 def as_process(rank: int, processes: int, store: Path, *words: object) -> int:

@@ -504,7 +504,7 @@ def test_loading_into_a_model_keeps_its_mode_and_returns_the_same_object(tmp_pat
 def test_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
     save_weights(tmp_path / "m.pt", small(), {"epoch": 1})
 
-    def die(source: object, target: object) -> None:
+    def die(*names: object, **at: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "replace", die)

@@ -328,7 +328,7 @@ def test_damaged_file_is_a_warning_and_is_trained_again(home, damage):
 
 
 def test_training_that_is_cut_off_leaves_no_file(home, monkeypatch):
-    def interrupted(*args: object) -> None:
+    def interrupted(*args: object, **at: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rankgrad.files.os.replace", interrupted)

@@ -657,7 +657,7 @@ def test_same_run_gives_the_same_bytes_and_replaces_the_old_page(tmp_path, singl
 def test_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     first = write(tmp_path).source
 
-    def die(source: object, target: object) -> None:
+    def die(*names: object, **at: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "replace", die)

@@ -16,7 +16,7 @@ from small_runs import die_after_writes, make_photos, small
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, load
 from rankgrad.evaluation import Report
-from rankgrad.files import LockedError, lock
+from rankgrad.files.folders import LockedError, lock
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.compare import compare, own_settings
 from rankgrad.runs.folder import Run

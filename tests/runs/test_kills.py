@@ -30,7 +30,7 @@ from voc_trees import shapes
 from rankgrad.cli import main
 from rankgrad.config import compose
 from rankgrad.detection import run as detection
-from rankgrad.files import HOLDER, LOCK
+from rankgrad.files.folders import HOLDER, LOCK
 from rankgrad.runs.children import Children
 from rankgrad.runs.folder import Run
 from rankgrad.training import retrieval

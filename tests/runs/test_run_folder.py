@@ -23,7 +23,8 @@ from rankgrad import files
 from rankgrad.cli import main
 from rankgrad.config import ConfigError
 from rankgrad.evaluation import Report
-from rankgrad.files import LockedError, lock
+from rankgrad.files import folders
+from rankgrad.files.folders import LockedError, lock
 from rankgrad.models.weights import load_weights
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import curves, evaluations
@@ -131,7 +132,7 @@ def test_a_file_and_its_name_reach_the_disk_in_this_order(tmp_path, monkeypatch)
     done: list[str] = []
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda handle: (done.append("fsync"), fsync(handle))[1])
-    monkeypatch.setattr(os, "replace", lambda a, b: (done.append("rename"), replace(a, b))[1])
+    monkeypatch.setattr(os, "replace", lambda a, b, **at: (done.append("rename"), replace(a, b, **at))[1])
     files.write_text(tmp_path / "a.txt", "x")
     assert done == ["fsync", "rename", "fsync"]
 
@@ -326,7 +327,7 @@ def test_a_run_that_was_killed_while_waiting_lets_go(photos, tmp_path):
         time.sleep(0.05)
     os.kill(child, signal.SIGKILL)
     wait(child)
-    assert (tmp_path / "run" / files.LOCK).exists()
+    assert (tmp_path / "run" / folders.LOCK).exists()
     cut = OmegaConf.load(tmp_path / "run" / "config.yaml")
     assert cut.trainer.max_epochs == 500
     with lock(tmp_path / "run", "this run"):

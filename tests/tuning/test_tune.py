@@ -19,6 +19,7 @@ from small_runs import make_photos, small
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, options
 from rankgrad.evaluation.statistics import holm, paired_t_test
+from rankgrad.files.folders import LinkError
 from rankgrad.report.tuning import write_tuning
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
@@ -133,6 +134,18 @@ def rows(out: Path) -> list[dict[str, str]]:
 def without_work(out: Path) -> list[dict[str, str]]:
     """Trials without steps and time: folds that are trained beside one another may be trained in vain."""
     return [{key: value for key, value in row.items() if key not in ("steps", "seconds")} for row in rows(out)]
+
+
+@pytest.mark.parametrize("name", ["journal.log", "trials", "trials/supap/000/fold1/log.txt", "final"])
+def test_a_link_in_the_folder_of_a_search_is_not_written_through(made, tmp_path, name):
+    valued, out = tmp_path / "valued", tmp_path / "out"
+    valued.mkdir()
+    (valued / "rc").write_text("mine")
+    (out / name).parent.mkdir(parents=True)
+    (out / name).symlink_to(valued / "rc" if "." in name else valued)
+    with pytest.raises(LinkError, match=f"{out / name} is a link"):
+        tune([*TWO, "trials=1", "folds=2", "seeds=0"], out)
+    assert {path.name: path.read_text() for path in valued.iterdir()} == {"rc": "mine"}
 
 
 # ---------------------------------------------------------------------------------------------------- what is searched

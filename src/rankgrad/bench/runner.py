@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .._version import __version__
+from ..files import write_text
 from . import memory
 from .clocks import threads
 from .figure import check_format, figure
@@ -89,7 +90,7 @@ def run(
     for path, text in ((json_path, json.dumps(record, indent=1) + "\n"), (markdown_path, page(record))):
         if path is not None:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(text, encoding="utf-8")
+            write_text(Path(path), text)
             print(f"wrote {path}")
     if failed:
         first = next(iter(failed.values()))

@@ -17,7 +17,7 @@ import shutil
 import struct
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from ..checks import setting
 from ..files import atomic_write, remove_leftovers
+from ..files.folders import alone
 
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
@@ -281,17 +282,18 @@ def _written(path: Path, key: str, sizes: Sequence[int], read: Callable[[int], T
             f"Name a folder on another disk ({setting('cache_dir', 'DIR')}), or keep smaller images "
             f"({setting('shorter_side')})"
         )
-    with atomic_write(path) as temporary, temporary.open("w+b") as file:
+    with atomic_write(path) as file:
         if hasattr(os, "posix_fallocate"):  # now, with an error: a page that finds no place later ends the process
             os.posix_fallocate(file.fileno(), 0, offset + total)
         else:
             file.truncate(offset + total)
         memory: np.memmap[Any, np.dtype[np.uint8]] = np.memmap(
-            temporary, dtype=np.uint8, mode="r+", offset=offset, shape=(total,)
+            file, dtype=np.uint8, mode="r+", offset=offset, shape=(total,)
         )
         shapes, checksums = _fill(memory, sizes, read)
         memory.flush()
         del memory  # Windows renames no file that is mapped
+        file.seek(0)
         file.write(_head(key, shapes, checksums))
     return Pixels(shapes, _starts(sizes), path=path, offset=offset, checksums=checksums)
 
@@ -328,15 +330,6 @@ def _checked(path: Path, key: str) -> Pixels | None:
     if path.stat().st_size != offset + sum(sizes):
         raise DamageError("it is not as long as it was")
     return Pixels(shapes, starts, path=path, offset=offset, checksums=checksums)
-
-
-@contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Wait for a lock, and hold it; the system gives it back when the process ends, however it ends."""
-    from filelock import FileLock
-
-    with FileLock(path):
-        yield
 
 
 def _size(count: float) -> str:

@@ -19,7 +19,7 @@ from .._version import __version__
 from ..config import ConfigError, load, make, packages, plain
 from ..datasets.fingerprint import fingerprint
 from ..distributed import GlobalBatch
-from ..files import atomic_write, write_text
+from ..files import write_npz, write_text
 from ..models.state_dicts import misfits, one_line, read_plain, write_plain
 from ..runs.folder import Run
 from ..training import runner
@@ -254,8 +254,7 @@ def save_detections(path: Path, found: Sequence[Detections], test: Scenes) -> No
         "names": np.array([scene.name for scene in test.scenes]),
         "class_names": np.array(test.class_names),
     }
-    with atomic_write(path, ".npz") as temporary:
-        np.savez(temporary, **columns)
+    write_npz(path, columns)
 
 
 def _sides(config: DictConfig) -> tuple[int, int]:

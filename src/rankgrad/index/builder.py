@@ -18,10 +18,10 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from torch import Tensor
 
 from .._version import __version__
 from ..extras import install
-from ..files import read_json
+from ..files import atomic_write, read_json, write_text
 from ..normalize import unit_rows
 from .embedder import Embedded, Embedder, Origin, check_inside, sha256_of, weights_of
 from .rows import StoredRows, write_rows
@@ -230,19 +230,15 @@ class Index:
         if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / HEAD).is_file())):
             raise FileExistsError(f"{folder} is there and is no index: choose another name with -o")
         folder.mkdir(exist_ok=True)
-        temporary, rows = folder / f".{os.getpid()}.tmp", folder / f".{os.getpid()}.rows.tmp"
-        stored: dict[str, Any] = {}
+        kept, stored = _written(folder), dict[str, Any]()
         try:
+            stored["vectors"] = _stored(folder, "vectors", "faiss", self._write_vectors)
             if self.rows is not None:
                 step = max(1, BLOCK // self.dim)
                 blocks = (self.rows[np.arange(at, min(at + step, len(self)))] for at in range(0, len(self), step))
-                write_rows(rows, blocks, self.dim)
-                stored = {"rows": _synced(rows, "rows", "f32")}
-            _faiss().write_index(self.vectors, str(temporary))
-            vectors = _synced(temporary, "vectors", "faiss")
+                stored["rows"] = _stored(folder, "rows", "f32", lambda file: write_rows(file, blocks, self.dim))
             head = {
                 "format": FORMAT,
-                "vectors": vectors,
                 **stored,
                 "images": len(self),
                 "dim": self.dim,
@@ -256,18 +252,18 @@ class Index:
                 "names": list(self.names),
                 **({"texts": list(self.texts)} if self.texts else {}),
             }
-            if stored:
-                os.replace(rows, folder / stored["rows"]["file"])
-            os.replace(temporary, folder / vectors["file"])
-            temporary.write_text(json.dumps(head, indent=0), encoding="utf-8")
-            os.replace(temporary, folder / HEAD)  # from here on it is the new index
+            write_text(folder / HEAD, json.dumps(head, indent=0))  # from here on it is the new index
+            kept = {folder / about["file"] for about in stored.values()}
         finally:
-            temporary.unlink(missing_ok=True)
-            rows.unlink(missing_ok=True)
-        for old in (*folder.glob("vectors-*.faiss"), *folder.glob("rows-*.f32")):
-            if old.name not in (vectors["file"], stored.get("rows", {}).get("file")):
-                old.unlink()
+            for path in _written(folder) - kept:
+                path.unlink()
         return folder
+
+    def _write_vectors(self, file: IO[bytes]) -> None:
+        try:
+            _faiss().write_index(self.vectors, file.name)
+        except RuntimeError as error:  # it says so where a disk is full
+            raise OSError(f"faiss can't write the vectors ({str(error).splitlines()[-1]}): is the disk full?") from None
 
     @classmethod
     def load(cls, folder: str | Path) -> Index:
@@ -323,12 +319,20 @@ class Index:
         )
 
 
-def _synced(path: Path, what: str, ending: str) -> dict[str, Any]:
-    """Bring a file to the disk; what the head says of it: the name it will have, its size and hash."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+def _written(folder: Path) -> set[Path]:
+    """The files of vectors in the folder of an index."""
+    return {*folder.glob("vectors*.faiss"), *folder.glob("rows*.f32")}
+
+
+def _stored(folder: Path, what: str, ending: str, write: Callable[[IO[bytes]], object]) -> dict[str, Any]:
+    """Write a file that is named after its hash; what the head says of it: its name, its size and hash."""
+    path = folder / f"{what}.{ending}"
+    with atomic_write(path) as file:
+        write(file)
     digest = sha256_of(path)
-    return {"file": f"{what}-{digest[:16]}.{ending}", "bytes": path.stat().st_size, "sha256": digest}
+    name = f"{what}-{digest[:16]}.{ending}"
+    os.replace(path, folder / name)
+    return {"file": name, "bytes": (folder / name).stat().st_size, "sha256": digest}
 
 
 def _read_head(folder: Path) -> dict[str, Any]:

@@ -99,11 +99,11 @@ def export(
     program = exported(model.eval(), pixels)
     about = describe(embedder, normalize=normalize)
     about["checked"] = {"images": len(pixels), "tolerance": tolerance}
-    with atomic_write(out, ".pt2") as temporary:
+    with atomic_write(out, ".pt2") as file:
         with _quiet():
             # the difference is not known yet; it goes to the caller, the file keeps what it was held to
-            torch.export.save(program, temporary, extra_files={ABOUT: json.dumps(about, indent=1)})
-            again = torch.export.load(temporary).module()
+            torch.export.save(program, file.name, extra_files={ABOUT: json.dumps(about, indent=1)})
+            again = torch.export.load(file.name).module()
         about["checked"]["largest_difference"] = _compare(model, again, pixels, tolerance)
     return about
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -73,7 +72,7 @@ def embed_folder(
         broken = ((str(root / name), reason) for name, reason in reason_of.items())
         skipped = tuple(sorted((*folder.skipped, *broken)))
         if not paths:
-            on_first(partial(shutil.rmtree, parts.folder))
+            on_first(parts.remove)
             raise ValueError(_nothing(images, skipped))
         if world()[0] == 0:
             embedder.check_ground(paths)

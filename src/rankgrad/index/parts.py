@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -27,7 +26,8 @@ import torch
 
 from ..datasets.rows import Rows
 from ..distributed import gather_objects, on_first, share, world
-from ..files import Pieces, load_json, lock, read_npz, remove_leftovers, write_npz, write_text
+from ..files import Pieces, load_json, read_npz, remove_leftovers, write_npz, write_text
+from ..files.folders import lock, make_folder, remove_folder
 from ..training.inference import embed_alone
 from .embedder import Embedder
 
@@ -44,6 +44,15 @@ class Parts:
 
     folder: Path
 
+    @property
+    def root(self) -> Path:
+        """The folder that the npz is to be in."""
+        return self.folder.parent
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        remove_folder(self.folder, self.root)
+
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
         """What was found out when the parts were begun; if that is now, find it out and keep it.
 
@@ -56,7 +65,7 @@ class Parts:
         if there:
             return there[0]
         found = make()
-        on_first(lambda: write_text(path, json.dumps(found)))
+        on_first(lambda: write_text(path, json.dumps(found), self.root))
         return found
 
     def embed(
@@ -97,7 +106,7 @@ class Parts:
                 progress=name if rank == 0 else "",
                 device=device,
             )
-            write_npz(self._file(number), {"embeddings": found.numpy()})
+            write_npz(self._file(number), {"embeddings": found.numpy()}, self.root)
         gather_objects(None)  # all have come so far: the parts are there
         width = len(self._read(0)[0])
         return Pieces((len(table), width), np.dtype(np.float32), map(self._read, range(count)))
@@ -129,9 +138,9 @@ def begun(out: Path, of: Mapping[str, object]) -> Iterator[Parts]:
     folder = parts.folder
 
     def first(held: ExitStack) -> None:
-        folder.mkdir(exist_ok=True)
-        held.enter_context(lock(folder, f"{out} is being made, and its folder of parts"))
-        remove_leftovers(folder)
+        make_folder(folder, parts.root)
+        held.enter_context(lock(folder, f"{out} is being made, and its folder of parts", root=parts.root))
+        remove_leftovers(folder, root=parts.root)
 
     with ExitStack() as held:
         on_first(lambda: first(held))
@@ -143,7 +152,7 @@ def begun(out: Path, of: Mapping[str, object]) -> Iterator[Parts]:
                 "choose another file with -o, or delete the folder"
             )
         yield parts
-        on_first(lambda: shutil.rmtree(folder))
+        on_first(parts.remove)
 
 
 __all__ = ["PART", "Parts", "begun"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,20 +16,19 @@ def _record(dim: int) -> np.dtype[Any]:
     return np.dtype([("vector", "<f4", (dim,)), ("crc32", "<u4")])
 
 
-def write_rows(path: Path, blocks: Iterable[npt.NDArray[np.float32]], dim: int) -> None:
+def write_rows(file: IO[bytes], blocks: Iterable[npt.NDArray[np.float32]], dim: int) -> None:
     """Write vectors, each with its checksum.
 
     Args:
-        path: the file.
+        file: to write to.
         blocks: the vectors in their order, [some, dim] at a time.
         dim: their width.
     """
-    with path.open("wb") as file:
-        for block in blocks:
-            records = np.empty(len(block), _record(dim))
-            records["vector"] = block
-            records["crc32"] = [zlib.crc32(vector) for vector in np.ascontiguousarray(block, "<f4")]
-            file.write(records.tobytes())
+    for block in blocks:
+        records = np.empty(len(block), _record(dim))
+        records["vector"] = block
+        records["crc32"] = [zlib.crc32(vector) for vector in np.ascontiguousarray(block, "<f4")]
+        file.write(records.tobytes())
 
 
 class StoredRows:
@@ -44,9 +43,10 @@ class StoredRows:
         ValueError: the file has another size.
 
     >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp(), "rows")
-    >>> write_rows(file, [np.eye(3, dtype=np.float32)], 3)
-    >>> StoredRows(file, 3, 3)[np.array([2, 0])]
+    >>> path = Path(tempfile.mkdtemp(), "rows")
+    >>> with path.open("wb") as file:
+    ...     write_rows(file, [np.eye(3, dtype=np.float32)], 3)
+    >>> StoredRows(path, 3, 3)[np.array([2, 0])]
     array([[0., 0., 1.],
            [1., 0., 0.]], dtype=float32)
     """

@@ -24,8 +24,8 @@ def write_plain(path: Path, content: Any) -> None:
     """
     memory = BytesIO()
     torch.save(content, memory)
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(memory.getbuffer())
+    with atomic_write(path) as file:
+        file.write(memory.getbuffer())
 
 
 def read_plain(path: Path, file: IO[bytes] | None = None) -> Any:

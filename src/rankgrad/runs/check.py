@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import parsed
-from ..files import LOCK, check_archive, load_json, sha256_of
+from ..files import check_archive, load_json, sha256_of
+from ..files.folders import LOCK
 from .folder import Kind, Run
 from .log import TABLE
 

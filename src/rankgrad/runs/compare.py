@@ -16,7 +16,8 @@ from omegaconf import DictConfig
 
 from ..config import TREES, ConfigError, compose
 from ..evaluation.statistics import paired_t_test, spread
-from ..files import load_json, lock, remove_leftovers, write_text
+from ..files import load_json, remove_leftovers, write_text
+from ..files.folders import lock, make_folder
 from ..progress import bar
 from ..tables import markdown
 from . import signals
@@ -98,7 +99,7 @@ def compare_variants(
         for seed in seeds:
             tasks[loss, seed] = [*rest, *own, f"seed={seed}"]
     with shared(out, rest):
-        errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, jobs, command, launcher)
+        errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, out, jobs, command, launcher)
         table = _table(out, losses, seeds, rest, command)
     failed = [f"{loss} seed {seed}: {errors[f]}" for loss, seed in tasks if (f := _folder(out, loss, seed)) in errors]
     if failed:
@@ -133,7 +134,7 @@ def with_threads(settings: Sequence[str], jobs: int, launcher: Launcher = LOCAL)
 
 
 def train_all(
-    tasks: Mapping[Path, Sequence[str]], jobs: int, command: str = "train", launcher: Launcher = LOCAL
+    tasks: Mapping[Path, Sequence[str]], out: Path, jobs: int, command: str = "train", launcher: Launcher = LOCAL
 ) -> dict[Path, str]:
     """Train many runs, each in a process of its own; finished ones are kept, those that were cut off are resumed.
 
@@ -141,6 +142,7 @@ def train_all(
 
     Args:
         tasks: folder of a run -> its settings.
+        out: folder of all runs.
         jobs: runs at a time.
         command: of rankgrad, that trains.
         launcher: of the runs.
@@ -158,13 +160,14 @@ def train_all(
                 errors[folder] = error
             shown.update()
 
-        train_in_turn(lambda: next(waiting, None), ended, jobs, command, launcher)
+        train_in_turn(lambda: next(waiting, None), ended, out, jobs, command, launcher)
     return {folder: errors[folder] for folder in tasks if folder in errors}
 
 
 def train_in_turn(
     following: Callable[[], tuple[Path, Sequence[str]] | None],
     ended: Callable[[Path, str | None], object],
+    out: Path,
     jobs: int,
     command: str = "train",
     launcher: Launcher = LOCAL,
@@ -177,6 +180,7 @@ def train_in_turn(
         following: gives folder and settings of the next run; None: none for now. It is asked again after each run that
             has ended, and when it has none then either, this is over.
         ended: is told the folder of each run that has ended, and the last line of its log if it failed.
+        out: folder of all runs.
         jobs: runs at a time.
         command: of rankgrad, that trains.
         launcher: of the runs.
@@ -186,8 +190,8 @@ def train_in_turn(
     with Children() as children:
         while True:
             while len(running) < jobs and (task := following()) is not None:
-                run = RunCommand(task[0], tuple(task[1]), command)
-                run.folder.mkdir(parents=True, exist_ok=True)  # for the log; the run itself begins with its config.yaml
+                run = RunCommand(task[0], out, tuple(task[1]), command)
+                make_folder(run.folder, out)  # for the log; the run itself begins with its config.yaml
                 running[launcher.start(run, children, many=many)] = run
             if not running:
                 return

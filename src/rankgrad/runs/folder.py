@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..evaluation import Report
-from ..files import lock, read_json, remove_leftovers, sha256_of, write_text
+from ..files import read_json, remove_leftovers, sha256_of, write_text
+from ..files.folders import lock
 from ..targets import ConfigError
 
 #: What was trained.
@@ -131,6 +132,11 @@ class Run:
         """Whether there is a state to go on from and no result: cut off, extended, or still training."""
         return self.state.exists() and not self.finished
 
+    def remove_leftovers(self) -> None:
+        """Remove what a killed process left."""
+        for place in (self.folder, self.logs):
+            remove_leftovers(place, root=self.folder)
+
     def read_facts(self) -> dict[str, Any]:
         """The facts of a finished run; {} before."""
         found: dict[str, Any] = read_json(self.facts) if self.facts.exists() else {}
@@ -188,8 +194,7 @@ def opened(folder: Path, kind: Kind) -> Iterator[Run]:
             f"{folder} is {other[run.kind]}: continue it with rankgrad {COMMANDS[run.kind]} resume={folder}"
         )
     with lock(folder, "this run"):
-        for place in (run.folder, run.logs):
-            remove_leftovers(place)
+        run.remove_leftovers()
         yield run
 
 
@@ -217,8 +222,7 @@ def created(folder: Path | None, name: str) -> Iterator[Run]:
         with lock(wanted, "this folder"):
             if run.config.exists():
                 raise ConfigError(f"{wanted} holds a run already: continue it with resume={wanted}, or choose out=")
-            for place in (run.folder, run.logs):
-                remove_leftovers(place)
+            run.remove_leftovers()
             yield run
     finally:
         if not run.config.exists():

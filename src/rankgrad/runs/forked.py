@@ -73,7 +73,7 @@ def _run(words: list[str], log: str) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     signals.follow(parent.is_alive)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     for number in (1, 2):
         os.dup2(output, number)
     os.close(output)

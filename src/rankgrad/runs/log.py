@@ -9,9 +9,11 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ..files import write_text
+from ..files.folders import Folder, make_folder, opened_folder
 
 TABLE = "metrics.csv"
 TEST = "test/"  # what evaluations are logged under
@@ -23,20 +25,17 @@ class LogTable:
     """The table of one run, open for writing.
 
     Args:
-        folder: of the logs; made with the first row.
+        folder: of the logs, in the folder of the run; made with the first row.
         done: steps of the state that the run goes on from; later rows are dropped. 0: a new table.
     """
 
     def __init__(self, folder: Path, done: int = 0) -> None:
-        self.path = folder / TABLE
+        self.path, self.root = folder / TABLE, folder.parent
         rows = [row for row in read_rows(folder) if float(row["step"]) < done]
         self.columns = list(dict.fromkeys(name for row in rows for name in row))
         self._rows = rows
         if self.path.exists():
             self._rewrite()
-        for old in sorted(folder.glob(f"resumed-*/{TABLE}")):  # of versions that had a file for each attempt
-            old.unlink()
-            old.parent.rmdir()
 
     def add(self, values: Mapping[str, float], step: int) -> None:
         """Append a row. It reaches the disk with the next `flush`, and those who watch the file at once."""
@@ -47,19 +46,22 @@ class LogTable:
             self.columns += new
             self._rewrite()
         else:
-            with self.path.open("a", encoding="utf-8", newline="") as file:  # and not held open: its disk may be needed
+            with self._folder() as folder, folder.file(TABLE, "a") as file:  # and not held open: its disk may be needed
                 file.write(_line(row, self.columns))
 
     def flush(self) -> None:
         """Bring all rows to the disk."""
         if self.path.exists():
-            with self.path.open("rb") as file:
+            with self._folder() as folder, folder.file(TABLE, "rb") as file:
                 os.fsync(file.fileno())
 
     def _rewrite(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent, self.root)
         head = ",".join(self.columns) + "\n" if self.columns else ""
-        write_text(self.path, head + "".join(_line(row, self.columns) for row in self._rows))
+        write_text(self.path, head + "".join(_line(row, self.columns) for row in self._rows), self.root)
+
+    def _folder(self) -> AbstractContextManager[Folder]:
+        return opened_folder(self.path.parent, self.root)
 
 
 def _cell(value: float) -> str:
@@ -71,21 +73,15 @@ def _line(row: Mapping[str, str], columns: Sequence[str]) -> str:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """The rows of a table, step by step; of versions that had a file for each attempt, the later attempt counts."""
-    earlier = sorted(folder.glob(f"resumed-*/{TABLE}"), key=lambda path: int(path.parent.name.removeprefix("resumed-")))
-    rows: list[Row] = []
-    for path in (folder / TABLE, *earlier):
-        if not path.exists():
-            continue
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        if lines and not lines[-1].endswith("\n"):
-            del lines[-1]  # the process died while it wrote this one
-        new = [{name: value for name, value in row.items() if value} for row in csv.DictReader(lines)]
-        new = [row for row in new if "step" in row]
-        if new:
-            start = min(float(row["step"]) for row in new)
-            rows = [row for row in rows if float(row["step"]) < start] + new
-    return rows
+    """The rows of a table, step by step; [] where there is none."""
+    path = folder / TABLE
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        del lines[-1]  # the process died while it wrote this one
+    rows = [{name: value for name, value in row.items() if value} for row in csv.DictReader(lines)]
+    return [row for row in rows if "step" in row]
 
 
 def read_curves(folder: Path) -> dict[str, list[tuple[float, float]]]:

@@ -10,6 +10,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from ..config import ConfigError
+from ..files.folders import refuse_links
 from ..runs.folder import Run
 from ..runs.log import LogTable
 from .module import TrainedModule
@@ -87,6 +88,7 @@ def loggers(run: Run, names: Any, done: int) -> list[Logger]:
     if "csv" in names:
         found.append(TableLogger(run, done))
     if "tensorboard" in names:
+        refuse_links(run.logs)
         again: dict[str, Any] = {"purge_step": done} if done else {}
         found.append(TensorBoardLogger(run.folder, name=run.logs.name, version="tensorboard", **again))
     return found

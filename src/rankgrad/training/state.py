@@ -44,6 +44,8 @@ def read_state(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is damaged ({type(error).__name__}). {again}") from None
     if missing:
         raise ConfigError(f"{path} is no state of a run: it lacks {', '.join(sorted(missing))}. {again}")
+    if type(state["global_step"]) is not int:  # files are named after it
+        raise ConfigError(f"{path} is damaged: its global_step is no number of steps. {again}")
     return state
 
 
@@ -165,8 +167,8 @@ class SaveState(L.Callback):
         """Called by all processes, written by the first."""
         self.first()
         if trainer.is_global_zero:
-            with atomic_write(self.path) as temporary:
-                trainer.save_checkpoint(temporary)
+            with atomic_write(self.path) as file:
+                trainer.save_checkpoint(file.name)
         else:
             trainer.save_checkpoint(self.path)
         self.last = time.monotonic()

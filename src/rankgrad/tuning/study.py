@@ -22,6 +22,7 @@ from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..config import ConfigError, compose
+from ..files.folders import refuse_links
 from ..runs.folder import Run
 from .space import Space, Value, settings_of
 
@@ -47,6 +48,7 @@ def storage(path: Path) -> JournalStorage:
     Raises:
         ConfigError: the file is damaged.
     """
+    refuse_links(path)
     if path.exists():
         content = path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]

@@ -8,6 +8,7 @@ from pathlib import Path
 import optuna
 
 from ..config import ConfigError, compose
+from ..files.folders import make_folder
 from ..progress import bar
 from ..runs.compare import (
     compare_variants,
@@ -78,7 +79,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
             for loss in plan.losses
         ]
         try:
-            search(studies, jobs, launcher)
+            search(studies, out, jobs, launcher)
         finally:
             outcome = write_outcome(out, plan, studies)
         errors = [f"{study.loss}: {error}" for study in studies if study.given_up for error in study.errors]
@@ -92,6 +93,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
                 ]
                 for loss in plan.losses
             }
+            make_folder(out / FINAL, out)
             compare_variants(winners, plan.seeds, finals, out / FINAL, jobs, launcher=launcher)
             outcome = write_outcome(out, plan, studies)
     return outcome
@@ -104,8 +106,8 @@ def _check_overrides(plan: Plan, spaces: Mapping[str, Mapping[str, object]]) -> 
             raise ConfigError(f"unknown setting in space.{name}: none of {', '.join(plan.losses)} has it")
 
 
-def search(studies: Sequence[Study], jobs: int, launcher: Launcher = LOCAL) -> None:
-    """Train the trials of all studies, so many runs at a time; the one that has had fewest trials comes first.
+def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = LOCAL) -> None:
+    """Train the trials of all studies below `out`, so many runs at a time; who has had fewest trials comes first.
 
     With more jobs than losses, the folds of a trial are trained side by side. What is tried does not depend on that.
     """
@@ -127,7 +129,7 @@ def search(studies: Sequence[Study], jobs: int, launcher: Launcher = LOCAL) -> N
             owner[folder].run_ended(folder, error)
             shown.update(sum(study.runs_done for study in studies) - shown.n)
 
-        train_in_turn(following, ended, jobs, launcher=launcher, many=True)
+        train_in_turn(following, ended, out, jobs, launcher=launcher, many=True)
 
 
 __all__ = ["Plan", "read_plan", "search", "tune"]

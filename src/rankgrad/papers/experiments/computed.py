@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ... import losses
 from ...config import ConfigError, compose
+from ...files import write_text
 from ..analysis import auc_slopes
 from .catalogue import Entry
 from .numbers import find, select
@@ -60,10 +61,10 @@ def make(entry: Entry, out: Path, dry_run: bool = False) -> str:
     text = "\n\n".join([f"# {head}", sheet.markdown(), "\n".join(f"* {note}" for note in found.notes)]) + "\n"
     table = "\n".join([f"% {head}", r"\begin{table}", r"\centering", sheet.latex(), r"\end{table}"]) + "\n"
     content = {"id": entry.id, "columns": list(sheet.columns), "rows": [list(row) for row in sheet.rows]}
-    (out / f"{stem}.md").write_text(text, encoding="utf-8")
-    (out / f"{stem}.tex").write_text(table, encoding="utf-8")
-    (out / f"{stem}.csv").write_text(sheet.csv(), encoding="utf-8")
-    (out / f"{stem}.json").write_text(json.dumps(content | {"notes": list(found.notes)}, indent=1) + "\n")
+    write_text(out / f"{stem}.md", text)
+    write_text(out / f"{stem}.tex", table)
+    write_text(out / f"{stem}.csv", sheet.csv())
+    write_text(out / f"{stem}.json", json.dumps(content | {"notes": list(found.notes)}, indent=1) + "\n")
     return f"{text}\nwrote {out / stem}.md, .csv, .tex, .json"
 
 

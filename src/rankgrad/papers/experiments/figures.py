@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ...checks import closest
 from ...config import ConfigError
+from ...files import write_text
 from ...tables import aligned
 from ..analysis import FIGURES, style
 from . import catalogue
@@ -205,7 +206,7 @@ def make(entry: Entry, out: Path, dry_run: bool = False) -> str:
     drawn = draw(figure)
     for ending in (".png", ".pdf"):
         style.save(drawn.drawing, Path(f"{path}{ending}"))
-    Path(f"{path}.json").write_text(json_text(figure, drawn.found), encoding="utf-8")
+    write_text(Path(f"{path}.json"), json_text(figure, drawn.found))
     return f"{text(figure, drawn.found)}\n\nwrote {path}.png, .pdf, .json"
 
 

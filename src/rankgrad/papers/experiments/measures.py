@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...evaluation import Report, evaluate
-from ...files import read_json, read_npz
+from ...files import read_json, read_npz, write_text
 from ...models.weights import load_weights
 from ...runs.folder import Run
 from ...runs.history import CHOSEN_BY, Chooser, best
@@ -176,7 +176,7 @@ def nmi_of_run(run: Run, chosen: Checkpoint) -> float:
 
     report = evaluate(*_embedded(run, chosen), ks=[1], bootstrap=0, seed=load(run.config).seed)
     value = report.values["NMI"]
-    path.write_text(json.dumps({"NMI": value, "clusters": report.settings["clusters"]}), encoding="utf-8")
+    write_text(path, json.dumps({"NMI": value, "clusters": report.settings["clusters"]}))
     return value
 
 
@@ -189,5 +189,5 @@ def gap_of_run(run: Run, chosen: Checkpoint) -> float:
     batch = class_batches(labels, GAP_BATCH, GAP_PER_CLASS)
     gap = float(gaps(embeddings.double(), labels, batch).nanmean())
     content = {"gap": gap, "batch": GAP_BATCH, "per_class": GAP_PER_CLASS}
-    path.write_text(json.dumps(content), encoding="utf-8")
+    write_text(path, json.dumps(content))
     return gap

@@ -110,7 +110,7 @@ def reproduce(
         raise ConfigError(f"nothing to run: {'; '.join(dict.fromkeys(plan.skipped.values()))}")
     own = [setting for setting in plan.own if not setting.startswith("threads=")]
     with shared(out, [f"stand-in={stand_in}", *own]):
-        errors = train_all(tasks, jobs, grid.command, launcher)
+        errors = train_all(tasks, out, jobs, grid.command, launcher)
         failed = [f"{folder.name}: {error}" for folder, error in errors.items()]
         outcome = collect(plan, out, rule or grid.rule, [*dict.fromkeys(plan.skipped.values()), *failed])
         text = write(outcome, out)

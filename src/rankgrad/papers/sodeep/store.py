@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from ...files import atomic_write
+from ...files.folders import alone
 from ...models.state_dicts import read_plain
 from .networks import ARCHITECTURES, Sorter
 from .training import Recipe, train_sorter
@@ -70,8 +71,6 @@ def load(recipe: Recipe, folder: Path | None = None, *, progress: bool = True) -
         folder: of the cache; None: `default_folder`.
         progress: say that one is trained, and show a bar.
     """
-    from ...datasets.cache import alone  # the networks themselves need no data sets
-
     path = sorter_file(recipe, folder)
     kept = read_sorter(path)
     if kept is not None:
@@ -94,8 +93,8 @@ def _write(sorter: Sorter, path: Path) -> None:
     about = {"items": sorter.items, "architecture": sorter.architecture, "facts": sorter.facts}
     torch.save({**about, "weights": sorter.state_dict()}, memory)
     content = memory.getvalue()
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(sha256(content).digest() + content)
+    with atomic_write(path) as file:
+        file.write(sha256(content).digest() + content)
 
 
 def read_sorter(path: Path, *, warn: bool = True) -> Sorter | None:

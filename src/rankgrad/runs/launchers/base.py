@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
-from ...files import LockedError, lock
+from ...files.folders import LinkError, LockedError, lock, opened_folder
 from .. import signals
 from ..children import Child, Children
 from ..folder import Run
@@ -30,12 +30,14 @@ class RunCommand:
 
     Attributes:
         folder: of the run.
+        root: folder of all runs; below it no link is followed.
         settings: KEY=VALUE of the run.
         command: of rankgrad, that trains.
         home: folder that relative paths are meant from.
     """
 
     folder: Path
+    root: Path
     settings: tuple[str, ...]
     command: str = "train"
     home: Path = field(default_factory=Path.cwd)
@@ -44,6 +46,16 @@ class RunCommand:
     def log(self) -> Path:
         """Where both outputs go."""
         return self.home / self.folder / "log.txt"
+
+    @contextmanager
+    def logging(self) -> Iterator[IO[str]]:
+        """The log, to be added to.
+
+        Raises:
+            LinkError: it is a link, or is below one.
+        """
+        with opened_folder(self.log.parent, self.home / self.root) as folder, folder.file(self.log.name, "a") as log:
+            yield log
 
     def words(self) -> list[str]:
         """What stands behind `rankgrad`, by what the folder holds now."""
@@ -73,13 +85,13 @@ class RunCommand:
                     "command is started in, must lie on a file system that all machines share"
                 )
         try:
-            with signals.graceful(), children or Children() as children, self.log.open("a", encoding="utf-8") as log:
-                with lock(self.home / self.folder, "this run", wait=LEASE):
+            with signals.graceful(), children or Children() as children, self.logging() as log:
+                with lock(self.home / self.folder, "this run", wait=LEASE, root=self.home / self.root):
                     pass  # the machine that had the run before may have died a moment ago
                 with blocked(signal.SIGUSR1, signal.SIGUSR2):  # SLURM sends them to all processes of a job
                     children.start(self.words(), log=log, folder=self.home)
                 return children.wait().returncode or 0
-        except (LockedError, OSError) as error:
+        except (LockedError, LinkError, OSError) as error:
             return str(error)
 
     def last_words(self, code: int) -> str:
@@ -171,7 +183,7 @@ class Job:
             )
         if isinstance(found, str):
             if not self.asked:
-                with self.run.log.open("a", encoding="utf-8") as log:
+                with self.run.logging() as log:
                     log.write(f"rankgrad: {found}\n")
             found = 128 + signal.SIGTERM if self.asked else 1
         self.returncode = found

@@ -19,7 +19,7 @@ class Local:
 
     def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
         """Start a run."""
-        with run.log.open("a", encoding="utf-8") as log:
+        with run.logging() as log:
             return (children.fork if many else children.start)(run.words(), log=log)
 
 

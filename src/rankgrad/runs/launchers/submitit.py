@@ -16,6 +16,7 @@ from typing import Any
 import submitit
 from submitit.helpers import Checkpointable, DelayedSubmission, clean_env, environment_variables
 
+from ...files.folders import remove_folder
 from ...targets import ConfigError
 from .. import signals
 from ..children import Child, Children
@@ -89,8 +90,9 @@ class Submitit:
     def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
         """Queue a run; its job's files are in submitit/ of its folder until it has ended well."""
         folder = run.log.parent / "submitit"
-        if folder.exists():
-            shutil.rmtree(folder)  # a result that is there already would be unpickled, whoever has written it
+        remove_folder(
+            folder, run.home / run.root
+        )  # a result that is there already would be unpickled, whoever has written it
         executor = self._executor(folder)
         try:
             with _outside_of_a_job(), blocked(signal.SIGINT, signal.SIGHUP):  # this process asks for its end

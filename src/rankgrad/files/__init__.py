@@ -1,4 +1,4 @@
-"""Files: written as a whole or not at all, read with a word on what is wrong; folders with one user at a time."""
+"""Files: written as a whole or not at all, read with a word on what is wrong."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import hashlib
 import json
 import os
 import re
-import socket
+import stat
 import struct
-import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from zipfile import is_zipfile
 
 import numpy as np
 import numpy.typing as npt
 
-LOCK, HOLDER = ".lock", ".lock-holder.json"
+from .folders import opened_folder
+
 _TEMPORARY = re.compile(r"^\..+\.\d+\.tmp(\.\w+)?$")
 
 
 @contextmanager
-def atomic_write(path: Path, ending: str = "") -> Iterator[Path]:
-    """Another path beside `path` to write to, which then takes its place: a reader finds the old file or the new one.
+def atomic_write(path: Path, ending: str = "", root: Path | None = None) -> Iterator[IO[bytes]]:
+    """A new file to write to, which then takes the place of another: a reader finds the old file or the new one.
 
     The content and the new name are on the disk when this ends, so that a later file never outlives an earlier one in
     a power cut. On an error, Ctrl-C and a full disk included, what was there stays and nothing is left beside it. A
@@ -34,108 +34,55 @@ def atomic_write(path: Path, ending: str = "") -> Iterator[Path]:
 
     Args:
         path: the file; it need not exist, its folder must.
-        ending: of the other path, for writers that go by it.
+        ending: of the new file's `name`, for libraries that open it themselves and go by that.
+        root: see `folders.opened_folder`.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> with atomic_write(folder / "a.txt") as temporary:
-    ...     _ = temporary.write_text("whole")
+    >>> with atomic_write(folder / "a.txt") as file:
+    ...     _ = file.write(b"whole")
     >>> [(file.name, file.read_text()) for file in folder.iterdir()]
     [('a.txt', 'whole')]
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp{ending}")
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        if error.errno is not None and (error.filename is None or str(temporary) in (error.filename, error.filename2)):
-            error.filename = str(path)  # the name that is known outside; of a full disk the system says none
-            if error.filename2 is not None:
-                del error.filename2
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
+    name = f".{path.name}.{os.getpid()}.tmp{ending}"
+    with opened_folder(path.parent, root) as folder:
+        try:
+            folder.remove(name)
+            with folder.file(name, "w+b", os.O_EXCL) as file:
+                yield file
+            with folder.file(name, "rb+") as file:  # again: a library may have put another in its place
+                os.fsync(file.fileno())
+            folder.replace(name, path.name)
+            folder.sync()
+        except OSError as error:
+            if error.errno is not None and (error.filename is None or name in str(error.filename)):
+                error.filename = str(path)  # the name that is known outside; of a full disk the system says none
+                if error.filename2 is not None:
+                    del error.filename2
+            raise
+        finally:
+            folder.remove(name)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, root: Path | None = None) -> None:
     """Write a text file, UTF-8, in this way."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    with atomic_write(path, root=root) as file:
+        file.write(text.encode())
 
 
-def sync_folder(folder: Path) -> None:
-    """Bring the names of a folder to the disk; where folders cannot be opened (Windows), the system does it itself."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def remove_leftovers(folder: Path, name: str | None = None) -> list[Path]:
+def remove_leftovers(folder: Path, name: str | None = None, root: Path | None = None) -> None:
     """Remove what `atomic_write` left in a folder when its process was killed.
 
     Args:
-        folder: hold its lock: see `lock`.
+        folder: hold its lock: see `folders.lock`. It need not exist.
         name: only of the file of this name; then its own lock is enough.
+        root: see `folders.opened_folder`.
     """
-    if not folder.is_dir():
-        return []
     mine = "." if name is None else f".{name}."
-    there = [path for path in folder.iterdir() if path.name.startswith(mine)]
-    found = [path for path in there if _TEMPORARY.match(path.name) and path.is_file()]
-    for path in found:
-        path.unlink(missing_ok=True)
-    return found
-
-
-class LockedError(ValueError):
-    """Another process is using a folder; the message says which."""
-
-
-@contextmanager
-def lock(folder: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
-    """Hold a folder for this process alone. The system lets go of it when the process ends, however that happens.
-
-    It is a lock of the file system (flock): it holds between machines if that file system passes it on.
-
-    Args:
-        folder: which exists.
-        what: it is, for the message: "this run", "this comparison".
-        wait: seconds for another process to let go of it.
-
-    Raises:
-        LockedError: another process holds it; the message says its number, its machine and since when.
-    """
-    from filelock import FileLock, Timeout
-
-    held = FileLock(folder / LOCK, timeout=wait)
-    try:
-        held.acquire()
-    except Timeout:
-        raise LockedError(f"{what} is in use: {folder} is held by {_holder(folder)}. Wait for it, or stop it") from None
-    try:
-        who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        (folder / HOLDER).write_text(json.dumps(who), encoding="utf-8")
-        yield
-    finally:
-        for name in (HOLDER, LOCK):  # while it is held: nobody else has it open for more than a moment
-            (folder / name).unlink(missing_ok=True)
-        held.release()
-
-
-def _holder(folder: Path) -> str:
-    try:
-        who = json.loads((folder / HOLDER).read_text(encoding="utf-8"))
-        return f"process {who['pid']} on {who['host']} since {who['since']}"
-    except (OSError, ValueError, KeyError, TypeError):  # it is just being written
-        return "another process"
+    with suppress(FileNotFoundError), opened_folder(folder, root) as opened:
+        for each in opened.names():
+            if each.startswith(mine) and _TEMPORARY.match(each) and not stat.S_ISDIR(opened.stat(each).st_mode):
+                opened.remove(each)
 
 
 def sha256_of(path: Path) -> str:
@@ -213,12 +160,13 @@ class Pieces:
     pieces: Iterable[npt.NDArray[Any]]
 
 
-def write_npz(path: Path, columns: Mapping[str, Any]) -> None:
+def write_npz(path: Path, columns: Mapping[str, Any], root: Path | None = None) -> None:
     """Write an npz as `numpy.savez` does, byte by byte, whole or not at all.
 
     Args:
         path: the file, replaced as a whole.
         columns: name -> what numpy makes an array of, or `Pieces`.
+        root: see `folders.opened_folder`.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp(), "a.npz")
@@ -226,7 +174,7 @@ def write_npz(path: Path, columns: Mapping[str, Any]) -> None:
     >>> read_npz(file)
     {'a': array([0, 1, 7])}
     """
-    with atomic_write(path, ".npz") as temporary, zipfile.ZipFile(temporary, "w") as archive:
+    with atomic_write(path, root=root) as file, zipfile.ZipFile(file, "w") as archive:
         for name, column in columns.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 if not isinstance(column, Pieces):

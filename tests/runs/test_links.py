@@ -1,0 +1,165 @@
+"""A folder of runs that somebody else has made: links in it lead no command to write, or to delete, outside of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import cut_off, make_photos, small
+
+from rankgrad.cli import main
+from rankgrad.figure_style import figure, save
+from rankgrad.files.folders import HOLDER, LOCK, LinkError
+from rankgrad.papers.experiments import computed
+from rankgrad.papers.experiments.catalogue import find
+from rankgrad.runs import compare
+from rankgrad.runs.folder import Run
+from rankgrad.runs.log import LogTable
+
+OLD = Path(__file__).parents[1] / "old_runs"
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos"))
+
+
+@pytest.fixture
+def valued(tmp_path: Path) -> Iterator[Path]:
+    """A folder outside, that every name of a run's folder has a file in; it is as it was at the end."""
+    folder = tmp_path / "valued"
+    (folder / "tensorboard").mkdir(parents=True)
+    for name in ("rc", "metrics.csv", ".metrics.csv.4711.tmp", "tensorboard/hparams.yaml"):
+        (folder / name).write_text(f"{name}\n")
+    before = content(folder)
+    yield folder
+    assert content(folder) == before
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    """All that is in a folder, at any depth."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
+    }
+
+
+def plant(folder: Path, names: list[str], valued: Path) -> None:
+    """Links, each to a file that is not there: who follows one makes it."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(valued / Path(name).name.removeprefix("."))
+
+
+def refused(capsys: pytest.CaptureFixture[str], link: Path, *words: str | Path) -> None:
+    """A command ends with one line that names the link."""
+    capsys.readouterr()
+    assert main(list(map(str, words))) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("rankgrad: ")]
+    assert len(told) == 1 and f"{link} is a link to" in told[0]
+
+
+# ----------------------------------------------------------------------------------------------------------- one run
+
+# Everything that a training writes into its folder.
+WRITTEN = [
+    *(HOLDER, "config.yaml", "state.ckpt", "before.json", "after.json", "facts.json", "health.json", "model.pt"),
+    *("best.pt", "embeddings.npz", "report.html", "checksums.sha256", "features.pt", "logs/metrics.csv"),
+]
+
+
+def test_a_training_puts_files_in_the_place_of_links(photos, tmp_path, valued):
+    run = Run(tmp_path / "run")
+    halves = [f"{Path(name).parent}/.{Path(name).name}.{os.getpid()}.tmp" for name in WRITTEN]
+    plant(run.folder, [*WRITTEN, *halves], valued)
+    settings = small(photos, "evaluation.every=1", "evaluation.keep_best=test", f"out={run.folder}")
+    assert main(["train", *settings]) == 0
+    assert run.finished and run.best.is_file() and main(["check", str(run.folder)]) == 0
+    assert main(["report", str(run.folder)]) == 0
+    assert [path.name for path in run.folder.rglob("*") if path.is_symlink()] == ["features.pt"]  # of frozen=true
+
+
+@pytest.mark.parametrize("name", ["logs", LOCK])
+def test_a_training_is_refused_where_a_link_would_be_written_through(photos, tmp_path, valued, capsys, name):
+    run = Run(tmp_path / "run")
+    run.folder.mkdir()
+    (run.folder / name).symlink_to(valued if name == "logs" else valued / "rc")
+    refused(capsys, run.folder / name, "train", *small(photos), f"out={run.folder}")
+    shutil.copy(OLD / "interrupted" / "config.yaml", run.config)
+    refused(capsys, run.folder / name, "train", f"resume={run.folder}")
+
+
+@pytest.mark.parametrize("name", ["logs/tensorboard", "logs/tensorboard/hparams.yaml"])
+def test_a_training_is_refused_where_tensorboard_would_follow_a_link(photos, tmp_path, valued, capsys, name):
+    run = Run(tmp_path / "run")
+    (run.folder / name).parent.mkdir(parents=True)
+    (run.folder / name).symlink_to(valued / name.removeprefix("logs/"))
+    refused(capsys, run.folder / name, "train", *small(photos, "loggers=[tensorboard]"), f"out={run.folder}")
+
+
+def test_a_log_that_becomes_a_link_while_a_run_is_trained_is_not_written_through(tmp_path, valued):
+    table = LogTable(tmp_path / "logs")
+    table.add({"loss": 1.0}, 0)
+    (tmp_path / "logs" / "metrics.csv").unlink()
+    (tmp_path / "logs" / "metrics.csv").symlink_to(valued / "metrics.csv")
+    with pytest.raises(LinkError):
+        table.add({"loss": 1.0}, 1)
+    shutil.rmtree(tmp_path / "logs")
+    (tmp_path / "logs").symlink_to(valued)
+    for values in ({"loss": 1.0}, {"other": 1.0}):  # a row that is appended, and a table that is written anew
+        with pytest.raises(LinkError):
+            table.add(values, 2)
+    with pytest.raises(LinkError):
+        table.flush()
+
+
+def test_an_unfinished_run_is_evaluated_into_its_own_folder(photos, tmp_path, valued):
+    run = Run(tmp_path / "run")
+    cut_off([*small(photos), f"out={run.folder}"], 1)
+    names = [f"step-1.{ending}" for ending in ("pt", "npz", "json")]
+    plant(run.folder, names, valued)
+    assert main(["evaluate", str(run.folder), "--bootstrap", "0"]) == 0
+    assert all((run.folder / name).is_file() for name in names)
+
+
+def test_a_state_whose_step_is_a_path_is_refused(tmp_path, capsys):
+    """Files are named after the step."""
+    run = Run(Path(shutil.copytree(OLD / "interrupted", tmp_path / "run")))
+    state = torch.load(run.state, weights_only=True)
+    torch.save({**state, "global_step": "../../valued/rc"}, run.state)
+    (run.folder / "step-..").mkdir()
+    assert main(["evaluate", str(run.folder)]) == 2
+    assert re.search(rf"{run.state} .*global_step", capsys.readouterr().err)
+
+
+# --------------------------------------------------------------------------------------------------------- many runs
+
+
+def test_a_comparison_does_not_follow_the_link_of_a_log_or_of_a_run(tmp_path, valued, capsys):
+    words = ["compare", "loss=pnp", "seeds=0", "data=glyphs", "recipe=small", "-o"]
+    for name, link in (("log", "pnp-seed0/log.txt"), ("run", "pnp-seed0")):
+        out = tmp_path / name
+        (out / link).parent.mkdir(parents=True)
+        (out / link).symlink_to(valued / "rc" if name == "log" else valued)
+        refused(capsys, out / link, *words, out)
+
+
+def test_what_a_comparison_writes_takes_the_place_of_links(tmp_path, valued, monkeypatch):
+    monkeypatch.setattr(compare, "train_all", lambda *arguments: {})
+    names = ["settings.json", "compare.md", "compare.json", HOLDER]
+    plant(tmp_path / "out", names, valued)
+    compare.compare(["loss=pnp", "seeds=0", "data=glyphs", "recipe=small"], tmp_path / "out")
+    assert all((tmp_path / "out" / name).is_file() for name in names[:-1])
+
+
+def test_what_reproduce_writes_takes_the_place_of_links(tmp_path, valued):
+    out = tmp_path / "out"
+    names = [f"rambo-table9.{ending}" for ending in ("md", "tex", "csv", "json", "png")]
+    plant(out, names, valued)
+    computed.make(find("rambo/table9"), out)
+    save(figure(1, 1), out / names[-1])
+    assert all((out / name).is_file() for name in names)
