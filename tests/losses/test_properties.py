@@ -663,6 +663,16 @@ def test_lists_without_irrelevant_items_follow_the_formula(name, problem):
     assert gradient.isfinite().all()
 
 
+def test_auc_learns_from_the_hardest_pair_of_a_list_and_from_nothing_else():
+    scores, relevant = seeded(1, 50).tanh() / 2, torch.arange(50).unsqueeze(0) % 5 == 0
+    _, gradient = value_and_gradient(losses.AUCLoss(), scores, relevant)
+    hardest = {
+        int(scores.masked_fill(~relevant, torch.inf).argmin()),
+        int(scores.masked_fill(relevant, -torch.inf).argmax()),
+    }
+    assert set(gradient[0].nonzero().flatten().tolist()) == hardest
+
+
 # ------------------------------------------------------------------------------------------------------- reductions
 
 REDUCED = {
