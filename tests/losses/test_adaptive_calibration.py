@@ -91,6 +91,13 @@ def test_before_any_training_the_thresholds_are_the_batchs_own(mode):
     assert running(loss).isnan().all()
 
 
+def test_a_loss_that_was_first_called_in_inference_mode_can_be_trained():
+    loss = AdaptiveROADMAPLoss()
+    with torch.inference_mode():
+        loss(ROWS[0], LABELS)  # float64, and thresholds are made in float32
+    assert torch.equal(moved(1, loss), moved(1))
+
+
 def test_checkpointing_moves_thresholds_once_and_has_the_same_gradient():
     found = []
     for again in (False, True):

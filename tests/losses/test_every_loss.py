@@ -115,6 +115,20 @@ def test_small_and_degenerate_batches_have_a_finite_value_and_gradient(loss, emb
     assert len(labels) or value == 0
 
 
+def test_transforms_of_torch_func_are_refused_by_name_and_functional_call_works(loss):
+    one = rows()
+    for transformed in (
+        lambda: torch.func.grad(lambda each: loss(each, LABELS))(one),
+        lambda: torch.func.vmap(lambda each: loss(each, LABELS))(one.unsqueeze(0)),
+        lambda: torch.func.jacrev(lambda each: loss(each, LABELS))(one),
+    ):
+        with pytest.raises(RuntimeError, match=r"torch\.func.*torch\.autograd\.grad"):
+            transformed()
+    torch.manual_seed(1)
+    parts = dict(loss.named_parameters()) | dict(loss.named_buffers())
+    assert torch.equal(torch.func.functional_call(loss, parts, (one, LABELS)), value_of(loss, one, LABELS))
+
+
 def test_lists_arrays_and_half_precision_serve(loss):
     want = value_of(loss, rows().double(), LABELS) if not list(loss.parameters()) else value_of(loss, rows(), LABELS)
     for given in (rows().tolist(), rows().double().numpy()):

@@ -438,3 +438,12 @@ def test_blackbox_loss_is_algorithm_1_on_dense_sorted_lists(problem, cost, kind)
         assert (leaf.grad * g).sum() <= 0
         torch.testing.assert_close(leaf.grad.sum(1), torch.zeros(len(scores), dtype=torch.float64))
         assert (lambda_, normalized) != (4.0, True) or (leaf.grad != 0).any()
+
+
+def test_ranks_refuse_the_transforms_of_torch_func_by_name(problem):
+    scores, relevant, valid = problem()
+    for ranked in (Soft(Heaviside(), Sigmoid()), exact_ranks):
+        with pytest.raises(RuntimeError, match=r"torch\.func"):
+            torch.func.grad(lambda s, ranked=ranked: ranked(s, relevant, valid).above_neg.sum())(scores)
+    with pytest.raises(RuntimeError, match=r"torch\.func"):
+        torch.func.vmap(lambda s: blackbox_rank(s, 1.0))(scores)

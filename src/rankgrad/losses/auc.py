@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class AUCLoss(RetrievalLoss):
     r"""1 - area under the ROC curve of the hardest pairs, by the trapezoid rule on soft counts (Algorithm 1).
 
-    It is not the ROC AUC of a list. Each query gives two scores, its lowest relevant and its highest irrelevant one, and
-    no other item has a gradient. So one binary list alone, such as the scores of a classifier, is a single pair: use
-    binary cross-entropy there, which learns from every item.
+    It is not the ROC AUC of a list. Each query gives two scores, its lowest relevant and its highest irrelevant one,
+    and no other item has a gradient. So one binary list alone, such as the scores of a classifier, is a single pair:
+    use binary cross-entropy there, which learns from every item.
 
     Per query hp = lowest relevant and hn = highest irrelevant score; queries lacking either are left out, n remain.
     With thresholds t_m = t_min + m step, m = 0 .. S, and means over the queries

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..checks import Numbers, tensor
 from ..ranks import computed
-from ..ranks.lists import asynchronous
+from ..ranks.lists import asynchronous, refuse_transforms
 from ..relevance import Labels, as_labels, check_labels, words_of
 
 
@@ -57,6 +57,7 @@ class CheckedLoss(nn.Module):
             ValueError: wrong shapes or dtypes, labels out of step, NaN or infinity, saying which and where.
             TypeError: what is no numbers, labels that are floats.
         """
+        refuse_transforms()
         embeddings = tensor(embeddings, "embeddings")
         device = embeddings.device
         ref_emb, ids, ref_ids = (

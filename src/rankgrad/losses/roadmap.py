@@ -98,9 +98,9 @@ class CalibrationLoss(RetrievalLoss):
     def _followed(self, scores: Scores, relevant: Mask, rest: Mask) -> Tensor:
         """[2] the quantiles that the thresholds follow, with this batch if it moves them; NaN where none had a pair."""
         assert self.quantiles is not None
-        if (self.running.device, self.running.dtype) != (scores.device, scores.dtype):
-            self.running = self.running.to(scores)  # a loss that was not moved works as losses without a state do
-        old, moves = self.running, self.moves
+        old, moves = self.running.to(scores), self.moves
+        if moves:
+            self.running = old  # a loss that was not moved works as losses without a state do
         if not moves and not asynchronous(old) and not bool(old.isnan().any()):
             return old  # a memory is long: its scores are sorted only if their quantiles are asked for
         own = torch.stack([_quantile(scores, *given) for given in zip((relevant, rest), self.quantiles, strict=True)])

@@ -16,7 +16,7 @@ from ..kernels.host import on_host
 from ..kernels.sorting import sort_rows
 from ..types import Mask, PerPair, PerQuery, Ranks, Scores
 from .exact import Order, by_pair, by_slot, exact_ranks, not_rivals, ranks_of
-from .lists import Lists, computed, require
+from .lists import Lists, computed, refuse_transforms, require
 from .prefilter import shortened
 from .second_order import refuse_graph
 
@@ -184,6 +184,7 @@ def blackbox_rank(scores: Tensor, lambda_: float, normalized: bool = False) -> T
     >>> y.grad
     tensor([-2.,  1.,  1.])
     """
+    refuse_transforms()
     number(lambda_, "lambda_ is the size of the perturbation", above=0)
     if not scores.is_floating_point() or scores.dim() == 0:
         raise ValueError(f"scores must be a float tensor [..., n]; got {scores.dtype} {tuple(scores.shape)}")

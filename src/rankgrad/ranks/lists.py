@@ -21,6 +21,7 @@ def check_lists(scores: Tensor, relevant: Tensor, valid: Tensor | None, *, level
         valid: [query, item].
         levels: relevant may be integers, the numbers of shared levels.
     """
+    refuse_transforms()
     if scores.dim() != 2 or not scores.is_floating_point():
         raise ValueError(f"scores must be a float tensor [query, item]; got {scores.dtype} {tuple(scores.shape)}")
     if relevant.shape != scores.shape:
@@ -41,6 +42,17 @@ def check_lists(scores: Tensor, relevant: Tensor, valid: Tensor | None, *, level
     for name, tensor in (("relevant", relevant), ("valid", valid)):
         if tensor is not None and tensor.device != scores.device:
             raise ValueError(f"{name} is on {tensor.device} but scores are on {scores.device}; move one of them")
+
+
+def refuse_transforms() -> None:
+    """Raise inside a transform of torch.func: no numbers are to be had there, and ranks read some on the host."""
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        raise RuntimeError(
+            "rankgrad does not support the transforms of torch.func (grad, vmap, jacrev, jvp, hessian): ranks depend "
+            "on values that a transform does not show. Use torch.autograd.grad(loss, embeddings), with "
+            "create_graph=True for second derivatives, and a loop over batches instead of vmap; "
+            "torch.func.functional_call works"
+        )
 
 
 def computed(scores: Scores) -> Scores:
