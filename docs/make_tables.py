@@ -3,6 +3,7 @@
 A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` behind it:
 
     losses                          a row for each loss, as the code describes it
+    rates, defaults                 what is taken where nothing is said: src/rankgrad/defaults.py
     text FILE                       words that several pages share: a file below docs/shared
     table FILE                      a csv below docs/results
     table FILE: COLUMN, COLUMN      some of its columns
@@ -42,6 +43,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from rankgrad import defaults
 from rankgrad.bench.page import page as benchmarks
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
@@ -51,7 +53,7 @@ from rankgrad.papers.values import difference as minus
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "results").rglob("*.md"))]
-BLOCK = re.compile(r"(<!-- (losses|table|metrics|text) ?(.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (losses|rates|defaults|table|metrics|text)(?: ([^\n]*))? -->\n).*?(<!-- end -->)", re.DOTALL)
 WITHIN = re.compile(r"(<!-- difference (.*?) -->)[^\n]*?(<!-- end -->)")
 LINK = re.compile(r"(\]\()(?!\w+:|#)")
 HEADS = {"row": "method", "batch_size": "batch"}  # of columns of reproduce
@@ -75,6 +77,31 @@ def losses() -> str:
         for name, kind in LOSSES.items()
     ]
     return head + "".join(rows)
+
+
+def rates() -> str:
+    """A row for each kind of model, and one for heads alone."""
+    rows = [["model", "from scratch", "trained before"], ["---", "--:", "--:"]]
+    for kind, (scratch, before) in defaults.RATES.items():
+        if kind == "given":  # whether it was trained before nobody knows
+            rows.append(["a module of [your own](your-own-model.md)", f"{scratch:g}", ""])
+        else:
+            rows.append([f"`{kind}`", "" if scratch is None else f"{scratch:g}", f"{before:g}"])
+    rows.append(["a new head on frozen features (`frozen=true`)", f"{defaults.FROZEN:g}", ""])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def others() -> str:
+    """A row for each default that is no rate."""
+    rows = [["setting", "default"], ["---", "---"]]
+    for takes, (name, own) in defaults.LOSSES.items():
+        words = " ".join([f"loss={name}", *(f"loss.{setting}={value:g}" for setting, value in own.items())])
+        rows.append([f"`loss`, for {takes}", f"`{words}`"])
+    for setting in ("classes_per_batch", "samples_per_class", "short_classes"):
+        rows.append([f"`sampler.{setting}`", str(getattr(defaults, setting.upper()))])
+    for setting in ("weight_decay", "factor", "restart"):
+        rows.append([f"`optimizer.{setting}`", f"{getattr(defaults, setting.upper()):g}"])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def table(what: str) -> str:
@@ -209,7 +236,10 @@ def filled(page: Path) -> str:
     """The page with its parts as their sources are now."""
 
     def part(found: re.Match[str]) -> str:
-        kinds = {"losses": lambda _: losses(), "table": table, "metrics": metrics, "text": lambda it: text(it, page)}
+        written = {"losses": losses, "rates": rates, "defaults": others}
+        if found[2] in written:
+            return f"{found[1]}{written[found[2]]()}{found[4]}"
+        kinds = {"table": table, "metrics": metrics, "text": lambda it: text(it, page)}
         return f"{found[1]}{kinds[found[2]](found[3])}{found[4]}"
 
     content = BLOCK.sub(part, page.read_text(encoding="utf-8"))

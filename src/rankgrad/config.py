@@ -17,6 +17,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from . import defaults
 from .checks import closest, unknown
 from .files import shown
 from .targets import TARGET, ConfigError, check, make, named, packages
@@ -61,7 +62,6 @@ LATER = (
     *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
 )
 RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today
-RATES = {"ngrams": 3e-2, "sentence_transformer": 2e-5, "given": 1e-3}  # learning rates of texts to begin with, by model
 GIVEN = "_given"  # the model and the data of `rankgrad.fit`, which no command line can name
 # Settings that take a number, a word or a list.
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
@@ -97,7 +97,10 @@ def options(group: str, name: str = "train") -> list[str]:
 
 
 def _offer_losses(name: str) -> None:
-    """Tell Hydra the settings of our losses, which are their signatures; a detector has losses of its own."""
+    """Tell Hydra the settings of our losses, which are their signatures, and those that data brings, such as _texts.
+
+    A detector has losses of its own.
+    """
     from hydra.core.config_store import ConfigStore
 
     from .losses import LOSSES, settings
@@ -106,6 +109,54 @@ def _offer_losses(name: str) -> None:
     store.repo.pop("loss", None)
     for loss in LOSSES if name == "train" else ():
         store.store(name=loss, node=settings(loss), group="loss", provider="rankgrad")
+    for takes, (loss, own) in defaults.LOSSES.items() if name == "train" else ():
+        store.store(name=f"_{takes}", node={"defaults": [loss, "_self_"], **own}, group="loss", provider="rankgrad")
+
+
+def _offer_defaults() -> None:
+    """Tell the files of settings what they ask of the table of defaults."""
+    if not OmegaConf.has_resolver("default"):
+        # the usual 256 before a crop of 224, at any size
+        OmegaConf.register_new_resolver("resize_for", lambda size: round(size * 256 / 224))
+        OmegaConf.register_new_resolver("default", lambda name: getattr(defaults, name.upper()))
+        OmegaConf.register_new_resolver("rate", lambda *, _root_: rate(_root_).lr)
+        OmegaConf.register_new_resolver("head_lr_factor", lambda *, _root_: rate(_root_).head_lr_factor)
+
+
+def rate(config: DictConfig) -> defaults.Rate:
+    """The rate that belongs to what these settings train, whatever rate they say.
+
+    >>> rate(compose(["model=timm", "model.pretrained=true", "optimizer.lr=0.1"])).lr
+    1e-05
+    """
+    model, init = config.model, config.get("init")
+    trained = bool(init or model.get("pretrained") or model.get("weights"))
+    kind = model.kind if init is None else _kind_of(init, model.kind)
+    return defaults.rate_of(kind, config.optimizer.name, trained=trained, frozen=bool(config.get("frozen")))
+
+
+def _kind_of(init: str, otherwise: str) -> str:
+    """The kind of model in a file of weights, or in a run's folder; a file that can't be read is refused elsewhere."""
+    from .models.record import WEIGHTS
+
+    path = Path(init) / WEIGHTS if Path(init).is_dir() else Path(init)
+    try:
+        return _kind_in(path, path.stat().st_mtime_ns)
+    except (OSError, ValueError):
+        return otherwise
+
+
+@lru_cache(maxsize=16)
+def _kind_in(path: Path, changed: int) -> str:
+    from .models.record import read_record
+
+    return str(read_record(path)["model"]["kind"])
+
+
+def default_loss(takes: str) -> dict[str, Any]:
+    """The settings of the loss that is trained where none is given, for a kind of rows in `defaults.LOSSES`."""
+    settings: dict[str, Any] = plain(_composed((f"loss=_{takes}",), "train").loss)
+    return settings
 
 
 def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
@@ -120,17 +171,14 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     """
     from hydra.errors import HydraException, OverrideParseException
 
-    if not OmegaConf.has_resolver("resize_for"):
-        # the usual 256 before a crop of 224, at any size
-        OmegaConf.register_new_resolver("resize_for", lambda size: round(size * 256 / 224))
-        OmegaConf.register_new_resolver("rate_for", lambda kind: RATES.get(kind, RATES["ngrams"]))
+    _offer_defaults()
     for override in overrides:
         if "=" not in override:
             raise ConfigError(f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}")
         key, value = override.split("=", 1)
         parts = value.split("+") if (key, name) == ("loss", "train") else [value]
         for part in parts if key in TREES[name][1] else ():
-            if part != GIVEN and part not in options(key, name):
+            if not part.startswith("_") and part not in options(key, name):
                 raise ConfigError(unknown(key, part, options(key, name)))
         if key in (*PATHS, *WORDS) and not value:
             raise ConfigError(f"{key}= is empty: give {'a path' if key in PATHS else 'a value'}, or leave it out")
@@ -282,11 +330,23 @@ def _explain(message: str, overrides: Sequence[str], name: str) -> str:
     if match:
         known = keys(_composed(_groups(overrides, name), name))
         given = match.group(1)
-        parent = given.rpartition(".")[0]
+        if given == "data.root" and name == "train":
+            root = next(override for override in overrides if override.startswith("data.root="))
+            return f"data.root needs the kind of data that lies there: {_kind_of_data(root)} {root}"
+        parent, _, last = given.rpartition(".")
         beside = [key for key in known if key.rpartition(".")[0] == parent]
+        same = [key for key in known if key.rpartition(".")[2] == last]  # its section is missing, or another
+        hint = f"; did you mean {same[0]!r}?" if same else closest(given, known)
         there = " there" if parent else ""
-        return f"unknown setting {given!r}{closest(given, known)} Known{there}: {', '.join(beside)}"
+        return f"unknown setting {given!r}{hint} Known{there}: {', '.join(beside)}"
     return message.splitlines()[0]
+
+
+def _kind_of_data(root: str) -> str:
+    """The data= for a path: of which kind files of that name are."""
+    if root.endswith((".csv", ".tsv", ".jsonl")):
+        return "data=text for texts or data=manifest for a list of images, such as data=text"
+    return "data=table" if root.endswith((".npz", ".parquet")) else "data=folder"
 
 
 def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
@@ -367,8 +427,12 @@ def _texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
 def _check_complete(given: dict[str, Any], name: str) -> None:
     """Raise unless all settings of the root file are there, each of its kind."""
     text = (resources.files(TREES[name][0]) / f"{name}.yaml").read_text(encoding="utf-8")
-    known = _dotted(OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False))
-    needed = [key for key in (*known, *KEPT[name]) if not key.startswith(("defaults", *LATER))]
+    root = OmegaConf.load(io.StringIO(text))
+    _offer_defaults()
+    stand_in = OmegaConf.create({"model": {"kind": GIVEN}, "data": {"epochs": 1}})  # what values of the file refer to
+    known = _dotted(OmegaConf.to_container(OmegaConf.merge(stand_in, root), resolve=True))
+    own = _dotted(OmegaConf.to_container(root, resolve=False))
+    needed = [key for key in (*own, *KEPT[name]) if not key.startswith(("defaults", *LATER))]
     for key in needed:
         if key in given and key not in FREE:
             _check_kind(key, known.get(key), given[key])

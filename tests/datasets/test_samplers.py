@@ -16,6 +16,7 @@ from rankgrad.datasets.samplers import (
     MPerClassBatchSampler,
     ShuffledBatches,
     SmallClassWarning,
+    as_settings,
     check_settings,
     class_batches,
 )
@@ -86,7 +87,7 @@ def test_when_classes_are_even_a_pass_visits_every_image_once():
 def test_small_classes_are_left_out_counted_and_announced():
     labels = torch.tensor([0] * 5 + [1] * 4 + [2] * 3 + [3] * 1 + [4] * 4)
     with pytest.warns(SmallClassWarning, match=r"2 of 5 classes \(4 of 17 rows\) have fewer than samples_per_class=4"):
-        sampler = MPerClassBatchSampler(labels, 3, 4, batches_per_epoch=20)
+        sampler = MPerClassBatchSampler(labels, 3, 4, batches_per_epoch=20, short_classes="drop")
     assert sampler.left_out == 2
     assert {int(labels[row]) for batch in sampler for row in batch} == {0, 1, 4}
 
@@ -97,16 +98,27 @@ def test_nothing_is_announced_when_no_class_is_left_out():
         assert MPerClassBatchSampler([0, 0, 1, 1], 2, 2).left_out == 0
 
 
-def test_too_few_usable_classes_is_an_error_that_says_what_to_set():
-    with pytest.raises(
-        ValueError, match=r"needs 3 classes with at least 4 rows each; of 4 classes \(11 rows\) 1 have"
-    ) as caught:
-        MPerClassBatchSampler([0] * 5 + [1] * 3 + [2] * 2 + [3], 3, 4)
-    assert "Lower classes_per_batch or samples_per_class" in str(caught.value)
-    with pytest.raises(ValueError, match="of 0 classes"):
-        MPerClassBatchSampler([], 2, 2)
-    with pytest.raises(ValueError, match="of 1 classes"):
-        MPerClassBatchSampler([7] * 100, 2, 2)
+@pytest.mark.parametrize("kind", [MPerClassBatchSampler, HierarchicalBatchSampler])
+def test_a_batch_has_all_classes_where_there_are_fewer_than_it_was_to_have_and_that_is_said(kind):
+    labels = np.repeat(np.arange(6), 4)
+    of = {} if kind is MPerClassBatchSampler else {"super_labels": labels % 2, "batches_per_pair": 3}
+    with pytest.warns(SmallClassWarning, match="6 classes.*classes_per_batch=16") as caught:
+        sampler = kind(labels, classes_per_batch=16, samples_per_class=2, **of)
+    assert caught[0].filename == __file__ and len(sampler.notes) == 1
+    assert sampler.batch_size == 12 and all(len(set(labels[batch])) == 6 for batch in sampler)
+    with pytest.warns(SmallClassWarning, match="2 classes: there are no more with at least 4 rows each|left out"):
+        dropped = MPerClassBatchSampler([0] * 5 + [1] * 4 + [2] * 2 + [3], 3, 4, short_classes="drop")
+    assert dropped.classes_per_batch == 2
+
+
+def test_no_two_usable_classes_are_an_error_that_says_what_to_set():
+    with pytest.raises(ValueError, match=r"2 classes with at least 4 rows each; of 4 classes \(11 rows\) 1") as caught:
+        MPerClassBatchSampler([0] * 5 + [1] * 3 + [2] * 2 + [3], 3, 4, short_classes="drop")
+    assert "samples_per_class" in str(caught.value) and "short_classes=fewer" in str(caught.value)
+    for labels in ([], [7] * 100):
+        with pytest.raises(ValueError, match=f"a batch needs 2 classes; of {min(len(labels), 1)} classes") as caught:
+            MPerClassBatchSampler(labels, 2, 2)
+        assert "short_classes" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +280,7 @@ def test_sixty_thousand_images_of_eleven_thousand_classes_stay_exact():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(11_000), rng.integers(2, 10, 11_000)).tolist()
     with pytest.warns(SmallClassWarning):
-        sampler = MPerClassBatchSampler(labels, 32, 4)
+        sampler = MPerClassBatchSampler(labels, 32, 4, short_classes="drop")
     rows = np.array(sampler.batches(0)).reshape(len(sampler), 32, 4)
     of = np.asarray(labels)[rows]
     assert (of == of[:, :, :1]).all()
@@ -381,15 +393,6 @@ def test_processes_that_would_have_no_image_of_a_small_batch_are_named():
         MPerClassBatchSampler(labels, 2, 4, short_classes="fewer", rank=0, world_size=3)
 
 
-def test_too_few_classes_are_named_with_the_ways_to_use_small_ones():
-    labels = long_tail()
-    with pytest.raises(ValueError, match="3 have that many.* short_classes='repeat' or 'fewer' takes smaller"):
-        MPerClassBatchSampler(labels, 4, 4)
-    with pytest.raises(ValueError, match="needs 8 classes with at least 1 row each; of 7 classes") as caught:
-        MPerClassBatchSampler(labels, 8, 4, short_classes="repeat")
-    assert "short_classes=" not in str(caught.value)
-
-
 @pytest.mark.parametrize("name", [name for name in RANK_LOSSES if name != "spearman"])
 def test_a_repeated_image_is_never_its_own_match_where_the_loss_is_given_ids(name):
     labels = long_tail()
@@ -421,8 +424,6 @@ def test_labels_may_be_strings_and_arrays_and_any_integers():
 def test_settings_of_a_run_make_its_sampler():
     labels = long_tail()
     settings = {"classes_per_batch": 3, "samples_per_class": 4, "batches_per_epoch": None}
-    with pytest.warns(SmallClassWarning):  # settings of before there was a choice
-        assert class_batches(labels, seed=2, **settings).short_classes == "drop"
     one = class_batches(
         labels, seed=2, batches_per_pair=None, pair_order="consecutive", short_classes="fewer", **settings
     )
@@ -432,8 +433,19 @@ def test_settings_of_a_run_make_its_sampler():
         labels, supers, batches_per_pair=2, pair_order="consecutive", short_classes="repeat", **settings
     )
     assert isinstance(two, HierarchicalBatchSampler) and two.pair_order == "consecutive"
-    with pytest.raises(ValueError, match="draws from pairs of super-labels, but this data has none"):
+    with pytest.raises(ValueError, match="sampler.batches_per_pair draws from pairs of super-labels, but this data"):
         class_batches(labels, batches_per_pair=2, **settings)
+
+
+def test_the_sampler_of_a_run_notes_what_it_could_not_do_and_names_settings_as_they_are_typed():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the summary of the run says it
+        sampler = class_batches([0, 0, 1, 1, 2], classes_per_batch=4, samples_per_class=2, short_classes="drop")
+    assert sampler.classes_per_batch == 2
+    assert ["sampler.classes_per_batch=4" in as_settings(sampler.notes[0]), len(sampler.notes)] == [True, 2]
+    for wrong in ("classes_per_batch", "samples_per_class", "batches_per_epoch", "batches_per_pair"):
+        with pytest.raises(ValueError, match=f"sampler.{wrong} must be >= 1"):
+            class_batches([0, 0, 1, 1], [0, 0, 1, 1], **{wrong: 0})
 
 
 @pytest.mark.parametrize(
@@ -668,7 +680,7 @@ def test_classes_and_images_are_dealt_evenly_within_a_super_label():
 def test_a_super_label_with_few_classes_gives_all_it_has_and_the_other_gives_the_rest():
     labels = torch.arange(9).repeat_interleave(3)
     supers = torch.tensor([0, 1, 1, 2, 2, 2, 2, 2, 2])[labels]
-    with pytest.warns(SmallClassWarning, match="1 of 3 pairs of super-labels have fewer than classes_per_batch=6"):
+    with pytest.warns(SmallClassWarning, match="1 of 3 pairs of super-labels have fewer than 6 classes"):
         sampler = HierarchicalBatchSampler(labels, supers, 6, 3, batches_per_pair=4)
     assert sampler.pairs.tolist() == [[0, 2], [1, 2]] and sampler.pairs_left_out == 1
     for batch in sampler:
@@ -681,7 +693,7 @@ def test_a_super_label_without_usable_classes_gets_no_batches():
     labels = torch.tensor([0] * 4 + [1] * 4 + [2] * 4 + [3] * 2 + [4] * 1)
     supers = torch.tensor([0, 0, 1, 2, 2])[labels]
     with pytest.warns(SmallClassWarning) as caught:
-        sampler = HierarchicalBatchSampler(labels, supers, 2, 4, batches_per_pair=1)
+        sampler = HierarchicalBatchSampler(labels, supers, 2, 4, batches_per_pair=1, short_classes="drop")
     assert [str(w.message)[:9] for w in caught] == ["2 of 5 cl", "2 of 3 pa"]
     assert all(w.filename == __file__ for w in caught)
     assert sampler.left_out == 2 and sampler.pairs.tolist() == [[0, 1]] and len(sampler) == 1
@@ -740,7 +752,7 @@ def test_batches_of_pairs_are_a_function_of_seed_and_epoch_and_stay_what_they_ar
         ({"super_labels": [[0]] * 8}, ValueError, r"super_labels must be \[image\]"),
         ({"super_labels": [3, 5, 3, 3, 5, 5, 5, 5]}, ValueError, "class 7 has images of the super-labels 3, 5"),
         ({"super_labels": [0] * 8}, ValueError, "no two of 1 super-labels have 2 classes"),
-        ({"samples_per_class": 3}, ValueError, "a batch needs 2 classes with at least 3 rows each"),
+        ({"samples_per_class": 3, "short_classes": "drop"}, ValueError, "2 classes with at least 3 rows each"),
     ],
 )
 def test_wrong_arguments_of_pairs_are_named(arguments, error, message):

@@ -249,7 +249,7 @@ def test_relative_paths_are_those_of_the_caller_and_a_run_resumes_from_anywhere(
 
 
 WRONG = [
-    (["sampler.classes_per_batch=40"], "a batch needs 40 classes with at least 1 row each; of 5 classes"),
+    (["sampler.classes_per_batch=0"], "sampler.classes_per_batch must be >= 1; got 0"),
     (["optimizer.name=lion"], "unknown optimizer.name 'lion'"),
     (["optimizer.warmup=2"], "optimizer.warmup is a share"),
     (["optimizer.lr=fast"], "optimizer.lr is a .*number; got 'fast'"),
@@ -290,6 +290,7 @@ WRONG = [
 
 EARLY = (
     "loss.tau",
+    "sampler.classes",
     "model",
     "evaluation.ks",
     "evaluation.clusters",

@@ -219,7 +219,9 @@ class _ClassOrder(Sampler[int]):
                 f"least {samples_per_class} rows; of {len(sizes)} classes {usable} have them. Make the batches smaller "
                 "or samples_per_class larger."
             )
-        self._dealt = MPerClassBatchSampler(finest, wanted, samples_per_class, seed=seed, rank=0, world_size=1)
+        self._dealt = MPerClassBatchSampler(
+            finest, wanted, samples_per_class, seed=seed, rank=0, world_size=1, short_classes="drop"
+        )  # batches of one size, see ClassBatchSampler of sentence-transformers
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:

@@ -26,7 +26,7 @@ def commented(config: DictConfig, overrides: Sequence[str], tree: str) -> str:
     """
     known = comments(overrides, tree)
     lines = []
-    for line, place in keys(OmegaConf.to_yaml(config)):
+    for line, place in keys(OmegaConf.to_yaml(config, resolve=True)):
         told = known.get(place, "")
         lines.append(
             f"{line:{COLUMN}}# {told}" if told and len(line) < COLUMN else f"{line}  # {told}" if told else line

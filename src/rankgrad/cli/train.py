@@ -12,7 +12,7 @@ Train a retrieval model, evaluate it before and after, and write a folder with t
   rankgrad train                                    the built-in glyphs, a few minutes on two CPU cores
   rankgrad train data=folder data.root=PHOTOS       your images: one sub-folder per class
   rankgrad train data=omniglot data.root=DIR loss=pnp loss.alpha=1 seed=1
-  rankgrad train model=timm model.name=resnet50 model.pretrained=true data=folder data.root=PHOTOS
+  rankgrad train model=timm model.name=resnet50 model.pretrained=true data=folder data.root=PHOTOS   a rate to match
   rankgrad train trainer.devices=4                  one batch divided between four processes (GPUs, or CPU)
   rankgrad train memory=sum train.sub_batch=64      earlier batches in the lists; a batch that does not fit, in parts
   rankgrad train resume=runs/glyphs-...             continue where a run stopped

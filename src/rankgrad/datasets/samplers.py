@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -24,6 +26,7 @@ import numpy.typing as npt
 from torch import Tensor
 from torch.utils.data import BatchSampler
 
+from ..defaults import CLASSES_PER_BATCH, SAMPLES_PER_CLASS, SHORT_CLASSES
 from ..distributed import world
 
 T = TypeVar("T")
@@ -33,13 +36,13 @@ SamplesPerClass = int | Literal["all"]
 ShortClasses = Literal["repeat", "fewer", "drop"]
 PairOrder = Literal["shuffled", "consecutive"]
 
-SHORT_CLASSES = ("repeat", "fewer", "drop")
+WHAT_BECOMES = ("repeat", "fewer", "drop")  # of short classes
 PAIR_ORDERS = ("shuffled", "consecutive")
 MOST_SETS = 1_000_000  # combinations of super-labels that are listed
 
 
 class SmallClassWarning(UserWarning):
-    """Some classes have fewer images than a batch needs of each class; they are left out of training."""
+    """There are fewer classes than a batch was to have, or some have too few images: batches are smaller than asked."""
 
 
 class EpochList(list[T]):
@@ -169,13 +172,16 @@ class ClassBatches(EpochBatches):
 
     Args:
         labels: [image] integers or strings.
-        classes_per_batch: P.
+        classes_per_batch: P; all of them, if there are fewer.
         samples_per_class: K, or "all".
         batches_per_epoch: None is one pass in number, see `MPerClassBatchSampler`.
         seed: 0 .. 2**32 - 1.
         rank: of this process; with world_size, or None.
         world_size: processes that share each batch; None asks torch.distributed when an iteration starts.
         short_classes: what becomes of classes with fewer than K images.
+
+    Attributes:
+        notes: where the batches are not what was asked for, a sentence each. `SmallClassWarning` says them once.
     """
 
     def __init__(
@@ -202,21 +208,24 @@ class ClassBatches(EpochBatches):
         usable = [rows for rows in images if len(rows) >= needed or short_classes != "drop"]
         self.short = int((sizes < needed).sum())
         self.left_out = len(images) - len(usable)
-        if len(usable) < classes_per_batch:
-            least = f"{needed} rows" if short_classes == "drop" else "1 row"
-            found = f"of {len(images)} classes ({len(array)} rows) {len(usable)} have that many"
+        enough = f" with at least {needed} rows each" if short_classes == "drop" else ""
+        if len(usable) < min(classes_per_batch, 2):  # with one class there is nothing to compare
             raise ValueError(
-                f"a batch needs {classes_per_batch} classes with at least {least} each; {found}. "
-                "Lower classes_per_batch or samples_per_class, or add rows."
-                + (" short_classes='repeat' or 'fewer' takes smaller classes, too." if self.left_out else "")
+                f"a batch needs {min(classes_per_batch, 2)} classes{enough}; of {len(images)} classes ({len(array)} "
+                f"rows) {len(usable)} can be used. Add rows of other classes"
+                + (", lower samples_per_class, or take short_classes=fewer" if self.left_out else "")
             )
+        self.notes: tuple[str, ...] = ()
+        if len(usable) < classes_per_batch:
+            self._note(
+                f"batches have {len(usable)} classes: there are no more{enough} (classes_per_batch={classes_per_batch})"
+            )
+            classes_per_batch = len(usable)
         if self.left_out:
             lost = len(array) - sum(map(len, usable))
-            warnings.warn(
+            self._note(
                 f"{self.left_out} of {len(images)} classes ({lost} of {len(array)} rows) have fewer than "
-                f"samples_per_class={samples_per_class} rows and are left out of the batches",
-                SmallClassWarning,
-                stacklevel=3,
+                f"samples_per_class={samples_per_class} rows and are left out of the batches"
             )
         self.classes_per_batch = classes_per_batch
         self.samples_per_class = samples_per_class
@@ -240,6 +249,10 @@ class ClassBatches(EpochBatches):
         self.batches_per_epoch = batches_per_epoch
         if rank is not None:
             self._part()  # a mistake is named now, not when training starts
+
+    def _note(self, note: str, stacklevel: int = 4) -> None:
+        self.notes += (note,)
+        warnings.warn(note, SmallClassWarning, stacklevel=stacklevel)
 
     def choose(self, rng: np.random.RandomState) -> IntArray:
         """[batch, P] numbers of the usable classes in each batch of an epoch, distinct within a batch."""
@@ -310,7 +323,7 @@ class ClassBatches(EpochBatches):
 
 
 class MPerClassBatchSampler(ClassBatches):
-    """Batches of exactly `classes_per_batch` distinct classes with `samples_per_class` images each.
+    """Batches of `classes_per_batch` distinct classes, or all there are, with `samples_per_class` images each.
 
     Classes are dealt like cards: shuffle all usable classes, deal them out, shuffle again. So at every moment of an
     epoch the visits to any two classes differ by at most one. Every class counts the same, whatever its size: what is
@@ -320,9 +333,9 @@ class MPerClassBatchSampler(ClassBatches):
 
     A class with fewer than K images is *short*. "repeat": it brings all its images, some of them more often, so that
     there are K; none comes two times more than another. Give the loss the numbers of the images (`ids=`): then no image
-    is its own match. "fewer": it brings what it has, and the batch is smaller. "drop": it never appears. A class of
-    one image has nothing to match in any case: with "repeat" and "fewer" it only gives negatives. On a long tail
-    "fewer" did best (docs/results/short-classes.md); "drop" is the default here: its batches are all of one shape.
+    is its own match. "fewer": it brings what it has, and the batch is smaller. "drop": it never appears, and batches
+    are all of one size. A class of one image has nothing to match in any case: with "repeat" and "fewer" it only gives
+    negatives. On a long tail "fewer" did best (docs/results/short-classes.md), and is the default.
 
     Batches depend on (labels, seed, epoch) only, and numpy keeps the stream of the generator used here fixed: the same
     on any machine.
@@ -333,7 +346,7 @@ class MPerClassBatchSampler(ClassBatches):
 
     Args:
         labels: [image] the class of each image: integers of any values, or strings; a tensor, an array or a list.
-        classes_per_batch: P, >= 1. Losses need at least 2.
+        classes_per_batch: P, >= 1. Losses need at least 2. All classes, if there are fewer (`SmallClassWarning`).
         samples_per_class: K, >= 1. Losses need at least 2. "all": every class brings all its images.
         batches_per_epoch: >= 1; None is one pass in number, floor(usable images / mean batch size), at least 1.
         seed: 0 .. 2**32 - 1.
@@ -354,7 +367,7 @@ class MPerClassBatchSampler(ClassBatches):
 
     Raises:
         TypeError: if labels are neither integers nor strings.
-        ValueError: if an argument is out of range or fewer than P classes can be used.
+        ValueError: if an argument is out of range or no two classes can be used.
 
     Each batch is an `EpochList` (a list of int with an attribute `epoch`).
 
@@ -371,14 +384,14 @@ class MPerClassBatchSampler(ClassBatches):
     def __init__(
         self,
         labels: Labels,
-        classes_per_batch: int = 32,
-        samples_per_class: SamplesPerClass = 4,
+        classes_per_batch: int = CLASSES_PER_BATCH,
+        samples_per_class: SamplesPerClass = SAMPLES_PER_CLASS,
         batches_per_epoch: int | None = None,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
         *,
-        short_classes: ShortClasses = "drop",
+        short_classes: ShortClasses = SHORT_CLASSES,
     ) -> None:
         super().__init__(
             labels, classes_per_batch, samples_per_class, batches_per_epoch, seed, rank, world_size, short_classes
@@ -444,15 +457,15 @@ class HierarchicalBatchSampler(ClassBatches):
         self,
         labels: Labels,
         super_labels: Labels,
-        classes_per_batch: int = 32,
-        samples_per_class: SamplesPerClass = 4,
+        classes_per_batch: int = CLASSES_PER_BATCH,
+        samples_per_class: SamplesPerClass = SAMPLES_PER_CLASS,
         batches_per_pair: int = 10,
         batches_per_epoch: int | None = None,
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
         *,
-        short_classes: ShortClasses = "drop",
+        short_classes: ShortClasses = SHORT_CLASSES,
         pair_order: PairOrder = "shuffled",
         super_labels_per_batch: int = 2,
     ) -> None:
@@ -491,24 +504,26 @@ class HierarchicalBatchSampler(ClassBatches):
         held = [int(room[list(one)].sum()) for one in every]
         # all its super-labels, also where one of them alone has classes enough
         whole = [
-            one for one, count in zip(every, held, strict=True) if count >= classes_per_batch and room[list(one)].all()
+            one
+            for one, count in zip(every, held, strict=True)
+            if count >= self.classes_per_batch and room[list(one)].all()
         ]
         if not whole:
             raise ValueError(
-                f"no {'two' if together == 2 else together} of {len(names)} super-labels have {classes_per_batch} "
+                f"no {'two' if together == 2 else together} of {len(names)} super-labels have {self.classes_per_batch} "
                 f"classes with at least {samples_per_class} rows each; the best pair has {max(held, default=0)}. "
-                "Lower classes_per_batch or samples_per_class, or use MPerClassBatchSampler."
+                "Lower classes_per_batch or samples_per_class, or draw from all super-labels at once: "
+                "batches_per_pair=null, in Python MPerClassBatchSampler."
             )
         self._pairs = np.array(whole, dtype=np.int64)
         self.pairs: npt.NDArray[Any] = names[self._pairs]
         self.pairs_left_out = len(every) - len(whole)
         if self.pairs_left_out:
-            warnings.warn(
+            self._note(
                 f"{self.pairs_left_out} of {len(every)} pairs of super-labels have fewer than "
-                f"classes_per_batch={classes_per_batch} classes with {samples_per_class} rows, or all of them on one "
-                "side, and get no batches",
-                SmallClassWarning,
-                stacklevel=2,
+                f"{self.classes_per_batch} classes with {samples_per_class} rows, or all of them on one side, and get "
+                "no batches",
+                stacklevel=3,
             )
         self.batches_per_pair, self.pair_order = batches_per_pair, pair_order
         self.super_labels_per_batch = super_labels_per_batch
@@ -630,28 +645,56 @@ def class_batches(
         batches_per_pair: None: `MPerClassBatchSampler`; a number: `HierarchicalBatchSampler`.
         pair_order: of the latter.
         super_labels_per_batch: of the latter.
-        settings: of both: classes_per_batch, samples_per_class, batches_per_epoch, short_classes. Settings of a run of
-            before there was `short_classes` have none: such classes were left out, which is the default here.
+        settings: of both: classes_per_batch, samples_per_class, batches_per_epoch, short_classes.
 
     Raises:
-        ValueError: batches_per_pair without super-labels, and as the samplers.
+        ValueError: batches_per_pair without super-labels, and as the samplers, whose arguments are named as settings.
 
     >>> class_batches([0, 0, 1, 1], classes_per_batch=2, samples_per_class=2).batch_size
     4
+    >>> class_batches([0, 0, 1, 1], classes_per_batch=0)
+    Traceback (most recent call last):
+        ...
+    ValueError: sampler.classes_per_batch must be >= 1; got 0
     """
-    if batches_per_pair is None:
-        return MPerClassBatchSampler(labels, seed=seed, **settings)
-    if super_labels is None:
-        raise ValueError("sampler.batches_per_pair draws from pairs of super-labels, but this data has none")
-    return HierarchicalBatchSampler(
-        labels,
-        super_labels,
-        batches_per_pair=batches_per_pair,
-        pair_order=pair_order,
-        super_labels_per_batch=super_labels_per_batch,
-        seed=seed,
-        **settings,
-    )
+    with named_as_settings(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SmallClassWarning)  # the summary of a run has the notes
+        if batches_per_pair is None:
+            return MPerClassBatchSampler(labels, seed=seed, **settings)
+        if super_labels is None:
+            raise ValueError("batches_per_pair draws from pairs of super-labels, but this data has none")
+        return HierarchicalBatchSampler(
+            labels,
+            super_labels,
+            batches_per_pair=batches_per_pair,
+            pair_order=pair_order,
+            super_labels_per_batch=super_labels_per_batch,
+            seed=seed,
+            **settings,
+        )
+
+
+_NAMES = re.compile(
+    r"(?<![\w.])((?:classes|super_labels)_per_batch|samples_per_class|short_classes|batches_per_(?:epoch|pair)|pair_order)\b"
+)
+
+
+def as_settings(message: str) -> str:
+    """A message of a sampler for whoever knows its arguments as settings of a run.
+
+    >>> as_settings("Raise classes_per_batch.")
+    'Raise sampler.classes_per_batch.'
+    """
+    return _NAMES.sub(r"sampler.\1", message)
+
+
+@contextmanager
+def named_as_settings() -> Iterator[None]:
+    """Errors of a sampler name its arguments as settings of a run."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(as_settings(str(error))) from None
 
 
 def check_settings(
@@ -659,7 +702,7 @@ def check_settings(
     samples_per_class: SamplesPerClass = 1,
     batches_per_epoch: int | None = None,
     *,
-    short_classes: str = "drop",
+    short_classes: str = SHORT_CLASSES,
     batches_per_pair: int | None = None,
     pair_order: str = "shuffled",
     super_labels_per_batch: int = 2,
@@ -670,7 +713,7 @@ def check_settings(
         classes_per_batch: see `HierarchicalBatchSampler`, as all others.
         samples_per_class: K or "all".
         batches_per_epoch: or None.
-        short_classes: of `SHORT_CLASSES`.
+        short_classes: of `WHAT_BECOMES`.
         batches_per_pair: or None, for no pairs.
         pair_order: of `PAIR_ORDERS`.
         super_labels_per_batch: S.
@@ -683,7 +726,7 @@ def check_settings(
         _need_integer("samples_per_class", samples_per_class, 1, ', or "all"')
     _need_integer("batches_per_epoch", 1 if batches_per_epoch is None else batches_per_epoch, 1)
     for name, value, known in (
-        ("short_classes", short_classes, SHORT_CLASSES),
+        ("short_classes", short_classes, WHAT_BECOMES),
         ("pair_order", pair_order, PAIR_ORDERS),
     ):
         if value not in known:

@@ -47,12 +47,14 @@ class DetectionTask:
     Args:
         config: of the run.
         quiet: no progress bars.
+        say: told images and objects by split.
     """
 
-    def __init__(self, config: DictConfig, quiet: bool) -> None:
+    def __init__(self, config: DictConfig, quiet: bool, say: runner.Say = runner.silent) -> None:
         self.config, self.quiet = config, quiet
         DetectionSet((), *_sides(config), **_training_options(config))  # its settings are checked before files are read
         self.scenes, self.test = load_scenes(config, config.data.train), load_scenes(config, config.data.test)
+        say(f"train {self.scenes.summary()}\ntest  {self.test.summary()}")
         model, in_use = build(config, len(self.scenes.class_names))
         images = DetectionSet(self.scenes.scenes, *_sides(config), **_training_options(config), seed=config.seed)
         self.data = DetectionData(images, config.train.batch_size, config.seed, config.data.workers)
@@ -62,10 +64,6 @@ class DetectionTask:
         self.memories: Sequence[str] = [f"{name}." for name, part in parts if isinstance(part, ScoreMemory)]
         keep = config.data.cache and bool(config.evaluation.every)
         self.test_images = DetectionSet(self.test.scenes, *_sides(config), cache=keep)
-
-    def summary(self) -> str:
-        """Images and objects by split."""
-        return f"train {self.scenes.summary()}\ntest  {self.test.summary()}"
 
     def fingerprint(self) -> dict[str, Any]:
         """Take the fingerprint of both splits, with all boxes."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ..defaults import WEIGHT_DECAY
 from ..progress import bar
 from .heads import EmbeddingHead
 from .inputs import Input
@@ -135,7 +136,7 @@ def parameter_groups(
     model: EmbeddingModel,
     lr: float,
     head_lr_factor: float = 1.0,
-    weight_decay: float = 1e-4,
+    weight_decay: float = WEIGHT_DECAY,
     *,
     decay_vectors: bool = True,
 ) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .state_dicts import misfits, read_plain
 
 FORMAT = "rankgrad-weights-1"
+WEIGHTS = "model.pt"  # in the folder of a run
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..checks import integer, number, unknown
 from ..config import ConfigError, make, named, packages, plain
 from ..datasets.folds import read_fold
 from ..datasets.rows import SPLITS
-from ..datasets.samplers import check_settings
+from ..datasets.samplers import check_settings, named_as_settings
 from ..evaluation import evaluate
 from ..losses import RetrievalLoss
 from ..models import TAKES, build_model
@@ -51,7 +51,8 @@ def check_retrieval(config: DictConfig) -> None:
         FileNotFoundError: no file of weights.
     """
     trust = packages(config.get("trust"))
-    check_settings(**config.sampler)
+    with named_as_settings():
+        check_settings(**config.sampler)
     check_optimizer(plain(config.optimizer))
     if config.init is None:
         _check_model(config)

@@ -20,7 +20,7 @@ from ..models import load_weights
 from ..models.embedding_model import moved, place_of
 from ..runs.folder import Run
 from . import runner
-from .retrieval import TASK, Evaluated, Given, RetrievalTask, load_table, summary
+from .retrieval import TASK, Evaluated, Given, RetrievalTask, read_table, summary
 from .state import EPOCHS, MAY_CHANGE
 
 Loss = str | nn.Module | Callable[[Tensor, Tensor], Tensor]
@@ -30,7 +30,7 @@ OWN = ("init", "frozen", "resume", "out", "model", "data", "loss")  # settings t
 def fit(
     model: nn.Module,
     data: Data | str,
-    loss: Loss = "roadmap",
+    loss: Loss | None = None,
     *,
     test: Data | float | None = None,
     out: str | Path | None = None,
@@ -52,13 +52,13 @@ def fit(
         data: to train on: (inputs, labels), a Dataset of (input, label) pairs, or the name of a data set of ours, with
             its settings (settings={"data.root": ...}); see `datasets.given.given_table`.
         loss: a name that `rankgrad train` takes, with its settings (settings={"loss.tau": 0.05}); a loss of ours; or
-            any function of embeddings [row, dim] and labels [row].
+            any function of embeddings [row, dim] and labels [row]. None: what `rankgrad train` takes for such data.
         test: to evaluate on, of the same kind as data, or a share of its classes that are then held out; None: the rows
             that are trained on, and the page says so. Not with a data set of ours, which has its own division.
         out: folder of the run; None: a new one in runs/.
         resume: go on with the run in `out`, if there is one, with the same settings. trainer.max_epochs may be more.
-        settings: of `rankgrad train`, by their names: {"trainer.max_epochs": 5, "optimizer.lr": 1e-3}. The rate here
-            begins at 1e-3 (AdamW), the epochs at 10, the batch at 16 classes of 8.
+        settings: of `rankgrad train`, by their names and with its defaults: {"trainer.max_epochs": 5, "optimizer.lr":
+            1e-3}. The rate is one for a module that was not trained before; give a pretrained one about 1e-5.
         collate: list of inputs -> batch for the model; None: as torch's own DataLoader does it.
         quiet: no progress bars, and no table of the result.
 
@@ -82,23 +82,32 @@ def fit(
     split  inputs  classes  inputs/class
     train      32        4             8
     test       32        4             8
+    batches of 4 classes x 8 inputs
+    loss SmoothAPLoss
+    optimizer.lr 0.001, for a module of your own (if it was trained before, take about 1e-5), with adamw
     ['AP', 'AUC_hardest', 'MRR']
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a torch.nn.Module; got {type(model).__name__}")
-    config = _settings(data, loss, out, dict(settings or {}), quiet)
+    own = dict(settings or {})
+    config = _settings(data, loss, out, own, quiet)
+    if out is not None and not resume and Run(Path(out)).config.exists():
+        raise ConfigError(f"{out} holds a run already: give resume=True to go on with it, or another out=")
     if isinstance(data, str):
         if test is not None or collate is not None:
             raise ValueError(f"data={data!r} has its own division and batches: leave out test and collate")
-        table = load_table(config)
+        table = read_table(config)
     else:
         table = given_table(data, test, collate=collate, seed=config.seed)
+        if loss is None and table.captions is not None:
+            config = _settings(data, "_texts", out, own, quiet)
         if "test" not in table.splits:
             config.evaluation.split = "train"
-    given = Given(model, _width(model, table, config), table, None if isinstance(loss, str) else _module(loss))
+    module = None if loss is None or isinstance(loss, str) else _module(loss)
+    given = Given(model, _width(model, table, config), table, module)
 
-    def make_task(settled: DictConfig, quiet: bool) -> RetrievalTask:
-        return RetrievalTask(settled, quiet, given)
+    def make_task(settled: DictConfig, quiet: bool, say: runner.Say) -> RetrievalTask:
+        return RetrievalTask(settled, quiet, say, given)
 
     task: runner.TaskType[Evaluated] = runner.TaskType("retrieval", TASK.name, make_task)
     changes: list[str] = []
@@ -116,7 +125,7 @@ def fit(
 
 
 def _settings(
-    data: Data | str, loss: Loss, out: str | Path | None, settings: dict[str, Any], quiet: bool
+    data: Data | str, loss: Loss | None, out: str | Path | None, settings: dict[str, Any], quiet: bool
 ) -> DictConfig:
     """The settings of the run, as `rankgrad train` would have composed them."""
     for name in settings:
@@ -129,7 +138,7 @@ def _settings(
     words += [f"{name}={_word(value)}" for name, value in sorted(settings.items(), key=lambda s: s[0] not in GROUPS)]
     config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"])
     config.out = None if out is None else str(out)
-    if not isinstance(loss, str):
+    if loss is not None and not isinstance(loss, str):
         module = _module(loss)
         name = module.name if isinstance(module, CalledLoss) else repr(module)
         config.loss = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": name}

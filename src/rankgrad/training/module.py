@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import number
+from ..defaults import FACTOR, RESTART
 from ..distributed import GlobalBatch, gather_objects, gather_rows, world
 from ..large_batch import embed_in_parts
 from ..losses import RetrievalLoss, SumLoss
@@ -20,7 +21,6 @@ from ..models.embedding_model import EmbeddingModel, parameter_groups
 from .health import look, step_of
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
-RESTART = 0.3  # of optimizer.restart
 
 
 def check_optimizer(settings: Mapping[str, Any]) -> None:
@@ -38,8 +38,8 @@ def check_optimizer(settings: Mapping[str, Any]) -> None:
         known = ", ".join(SCHEDULES)
         raise ValueError(f"unknown optimizer.schedule {settings['schedule']!r}; known: {known}")
     number(settings["warmup"], "optimizer.warmup is a share of all steps", low=0, high=1)
-    for name in ("lr", "weight_decay"):
-        number(settings.get(name, 0.0), f"optimizer.{name} is a rate", low=0)
+    for name in ("lr", "weight_decay", "head_lr_factor", "loss_lr_factor"):
+        number(settings.get(name, 0.0), f"optimizer.{name} is a rate or a factor of one", low=0)
 
 
 class TrainedModule(L.LightningModule):
@@ -106,7 +106,7 @@ class TrainedModule(L.LightningModule):
             s["warmup"],
             s.get("schedule", "cosine"),
             milestones,
-            s.get("factor", 0.1),
+            s.get("factor", FACTOR),
             ends,
             s.get("restart", RESTART),
         )
@@ -251,7 +251,7 @@ class Schedule:
         warmup: float = 0.0,
         name: str = "cosine",
         milestones: Sequence[int] = (),
-        factor: float = 0.1,
+        factor: float = FACTOR,
         ends: Sequence[int] = (),
         restart: float = RESTART,
     ) -> None:

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from .._version import __version__
-from ..config import ConfigError, make, named, packages, plain
+from ..config import ConfigError, default_loss, make, named, packages, plain, rate
 from ..datasets.folds import held_out
 from ..datasets.noise import with_wrong_labels
 from ..datasets.protocols import Trial, over_draws, trials
 from ..datasets.rows import Listed, Rows, numbered
-from ..datasets.samplers import ClassBatches, class_batches
+from ..datasets.samplers import ClassBatches, as_settings, class_batches, named_as_settings
 from ..datasets.transforms import Vectors
+from ..defaults import LOSSES
 from ..distributed import on_first
 from ..evaluation import Report, evaluate
 from ..evaluation.measures import MAIN
@@ -94,13 +95,16 @@ class RetrievalTask:
     Args:
         config: of the run; `derived` is filled in.
         quiet: no progress bars.
+        say: told rows and classes by split, then batches, loss and rate.
         given: instead of what the settings say.
     """
 
-    def __init__(self, config: DictConfig, quiet: bool, given: Given | None = None) -> None:
+    def __init__(
+        self, config: DictConfig, quiet: bool, say: runner.Say = runner.silent, given: Given | None = None
+    ) -> None:
         self.config, self.quiet = config, quiet
         check_retrieval(config)  # before any file is read
-        self.table = load_table(config, None if given is None else given.table)
+        self.table = load_table(config, None if given is None else given.table, say)
         self.test = self.table.select(config.evaluation.split)
         self.held_out = _to_choose_on(config, self.table)
         self.run: Run | None = None
@@ -118,7 +122,10 @@ class RetrievalTask:
             _check_targets(loss, targets)
         optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
         sub_batch = config.train.sub_batch
-        self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, self.data.sampler.even, targets)
+        with named_as_settings():
+            even = self.data.sampler.even
+        self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, even, targets)
+        say(self._chosen())
         # what it takes to build it again from a state, see `unfinished`
         if self.learner is self.model and isinstance(self.model, EmbeddingModel):
             self.module.kept["model"] = self.model.config
@@ -147,9 +154,21 @@ class RetrievalTask:
         # the rows stand in for their features until those are computed
         return TrainingData(table, self.labels, Vectors(), config.sampler, config.seed), head
 
-    def summary(self) -> str:
-        """Rows and classes by split."""
-        return self.table.summary()
+    def _chosen(self) -> str:
+        """Batches, loss and rate in a line each, and why they are what they are."""
+        config, sampler = self.config, self.data.sampler
+        each = "all" if sampler.samples_per_class == "all" else sampler.samples_per_class
+        lines = [f"batches of {sampler.classes_per_batch} classes x {each} {self.table.takes}"]
+        lines += [as_settings(note) for note in sampler.notes]
+        takes, lr, by_default = self.table.takes, config.optimizer.lr, rate(config)
+        found = takes if takes in LOSSES else "images" if self.table.captions is None else "texts"
+        by_kind = f", the default for {found}; loss=NAME takes another"
+        lines.append(f"loss {_loss_name(config)}{by_kind if plain(config.loss) == default_loss(found) else ''}")
+        why = f"for {by_default.of}, with {config.optimizer.name}"
+        why = why if lr == by_default.lr else f"as given; the default is {by_default.lr:g} {why}"
+        others = [f"; of the {group['name']} {group['lr']:g}" for group in self.module.learned() if group["lr"] != lr]
+        lines.append(f"optimizer.lr {lr:g}, {why}{''.join(others)}")
+        return "\n".join(lines)
 
     def fingerprint(self) -> dict[str, Any]:
         """Take the fingerprint of the whole table."""
@@ -290,15 +309,33 @@ def _to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
     return table.select("val")
 
 
-def load_table(config: DictConfig, given: Rows | None = None) -> Rows:
+def read_table(config: DictConfig) -> Rows:
+    """The rows that the settings name."""
+    table: Rows = make(config.data.load, slot="data", trust=packages(config.get("trust")))
+    return table
+
+
+def load_table(config: DictConfig, given: Rows | None = None, say: runner.Say = runner.silent) -> Rows:
     """The rows of a configuration, or those that were given; with fold= the training classes alone, some of them held
     out; with label_noise= some of the training labels wrong.
+
+    Args:
+        config: of a run.
+        given: instead of those that the settings name.
+        say: told rows and classes by split, those that were read if they can't be divided so.
     """
-    trust = packages(config.get("trust"))
-    table: Rows = make(config.data.load, slot="data", trust=trust) if given is None else given
-    divided = [f"{name}={config.get(name)}" for name in ("fold", "label_noise") if config.get(name)]
-    if table.several is not None and divided:
-        raise ConfigError(f"{divided[0]} needs one class per {table.noun}; those of {table.name} have several")
+    table = read_table(config) if given is None else given
+    try:
+        table = _divided(config, table)
+    finally:
+        say(table.summary())
+    return table
+
+
+def _divided(config: DictConfig, table: Rows) -> Rows:
+    asked = [f"{name}={config.get(name)}" for name in ("fold", "label_noise") if config.get(name)]
+    if table.several is not None and asked:
+        raise ConfigError(f"{asked[0]} needs one class per {table.noun}; those of {table.name} have several")
     return with_wrong_labels(held_out(table, config.get("fold")), config.get("label_noise", 0.0), config.seed)
 
 
@@ -544,9 +581,13 @@ def _mean_report(reports: Sequence[Report]) -> Report:
 
 def _name(config: DictConfig) -> str:
     """Data and loss."""
+    return f"{config.data.name}-{_loss_name(config)}"
+
+
+def _loss_name(config: DictConfig) -> str:
     parts = config.loss.get("losses")
-    loss = str(OmegaConf.select(config, "loss._target_")).rsplit(".", 1)[-1]
-    return f"{config.data.name}-{'+'.join(parts) if isinstance(parts, DictConfig) else loss}"
+    name: str = config.loss._target_.rsplit(".", 1)[-1]
+    return "+".join(parts) if isinstance(parts, DictConfig) else name
 
 
 TASK: runner.TaskType[Evaluated] = runner.TaskType("retrieval", _name, RetrievalTask)

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -44,10 +45,14 @@ from .module import TrainedModule
 from .state import EPOCHS, MAY_CHANGE, SaveState, check_state, read_state
 
 Result = TypeVar("Result")
+Say = Callable[[str], object]  # takes what is to stand in the terminal
 
 
 class Task(Protocol[Result]):
-    """What a run trains. It is made from the run's settings, and reads the data, before anything is written."""
+    """What a run trains. It is made from the run's settings, and reads the data, before anything is written.
+
+    It says what the data is as soon as it is read: whatever is refused then, the user has seen why.
+    """
 
     @property
     def module(self) -> TrainedModule:
@@ -60,9 +65,6 @@ class Task(Protocol[Result]):
     @property
     def memories(self) -> Sequence[str]:
         """Beginnings of the names of weights in a state that take the size of what was saved."""
-
-    def summary(self) -> str:
-        """What the data is, for the terminal."""
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells this data from other data."""
@@ -96,12 +98,12 @@ class TaskType(Generic[Result]):
     Attributes:
         kind: of its runs.
         name: settings -> what a run is called: data and loss.
-        make: (settings, quiet) -> the task.
+        make: (settings, quiet, where to say what the data is and how it is trained on) -> the task.
     """
 
     kind: Kind
     name: Callable[[DictConfig], str]
-    make: Callable[[DictConfig, bool], Task[Result]]
+    make: Callable[[DictConfig, bool, Say], Task[Result]]
 
 
 def train(
@@ -205,9 +207,7 @@ def _train(
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     L.seed_everything(config.seed, verbose=False)
-    task = kind.make(config, quiet or not first)
-    if first:
-        print(task.summary(), flush=True)
+    task = kind.make(config, quiet or not first, partial(print, flush=True) if first else silent)
     module = task.module
     state = on_first(lambda: read_state(run.state) if run.state.exists() else None)
     data = on_first(task.fingerprint)
@@ -257,6 +257,10 @@ def _train(
         "data": data,
     }
     on_first(lambda: run.finish(task.write(run, result, facts)))
+
+
+def silent(text: str) -> None:
+    """Say nothing."""
 
 
 class BatchNormWarning(UserWarning):
@@ -369,4 +373,4 @@ def silence_lightning() -> None:
         warnings.filterwarnings("ignore", message=message)
 
 
-__all__ = ["Task", "TaskType", "changed", "lasting", "settings_of", "silence_lightning", "train"]
+__all__ = ["Say", "Task", "TaskType", "changed", "lasting", "settings_of", "silence_lightning", "silent", "train"]

@@ -1,0 +1,81 @@
+"""What is taken where nothing is said: one table, which classes, `rankgrad.fit`, the commands and the pages read.
+
+What a user gives always wins. After a change here run `make tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+#: What the rows are -> the loss that is recommended for them: its name, and settings that are not its own defaults.
+LOSSES: dict[str, tuple[str, Mapping[str, float]]] = {
+    "images": ("adaptive_roadmap", {}),
+    "texts": ("log_sum_exp", {"tau": 0.2}),
+    "vectors": ("adaptive_roadmap", {}),
+}
+
+# Batches of P classes x K rows, and what becomes of classes with fewer than K: docs/results/short-classes.md.
+CLASSES_PER_BATCH = 16
+SAMPLES_PER_CLASS = 8
+SHORT_CLASSES: Literal["fewer"] = "fewer"
+
+# Of the optimiser and its schedule.
+WEIGHT_DECAY = 1e-4
+FACTOR = 0.3  # of each fall of schedule=steps: ROADMAP and RaMBO, "a drop by 70 %"
+RESTART = 0.3  # share of the rate that an extended cosine schedule warms to again
+
+
+@dataclass(frozen=True)
+class Rate:
+    """With which rate a training begins.
+
+    Attributes:
+        lr: of the backbone, or of a head that is trained alone.
+        head_lr_factor: rate of a head beside a backbone, as a multiple of that.
+        of: what it is the rate of, for whoever reads it.
+    """
+
+    lr: float
+    head_lr_factor: float
+    of: str
+
+
+#: Kind of model -> rate of AdamW and Adam from scratch, and of one that was trained before. docs/training.md has the
+#: sources.
+RATES: dict[str, tuple[float | None, float | None]] = {
+    "convnet": (2.5e-3, 1e-3),
+    "timm": (1e-3, 1e-5),
+    "ngrams": (3e-2, 3e-2),
+    "sentence_transformer": (None, 2e-5),
+    "vectors": (1e-3, 1e-3),
+    "given": (1e-3, 1e-5),
+}
+FROZEN = 1e-3  # of a new head on features of a frozen backbone, and on vectors: the same task
+TRAINED_HEAD = 2.0  # rate of a head beside a backbone that was trained before, as a multiple of the backbone's
+SGD = 40.0  # rate of SGD with momentum, as a multiple of AdamW's
+
+
+def rate_of(kind: str, optimizer: str = "adamw", *, trained: bool = False, frozen: bool = False) -> Rate:
+    """The rate for a kind of model.
+
+    Args:
+        kind: of `models.MODELS`, or "given".
+        optimizer: "adamw", "adam" or "sgd".
+        trained: whether the model, or its backbone, was trained before.
+        frozen: whether a head alone is trained, on features.
+
+    >>> rate_of("timm", trained=True)
+    Rate(lr=1e-05, head_lr_factor=2.0, of='timm trained before')
+    """
+    scratch, after = RATES.get(kind, RATES["given"])
+    trained = trained or scratch is None
+    found, of = (after if trained else scratch), f"{kind} {'trained before' if trained else 'from scratch'}"
+    if frozen:
+        found, of = FROZEN, "a head on frozen features"
+    elif kind == "given":
+        of = "a module of your own (if it was trained before, take about 1e-5)"
+    assert found is not None
+    factor = TRAINED_HEAD if trained and not frozen else 1.0
+    return Rate(found * (SGD if optimizer == "sgd" else 1.0), factor, of)
