@@ -7,7 +7,20 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+import rankgrad
+
 ROOT = Path(__file__).parents[1] / "src" / "rankgrad"
+
+
+def test_every_public_name_is_listed_and_is_there_when_it_is_first_asked_for():
+    public = {*rankgrad.__all__, "fit"}
+    assert public <= {*dir(rankgrad)}
+    for name in public - {"__version__"}:
+        assert rankgrad.__getattr__(name) is getattr(rankgrad, name)
+    with pytest.raises(AttributeError, match="losse"):
+        rankgrad.losse  # noqa: B018 - that is the question
 
 
 def test_the_top_of_the_package_is_small():

@@ -10,30 +10,18 @@ tensor(0.)
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import losses, metrics, penalties, ranks, relaxations, relevance
 from ._version import __version__
-from .ranks import blackbox_rank
-from .types import Ranks
 
 if TYPE_CHECKING:
+    from . import losses, metrics, penalties, ranks, relaxations, relevance
+    from .ranks import blackbox_rank
     from .training.fit import fit as fit
+    from .types import Ranks
 
-
-def __getattr__(name: str) -> Any:
-    """Import `fit` when it is first asked for: training needs more than torch."""
-    if name != "fit":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from .training.fit import fit
-    except ModuleNotFoundError as error:
-        from .extras import missing
-
-        raise ModuleNotFoundError(missing(error.name or "lightning"), name=error.name) from None
-    globals()["fit"] = fit
-    return fit
-
+_PLACES = {"Ranks": "types", "blackbox_rank": "ranks", "fit": "training.fit"}  # name -> the module that has it
 
 __all__ = [
     "Ranks",
@@ -46,3 +34,22 @@ __all__ = [
     "relaxations",
     "relevance",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for: torch takes seconds, training needs more than torch."""
+    if name not in {*__all__, *_PLACES}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = import_module(f".{_PLACES.get(name, name)}", __name__)
+    except ModuleNotFoundError as error:
+        from .extras import missing
+
+        raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
+    globals()[name] = getattr(module, name) if name in _PLACES else module
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    """Name what is public, `fit` too; it is not in `__all__`, as `import *` works without the packages of training."""
+    return sorted({*globals(), *__all__, *_PLACES})

@@ -63,6 +63,25 @@ def test_help_ends_with_status_0(capsys, words):
     assert end.value.code == 0 and capsys.readouterr().out.startswith("usage: rankgrad")
 
 
+def test_help_the_version_and_a_misspelt_word_need_no_torch_which_takes_seconds_to_import():
+    program = """
+import sys
+from rankgrad.cli import COMMANDS, main
+reads_tables = {"train", "detect"}  # their help lists the losses that there are
+for words in [[], ["--help"], ["--version"], ["trian"], ["train", "--fast"], ["embed"], *(
+    [name, "--help"] for name in COMMANDS if name not in reads_tables
+)]:
+    try:
+        main(words)
+    except SystemExit:
+        pass
+    assert "torch" not in sys.modules, words
+    print("asked:", *words)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.count("asked:") > 15, done.stderr
+
+
 def test_the_help_of_train_lists_every_group_and_option(capsys):
     from rankgrad.config import GROUPS, options
 

@@ -249,7 +249,7 @@ def test_command_exists_and_its_settings_fit(name, words):
         assert (ROOT / rest[0]).exists()
     else:
         assert program == "rankgrad", f"{name} has a command that this test does not know: {program}"
-        arguments, settings = cli._parser().parse_known_args(rest)
+        arguments, settings = cli._parser(rest).parse_known_args(rest)
         assert not [word for word in settings if word.startswith("-")]
         assert arguments.settings_allowed or not settings
         if arguments.command in ("compare", "tune", "reproduce", "detect"):

@@ -45,7 +45,8 @@ class Command(Protocol):
     """A sub-command: the text of its --help, what it takes, what it does.
 
     A command that takes settings (KEY=VALUE) says `SETTINGS = True`. Such a command trains, so that the same command
-    goes on where it was cut off; `GOES_ON` says otherwise. One may have `details()`, more text for --help.
+    goes on where it was cut off; `GOES_ON` says otherwise. One may have `details()`, more text for --help. Importing a
+    command imports no torch, which takes seconds: `run` does that.
     """
 
     HELP: str
@@ -100,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    parser = _parser()
+    parser = _parser(argv)
     arguments, rest = parser.parse_known_args(argv)
     if arguments.command is None:
         parser.print_help()
@@ -154,7 +155,8 @@ def _handed_over(error: Exception) -> bool:
     return True
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    helps = not {"-h", "--help"}.isdisjoint(argv)
     parser = argparse.ArgumentParser(
         prog="rankgrad", description="Train embeddings on the metric you report.", epilog=STATUS, allow_abbrev=False
     )
@@ -163,7 +165,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(settings_allowed=False, command=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
-        details = getattr(command, "details", None)
+        # they are read from our tables, which need torch: only for whom they are shown to
+        details = getattr(command, "details", None) if helps and name in argv else None
         sub = commands.add_parser(
             name,
             help=command.HELP.splitlines()[0],

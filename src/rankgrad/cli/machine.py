@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
-import torch
-
-from ..distributed import started, world
+if TYPE_CHECKING:
+    import torch
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,10 @@ def machine(arguments: argparse.Namespace) -> torch.device:
     Raises:
         ValueError: no such device on this machine, no threads.
     """
+    import torch
+
+    from ..distributed import started
+
     if arguments.threads is not None:
         if arguments.threads < 1:
             raise ValueError(f"--threads is a number of threads, 1 or more; got {arguments.threads}")
@@ -39,5 +43,7 @@ def machine(arguments: argparse.Namespace) -> torch.device:
 
 def say(text: str) -> None:
     """Print what the command has to say: of several processes one speaks."""
+    from ..distributed import world
+
     if world()[0] == 0:
         print(text)
