@@ -6,6 +6,7 @@ VENV ?= .venv
 # versions to install; empty: the newest of each that this Python has
 CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
+INSTALLED = $(VENV)/.installed
 READY = $(VENV)/.ready
 # the demo needs less than the tests; where these are installed it takes what is there
 DEMO = $(or $(wildcard $(READY)),$(VENV)/.demo)
@@ -91,14 +92,19 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-$(VENV)/.demo: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
-	@echo "Installing into $(VENV) what training needs. The largest part is torch. This is done once."
-	$(INSTALL) -e ".[train]"
+# the package itself is installed once, and again only after a change of pyproject.toml. What more it needs is added to it:
+# pip would take it away for a moment, and a run of `compare` or `tune` that starts in that moment would not find it
+$(INSTALLED): pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV). The largest part is torch. This is done once."
+	$(INSTALL) -e .
 	touch $@
 
-$(READY): pyproject.toml $(CONSTRAINTS) | $(BIN)/python
-	@echo "Installing into $(VENV) what the tests need. The largest part is torch. This is done once."
-	$(INSTALL) -e ".[dev]"
+$(VENV)/.demo: $(INSTALLED) $(CONSTRAINTS)
+	$(INSTALL) "rankgrad[train]"
+	touch $@
+
+$(READY): $(INSTALLED) $(CONSTRAINTS)
+	$(INSTALL) "rankgrad[dev]"
 	touch $@
 
 $(VENV)/.release: pyproject.toml | $(BIN)/python

@@ -13,9 +13,9 @@ from rankgrad.sentence_transformers import ClassBatchSampler, RankLoss, Retrieva
 topics = "card transfer balance pin refund cash limit fee loan rate".split()
 ways = "where is my {} please|tell me of the {} you have|i do not see a {} in here|how long does the {} take".split("|")
 texts, labels = [way.format(topic) for topic in topics for way in ways], [i for i in range(len(topics)) for _ in ways]
-words = Tokenizer(models.WordLevel(unk_token="?"))
+words = Tokenizer(models.WordLevel(unk_token="[UNK]"))
 words.pre_tokenizer = pre_tokenizers.Whitespace()
-words.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=["?"]))
+words.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=["[UNK]"]))
 model = SentenceTransformer(modules=[StaticEmbedding(words, embedding_dim=32)])  # or SentenceTransformer("its name")
 evaluator = RetrievalEvaluator(texts, labels, name="train")
 print("before", evaluator(model)["train_mAP@R"])

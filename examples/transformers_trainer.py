@@ -12,10 +12,10 @@ from rankgrad.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, R
 topics = "card transfer balance pin refund cash limit fee loan rate".split()
 ways = "where is my {} please|tell me of the {} you have|i do not see a {} in here|how long does the {} take".split("|")
 texts, labels = [way.format(topic) for topic in topics for way in ways], [i for i in range(len(topics)) for _ in ways]
-plain = Tokenizer(models.WordLevel(unk_token="?"))
+plain = Tokenizer(models.WordLevel(unk_token="[UNK]"))
 plain.pre_tokenizer = pre_tokenizers.Whitespace()
-plain.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=["-", "?"]))
-words = PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="-", unk_token="?")  # or AutoTokenizer of a name
+plain.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=["[PAD]", "[UNK]"]))
+words = PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="[PAD]", unk_token="[UNK]")  # or AutoTokenizer
 config = BertConfig(vocab_size=len(words), hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
 body = BertModel(config, add_pooling_layer=False)  # or AutoModel of the same name
 data = Dataset.from_dict({**words(texts), "label": labels})

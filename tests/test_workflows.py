@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,28 @@ def test_every_python_that_the_package_names_is_tested():
     matrix = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["newest"]["strategy"]["matrix"]["python"]
     named = re.findall(r"Programming Language :: Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text("utf-8"))
     assert matrix == named
+
+
+def installs(target: str, venv: Path) -> list[str]:
+    """What `make TARGET` would install into an environment, as it is now."""
+    words = ["make", "--dry-run", "--no-print-directory", target, f"VENV={venv}"]
+    own = {name: value for name, value in os.environ.items() if "MAKE" not in name}  # not that of `make test`
+    lines = subprocess.run(words, cwd=ROOT, env=own, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line.split()[-1].strip('"') for line in lines if " -m pip install " in line and "--upgrade" not in line]
+
+
+def test_what_a_target_needs_is_added_to_an_installed_package_which_is_not_taken_away_under_runs_that_train(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    assert installs("demo", tmp_path) == [".", "rankgrad[train]"]
+    for stamp in (".installed", ".demo"):
+        (tmp_path / stamp).touch()
+    assert installs("demo", tmp_path) == []
+    for target in ("docs", "test"):
+        assert installs(target, tmp_path) == ["rankgrad[dev]"]
+    (tmp_path / ".ready").touch()
+    for target in ("demo", "docs", "test"):
+        assert installs(target, tmp_path) == []
 
 
 def test_contributing_describes_each_target_of_the_workflows():

@@ -6,6 +6,7 @@ import copy
 import csv
 import json
 import pickle
+import re
 import sys
 from pathlib import Path
 
@@ -700,6 +701,10 @@ def test_the_model_card_s_words_about_a_loss(bert):
         citation = RankLoss(bert, kind()).citation
         assert citation.count("{") == citation.count("}") and "](" not in citation
         assert citation.startswith("\n@misc{rankgrad_") or name in ("spearman", "adaptive_roadmap")  # of no paper
+        author = re.search(r"author=\{(.*)\}", citation)
+        names = author[1].split(" and ") if author else []
+        assert all(re.fullmatch(r"[A-Z]\w+|others", each) for each in names), f"{name} cites {names}"
+        assert bool(names) == bool(citation)
 
 
 def test_a_loss_copies_with_its_model():

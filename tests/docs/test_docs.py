@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -51,6 +51,34 @@ def blocks(page: Path) -> list[Block]:
         found.append(Block(match[1], match[2], text[: match.start()].count("\n") + 2, follows))
         end = match.end()
     return found
+
+
+TOKENIZER = re.compile(r"^(\w+) = Tokenizer\(.*\n\1\..*\n\1\.train_from_iterator\(.*$", re.MULTILINE)
+TOKENIZERS = [
+    pytest.param(found, id=path.name)
+    for path in [*PAGES, *(ROOT / "examples").glob("*.py")]
+    for found in TOKENIZER.finditer(path.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("shown", TOKENIZERS)
+def test_a_tokenizer_that_is_shown_numbers_every_text_within_its_vocabulary(shown):
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    texts = ["where is it ?", "a - b", "[ UNK ] and [ PAD ] ?"]
+    space: dict[str, Any] = dict(
+        Tokenizer=Tokenizer, models=models, pre_tokenizers=pre_tokenizers, trainers=trainers, texts=texts
+    )
+    exec(shown[0], space)
+    words = space[shown[1]]
+    numbers = {number for text in texts for number in words.encode(text).ids}
+    assert max(numbers) < words.get_vocab_size()
+    marks = {words.token_to_id(mark) for mark in re.findall(r'"(\S+?)"', shown[0])}
+    assert len(marks) >= 1 and not marks & numbers
+
+
+def test_tokenizers_are_shown():
+    assert len(TOKENIZERS) == 4
 
 
 def matches(expected: str, got: str) -> bool:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import random
 import re
+import signal
 import subprocess
 import sys
+import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +28,7 @@ from rankgrad.config import ConfigError
 from rankgrad.datasets.given import given_table
 from rankgrad.losses import NDCGLoss, SmoothAPLoss
 from rankgrad.models import load_weights
+from rankgrad.runs import signals
 from rankgrad.runs.check import check
 from rankgrad.runs.folder import Run
 
@@ -84,6 +91,45 @@ def test_the_module_is_trained_in_place_and_its_weights_are_kept(finished, tmp_p
     again = model(2)  # of a finished run the weights are loaded
     assert fitted(tmp_path / "run", again, resume=True).folder == run.folder
     assert torch.equal(again[0].weight, module[0].weight)
+
+
+def process_state() -> dict[str, Any]:
+    """What a training could change for the whole process."""
+    loggers = [logging.getLogger(name) for name in ["", *logging.root.manager.loggerDict]]
+    return {
+        "levels": {each.name: (each.level, each.disabled, len(each.handlers)) for each in loggers},
+        "filters": list(warnings.filters),
+        "python": random.getstate(),
+        "numpy": np.random.get_state()[1].tolist(),
+        "torch": torch.get_rng_state().tolist(),
+        "threads": torch.get_num_threads(),
+        "environment": dict(os.environ),
+        "signals": {number: signal.getsignal(number) for number in signals.ASKED},
+    }
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.usefixtures("finished")  # by now everything is imported
+def test_the_process_is_afterwards_as_it_was_also_after_an_error(tmp_path, monkeypatch, fails):
+    def loss(embeddings: Tensor, labels: Tensor) -> Tensor:
+        if fails:
+            raise KeyError("in mid training")
+        return embeddings.square().sum()
+
+    warnings.resetwarnings()
+    torch.set_num_threads(2)
+    for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+        monkeypatch.setenv(name, "4")
+    random.seed(5)
+    np.random.seed(6)
+    network = model(7)
+    before = process_state()
+    with pytest.raises(KeyError, match="in mid training") if fails else nullcontext():
+        fitted(tmp_path / "run", network, loss=loss, settings={**QUICK, "trainer.max_epochs": 1})
+    after = process_state()
+    assert [name for name in before if before[name] != after[name]] == []
 
 
 def test_a_run_that_was_cut_off_goes_on_with_the_same_script(finished, tmp_path):

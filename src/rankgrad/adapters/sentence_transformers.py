@@ -237,7 +237,8 @@ class RankLoss(nn.Module):
         year = re.search(r"\b(19|20)\d\d\b", inner.source)
         if year is None:
             return ""
-        authors = inner.source[: year.start()].split(",")[0]
+        *names, rest = inner.source[: year.start()].split(",")  # the rest is the venue, if there is one
+        authors = re.sub(r"\s*[,&]\s*", " and ", ",".join(names or [rest]).strip().replace(" et al.", " and others"))
         number = re.search(r"arxiv\.org/abs/([\d.]+)", inner.source)
         paper = f"\n    eprint={{{number[1]}}},\n    archivePrefix={{arXiv}}," if number else ""
         return (

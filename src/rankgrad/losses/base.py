@@ -67,7 +67,7 @@ class RetrievalLoss(CheckedLoss):
             Hierarchical labels come to it so.
         differences_only: whether it sees only differences of scores: a constant added to a row changes nothing.
         optimises: what it optimises, in a few words.
-        source: authors, venue, year and number, Markdown.
+        source: authors, venue, year and number, Markdown: a model card cites it.
     """
 
     graded: ClassVar[bool] = True

@@ -36,8 +36,9 @@ class LogSumExpLoss(RankLoss):
 
     optimises: ClassVar[str] = "log of exponential ranks"
     source: ClassVar[str] = (
-        "RaMBO's log penalty on relaxed ranks; Sohn, NeurIPS 2016, "
-        "[6b180037](https://papers.nips.cc/paper/2016/hash/6b180037abbebea991d8b1232f8a8ca9-Abstract.html)"
+        "Sohn, NeurIPS 2016, "
+        "[6b180037](https://papers.nips.cc/paper/2016/hash/6b180037abbebea991d8b1232f8a8ca9-Abstract.html); "
+        "RaMBO's log penalty on relaxed ranks"
     )
 
     def __init__(self, tau: float = 0.04, pull: float = 1.0, **common: Unpack[Common]) -> None:

@@ -27,6 +27,7 @@ Loss = str | nn.Module | Callable[[Tensor, Tensor], Tensor]
 OWN = ("init", "frozen", "resume", "out", "model", "data", "loss")  # settings that are arguments here, or make no sense
 
 
+@runner.undisturbed()
 def fit(
     model: nn.Module,
     data: Data | str,
@@ -42,7 +43,8 @@ def fit(
     """Train a module of your own as `rankgrad train` trains one of ours: batches of classes, a log, a state to go on
     from, an exact evaluation before and after, a page.
 
-    The module is trained in place. The folder of the run gets its weights, its embeddings of the test rows, the numbers
+    The module is trained in place, and the process is afterwards as it was: random numbers, number of threads, filters
+    of warnings, levels of logs. The folder of the run gets its weights, its embeddings of the test rows, the numbers
     and report.html. To go on after an interruption, call this again with a module and data made by the same code, the
     same `out` and resume=True: the run ends with the numbers of one that was not interrupted, if what the data gives
     for a row does not change from one reading to the next. Of a run that is finished the weights are loaded.

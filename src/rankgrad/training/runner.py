@@ -9,18 +9,21 @@ the weights of one that was not.
 from __future__ import annotations
 
 import logging
+import os
 import platform
+import random
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback
@@ -106,6 +109,37 @@ class TaskType(Generic[Result]):
     make: Callable[[DictConfig, bool, Say], Task[Result]]
 
 
+LOGS = ("lightning.pytorch", "lightning.fabric", "lightning")
+SEEDS = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")  # environment variables that Lightning's `seed_everything` sets
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """What training changes for the whole process is afterwards as it was: also when it ends in an error.
+
+    These are the random numbers of Python, numpy and torch, the number of threads, the filters of warnings and the
+    levels of Lightning's logs.
+    """
+    threads, numbers, python = torch.get_num_threads(), np.random.get_state(), random.getstate()
+    levels = {name: logging.getLogger(name).level for name in LOGS}
+    seeds = {name: os.environ[name] for name in SEEDS if name in os.environ}
+    there = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    devices, kind = ([], "cuda") if there is None else ([*range(torch.accelerator.device_count())], there.type)
+    with warnings.catch_warnings(), torch.random.fork_rng(devices, device_type=kind):
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            np.random.set_state(numbers)
+            random.setstate(python)
+            for name, level in levels.items():
+                logging.getLogger(name).setLevel(level)
+            for name in SEEDS:
+                os.environ.pop(name, None)
+            os.environ.update(seeds)
+
+
+@undisturbed()
 def train(
     task: TaskType[Any],
     config: DictConfig,
@@ -363,7 +397,7 @@ def _fit(trainer: L.Trainer, module: L.LightningModule, data: EpochData, state: 
 
 def silence_lightning() -> None:
     """Silence Lightning's advertisements and advice that does not apply; errors and our own words stay."""
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
+    for name in LOGS:
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (
         *(".*treespec, LeafSpec.*", ".*many workers.*", ".*Checkpoint directory.*", ".*logging interval.*"),
