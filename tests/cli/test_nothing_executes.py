@@ -334,7 +334,7 @@ def test_objects_in_an_npz_are_not_unpickled(capsys, tmp_path, photos, canary):
     for name in ("embeddings", "labels", "names"):
         np.savez(run / "embeddings.npz", **{**columns, name: evil})
         for words in (["evaluate", run], ["evaluate", run / "embeddings.npz"], ["index", run / "embeddings.npz"]):
-            assert "holds Python objects, which are not unpickled" in refused(capsys, *words)
+            assert "which are not unpickled" in refused(capsys, *words)
         assert main(["report", str(run), "-o", str(tmp_path / "page.html")]) == 0  # a page as far as there is something
         assert "which are not unpickled" in (tmp_path / "page.html").read_text()
 

@@ -49,6 +49,7 @@ from rankgrad.report.matching import match
 from rankgrad.report.paired import paired_difference
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import curves
+from rankgrad.runs.statistics import paired_t_test
 
 PIL = pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 
@@ -1003,6 +1004,28 @@ def test_a_comparison_is_one_page_over_all_runs(finished, broken_off, tmp_path):
     assert sum("section" == tag for tag, _ in page.tags) >= 8
     with pytest.raises(ValueError, match="a comparison is of at least one run; got none"):
         write_comparison(tmp_path / "compare.html", {"pnp": []})
+
+
+def test_a_comparison_tests_over_seeds_before_it_tests_over_the_queries_of_one_seed(finished, tmp_path):
+    runs: dict[str, list[Path]] = {"pnp": [], "auc": []}
+    for loss, values in (("pnp", (0.5, 0.6)), ("auc", (0.625, 0.65))):
+        for seed, value in enumerate(values):
+            folder = Path(shutil.copytree(finished.folder, tmp_path / f"{loss}-seed{seed}"))
+            config, after = folder / "config.yaml", json.loads((folder / "after.json").read_text())
+            config.write_text(re.sub(r"^seed: .*$", f"seed: {seed}", config.read_text(), flags=re.MULTILINE))
+            after["values"]["mAP@R"] = value
+            (folder / "after.json").write_text(json.dumps(after))
+            runs[loss].append(folder)
+    text = Page(write_comparison(tmp_path / "compare.html", runs)).text
+    wanted = paired_t_test([0.625, 0.65], [0.5, 0.6])
+    over_seeds = f"auc mAP@R +8.8 {100 * wanted.low:+.1f} to {100 * wanted.high:+.1f} {wanted.p:.2g} 2"
+    found = re.search(re.escape(over_seeds.replace("-", "\N{MINUS SIGN}")).replace(r"\ ", r"\s?"), text)
+    assert found and found.start() < text.index("Two seeds") < text.index("seed 0: query by query")
+    assert text.index("p over seeds") < text.index("p over queries")
+    alone = Page(
+        write_comparison(tmp_path / "compare.html", {loss: folders[:1] for loss, folders in runs.items()})
+    ).text
+    assert "p over seeds" not in alone and alone.index("One seed") < alone.index("p over queries")
 
 
 def changed_values(run: Run) -> dict[str, float]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from children_here import Here
 from omegaconf import OmegaConf
+from scipy import stats
 from small_runs import die_after_writes, make_photos, small
 
 from rankgrad.cli import main
@@ -18,7 +19,7 @@ from rankgrad.config import ConfigError, compose, load
 from rankgrad.evaluation import Report
 from rankgrad.files.folders import LockedError, lock
 from rankgrad.runs import compare as compare_module
-from rankgrad.runs.compare import compare, own_settings
+from rankgrad.runs.compare import compare, own_settings, shared
 from rankgrad.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -129,17 +130,52 @@ def test_a_variant_of_many_settings_has_a_folder_of_a_name_that_a_disk_takes(pho
     assert len(list(tmp_path.glob("pnp*-seed0"))) == 2 and all(f"| {variant} " in table for variant in variants)
 
 
-def test_each_loss_is_compared_with_the_first_one_over_the_seeds_both_have(photos, tmp_path, here):
-    table = compare(["loss=roadmap,pnp", "seeds=0,1,2", *small(photos, "trainer.max_epochs=1")], tmp_path)
-    _, _, pairs = table.rpartition("\n\n")
-    lines = pairs.splitlines()
-    assert lines[0].startswith("| mAP@R, against roadmap |") and len(lines) == 3
-    values = json.loads((tmp_path / "compare.json").read_text())["values"]
-    differences = [b - a for a, b in zip(values["roadmap"]["mAP@R"], values["pnp"]["mAP@R"], strict=True)]
-    cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
-    assert cells[0] == "pnp" and cells[1] == f"{statistics.mean(differences):+.2f}" and cells[4] == "3"
-    t = statistics.mean(differences) / (statistics.stdev(differences) / 3**0.5)
-    assert float(cells[2]) == pytest.approx(t, rel=0.06)
+def made(out: Path, values: dict[str, list[float]]) -> str:
+    """The table of finished runs, seeds counted from 0, that nobody trained; values of mAP@R as shares."""
+    for loss, of_loss in values.items():
+        for seed, value in enumerate(of_loss):
+            run = Run(out / f"{loss}-seed{seed}")
+            run.folder.mkdir(parents=True)
+            run.after.write_text(json.dumps({"values": {"mAP@R": value}}))
+            run.facts.write_text(json.dumps({"steps": 1, "train_seconds": 1.0}))
+    return compare([f"loss={','.join(values)}", f"seeds=0..{max(map(len, values.values())) - 1}"], out)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_each_loss_is_compared_with_the_first_one_by_a_paired_t_test_over_the_seeds_both_have(tmp_path, here, seeds):
+    values = {"roadmap": [0.30, 0.34, 0.31, 0.29, 0.33][:seeds], "pnp": [0.36, 0.35, 0.35, 0.33, 0.36][:seeds]}
+    table = made(tmp_path, values)
+    row = next(line for line in table.splitlines() if line.startswith("| pnp ") and line.endswith(f"{seeds} |"))
+    wanted = stats.ttest_rel(values["pnp"], values["roadmap"])
+    low, high = (100 * bound for bound in wanted.confidence_interval(0.95))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:3] == [f"{100 * statistics.mean(values['pnp']) - 100 * statistics.mean(values['roadmap']):+.2f}"] + [
+        f"{low:+.2f} to {high:+.2f}"
+    ]
+    assert float(cells[3]) == pytest.approx(wanted.pvalue, rel=0.06)
+    assert ("weak" in table) == (seeds == 2)
+
+
+def test_of_one_seed_there_is_no_test_and_the_table_says_what_is_not_known(tmp_path, here):
+    assert "t-test" not in (table := made(tmp_path, {"roadmap": [0.3], "pnp": [0.4]})) and "seeds=0..4" in table
+    assert "seeds=0..4" not in made(tmp_path / "alone", {"roadmap": [0.3]})
+
+
+def test_a_path_of_the_data_is_the_same_however_it_is_written(tmp_path, monkeypatch):
+    photos, other, out = tmp_path / "photos", tmp_path / "other", tmp_path / "runs"
+    for folder in (photos, other):
+        folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for same in ("photos", str(photos), "./other/../photos/", "~/photos"):
+        with shared(out, ["recipe=small", f"data.root={same}", "model.name=resnet18"]):
+            pass
+    monkeypatch.chdir(other)
+    with shared(out, ["data.root=../photos", "recipe=small", "model.name=resnet18", "threads=2"]):
+        pass
+    with pytest.raises(ConfigError, match=r"other settings: data.root \(then .*photos, now .*other\);"):
+        with shared(out, ["data.root=.", "recipe=small", "model.name=resnet18"]):
+            pass
 
 
 def test_a_folder_that_another_process_works_in_is_refused_and_named(photos, tmp_path, here):
@@ -159,7 +195,7 @@ def test_what_a_killed_comparison_left_half_written_is_removed(photos, tmp_path,
 
 def test_other_settings_need_another_folder(photos, tmp_path, here):
     compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
-    with pytest.raises(ConfigError, match="holds runs with other settings .* choose another folder with --out"):
+    with pytest.raises(ConfigError, match="holds runs with other settings: .* choose another folder with --out"):
         compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path)
     assert len(here.calls) == 1
 

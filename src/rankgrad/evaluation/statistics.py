@@ -73,6 +73,22 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
     return PairedDifference(mean, mean / error, 2 * float(student.sf(abs(mean / error))), mean - half, mean + half, n)
 
 
+def caution(seeds: int) -> str:
+    """What must be said of a paired test over so few seeds; "" where it can be read as it stands.
+
+    >>> caution(1).split(":")[0], caution(5)
+    ('One seed tells a difference of the losses from chance in no way', '')
+    """
+    if seeds == 1:
+        return "One seed tells a difference of the losses from chance in no way: give more, such as seeds=0..4."
+    if seeds == 2:
+        return (
+            "Two seeds are few: this test is weak. Its interval reaches 12.7 standard errors to each side, so a large "
+            "difference may well be one, and be missed: give more, such as seeds=0..4."
+        )
+    return ""
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's correction for several tests at once: p-values to be compared with the level asked for, in the same order.
 

@@ -79,8 +79,17 @@ def paired(runs: Sequence[Retrieved], found: SideBySide, seed: int = 0) -> Marku
             difference = _paired(first, other, found.matching.rows[0], found.matching.rows[place], name, seed)
             if difference is not None:
                 rows.append((place, other.name, name, difference))
-    queries = {difference.queries for *_, difference in rows}
-    return render("report/paired.html", first=first, rows=rows, queries=queries) if rows else Markup()
+    if not rows:
+        return Markup()
+    seeds = {run.config.get("seed") for run in runs}
+    return render(
+        "report/paired.html",
+        first=first,
+        rows=rows,
+        queries={difference.queries for *_, difference in rows},
+        seed=seeds.pop() if len(seeds) == 1 else None,
+        several=any(run.siblings for run in runs),
+    )
 
 
 def _paired(first: Retrieved, other: Retrieved, rows: Any, others: Any, name: str, seed: int) -> Paired | None:

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ..evaluation import DISTANCES, Row
-from ..evaluation.statistics import PairedDifference, paired_t_test
+from ..evaluation.statistics import PairedDifference, caution, paired_t_test
 from ..html.page import render
 from ..html.text import DASH, clean, percent
 from .content import Evaluated, RunContent, Section
@@ -133,18 +133,20 @@ def seeds(runs: Sequence[RunContent]) -> Section:
         if (found := _over_seeds(run, runs[0], name)) is not None
     ]
     heads = [(name, short(name)) for name in names]
-    body = render("report/seeds.html", heads=heads, rows=rows, first=runs[0].name, tests=tests)
+    fewest = min((found.n for *_, found in tests), default=1)
+    told = caution(fewest) if len(runs) > 1 else ""
+    body = render("report/seeds.html", heads=heads, rows=rows, first=runs[0].name, tests=tests, caution=told)
     return Section("seeds", "All runs", body if names else Markup())
 
 
 def _over_seeds(run: RunContent, first: RunContent, name: str) -> PairedDifference | None:
-    """One variant minus another, over the seeds that both have; None for fewer than three."""
+    """One variant minus another, over the seeds that both have; None for fewer than two."""
     both = [
         {each.config.get("seed"): each.values[name] for each in (of, *of.siblings) if name in each.values}
         for of in (run, first)
     ]
     common = [seed for seed in both[0] if seed in both[1]]
-    if len(common) < 3:
+    if len(common) < 2:
         return None
     return paired_t_test([both[0][seed] for seed in common], [both[1][seed] for seed in common])
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from ..config import TREES, ConfigError, compose
-from ..evaluation.statistics import paired_t_test, spread
-from ..files import load_json, remove_leftovers, write_text
+from ..config import PATHS, TREES, ConfigError, compose
+from ..evaluation.statistics import caution, paired_t_test, spread
+from ..files import read_json, remove_leftovers, write_text
 from ..files.folders import lock, make_folder
 from ..progress import bar
 from ..tables import markdown
@@ -281,19 +281,23 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
     with lock(out, "this folder of runs"):
         remove_leftovers(out)
         path = out / "settings.json"
+        now = dict(map(_located, settings))
+        now.pop("threads", None)  # on another machine, or with other --jobs, runs have other cores
         if not path.exists():
-            write_text(path, json.dumps(list(settings)))
-        there = load_json(path)
-        if _without_threads(there) != _without_threads(settings):
-            raise ConfigError(
-                f"{out} holds runs with other settings ({' '.join(map(str, there))}); choose another folder with --out"
-            )
+            write_text(path, json.dumps(now))
+        then = read_json(path)
+        differ = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+        if differ:
+            told = ", ".join(f"{key} (then {then.get(key)}, now {now.get(key)})" for key in differ)
+            raise ConfigError(f"{out} holds runs with other settings: {told}; choose another folder with --out")
         yield
 
 
-def _without_threads(settings: Iterable[object]) -> list[object]:
-    """What the runs of a folder share: on another machine, or with other --jobs, they have other cores."""
-    return [setting for setting in settings if not str(setting).startswith("threads=")]
+def _located(setting: str) -> tuple[str, str]:
+    """Name and value of a setting; a path as it reads from every folder, so that one folder has one name."""
+    key, _, value = setting.partition("=")
+    path = os.path.realpath(os.path.expanduser(value))
+    return key, path if key in PATHS and value and os.path.exists(path) else value  # model.name may be no path
 
 
 def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:
@@ -320,10 +324,7 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
     ]
     head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent; settings: {' '.join(rest)}"
     text = f"{head}\n\n{markdown([['loss', *columns, 'seconds'], *rows])}"
-    pairs = _pairs({loss: values[loss][kind.main] for loss in losses if loss in values})
-    if pairs:
-        against = [f"{kind.main}, against {next(iter(values))}", "difference", "paired t", "p", "seeds"]
-        text += f"\n\n{markdown([against, *pairs])}"
+    text += _tests(kind.main, {loss: values[loss][kind.main] for loss in losses if loss in values})
     write_text(out / "compare.md", text + "\n")
     lists = {loss: {name: list(by.values()) for name, by in of.items()} for loss, of in values.items()}
     content = {"settings": list(rest), "seeds": list(seeds), "values": lists, "train_seconds": seconds}
@@ -331,18 +332,26 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
     return text
 
 
-def _pairs(values: Mapping[str, Mapping[int, float]]) -> list[list[str]]:
-    """Rows of a table: each loss minus the first one, on the seeds that both have, three or more."""
-    rows = []
-    first = next(iter(values), None)
-    for loss in [name for name in values if name != first]:
-        seeds = sorted(values[loss].keys() & values[str(first)].keys())
-        if len(seeds) >= 3:
-            pair = [values[loss][seed] for seed in seeds], [values[str(first)][seed] for seed in seeds]
-            test = paired_t_test(*pair)
-            shown = ["-" if number is None else f"{number:.2g}" for number in (test.t, test.p)]
-            rows.append([loss, f"{test.mean:+.2f}", *shown, str(test.n)])
-    return rows
+def _tests(metric: str, values: Mapping[str, Mapping[int, float]]) -> str:
+    """Test each loss against the first one over the seeds that both have: a table, and what is to be said of it.
+
+    Args:
+        metric: that is compared.
+        values: loss -> seed -> value, in per cent.
+    """
+    first, *others = values or [""]
+    rows, fewest = [], 3
+    for loss in others:
+        seeds = sorted(values[loss].keys() & values[first].keys())
+        fewest = min(fewest, len(seeds) or fewest)
+        if len(seeds) > 1:
+            test = paired_t_test([values[loss][seed] for seed in seeds], [values[first][seed] for seed in seeds])
+            interval = f"{test.low:+.2f} to {test.high:+.2f}"
+            rows.append([loss, f"{test.mean:+.2f}", interval, "-" if test.p is None else f"{test.p:.2g}", str(test.n)])
+    head = [f"{metric}, against {first}", "difference", "95 % interval", "p", "seeds"]
+    told = [f"Paired t-test over the seeds\n\n{markdown([head, *rows])}"] if rows else []
+    told += [caution(fewest)] if others and caution(fewest) else []
+    return "".join(f"\n\n{part}" for part in told)
 
 
 def _spread(values: Sequence[float], digits: int = 1) -> str:
