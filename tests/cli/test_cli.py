@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from small_runs import die_after_writes, make_photos, small, train
 
 from rankgrad import __version__, evaluation
 from rankgrad.cli import main
+from rankgrad.datasets.images import SkippedWarning
 from rankgrad.evaluation import Report
 from rankgrad.runs.folder import Run
 from rankgrad.training.retrieval import summary
@@ -141,6 +143,20 @@ def test_of_several_errors_of_the_file_system_the_first_is_told(capsys, monkeypa
 
     monkeypatch.setattr("rankgrad.cli.train.run", run)
     assert fails(capsys, "train") == "[Errno 28] No space left on device: 'state.ckpt'"
+
+
+def test_a_warning_of_ours_is_told_without_a_line_of_code_and_others_as_they_are(capsys, monkeypatch):
+    def run(arguments, settings):
+        warnings.warn("skipped 1 file:\n  a\x1b[2J.svg: a drawing", SkippedWarning, stacklevel=2)
+        warnings.warn("of something else", FutureWarning, stacklevel=2)
+
+    monkeypatch.setattr("rankgrad.cli.check.run", run)
+    with warnings.catch_warnings(record=True) as others:
+        warnings.simplefilter("always")
+        before = warnings.showwarning
+        assert main(["check", "run"]) == 0 and warnings.showwarning is before
+    assert capsys.readouterr().err == "rankgrad: skipped 1 file:\n  a\\x1b[2J.svg: a drawing\n"
+    assert [str(each.message) for each in others] == ["of something else"]
 
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000  # of Linux: mounts, and users, of its own
@@ -376,6 +392,7 @@ CORE_ONLY = """
 import sys
 sys.modules |= dict.fromkeys({extras})  # as if they were not installed
 from rankgrad.cli import main
+from rankgrad.datasets.images import SkippedWarning
 sys.exit(main(sys.argv[1:]))
 """
 EXTRAS = {

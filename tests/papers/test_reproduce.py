@@ -484,9 +484,8 @@ def test_both_rules_of_reporting(tmp_path):
     assert measures.measure(run, "R@5", "last") is None
 
 
-def test_time_of_an_epoch_is_unknown_for_a_run_that_was_resumed(tmp_path):
-    assert measures.measure(fake_run(tmp_path / "a", (0.1, 0.2)), "minutes_per_epoch", "last") == 1.0
-    assert measures.measure(fake_run(tmp_path / "b", (0.1, 0.2), None), "minutes_per_epoch", "last") is None
+def test_time_of_an_epoch_is_that_of_training_over_the_epochs(tmp_path):
+    assert measures.measure(fake_run(tmp_path, (0.1, 0.2)), "minutes_per_epoch", "last") == 1.0
 
 
 def test_another_test_set_is_evaluated_with_the_weights_of_the_run_and_once(whole, monkeypatch):

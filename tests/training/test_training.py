@@ -234,6 +234,15 @@ def test_a_state_of_other_settings_is_refused_and_kept(cut, old, new, named):
     assert train(f"resume={cut}").finished
 
 
+def test_the_time_of_a_run_that_was_cut_off_counts_what_came_before(cut):
+    state = torch.load(cut / "state.ckpt", weights_only=True)
+    assert 0 < state["callbacks"]["Clock"]["train_seconds"] < 100
+    state["callbacks"]["Clock"] = {"train_seconds": 1000.0, "train_cpu_seconds": 2000.0}
+    torch.save(state, cut / "state.ckpt")
+    facts = train(f"resume={cut}").read_facts()
+    assert 1000 < facts["train_seconds"] < 1100 and 2000 < facts["train_cpu_seconds"] < 2100
+
+
 def test_a_state_of_another_model_is_refused_even_if_the_settings_are_alike(cut):
     state = torch.load(cut / "state.ckpt", weights_only=False)
     name = next(name for name in state["state_dict"] if name.startswith("model.backbone"))

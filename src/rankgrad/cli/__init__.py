@@ -6,9 +6,10 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Protocol
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Protocol, TextIO
 
 from .._version import __version__
 from ..extras import missing
@@ -91,13 +92,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = COMMANDS.get(name)
     again = words if getattr(command, "GOES_ON", getattr(command, "SETTINGS", False)) else []
     try:
-        with signals.graceful(), signals.continue_with(lambda: again):
+        with signals.graceful(), signals.continue_with(lambda: again), plain_warnings():
             return _main(words)
     except KeyboardInterrupt as stopped:
         if signals.speaks():
             with suppress(OSError):  # the terminal may be gone
                 print(f"\n{signals.last_words(stopped)}", file=sys.stderr)
         return signals.exit_code(stopped)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """A warning of ours is a line for whoever reads the terminal, without the line of code that gives it."""
+    earlier = warnings.showwarning
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if category.__module__.partition(".")[0] == __package__.partition(".")[0]:
+            print("rankgrad: " + "\n".join(map(shown, str(message).split("\n"))), file=file or sys.stderr)
+        else:
+            earlier(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = earlier
 
 
 def _main(argv: list[str]) -> int:

@@ -145,7 +145,7 @@ def _facts(run: RunContent) -> list[tuple[str, str]]:
         "seed": str(run.config.get("seed", "")),
         "steps": f"{run.facts['steps']:,}" if "steps" in run.facts else "",
     }
-    if run.facts.get("train_seconds") is not None:
+    if "train_seconds" in run.facts:
         known["training"] = duration(run.facts["train_seconds"])
     return [(name, value) for name, value in known.items() if value]
 

@@ -313,9 +313,7 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
             for name in kind.columns:
                 if name in measured:
                     values.setdefault(loss, {}).setdefault(name, {})[seed] = 100 * measured[name]
-            took = run.read_facts()["train_seconds"]
-            if took is not None:
-                seconds.setdefault(loss, []).append(took)
+            seconds.setdefault(loss, []).append(run.read_facts()["train_seconds"])
     columns = [name for name in kind.columns if any(name in of for of in values.values())]
     ordered = sorted(values, key=lambda loss: -statistics.mean(values[loss][kind.main].values()))
     rows = [

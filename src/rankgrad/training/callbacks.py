@@ -81,6 +81,27 @@ class Forecast(L.Callback):
         return f"about {time_left} of training are left: {steps} steps of {seconds:.2g} s{quicker}"
 
 
+class Clock(L.Callback):
+    """Measures how long a training takes: of one that goes on, with what came before, which is in its state."""
+
+    def __init__(self) -> None:
+        self._before, self._used_before = 0.0, 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Begin to count."""
+        self._start, self._used = time.monotonic(), time.process_time()
+
+    def state_dict(self) -> dict[str, float]:
+        """Return the seconds so far, and those of the processor."""
+        seconds, used = time.monotonic() - self._start, time.process_time() - self._used
+        return {"train_seconds": self._before + seconds, "train_cpu_seconds": self._used_before + used}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        """Go on from those of a state."""
+        self._before, self._used_before = state_dict["train_seconds"], state_dict["train_cpu_seconds"]
+
+
 class LossBar(TQDMProgressBar):
     """Lightning's bar with the loss of the last step; it is read only when the bar is drawn."""
 

@@ -13,7 +13,6 @@ import os
 import platform
 import random
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -39,7 +38,7 @@ from ..progress import bars_are_seen
 from ..runs import launch, signals
 from ..runs.folder import Kind, Run, created, opened
 from ..runs.log import TEST
-from .callbacks import EvaluateEvery, LossBar, ProgressLines
+from .callbacks import Clock, EvaluateEvery, LossBar, ProgressLines
 from .data import EpochData, SetEpoch
 from .early import check_trainer
 from .health import Health
@@ -269,16 +268,16 @@ def _train(
             run.config.unlink()  # nothing was trained: the folder stays free for settings that work
         raise
     L.seed_everything(config.seed, verbose=False)  # what came before must not change what comes
-    start, used = time.monotonic(), time.process_time()
+    [clock] = (callback for callback in trainer.callbacks if isinstance(callback, Clock))  # type: ignore[attr-defined]
+    clock.start()
     _fit(trainer, module, task.data, None if state is None else run.state)
-    seconds, used = time.monotonic() - start, time.process_time() - used
+    took = {name: round(seconds, 1) for name, seconds in clock.state_dict().items()}
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, Health):
             callback.finish(trainer)
     values, result = task.evaluate(trainer, task.trained())
     facts = {
-        "train_seconds": round(seconds, 1) if state is None else None,
-        "train_cpu_seconds": round(used, 1) if state is None else None,
+        **took,
         "steps": trainer.global_step,
         "epochs": config.trainer.max_epochs,
         "rankgrad": __version__,
@@ -358,7 +357,7 @@ def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: i
         for logger in to:
             logger.save()
 
-    callbacks: list[Callback] = [WriteLog(), *task.callbacks()]
+    callbacks: list[Callback] = [WriteLog(), Clock(), *task.callbacks()]
     if config.evaluation.every:
         callbacks.append(EvaluateEvery(config.evaluation.every, lambda model: task.evaluate(trainer, model)[0]))
     if config.get("health", True):  # a run of before there was such a setting has none

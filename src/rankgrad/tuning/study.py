@@ -274,7 +274,7 @@ class Study:
             trial.params,
             tuple(settings_of(self.space, trial.params, self.base)),
             sum(fact["steps"] for fact in facts),
-            sum(fact["train_seconds"] or 0.0 for fact in facts),
+            sum(fact["train_seconds"] for fact in facts),
         )
 
     def best(self) -> Tried | None:

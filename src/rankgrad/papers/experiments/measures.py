@@ -113,12 +113,12 @@ def relative(metric: str, ours: Mapping[int, float], theirs: Mapping[int, float]
     return {seed: 100 * sign * (ours[seed] - theirs[seed]) / theirs[seed] for seed in ours if theirs.get(seed)}
 
 
-def minutes_per_epoch(run: Run) -> float | None:
-    """Minutes of training, evaluations included; None for a run that was resumed, whose time is not known."""
+def minutes_per_epoch(run: Run) -> float:
+    """Minutes of training, evaluations included."""
     from ...config import load
 
     seconds = read_json(run.facts, "train_seconds")["train_seconds"]
-    return None if seconds is None else float(seconds) / int(load(run.config).trainer.max_epochs) / 60
+    return float(seconds) / int(load(run.config).trainer.max_epochs) / 60
 
 
 def other_test(run: Run, test: Sequence[str], chosen: Checkpoint) -> Report:
