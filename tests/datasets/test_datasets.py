@@ -39,6 +39,8 @@ from rankgrad.datasets import (
 )
 from rankgrad.datasets import base as datasets_base
 from rankgrad.datasets import cache as datasets_cache
+from rankgrad.datasets.contact_sheet import FontWarning
+from rankgrad.datasets.folder import EMPTY
 from rankgrad.datasets.folds import held_out
 from rankgrad.datasets.images import check_image
 from rankgrad.datasets.samplers import EpochList
@@ -567,6 +569,29 @@ def test_the_contact_sheet_shows_the_first_images_of_the_chosen_classes(tmp_path
         contact_sheet(white, path, classes=[7])
 
 
+def test_a_name_on_the_contact_sheet_is_in_a_font_that_has_its_letters_or_a_number_and_that_is_said(
+    tmp_path, monkeypatch
+):
+    from matplotlib import font_manager, get_data_path
+
+    table = small_table(images=torch.full((6, 1, 8, 8), 255, dtype=torch.uint8))
+    first, *others = table.class_names
+
+    def sheet(name: str, fonts: list[str]) -> bytes:
+        monkeypatch.setattr(font_manager, "findSystemFonts", lambda: fonts)
+        return contact_sheet(replace(table, class_names=(name, *others)), tmp_path / "sheet.png").read_bytes()
+
+    own = Path(get_data_path(), "fonts", "ttf")
+    boxes = [str(own / "LastResortHE-Regular.ttf"), str(tmp_path / "no.ttf")]
+    with pytest.warns(FontWarning, match="日本語.* called by their numbers"):
+        numbered = sheet("日本語", boxes)
+    assert numbered == sheet("class 0", []) != sheet(first, [])
+    arc = "\N{ARC}"  # a letter that the first font lacks
+    with pytest.warns(FontWarning):
+        assert sheet(arc, boxes) == numbered
+    assert sheet(arc, [*boxes, str(own / "DejaVuSansMono.ttf")]) != numbered
+
+
 # --- glyphs ----------------------------------------------------------------------------------------------------------
 
 
@@ -980,6 +1005,17 @@ def test_a_division_with_too_few_classes_says_how_it_was_understood(tmp_path):
     folder_of(tmp_path / "test", {"c": 2})
     with pytest.raises(ValueError, match=r"Add classes to it. .* division: train/ = train \(2 classes\), test/ = test"):
         load_folder(tmp_path)
+
+
+def test_a_class_folder_without_an_image_is_named(tmp_path):
+    root = folder_of(tmp_path, {"a": 2, "b": 2, "c": 2, "d": 2})
+    (root / "empty").mkdir()
+    (root / "texts").mkdir()
+    (root / "texts" / "notes.txt").write_text("a caption")
+    table = load_folder(root)
+    assert table.class_names == ("a", "b", "c", "d")
+    assert {Path(path).name: reason for path, reason in table.skipped} == dict.fromkeys(("empty", "texts"), EMPTY)
+    assert "empty" in table.summary() and "texts" in table.summary()
 
 
 def test_broken_files_are_listed_with_their_reason_and_the_rest_is_used(tmp_path):

@@ -19,6 +19,7 @@ from .images import EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, so
 
 UNLABELLED = ("unlabelled", "unlabeled")  # beside a division: images without a class, left out
 BESIDE = "lies beside the class folders"
+EMPTY = "a class folder without an image"
 
 Entry = tuple[str, str, Path]  # split or "", class or "", file
 
@@ -184,11 +185,11 @@ def read_folder(root: str | Path) -> Folder:
         split = next((split for split, folder in divisions.items() if folder == home), "")
         for folder in here.folders or (home,):
             name = shown(folder.name) if here.folders else ""
-            for path, reason in _walk(folder, root):
-                if reason is None:
-                    images.append((split, name, path))
-                else:
-                    skipped.append((path, reason))
+            found = list(_walk(folder, root))
+            images += [(split, name, path) for path, reason in found if reason is None]
+            skipped += [(path, reason) for path, reason in found if reason is not None]
+            if here.folders and all(reason is not None for _, reason in found):
+                skipped.append((folder, EMPTY))
     return Folder(
         root,
         divisions,
