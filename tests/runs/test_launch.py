@@ -7,7 +7,9 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
+import venv
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ import torch
 from forks import forked, start_by_fork, wait
 from small_runs import make_photos, same_results, small, train
 
+import rankgrad
 from rankgrad.cli import main
 from rankgrad.config import compose
 from rankgrad.evaluation import Report
@@ -165,3 +168,34 @@ def test_an_error_that_nobody_foresaw_is_told_with_its_traceback_and_once(tmp_pa
 )
 def test_a_process_that_says_nothing_is_named(tmp_path: Path, capsys, codes, status, words) -> None:
     assert launch._told(codes, tmp_path) == status and capsys.readouterr().err == words
+
+
+@pytest.mark.parametrize("installed", ["editable", "by PYTHONPATH"])
+def test_a_folder_called_rankgrad_hides_the_package_neither_from_a_script_nor_from_the_processes_it_starts(
+    tmp_path, installed
+):
+    source = Path(rankgrad.__file__).parents[1]
+    venv.create(tmp_path / "venv", symlinks=True)
+    [site] = (tmp_path / "venv").glob("lib/python3*/site-packages")
+    lines = [sysconfig.get_path("purelib"), *([str(source)] if installed == "editable" else [])]
+    (site / "paths.pth").write_text("\n".join(lines) + "\n")
+    clone = tmp_path / "rankgrad"  # as git clone makes it
+    for folder in ("src/rankgrad", "tests/runs", "docs"):
+        (clone / folder).mkdir(parents=True)
+    (clone / "src" / "rankgrad" / "__init__.py").write_text("raise ImportError('another clone')")
+    script = tmp_path / "script.py"
+    script.write_text("""
+import rankgrad
+from rankgrad.runs.children import Children
+assert "fit" in dir(rankgrad), dir(rankgrad)
+with Children() as children:
+    children.start(["--version"])
+    assert children.wait().returncode == 0
+print(rankgrad.__file__)
+""")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"PYTHONPATH": str(source)} if installed == "by PYTHONPATH" else {}
+    python = tmp_path / "venv" / "bin" / "python"
+    done = subprocess.run([python, script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == sorted([rankgrad.__file__, f"rankgrad {rankgrad.__version__}"])

@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 
-import torch
-
 from . import signals
 
 PRELOADED = ("rankgrad.cli", "rankgrad.config", "rankgrad.training.retrieval", "hydra", "sklearn.cluster")
@@ -28,6 +26,8 @@ def possible() -> bool:
 
     A process that has only asked how many GPUs there are may hold CUDA's state, which does not survive a fork either.
     """
+    import torch
+
     return sys.platform == "linux" and not torch.cuda.is_available()
 
 
