@@ -414,7 +414,6 @@ def test_their_trainer_takes_the_same_steps_as_a_loop_of_ours():
         data_device=torch.device("cpu"),
         dataloader_num_workers=0,
         end_of_iteration_hook=lambda trainer: seen.append(float(trainer.losses["metric_loss"])),
-        end_of_epoch_hook=lambda trainer: sampler.set_epoch(trainer.epoch),  # the epochs there begin with 1
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its progress bar

@@ -121,7 +121,7 @@ def browser(tmp_path: Path) -> Iterator[chromium.Browser]:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 1220, 1280])
 def test_the_browser_has_nothing_to_complain_of(site, browser, width, dark):
     for name in ("index.html", "losses.html", "gallery.html", "migrating.html", "reference/losses.html"):
         browser.open(site / name, width=width, dark=dark)
@@ -129,3 +129,10 @@ def test_the_browser_has_nothing_to_complain_of(site, browser, width, dark):
         assert all(url.startswith(("file:", "data:")) for url in browser.requests), name
         wide = browser.call("Runtime.evaluate", expression="document.documentElement.scrollWidth", returnByValue=True)
         assert wide["result"]["value"] <= width, name
+
+
+def test_the_first_table_of_results_is_seen_whole_without_scrolling(site, browser):
+    browser.open(site / "results.html", width=1280)
+    table = "document.querySelector('article table')"
+    assert browser.run(f"{table}.innerText").split()[:8] == "loss R@1 R@2 R@4 R@8 mAP@R AP NMI".split()
+    assert browser.run(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
