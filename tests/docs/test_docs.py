@@ -269,7 +269,7 @@ def test_command_exists_and_its_settings_fit(name, words):
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert {word for word in rest if "=" not in word} <= set(targets)
     elif program == "pip":
-        extras = re.findall(r"\.\[([\w,]+)\]", rest[-1])
+        extras = re.findall(r"\.\[([\w,]+)\]", " ".join(rest))
         assert rest[:1] == ["install"] and all(f"\n{extra} = [" in _pyproject() for extra in extras)
     elif program == "python" and rest[0] == "-m":
         assert importlib.util.find_spec(rest[1])
