@@ -76,15 +76,15 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
 def caution(seeds: int) -> str:
     """What must be said of a paired test over so few seeds; "" where it can be read as it stands.
 
-    >>> caution(1).split(":")[0], caution(5)
-    ('One seed tells a difference of the losses from chance in no way', '')
+    >>> caution(1)
+    'One seed cannot tell a difference between losses from chance. Give more, such as seeds=0..4.'
     """
     if seeds == 1:
-        return "One seed tells a difference of the losses from chance in no way: give more, such as seeds=0..4."
+        return "One seed cannot tell a difference between losses from chance. Give more, such as seeds=0..4."
     if seeds == 2:
         return (
-            "Two seeds are few: this test is weak. Its interval reaches 12.7 standard errors to each side, so a large "
-            "difference may well be one, and be missed: give more, such as seeds=0..4."
+            "Two seeds are few, and this test is weak: its interval is the mean ± 12.7 standard errors, so a real "
+            "difference is easily missed. Give more, such as seeds=0..4."
         )
     return ""
 
