@@ -1020,7 +1020,7 @@ def test_a_comparison_tests_over_seeds_before_it_tests_over_the_queries_of_one_s
     wanted = paired_t_test([0.625, 0.65], [0.5, 0.6])
     over_seeds = f"auc mAP@R +8.8 {100 * wanted.low:+.1f} to {100 * wanted.high:+.1f} {wanted.p:.2g} 2"
     found = re.search(re.escape(over_seeds.replace("-", "\N{MINUS SIGN}")).replace(r"\ ", r"\s?"), text)
-    assert found and found.start() < text.index("Two seeds") < text.index("seed 0: query by query")
+    assert found and text.index("Two seeds") < found.start() < text.index("seed 0: query by query")
     assert text.index("p over seeds") < text.index("p over queries")
     alone = Page(
         write_comparison(tmp_path / "compare.html", {loss: folders[:1] for loss, folders in runs.items()})
