@@ -28,6 +28,7 @@ from rankgrad import metrics
 from rankgrad.cli import main
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import evaluate
+from rankgrad.evaluation.statistics import paired_t_test
 from rankgrad.html import charts
 from rankgrad.html.images import Images
 from rankgrad.report import (
@@ -49,7 +50,6 @@ from rankgrad.report.matching import match
 from rankgrad.report.paired import paired_difference
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import curves
-from rankgrad.runs.statistics import paired_t_test
 
 PIL = pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 
