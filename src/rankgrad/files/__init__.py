@@ -215,7 +215,7 @@ def read_npz(path: Path, *needed: str, mapped: str = "") -> dict[str, npt.NDArra
     except Exception as error:  # numpy, zip and zlib each raise their own
         if "allow_pickle" in str(error):
             raise ValueError(
-                f"{path} holds Python objects in {name!r}, which are not unpickled: write texts or numbers, such as "
+                f"{path} holds Python objects in {name!r}, which are not unpickled: write numbers, or texts as "
                 f"numpy.asarray({name}).astype(str)"
             ) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
