@@ -13,12 +13,15 @@ import pytest
 
 from rankgrad.extras import install, missing
 
-# A fresh process that has none of the extras. Says of each command: exit status, and the last line of its errors.
+ROOT = Path(__file__).parents[1]
+
+# A fresh process that has none of the extras. It runs an example, and says of each command: exit status, the last line
+# of its errors, and what it shows.
 WITHOUT = """
-import contextlib, io, json, sys
+import contextlib, io, json, runpy, sys
 
 ABSENT = ("torchvision timm lightning hydra omegaconf yaml sklearn matplotlib tensorboard PIL tqdm scipy jinja2 "
-          "pytorch_metric_learning faiss optuna").split()
+          "pytorch_metric_learning faiss optuna torchmetrics jaxtyping pandas").split()
 
 class Without:
     def __init__(self, finder):
@@ -29,17 +32,19 @@ class Without:
         return None if name.partition(".")[0] in ABSENT else self.finder.find_spec(name, path, target)
 
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+import rankgrad.losses, rankgrad.samplers
 from rankgrad.cli import main
 
+runpy.run_path(sys.argv[2], run_name="__main__")
 found = []
 for words in json.loads(sys.argv[1]):
-    err = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = main(words)
         except SystemExit as end:
             code = end.code
-    found.append([code, (err.getvalue().splitlines() or [""])[-1]])
+    found.append([code, (err.getvalue().splitlines() or [""])[-1], out.getvalue()])
 print(json.dumps(found))
 """
 
@@ -62,27 +67,31 @@ NEEDY = [
     ["bench", "training", "--quick"],
 ]
 ENOUGH = [
-    ["evaluate", "e.npz", "--bootstrap", "10"],
+    ["evaluate", "e.npz", "--bootstrap", "10", "-o", "numbers.json"],
     ["datasets"],
     ["bench", "--list"],
     *([command, "--help"] for command in ("train", "compare", "evaluate", "detect", "search", "bench", "reproduce")),
 ]
 
 
-def test_without_the_extras_every_command_says_what_to_install_or_runs(tmp_path):
+def test_without_the_extras_losses_and_evaluation_run_and_every_command_says_what_to_install_or_runs(tmp_path):
     embeddings = np.eye(6)[[0, 0, 1, 1, 2, 2]] + 0.1
     np.savez(tmp_path / "e.npz", embeddings=embeddings, labels=[0, 0, 1, 1, 2, 2], names=list("abcdef"))
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("seed: 0\n")
     (tmp_path / "run" / "model.pt").write_bytes(b"")
-    words = [sys.executable, "-c", WITHOUT, json.dumps([*NEEDY, *ENOUGH])]
+    example = ROOT / "examples" / "evaluate_embeddings.py"
+    words = [sys.executable, "-c", WITHOUT, json.dumps([*NEEDY, *ENOUGH]), str(example)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    for command, (code, told) in zip(NEEDY, found, strict=False):
+    for command, (code, told, _) in zip(NEEDY, found, strict=False):
         assert code == 2 and told.startswith("rankgrad: this needs ") and "pip install " in told, (command, told)
-    for command, (code, told) in zip(ENOUGH, found[len(NEEDY) :], strict=True):
+    for command, (code, told, _) in zip(ENOUGH, found[len(NEEDY) :], strict=True):
         assert code == 0, (command, told)
+    shown = found[len(NEEDY)][2]
+    assert "No NMI and AMI: k-means needs scikit-learn" in shown and "R@1" in shown
+    assert json.loads((tmp_path / "numbers.json").read_text())["values"]["R@1"] == 1
 
 
 @pytest.mark.parametrize(
@@ -114,5 +123,5 @@ def test_a_checkout_that_is_not_installed_names_its_folder(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", absent)
-    assert install("train") == f"pip install -e '{Path(__file__).parents[1]}[train]'"
+    assert install("train") == f"pip install -e '{ROOT}[train]'"
     assert "[train]" in missing("lightning.pytorch") and "[baselines]" in missing("pytorch_metric_learning.losses")

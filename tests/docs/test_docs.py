@@ -9,7 +9,6 @@ import os
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -199,24 +198,6 @@ def test_a_user_s_script_is_short(script):
 def test_every_example_is_run():
     source = Path(__file__).read_text("utf-8")
     assert [path.name for path in (ROOT / "examples").glob("*.py") if path.name not in source] == []
-
-
-def test_losses_and_evaluation_run_with_torch_and_numpy_alone():
-    extras = (
-        "torchvision timm lightning hydra omegaconf sklearn matplotlib PIL tqdm scipy pytorch_metric_learning pandas"
-    )
-    program = f"""
-import runpy, sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {extras.split()!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Absent())
-runpy.run_path({str(ROOT / "examples" / "evaluate_embeddings.py")!r}, run_name="__main__")
-import rankgrad.losses, rankgrad.samplers
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_steps_picture_can_be_drawn_again(tmp_path):

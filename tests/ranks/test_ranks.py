@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import reference
 import torch
+from allocations import Allocations
 from naming import stable
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from rankgrad import blackbox_rank, losses
 from rankgrad.kernels import counting
@@ -153,19 +153,6 @@ def test_half_precision_is_counted_in_float32(problem, dtype):
     exact = soft_ranks(low.double(), relevant, valid, pos=Sigmoid(0.01), neg=SupStep())
     assert ranks.rank.dtype == torch.float32
     torch.testing.assert_close(ranks.rank.double(), exact.rank, rtol=1e-4, atol=1e-4)
-
-
-class Allocations(TorchDispatchMode):
-    """Elements of the largest tensor that any operation returns."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for each in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(each, Tensor):
-                self.largest = max(self.largest, each.untyped_storage().nbytes() // each.element_size())
-        return result
 
 
 @pytest.mark.parametrize("name", ["supap", "h_ap", "rambo_ap", "fastap"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import pty
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rankgrad import cli
 from rankgrad.runs import children as children_module
 from rankgrad.runs import signals
 from rankgrad.runs.children import Children
@@ -291,17 +293,16 @@ def test_waiting_gives_each_child_that_has_ended_once(start, tmp_path):
 # ---------------------------------------------------------------------------------------------------- the command
 
 
-def test_text_that_a_terminal_has_no_letters_for_is_written_with_escapes():
-    program = """
-from rankgrad import cli
-try:
-    cli.main(["--version"])
-except SystemExit:
-    print("λ ± \\udcff")
-    cli.main(["train", "loss=λ"])
-"""
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
-    words = [sys.executable, "-c", program]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert r"\u03bb \xb1 \udcff" in done.stdout and "Traceback" not in done.stderr
-    assert r"unknown loss '\u03bb'" in done.stderr
+def test_text_that_a_terminal_has_no_letters_for_is_written_with_escapes(monkeypatch):
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict") for _ in range(2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", streams[0])
+        patch.setattr(sys, "stderr", streams[1])
+        with pytest.raises(SystemExit):
+            cli.main(["--version"])
+        print("λ ± \udcff")
+        assert cli.main(["train", "loss=λ"]) == 2
+    for stream in streams:
+        stream.flush()
+    shown, told = (stream.buffer.getvalue().decode("ascii") for stream in streams)
+    assert r"\u03bb \xb1 \udcff" in shown and r"unknown loss '\u03bb'" in told

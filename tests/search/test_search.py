@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from allocations import Allocations
 from torch import Tensor
 
 from rankgrad import metrics, search
@@ -535,6 +536,15 @@ print(peak() - start)
 """
 
 
+def test_no_tensor_is_larger_than_the_scores_of_a_few_blocks():
+    x, labels = torch.randn(4_000, 8, generator=torch.Generator().manual_seed(0)), torch.arange(4_000) // 4
+    with Allocations() as seen:
+        found = search.rank_relevant(x[:300], labels[:300], x, labels, block=20)
+    assert len(found.index.query) == 1_200
+    assert 20 * 4_000 <= seen.largest <= 3 * 20 * 4_000  # the score matrix has 300 * 4 000
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss differs elsewhere")
 def test_memory_follows_the_block_and_not_the_score_matrix():
     answer = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
