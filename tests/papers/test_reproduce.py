@@ -398,7 +398,7 @@ def test_tables_in_one_folder_share_their_runs_and_a_dry_run_says_so(whole, caps
 
 def test_other_settings_need_another_folder(whole):
     out, _, _ = whole
-    with pytest.raises(ConfigError, match=r"holds runs with other settings .* choose another folder with --out"):
+    with pytest.raises(ConfigError, match=r"holds runs with other settings: .* choose another folder with --out"):
         reproduce("roadmap/table9", ["optimizer.lr=1e-3"], out, stand_in="glyphs")
     with pytest.raises(ConfigError, match="other settings"):
         reproduce("roadmap/table9", TINY, out, stand_in="omniglot", data_roots=[str(out)])

@@ -340,7 +340,7 @@ def test_another_space_or_other_settings_need_another_folder(made, tmp_path, mon
     words = [*TWO, "trials=1", "folds=2", "seeds=none"]
     tune(words, tmp_path)
     for other in ("folds=3", "metric=AP", "search_seed=1", "space.loss.tau=0.1,0.2", "trainer.max_epochs=1"):
-        with pytest.raises(ConfigError, match="holds runs with other settings .* choose another folder with --out"):
+        with pytest.raises(ConfigError, match="holds runs with other settings: .* choose another folder with --out"):
             tune([*words, other], tmp_path)
     listed = space_module._listed()
     monkeypatch.setitem(listed["losses"]["supap"], "loss.tau", "log(0.1, 1)")

@@ -288,7 +288,8 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
         then = read_json(path)
         differ = [key for key in {**then, **now} if then.get(key) != now.get(key)]
         if differ:
-            told = ", ".join(f"{key} (then {then.get(key)}, now {now.get(key)})" for key in differ)
+            said = [[each.get(key, "not given") for key in differ] for each in (then, now)]
+            told = ", ".join(f"{key} (then {a}, now {b})" for key, a, b in zip(differ, *said, strict=True))
             raise ConfigError(f"{out} holds runs with other settings: {told}; choose another folder with --out")
         yield
 
