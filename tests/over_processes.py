@@ -91,7 +91,7 @@ def cases() -> dict[str, Callable[[], nn.Module]]:
     found: dict[str, Callable[[], nn.Module]] = {**LOSSES}
     found["cross_entropy"] = NoIds
     for combine in ("sum", "joint"):
-        for name in ("roadmap", "rambo_ap"):
+        for name in ("adaptive_roadmap", "rambo_ap"):
             found[f"{name} memory {combine}"] = lambda name=name, combine=combine: CrossBatchMemory(  # type: ignore[misc]
                 LOSSES[name](), size=20, combine=combine, dtype=torch.float64
             )

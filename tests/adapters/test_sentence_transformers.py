@@ -707,6 +707,18 @@ def test_the_model_card_s_words_about_a_loss(bert):
         assert bool(names) == bool(citation)
 
 
+def test_thresholds_that_follow_the_scores_move_once_a_step_with_cached_gradients_too(bert):
+    moved = []
+    for made in (RankLoss, CachedRankLoss):
+        loss = losses.AdaptiveROADMAPLoss()
+        for _ in range(2):
+            gradients(bert, made(bert, loss), [TEXTS], torch.tensor(LABELS))
+        with torch.no_grad():
+            made(bert, loss)(features(bert, TEXTS[:12]), torch.tensor(LABELS[:12]))
+        moved.append(loss.calibration.running)
+    torch.testing.assert_close(moved[0], moved[1])
+
+
 def test_a_loss_copies_with_its_model():
     model = static_model()
     loss = copy.deepcopy(RankLoss(model, losses.SmoothAPLoss()))
