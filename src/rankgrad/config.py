@@ -178,7 +178,8 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         key, value = override.split("=", 1)
         parts = value.split("+") if (key, name) == ("loss", "train") else [value]
         for part in parts if key in TREES[name][1] else ():
-            if not part.startswith("_") and part not in options(key, name):
+            internal = part == GIVEN or (key == "loss" and part.removeprefix("_") in defaults.LOSSES)
+            if part not in options(key, name) and not internal:
                 raise ConfigError(unknown(key, part, options(key, name)))
         if key in (*PATHS, *WORDS) and not value:
             raise ConfigError(f"{key}= is empty: give {'a path' if key in PATHS else 'a value'}, or leave it out")

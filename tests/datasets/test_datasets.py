@@ -431,15 +431,13 @@ def test_of_two_that_want_the_same_file_one_builds_and_the_other_waits(photo_fol
 def test_too_little_memory_or_disk_is_said_before_anything_is_decoded(photo_folder, monkeypatch, no_decoding):
     no_decoding()
     monkeypatch.setattr(datasets_cache, "free_memory", lambda: 60_000)
-    with pytest.raises(
-        ValueError, match=r"keeping 12 images in memory needs 73\.3 kB, and 60 kB are free .*data.cache=disk"
-    ):
+    with pytest.raises(ValueError, match=r"keeping 12 images in memory needs 73\.3 kB, and 60 kB are free .*disk"):
         load_photos(photo_folder, cache="ram")
     monkeypatch.setattr(datasets_cache, "free_memory", lambda: 80_000)  # a tenth stays free
     with pytest.raises(ValueError, match="80 kB are free"):
         load_photos(photo_folder, cache="ram")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=70_000))
-    with pytest.raises(OSError, match=r"needs 77\.4 kB, and 70 kB are free. Name a folder .* \(data.cache_dir\)"):
+    with pytest.raises(OSError, match=r"needs 77\.4 kB, and 70 kB are free. Name a folder .*cache_dir"):
         load_photos(photo_folder, cache="disk")
 
 
@@ -494,7 +492,7 @@ def test_images_in_memory_need_no_cache():
 
 
 def test_wrong_settings_of_a_cache_are_named(photo_folder):
-    with pytest.raises(ValueError, match="a cache is 'none', 'ram' or 'disk'; got 'memory'"):
+    with pytest.raises(ValueError, match="cache .* got 'memory'"):
         load_photos(photo_folder, cache="memory")
     with pytest.raises(ValueError, match="say with shorter_side how small"):
         load_photos(photo_folder, draft=True)

@@ -419,7 +419,7 @@ BAD_EMBEDDINGS = [
         {**TWO, "labels": np.array(["x", "y"]), "class_names": np.array(["x"])},
         "class_names .* belong to labels that are",
     ),
-    ({**TWO, "labels": np.array([None, {}])}, "holds Python objects, which are not unpickled"),
+    ({**TWO, "labels": np.array([None, {}])}, "which are not unpickled"),
     ({**TWO, "names": np.array([0.5, 1])}, r"names in .* must be texts \[image\]; got float64"),
     ({**TWO, "names": np.array(["a", "../b"]), **FROM}, "'../b' is no name below its folder of images"),
     ({**TWO, **FROM, "invert": np.array([1, 2])}, "root, model and sha256 are texts, invert is true or false"),

@@ -57,7 +57,7 @@ def test_a_field_holds_several_classes(tmp_path):
     [
         ("text,label,split\na,x|x,train\n", r"line 2: 'x\|x' names a class twice"),
         ("text,label,split\na,x,train\nb,x|,test\n", r"line 3: 'x\|' names a class twice, or an empty one"),
-        ("text,label\na,x\n", "needs a column split"),
+        ("text,label\na,x\n", "split='NAME'"),
     ],
 )
 def test_what_is_wrong_with_several_classes_is_named(rows, message, tmp_path):

@@ -171,12 +171,12 @@ def test_dying_while_the_state_is_written_leaves_the_last_one_whole(photos, whol
     with monkeypatch.context() as patch:
         real, done = L.Trainer.save_checkpoint, []
 
-        def half(self: object, path: Path) -> None:
+        def half(self: object, path: str) -> None:
             real(self, path)
             done.append(path)
             if len(done) == 2:
-                content = path.read_bytes()
-                path.write_bytes(content[: len(content) // 2])
+                content = Path(path).read_bytes()
+                Path(path).write_bytes(content[: len(content) // 2])
                 raise Killed
 
         patch.setattr(L.Trainer, "save_checkpoint", half)

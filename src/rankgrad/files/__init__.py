@@ -55,7 +55,8 @@ def atomic_write(path: Path, ending: str = "", root: Path | None = None) -> Iter
             folder.replace(name, path.name)
             folder.sync()
         except OSError as error:
-            if error.errno is not None and (error.filename is None or name in str(error.filename)):
+            named = (error.filename, error.filename2)  # a library may have moved a file of its own there
+            if error.errno is not None and (error.filename is None or any(name in str(each) for each in named)):
                 error.filename = str(path)  # the name that is known outside; of a full disk the system says none
                 if error.filename2 is not None:
                     del error.filename2

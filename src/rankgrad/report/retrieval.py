@@ -82,7 +82,7 @@ def read(
         else:
             held = known[data]
     if held is not None and held.table.skipped:
-        notes.append(f"{len(held.table.skipped)} files could not be read and were left out.")
+        notes.append(f"{len(held.table.skipped)} files and folders could not be read and were left out.")
     if after is not None and str(after.settings.get("protocol", "")).startswith("one-gallery"):
         notes.append(
             "The metrics are means over drawn galleries of one image per class; pictures, histograms, map and the "
