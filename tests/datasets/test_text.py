@@ -169,6 +169,7 @@ def test_lines_of_json_are_named_too(tmp_path):
         ('{"text": "a", "label": 1}\n{"text": "b"}\n', "line 2 has no column 'label'. It has text. .*label='NAME'"),
         ('{"text": "a", "label": 1}\n\n{oops\n', "line 3 is no JSON"),
         ("[1]\n", "line 1 must be an object with columns; got list"),
+        ('{"text": "a", "label": 1}\n' + "[" * 10**5 + "\n", "line 2 is no JSON"),
         ('{"text": "a", "label": NaN}\n', "line 1: 'label' is empty"),
         ('{"text": "a", "label": null}\n', "line 1: 'label' is empty"),
         ('{"text": "a", "label": true}\n', "line 1: 'label' must be a text or a whole number; got True"),

@@ -258,6 +258,37 @@ def test_what_an_index_writes_takes_the_place_of_links(tmp_path):
     assert not any(path.is_symlink() for path in (tmp_path / "x").iterdir())
 
 
+def cells(**changed: Any) -> Any:
+    """Vectors of an index of the kind ivf, as nobody builds them."""
+    vectors, rows = build(some(), "ivf").vectors, changed.pop("rows", None)
+    if rows is not None:
+        vectors.reset()
+        vectors.add_with_ids(some().embeddings, rows)
+    for name, value in changed.items():
+        setattr(vectors, name, value)
+    return vectors
+
+
+CRAFTED = {
+    "rows that there are not": lambda: cells(rows=np.arange(200) + 10**6),
+    "rows below the first": lambda: cells(rows=-np.arange(200) - 5),
+    "one row for all": lambda: cells(rows=np.zeros(200, int)),
+    "no cell is searched": lambda: cells(nprobe=0),
+    "nothing was learned": lambda: cells(is_trained=False),
+    "distances": lambda: cells(metric_type=faiss.METRIC_L2),
+}
+
+
+@pytest.mark.parametrize("make", CRAFTED.values(), ids=CRAFTED)
+def test_vectors_that_cannot_be_searched_are_named_when_they_are_read(tmp_path, make):
+    folder = build(some(), "ivf").save(tmp_path / "x")
+    (old,) = folder.glob("*.faiss")
+    faiss.write_index(make(), str(old))
+    _agree(folder)
+    with pytest.raises(ValueError, match=rf"{old} is damaged: .* Write it again"):
+        Index.load(folder)
+
+
 def test_an_index_takes_no_place_that_is_not_its_own(tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "to.txt").write_text("you")

@@ -92,6 +92,39 @@ def test_parts_of_other_images_are_refused_and_damaged_ones_named(photos, weight
     assert embed_folder(weights, mine, out, batch_size=3)[0] == 20  # and the rest of them goes on
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *(("rows.json", text) for text in ("0", "-6", "true", '"x"', "null")),
+        *(("of.json", text) for text in ("[]", "1", "[" * 10**5)),
+        *(("unreadable.json", text) for text in ("1", "[1]", "[[1, 2]]", '{"a": "b"}')),
+    ],
+    ids=str,
+)
+def test_a_damaged_note_of_parts_is_named_with_what_to_do(photos, weights, tmp_path, name, content):
+    folder = tmp_path / "a.npz.parts"
+    folder.mkdir()
+    (folder / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"{folder / name} is damaged.*([Dd]elete|again)"):
+        embed_folder(weights, photos, tmp_path / "a.npz", batch_size=3)
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros((5, 8)), np.zeros((6, 8)), np.zeros((6, 8, 1)), np.zeros((6, 9)), np.zeros(6)]
+)
+def test_a_part_that_is_not_of_its_rows_is_named(photos, weights, short, tmp_path, monkeypatch, shape):
+    out = tmp_path / "a.npz"
+    with monkeypatch.context() as patch:
+        die_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            embed_folder(weights, photos, out, batch_size=3)
+    kind = np.float64 if shape == (6, 8) else np.float32
+    write_npz(tmp_path / "a.npz.parts" / "part-000001.npz", {"embeddings": np.zeros(shape, kind)})
+    with pytest.raises(ValueError, match="part-000001.npz is damaged: it holds .* delete it"):
+        embed_folder(weights, photos, out, batch_size=3)
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("name", ["", ".lock"])
 def test_a_folder_of_parts_with_a_link_that_would_be_written_through_is_refused(photos, weights, tmp_path, name):
     valued, folder = tmp_path / "valued", tmp_path / "a.npz.parts"
@@ -183,6 +216,15 @@ def test_a_process_that_is_killed_loses_one_part(photos, weights, whole, tmp_pat
 
 
 # ------------------------------------------------------------------------------------------------------------- the npz
+
+
+def test_an_npz_of_a_machine_with_the_other_order_of_bytes_is_read(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
+    np.savez(tmp_path / "a.npz", embeddings=rows.astype(">f4"), labels=np.arange(10).astype(">i8"))
+    for mapped in ("", "embeddings"):
+        found = read_npz(tmp_path / "a.npz", mapped=mapped)
+        assert all(column.dtype.isnative for column in found.values())
+        assert (found["embeddings"] == rows).all() and (found["labels"] == np.arange(10)).all()
 
 
 def test_an_npz_in_pieces_is_that_of_numpy_and_can_stay_in_its_file(tmp_path):

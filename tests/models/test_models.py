@@ -253,6 +253,8 @@ def test_transformer_learns_and_refuses_other_sizes_with_a_way_out():
     ("options", "message"),
     [
         ({"name": "resnet_18"}, "unknown timm model 'resnet_18'; did you mean 'resnet18'"),
+        ({"name": "resnet10t.evil"}, "unknown timm model 'resnet10t.evil'; did you mean 'resnet10t.c3_in1k'"),
+        ({"name": "hf-hub:evil/model"}, "unknown timm model 'hf-hub:evil/model'"),
         ({"name": "vit_tiny_patch16_224", "pooling": "gem"}, "'gem' needs a spatial map.*ends in tokens; use 'avg'"),
         ({"name": "resnet18", "pooling": "token"}, "'token' needs a class token.*ends in a map"),
         ({"name": "mixer_s32_224", "pooling": "token"}, "no class token"),

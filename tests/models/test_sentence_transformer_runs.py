@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -64,6 +65,53 @@ def test_a_language_model_begins_with_a_small_rate():
     assert compose(settings).optimizer.lr == 2e-5
     with pytest.raises(ConfigError, match="model.name must be given"):
         compose(settings[:-1])
+
+
+class Touch:
+    """What a pickle can do: anything."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": Touch(folder / "ran")}, folder / "pytorch_model.bin")
+
+
+def _coded(folder: Path) -> None:
+    (folder / "modules.json").write_text('[{"idx": 0, "name": "0", "path": "", "type": "own.Module"}]')
+    (folder / "own.py").write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\n")
+
+
+def _deep(folder: Path) -> None:
+    (folder / "modules.json").write_text("[" * 10**5)
+
+
+def _scrambled(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"x" * 100)
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (_pickled, "can be read safely: it asks for .* to be run. Nothing was run.* safetensors"),
+        (_coded, "brings code of its own, which is never run"),
+        (_deep, "is damaged .* Get it again"),
+        (_scrambled, "is damaged .* Get it again"),
+    ],
+)
+def test_a_folder_of_somebody_else_is_refused_in_one_line_and_runs_nothing(tmp_path, harm, told):
+    folder = tmp_path / "model"
+    static_model().save(str(folder), create_model_card=False)
+    harm(folder)
+    with pytest.raises(ValueError, match=f"^{folder} .*{told}") as error:
+        sentence_transformer_model(str(folder))
+    assert "\n" not in str(error.value) and "trust_remote_code" not in str(error.value)  # which nobody can set
+    assert not (folder / "ran").exists()
 
 
 def test_a_file_that_names_code_of_its_own_is_refused(tmp_path):

@@ -29,6 +29,7 @@ from rankgrad.cli import main
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.statistics import paired_t_test
+from rankgrad.files import shown
 from rankgrad.html import charts
 from rankgrad.html.images import Images
 from rankgrad.report import (
@@ -408,10 +409,7 @@ def test_a_template_escapes_and_refuses_names_that_it_does_not_get(monkeypatch):
 
     made = page._templates().overlay(loader=DictLoader({"a": "{{ name }}<i>{{ name|short }}</i>", "b": "{{ nam }}"}))
     monkeypatch.setattr(page, "_templates", lambda: made)
-    assert (
-        page.render("a", name="<b>\x00")
-        == "&lt;b&gt;\N{REPLACEMENT CHARACTER}<i>&lt;b&gt;\N{REPLACEMENT CHARACTER}</i>"
-    )
+    assert page.render("a", name="<b>\x00") == "&lt;b&gt;\\x00<i>&lt;b&gt;\\x00</i>"
     assert page.render("b", nam=page.Markup("<b>")) == "<b>"
     with pytest.raises(UndefinedError, match="'nam' is undefined"):
         page.render("b", name=1)
@@ -611,7 +609,7 @@ def test_losses_and_standstill_are_signed(tmp_path, after):
 
 
 def test_text_from_outside_cannot_become_markup(tmp_path):
-    evil = "</script><script>alert('x')</script><!--\"'&\x00\udcff"
+    evil = "</script><script>alert('x')</script><!--\"'&\x00\udcff\u202egpj\u2066"  # \u202e turns what follows it
     of = space()
     marked = replace(
         of,
@@ -645,7 +643,8 @@ def test_text_from_outside_cannot_become_markup(tmp_path):
     for number, page in enumerate([write(tmp_path, *runs), write(tmp_path, runs[0], title=evil)]):
         assert len(page.all("script")) == 2 and page.source.count("<script") == page.source.count("</script") == 2
         assert "<!--" not in page.source
-        assert page.text.count("alert('x')</script><!--\"'&\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}") > 100
+        assert page.text.count(f"alert('x')</script><!--\"'&{shown(evil[-7:])}") > 100
+        assert not re.search("[\x00\u202e\u2066]", page.source + json.dumps(page.data, ensure_ascii=False))
         assert any(row[0].startswith("</script><script>") for row in page.data["tables"]["class"]["rows"]), number
         assert page.data["map"]["classes"][0].startswith("</script>")
 
@@ -653,6 +652,25 @@ def test_text_from_outside_cannot_become_markup(tmp_path):
 def test_same_run_gives_the_same_bytes_and_replaces_the_old_page(tmp_path, single):
     (tmp_path / "report.html").write_text("old")
     assert write(tmp_path).source == single.source
+
+
+DEEP = b"[" * 10**5
+DAMAGED = [
+    *(("facts.json", text) for text in (b'{"steps": "x", "train_seconds": 1}', b'{"steps": 6}', b"[]", b"\xff", DEEP)),
+    ("facts.json", b'{"steps": 6, "train_seconds": [1]}'),
+    *((name, text) for name in ("before.json", "after.json") for text in (b"\x00\xff\x80", b"{}", b"1", DEEP)),
+    *(("health.json", text) for text in (b'{"findings": [1]}', b'{"findings": 1}', b"{}", b"\xff", DEEP)),
+    ("health.json", b'{"findings": [{"level": "warning"}]}'),
+    *(("logs/metrics.csv", text) for text in (b"step,loss\nx,1\n", b"step,loss\n0,y\n", b"\xff\n", b"step\n0,1,2\n")),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGED, ids=lambda value: str(value)[:40])
+def test_a_damaged_file_of_a_run_is_named_with_what_to_do(tmp_path, name, content):
+    run = Path(shutil.copytree(Path(__file__).parents[1] / "old_runs" / "retrieval", tmp_path / "run"))
+    (run / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{run / name} is .*damaged.* again"):
+        read_runs([run], pictures=False)
 
 
 def test_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

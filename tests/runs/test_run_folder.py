@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +24,15 @@ from omegaconf import OmegaConf
 from small_runs import cut_off, make_photos, same_results, small, train
 
 from rankgrad import files
-from rankgrad.cli import main
+from rankgrad.cli import embed, main
 from rankgrad.config import ConfigError
 from rankgrad.evaluation import Report
+from rankgrad.figure_style import figure, save
 from rankgrad.files import folders
 from rankgrad.files.folders import LockedError, lock
+from rankgrad.index.builder import build
+from rankgrad.index.embedder import Embedded
+from rankgrad.models.state_dicts import write_plain
 from rankgrad.models.weights import load_weights
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import curves, evaluations
@@ -128,6 +136,48 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeyp
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a.json", "old")]
 
 
+@contextmanager
+def full(room: int) -> Iterator[None]:
+    """A disk that takes files of so many bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_whatever_a_full_disk_cuts_off_is_named_and_leaves_nothing(tmp_path):
+    table = LogTable(tmp_path / "logs")
+    table.add({"loss": 1.0}, 0)
+    writers = {
+        "a.npz": lambda path: files.write_npz(path, {"a": np.zeros(1000)}),
+        "model.pt": lambda path: write_plain(path, {"a": torch.zeros(1000)}),
+        "a.txt": lambda path: files.write_text(path, "x" * 1000),
+        "a.png": lambda path: save(figure(3, 3), path),
+        "logs/metrics.csv": lambda path: [table.add({"loss": 1.0}, step) for step in range(200)],
+        "index/vectors.faiss": lambda path: build(vectors).save(path.parent),
+    }
+    vectors = Embedded(np.eye(64, dtype=np.float32), tuple(map(str, range(64))), np.zeros(64, int), ("",))
+    before = {*tmp_path.rglob("*")}
+    for name, write in writers.items():
+        with full(600), pytest.raises(OSError) as error:
+            write(tmp_path / name)
+        assert error.value.filename == str(tmp_path / name), name
+        first = error.value.__context__
+        assert not isinstance(first, OSError) or first.filename == error.value.filename
+    assert {*tmp_path.rglob("*")} == {*before, tmp_path / "index"}
+
+
+def test_a_command_says_what_helps_on_a_full_disk(tmp_path, monkeypatch, capsys):
+    def write(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "photos.npz.parts/part-000000.npz")
+
+    monkeypatch.setattr(embed, "run", write)
+    assert main(["embed", str(tmp_path), str(tmp_path)]) == 2
+    assert re.search("part-000000.npz.*Make room", capsys.readouterr().err)
+
+
 def test_a_file_and_its_name_reach_the_disk_in_this_order(tmp_path, monkeypatch):
     done: list[str] = []
     fsync, replace = os.fsync, os.replace
@@ -140,7 +190,7 @@ def test_a_file_and_its_name_reach_the_disk_in_this_order(tmp_path, monkeypatch)
 def test_what_a_killed_process_left_is_removed_when_the_run_goes_on(photos, tmp_path):
     cut_off([*small(photos), f"out={tmp_path}"], 1)
     (tmp_path / ".state.ckpt.4711.tmp").write_bytes(b"half")
-    (tmp_path / ".embeddings.npz.4711.tmp.npz").write_bytes(b"half")
+    (tmp_path / ".embeddings.npz.4711.tmp").write_bytes(b"half")
     (tmp_path / ".mine").write_text("stays")
     train(f"resume={tmp_path}")
     assert [path.name for path in tmp_path.glob(".*")] == [".mine"]

@@ -372,13 +372,38 @@ def test_a_loss_of_which_nothing_works_is_given_up_and_the_same_command_tries_it
     assert {len(trials) for trials in tune(words, tmp_path).trials.values()} == {3}
 
 
-def test_a_damaged_storage_is_named(made, tmp_path):
-    words = [*TWO, "trials=1", "folds=2", "seeds=none"]
-    tune(words, tmp_path)
+STUDY = '{"op_code": 0, "worker_id": "", "study_name": "a", "directions": [2]}\n'
+NOTED = '{"op_code": 2, "worker_id": "", "study_id": 0, "user_attr": {"space": 1}}\n'
+TRIAL = '{"op_code": 4, "worker_id": "", "study_id": 0, "datetime_start": "2026-01-01T00:00:00.000000"}\n'
+FOLDED = '{"op_code": 8, "worker_id": "", "trial_id": 0, "user_attr": {"folds": ["a"]}}\n'
+
+
+JOURNALS = {
+    "deep": "[" * 10**5 + "\n",
+    "unknown": '{"op_code": 99}\n',
+    "nothing": "null\n",
+    "list": "[1]\n",
+    "empty": '{"op_code": 0}\n',
+    "last line": "{}" + STUDY,
+    "no text": "\xff\n",
+    "directions": STUDY.replace("[2]", "7"),
+    "space": STUDY + NOTED,
+    "folds": STUDY + TRIAL + FOLDED,
+}
+
+
+@pytest.mark.parametrize("text", JOURNALS.values(), ids=JOURNALS)
+def test_a_damaged_journal_is_named_with_what_to_do(tmp_path, text):
+    (tmp_path / "journal.log").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match=f"{tmp_path}/journal.log is damaged.* --out"):
+        study_module.storage(tmp_path / "journal.log")
+
+
+def test_a_journal_that_is_whole_is_read(tmp_path):
     path = tmp_path / "journal.log"
-    path.write_text("{}" + path.read_text())
-    with pytest.raises(ConfigError, match=r"journal.log is damaged"):
-        tune(words, tmp_path)
+    path.write_text(STUDY + NOTED.replace("1}", "{}}") + TRIAL + FOLDED.replace('["a"]', "[0.5]") + "half")
+    (study,) = study_module.storage(path).get_all_studies()
+    assert study.study_name == "a" and not path.read_text().endswith("half")
 
 
 # ------------------------------------------------------------------------------------------------------- the comparison

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -152,7 +153,7 @@ def _main(argv: list[str]) -> int:
             raise
         first = _first(error)
         if not _handed_over(first):
-            lines = str(first).split("\n")
+            lines = _with_cure(first).split("\n")
             print("rankgrad: " + "\n".join(map(shown, lines)), file=sys.stderr)
         return MENDABLE
     except Exception as error:
@@ -162,6 +163,11 @@ def _main(argv: list[str]) -> int:
 
         return UNEXPECTED
     return 0
+
+
+def _with_cure(error: Exception) -> str:
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return f"{error}. Make room on the disk, and give the same command again" if full else str(error)
 
 
 def _first(error: Exception) -> Exception:

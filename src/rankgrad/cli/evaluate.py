@@ -93,7 +93,7 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
         raise ValueError(f"--ks takes integers such as 1,10,100; got {arguments.ks!r}") from None
     done = run.after
     # k-means and intervals of a run are those of its own report
-    seed = Report.from_json(done).settings["seed"] if done.exists() else 0
+    seed = Report.from_json(done).settings.get("seed", 0) if done.exists() else 0
     report = evaluate(
         columns["embeddings"],
         columns["labels"],

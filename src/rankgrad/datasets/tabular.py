@@ -171,7 +171,7 @@ def _objects(path: Path) -> Iterator[tuple[str, Row]]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{shown(path)}, line {number} is no JSON: {error}") from None
         if not isinstance(row, dict):
             raise ValueError(f"{shown(path)}, line {number} must be an object with columns; got {type(row).__name__}")

@@ -279,7 +279,7 @@ def _json(path: Path, title: str) -> Any:
         raise FileNotFoundError(f"{shown(path.parent)} has no {path.name}, which belongs to {title}")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{shown(path)} is no JSON, or it is damaged: {error}") from None
 
 

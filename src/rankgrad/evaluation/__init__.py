@@ -23,6 +23,7 @@ from .. import metrics
 from ..checks import Numbers, integer, number, query_weights
 from ..checks import tensor as as_tensor
 from ..distributed import gather_objects, on_all, on_first, require_same, world
+from ..files import AGAIN
 from ..normalize import unit_rows
 from ..relevance import Ids, Labels, as_labels, words_of
 from ..search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
@@ -100,12 +101,11 @@ class Report:
             ValueError: if it is not a report.
         """
         inline = isinstance(source, str) and source.lstrip().startswith("{")
-        text = str(source) if inline else Path(source).read_text(encoding="utf-8")
         try:
-            return cls._read(json.loads(text))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            return cls._read(json.loads(str(source) if inline else Path(source).read_text(encoding="utf-8")))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:  # also of text that is not UTF-8
             where = "the text" if inline else source
-            raise ValueError(f"{where} is not an evaluation report, or it is damaged: {error}") from None
+            raise ValueError(f"{where} is not an evaluation report, or it is damaged: {error}. {AGAIN}") from None
 
     @classmethod
     def _read(cls, found: Any) -> Report:
@@ -118,6 +118,7 @@ class Report:
             "values": _numbers(found["values"]),
             "counts": _numbers(found["counts"], "queries", "counted", "gallery", "classes"),
             "settings": isinstance(found["settings"], dict) and {"protocol", "similarity"} <= set(found["settings"]),
+            "intervals": all(map(_numbers, map(dict, map(enumerate, found["intervals"].values())))),
             "levels": all(_numbers(level) for level in found["levels"]),
             "notes": all(isinstance(note, str) for note in found["notes"]),
             "rows": all(isinstance(row, dict) and {"name", "queries", "counted"} <= set(row) for row in rows),

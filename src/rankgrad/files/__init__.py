@@ -19,13 +19,14 @@ from zipfile import is_zipfile
 import numpy as np
 import numpy.typing as npt
 
-from .folders import opened_folder
+from .folders import naming, opened_folder
 
-_TEMPORARY = re.compile(r"^\..+\.\d+\.tmp(\.\w+)?$")
+AGAIN = "Copy it again, or write it again"  # what helps against a damaged file
+_TEMPORARY = re.compile(r"^\..+\.\d+\.tmp$")
 
 
 @contextmanager
-def atomic_write(path: Path, ending: str = "", root: Path | None = None) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path, root: Path | None = None) -> Iterator[IO[bytes]]:
     """A new file to write to, which then takes the place of another: a reader finds the old file or the new one.
 
     The content and the new name are on the disk when this ends, so that a later file never outlives an earlier one in
@@ -34,7 +35,6 @@ def atomic_write(path: Path, ending: str = "", root: Path | None = None) -> Iter
 
     Args:
         path: the file; it need not exist, its folder must.
-        ending: of the new file's `name`, for libraries that open it themselves and go by that.
         root: see `folders.opened_folder`.
 
     >>> import tempfile
@@ -44,8 +44,8 @@ def atomic_write(path: Path, ending: str = "", root: Path | None = None) -> Iter
     >>> [(file.name, file.read_text()) for file in folder.iterdir()]
     [('a.txt', 'whole')]
     """
-    name = f".{path.name}.{os.getpid()}.tmp{ending}"
-    with opened_folder(path.parent, root) as folder:
+    name = f".{path.name}.{os.getpid()}.tmp"
+    with naming(path, name), opened_folder(path.parent, root) as folder:
         try:
             folder.remove(name)
             with folder.file(name, "w+b", os.O_EXCL) as file:
@@ -54,20 +54,13 @@ def atomic_write(path: Path, ending: str = "", root: Path | None = None) -> Iter
                 os.fsync(file.fileno())
             folder.replace(name, path.name)
             folder.sync()
-        except OSError as error:
-            named = (error.filename, error.filename2)  # a library may have moved a file of its own there
-            if error.errno is not None and (error.filename is None or any(name in str(each) for each in named)):
-                error.filename = str(path)  # the name that is known outside; of a full disk the system says none
-                if error.filename2 is not None:
-                    del error.filename2
-            raise
         finally:
             folder.remove(name)
 
 
 def write_text(path: Path, text: str, root: Path | None = None) -> None:
     """Write a text file, UTF-8, in this way."""
-    with atomic_write(path, root=root) as file:
+    with atomic_write(path, root) as file:
         file.write(text.encode())
 
 
@@ -125,7 +118,7 @@ def load_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # also of text that is not UTF-8
-        raise ValueError(f"{path} is damaged: it is no json ({error})") from None
+        raise ValueError(f"{path} is damaged: it is no json ({error}). {AGAIN}") from None
 
 
 def read_json(path: Path, *needed: str) -> dict[str, Any]:
@@ -142,7 +135,7 @@ def read_json(path: Path, *needed: str) -> dict[str, Any]:
     found = load_json(path)
     missing = [name for name in needed if name not in found] if isinstance(found, dict) else ["an object"]
     if missing:
-        raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}")
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}. {AGAIN}")
     return dict(found)
 
 
@@ -175,7 +168,7 @@ def write_npz(path: Path, columns: Mapping[str, Any], root: Path | None = None) 
     >>> read_npz(file)
     {'a': array([0, 1, 7])}
     """
-    with atomic_write(path, root=root) as file, zipfile.ZipFile(file, "w") as archive:
+    with atomic_write(path, root) as file, zipfile.ZipFile(file, "w") as archive:
         for name, column in columns.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 if not isinstance(column, Pieces):
@@ -220,14 +213,19 @@ def read_npz(path: Path, *needed: str, mapped: str = "") -> dict[str, npt.NDArra
                 f"numpy.asarray({name}).astype(str)"
             ) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{path} is damaged ({reason}): copy it again, or write it again") from None
-    columns = {name: column for name, column in columns.items() if isinstance(column, np.ndarray)}
+        raise ValueError(f"{path} is damaged ({reason}). {AGAIN}") from None
+    columns = {name: _native(column) for name, column in columns.items() if isinstance(column, np.ndarray)}
     missing = [name for name in needed if name not in columns]
     if missing:
         has = ", ".join(sorted(columns)) or "nothing"
         wanted = " and ".join([", ".join(map(repr, needed[:-1])), repr(needed[-1])]) if needed[1:] else repr(needed[0])
         raise ValueError(f"{path} must hold {wanted}; it has {has}")
     return columns
+
+
+def _native(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same numbers in this machine's order of bytes, which torch asks for."""
+    return column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
 
 
 def _mapped(path: Path, name: str) -> npt.NDArray[Any] | None:
@@ -241,7 +239,7 @@ def _mapped(path: Path, name: str) -> npt.NDArray[Any] | None:
                 return None
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(entry)
             head = entry.tell()
-    if fortran or dtype.hasobject:
+    if fortran or dtype.hasobject or not dtype.isnative:
         return None
     with path.open("rb") as file:  # the lengths of the name and of what follows it stand in the entry's own head
         file.seek(about.header_offset + 26)
@@ -249,25 +247,29 @@ def _mapped(path: Path, name: str) -> npt.NDArray[Any] | None:
     return np.memmap(path, dtype, "r", offset=start, shape=shape)
 
 
-# What no terminal should get from the name of a file: control characters, ends of line, marks that turn the direction
-# of writing, and bytes that are no text (Python keeps those as lone surrogates).
+# What is not shown of the name of a file, in a terminal or on a page: control characters, ends of line, marks that turn
+# the direction of writing, and bytes that are no text (Python keeps those as lone surrogates).
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def shown(name: object) -> str:
-    r"""A name as it may stand in a message or a table: what no terminal should get is written as an escape.
+def shown(name: object, keep: str = "") -> str:
+    r"""A name as it may stand in a message, in a table or on a page: what is not to be shown is written as an escape.
+
+    Args:
+        name: any text.
+        keep: characters that stay, such as ends of line.
 
     >>> shown("caf\xe9\n\x1b[2J.png"), shown("\udcff.png")
-    ('café\\n\\x1b[2J.png', '\\xff.png')
+    ('caf\xe9\\n\\x1b[2J.png', '\\xff.png')
     """
-    return _UNSHOWN.sub(_escaped, str(name))
+    return _UNSHOWN.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), str(name))
 
 
-def _escaped(match: re.Match[str]) -> str:
-    code = ord(match[0])
+def _escaped(character: str) -> str:
+    code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not UTF-8
         return f"\\x{code - 0xDC00:02x}"
-    return match[0].encode("unicode_escape").decode("ascii")
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def inside(root: Path, name: str) -> Path:

@@ -160,6 +160,28 @@ def opened_folder(path: Path, root: Path | None = None, *, make: bool = False) -
             os.close(folder.handle)
 
 
+@contextmanager
+def naming(path: Path, temporary: str = "") -> Iterator[None]:
+    """Errors of the system in here name a file: of a full disk the system names none.
+
+    Args:
+        path: of the file.
+        temporary: the name that it has until it is whole.
+    """
+    try:
+        yield
+    except OSError as error:
+        first: BaseException | None = error
+        while isinstance(first, OSError):  # what went wrong first, and what on the way out
+            names = (str(first.filename), str(first.filename2))  # a library may have moved a file of its own there
+            if first.errno is not None and (first.filename is None or (temporary and temporary in "".join(names))):
+                first.filename = str(path)
+                if first.filename2 is not None:
+                    del first.filename2
+            first = first.__context__
+        raise
+
+
 def make_folder(path: Path, root: Path) -> None:
     """Make a folder below another one, and those between them, if they are not there.
 
@@ -220,7 +242,7 @@ def lock(folder: Path, what: str, *, wait: float = 0.0, root: Path | None = None
         try:
             opened.remove(HOLDER)
             who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-            with opened.file(HOLDER, "w", os.O_EXCL) as file:
+            with naming(folder / HOLDER), opened.file(HOLDER, "w", os.O_EXCL) as file:
                 json.dump(who, file)
             yield
         finally:

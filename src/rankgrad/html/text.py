@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
+from typing import Any
 
 from markupsafe import Markup, escape
+
+from ..files import shown
 
 DASH = "\N{EN DASH}"
 LONG = 32  # letters of a name that is shortened where it has no room
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-
 
 def clean(value: object) -> str:
-    r"""Text without control characters and lone surrogates (bad file names): HTML has no place for them.
+    r"""Text as `files.shown` gives it, with its ends of line: HTML has no place for the rest.
 
-    >>> clean("a\x00b") == "a\N{REPLACEMENT CHARACTER}b"
-    True
+    >>> clean("a\x00b\n")
+    'a\\x00b\n'
     """
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(value))
+    return shown(value, keep="\t\r\n")
 
 
 def escaped(value: object) -> Markup:
@@ -59,8 +60,17 @@ def as_json(value: object) -> Markup:
     >>> print(as_json({"a": "</script>"}))
     {"a":"\u003c/script>"}
     """
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    text = json.dumps(_cleaned(value), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return Markup(text.replace("<", "\\u003c"))
+
+
+def _cleaned(value: Any) -> Any:
+    """What a script puts on the page is as clean as what stands there."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(key): _cleaned(each) for key, each in value.items()}
+    return [_cleaned(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def percent(value: float | None) -> str:

@@ -12,6 +12,7 @@ into memory. Whatever the kind, the gallery is read block by block, and may itse
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -262,8 +263,10 @@ class Index:
     def _write_vectors(self, file: IO[bytes]) -> None:
         try:
             _faiss().write_index(self.vectors, file.name)
-        except RuntimeError as error:  # it says so where a disk is full
-            raise OSError(f"faiss can't write the vectors ({str(error).splitlines()[-1]}): is the disk full?") from None
+        except RuntimeError as error:  # such as of a full disk
+            why = str(error).splitlines()[-1].rpartition("(")[2].rstrip(")")
+            number = errno.ENOSPC if why == os.strerror(errno.ENOSPC) else errno.EIO
+            raise OSError(number, f"faiss can't write: {why}", file.name) from None
 
     @classmethod
     def load(cls, folder: str | Path) -> Index:
@@ -294,6 +297,9 @@ class Index:
             raise ValueError(f"{path} is damaged: faiss can't read it ({str(error).splitlines()[-1]})") from None
         if not isinstance(vectors, getattr(faiss, TYPES[head["kind"]])):
             raise ValueError(f"{path} is no index of the kind {head['kind']} but a {type(vectors).__name__}")
+        wrong = _wrong(vectors)
+        if wrong:
+            raise ValueError(f"{path} is damaged: {wrong}. Write it again with rankgrad index")
         if (vectors.ntotal, vectors.d) != (head["images"], head["dim"]) or head["images"] != len(head["names"]):
             raise ValueError(
                 f"the files of {folder} do not belong together: {HEAD} speaks of {head['images']} images in "
@@ -317,6 +323,25 @@ class Index:
             tuple(head.get("texts", ())),
             rows,
         )
+
+
+def _wrong(vectors: Any) -> str:
+    """What is wrong with vectors that faiss has read; it checks few things itself. "" if they can be searched."""
+    faiss = _faiss()
+    if vectors.metric_type != faiss.METRIC_INNER_PRODUCT:
+        return "its scores are no inner products"
+    if not isinstance(vectors, faiss.IndexIVF):
+        return ""
+    if not vectors.is_trained or (vectors.quantizer.ntotal, vectors.quantizer.d) != (vectors.nlist, vectors.d):
+        return "it has no cells"
+    if vectors.nprobe < 1:
+        return "it searches no cell"
+    lists = vectors.invlists
+    rows = np.concatenate(
+        [faiss.rev_swig_ptr(lists.get_ids(cell), lists.list_size(cell)) for cell in range(vectors.nlist)]
+    )
+    same = len(rows) == vectors.ntotal and bool((np.sort(rows) == np.arange(len(rows))).all())
+    return "" if same else "its cells hold other rows than its own"
 
 
 def _written(folder: Path) -> set[Path]:

@@ -18,6 +18,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +100,15 @@ def export(
     program = exported(model.eval(), pixels)
     about = describe(embedder, normalize=normalize)
     about["checked"] = {"images": len(pixels), "tolerance": tolerance}
-    with atomic_write(out, ".pt2") as file:
-        with _quiet():
-            # the difference is not known yet; it goes to the caller, the file keeps what it was held to
-            torch.export.save(program, file.name, extra_files={ABOUT: json.dumps(about, indent=1)})
-            again = torch.export.load(file.name).module()
-        about["checked"]["largest_difference"] = _compare(model, again, pixels, tolerance)
+    memory = BytesIO()  # and not the file itself: where the disk is full, torch ends the process
+    with _quiet():
+        # the difference is not known yet; it goes to the caller, the file keeps what it was held to
+        torch.export.save(program, memory, extra_files={ABOUT: json.dumps(about, indent=1)})
+        memory.seek(0)
+        again = torch.export.load(memory).module()
+    about["checked"]["largest_difference"] = _compare(model, again, pixels, tolerance)
+    with atomic_write(out) as file:
+        file.write(memory.getbuffer())
     return about
 
 

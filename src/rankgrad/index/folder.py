@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -66,7 +67,7 @@ def embed_folder(
     names = [path.relative_to(root).as_posix() for path in found]
     of = on_first(lambda: {**of_texts("names", names), **of_files(found)})
     with begun(out, {"model": embedder.sha256, "inverted": invert, "folder": str(root), **of}) as parts:
-        reason_of = dict(parts.kept("unreadable", partial(_unreadable, found, names)))
+        reason_of = dict(parts.kept("unreadable", partial(_unreadable, found, names), _are_reasons))
         readable = [row for row, name in enumerate(names) if name not in reason_of]
         paths, classes = [found[row] for row in readable], [folder.images[row][1] for row in readable]
         broken = ((str(root / name), reason) for name, reason in reason_of.items())
@@ -89,6 +90,11 @@ def _unreadable(found: Sequence[Path], names: Sequence[str]) -> list[tuple[str, 
     reasons = on_all(lambda: check_images([found[row] for row in mine]))
     told = gather_objects([(row, reason) for row, reason in zip(mine, reasons, strict=True) if reason is not None])
     return [(names[row], reason) for row, reason in sorted(entry for part in told for entry in part)]
+
+
+def _are_reasons(kept: Any) -> bool:
+    pairs = kept if isinstance(kept, list) else [None]
+    return all(isinstance(pair, list) and list(map(type, pair)) == [str, str] for pair in pairs)
 
 
 def _nothing(images: Path, skipped: Sequence[object]) -> str:

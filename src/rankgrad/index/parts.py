@@ -53,16 +53,22 @@ class Parts:
         """Remove the folder."""
         remove_folder(self.folder, self.root)
 
-    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+    def kept(self, name: str, make: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
         """What was found out when the parts were begun; if that is now, find it out and keep it.
 
         Args:
             name: of it.
             make: called on all processes; what it gives on the first, plain values for json, is kept.
+            fits: whether it is of the right kind.
+
+        Raises:
+            ValueError: what was kept is damaged.
         """
         path = self.folder / f"{name}.json"
         there = on_first(lambda: [load_json(path)] if path.exists() else [])
         if there:
+            if not fits(there[0]):
+                raise ValueError(f"{path} is damaged. Delete {self.folder}, and the same command begins again")
             return there[0]
         found = make()
         on_first(lambda: write_text(path, json.dumps(found), self.root))
@@ -91,7 +97,10 @@ class Parts:
         """
         rank, processes = world()
         batches = math.ceil(math.ceil(len(table) / batch_size) / processes)  # few rows are shared, too
-        rows = int(self.kept("rows", lambda: batch_size * max(1, min(batches, PART // batch_size))))
+        rows = self.kept(
+            *("rows", lambda: batch_size * max(1, min(batches, PART // batch_size))),
+            lambda kept: type(kept) is int and kept > 0,
+        )
         count = math.ceil(len(table) / rows)
         missing = on_first(lambda: [number for number in range(count) if not self._file(number).exists()])
         if rank == 0 and len(missing) < count:
@@ -108,18 +117,23 @@ class Parts:
             )
             write_npz(self._file(number), {"embeddings": found.numpy()}, self.root)
         gather_objects(None)  # all have come so far: the parts are there
-        width = len(self._read(0)[0])
-        return Pieces((len(table), width), np.dtype(np.float32), map(self._read, range(count)))
+        width = self._read(0, rows if count > 1 else len(table)).shape[1]
+        sizes = [min(rows, len(table) - number * rows) for number in range(count)]
+        pieces = (self._read(number, size, width) for number, size in enumerate(sizes))
+        return Pieces((len(table), width), np.dtype(np.float32), pieces)
 
     def _file(self, number: int) -> Path:
         return self.folder / f"part-{number:06}.npz"
 
-    def _read(self, number: int) -> npt.NDArray[Any]:
+    def _read(self, number: int, rows: int, width: int | None = None) -> npt.NDArray[Any]:
         path = self._file(number)
         try:
-            return read_npz(path, "embeddings")["embeddings"]
+            found = read_npz(path, "embeddings")["embeddings"]
+            if found.dtype != np.float32 or found.ndim != 2 or found.shape != (rows, width or found.shape[1]):
+                raise ValueError(f"{path} is damaged: it holds {found.dtype} {found.shape}, for {rows} rows")
         except ValueError as error:
             raise ValueError(f"{error}. Or delete it and give the same command again, which embeds its rows") from None
+        return found
 
 
 @contextmanager
@@ -144,7 +158,7 @@ def begun(out: Path, of: Mapping[str, object]) -> Iterator[Parts]:
 
     with ExitStack() as held:
         on_first(lambda: first(held))
-        there = parts.kept("of", lambda: dict(of))
+        there = parts.kept("of", lambda: dict(of), lambda kept: isinstance(kept, dict))
         if there != of:
             differ = ", ".join(name for name in of if there.get(name) != of[name])
             raise ValueError(

@@ -12,6 +12,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, cast
 
 import torch
@@ -22,9 +23,11 @@ from ..files import inside
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
 from .inputs import TextInput
+from .state_dicts import one_line, why_unread
 
 OURS = "sentence_transformers."  # where the classes of a model's modules may come from
 WEIGHTS = ".safetensors"
+OWN_CODE = "train it with sentence-transformers and rankgrad.sentence_transformers"
 LEFT_OUT = (".md", ".bin", ".onnx", ".py")
 
 
@@ -66,15 +69,12 @@ def sentence_transformer_model(
 
     Raises:
         ModuleNotFoundError: sentence-transformers is not installed.
-        ValueError: a model with modules that are not those of sentence-transformers, which would run code of its own.
+        ValueError: a model with modules that are not those of sentence-transformers, which would run code of its own;
+            a damaged one; weights that would have to be unpickled.
         OSError: there is no such model.
     """
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
     if files is None:
-        encoder = SentenceTransformer(name, device="cpu", trust_remote_code=False)
+        encoder = _read(name, name)
         files = _described(encoder)
         _check_modules(files)
     else:
@@ -94,6 +94,33 @@ def sentence_transformer_model(
             "files": dict(files),
         },
     )
+
+
+def _read(path: str, name: str, **options: Any) -> Any:
+    """A model of sentence-transformers; nothing in its files is run.
+
+    Args:
+        path: a folder, or a name on the hub.
+        name: what messages call it.
+        options: further ones of sentence-transformers.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
+    try:
+        return SentenceTransformer(path, device="cpu", trust_remote_code=False, **options)
+    except OSError:  # it is not there, or the hub is not
+        raise
+    except Exception as error:  # torch, json, safetensors, tokenizers and transformers each raise their own
+        if "trust_remote_code" in str(error):  # which they advise, and nobody can set here
+            raise ValueError(f"{name} brings code of its own, which is never run: {OWN_CODE}") from None
+        if isinstance(error, UnpicklingError):
+            raise ValueError(f"{name} {why_unread(error)}. Take its weights as safetensors") from None
+        raise ValueError(
+            f"{name} is no model of sentence-transformers, or it is damaged ({one_line(error)}). Get it again where it "
+            "is whole"
+        ) from None
 
 
 def _described(encoder: Any) -> dict[str, Any]:
@@ -130,7 +157,6 @@ def _rebuilt(files: Mapping[str, Any]) -> Any:
         ValueError: files that are none of a model.
     """
     from safetensors.torch import save_file
-    from sentence_transformers import SentenceTransformer
 
     _check_modules(files)
     with tempfile.TemporaryDirectory() as temporary:
@@ -146,7 +172,7 @@ def _rebuilt(files: Mapping[str, Any]) -> Any:
                     key: torch.zeros(shape, dtype=KINDS[kind]) for key, (kind, *shape) in content["tensors"].items()
                 }
                 save_file(zeros, path, content["metadata"])
-        return SentenceTransformer(temporary, device="cpu", trust_remote_code=False, local_files_only=True)
+        return _read(temporary, "this model", local_files_only=True)
 
 
 def _check_modules(files: Mapping[str, Any]) -> None:
@@ -165,8 +191,8 @@ def _check_modules(files: Mapping[str, Any]) -> None:
     for kind, path in kinds:
         if not str(kind).startswith(OURS):
             raise ValueError(
-                f"this model has a module {kind!r}, which is code of its own, and a file of ours never runs any: train "
-                "it with sentence-transformers and rankgrad.sentence_transformers"
+                f"this model has a module {kind!r}, which is code of its own, and a file of ours never runs any: "
+                f"{OWN_CODE}"
             )
         if path:
             inside(Path("the model"), str(path))

@@ -71,7 +71,11 @@ def timm_model(
         raise ValueError("give pretrained=True (timm's weights) or weights=FILE (yours), not both")
     if not timm.is_model(name):
         raise ValueError(unknown("timm model", name, timm.list_models()))
-    defaults = timm.get_pretrained_cfg(name, allow_unregistered=True)
+    try:
+        defaults = timm.get_pretrained_cfg(name, allow_unregistered=True)
+    except RuntimeError:  # the name of a model, and behind its point one of weights that there are not
+        known = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
+        raise ValueError(unknown("timm model", name, known)) from None
     # timm gives a pool size to backbones that end in a map; the others end in tokens and keep their own last norm.
     has_map = defaults is None or defaults.pool_size is not None
     if not has_map and pooling == "gem":

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from ..config import flat
 from ..datasets.vectors import FORMATS
-from ..files import read_json
+from ..files import AGAIN, read_json
 from ..html.images import Images
 from ..runs.folder import COMMANDS, Kind, Run
 from ..runs.history import curves, evaluations
@@ -327,4 +327,7 @@ def _findings(run: Run) -> list[str]:
     if not run.health.exists():
         return []
     findings = read_json(run.health, "findings")["findings"]
-    return [f"{found['text']}. {found['advice']}" for found in findings if found["level"] == "warning"]
+    try:
+        return [f"{found['text']}. {found['advice']}" for found in findings if found["level"] == "warning"]
+    except (KeyError, TypeError):
+        raise ValueError(f"{run.health} is damaged: its findings are not as a training writes them. {AGAIN}") from None

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..evaluation import Report
-from ..files import read_json, remove_leftovers, sha256_of, write_text
+from ..files import AGAIN, read_json, remove_leftovers, sha256_of, write_text
 from ..files.folders import lock
 from ..targets import ConfigError
 
@@ -26,6 +26,13 @@ Kind = Literal["retrieval", "detection"]
 COMMANDS: dict[Kind, str] = {"retrieval": "train", "detection": "detect train"}
 #: The file that a kind of run writes last.
 RESULTS: dict[Kind, str] = {"retrieval": "after.json", "detection": "metrics.json"}
+# The facts that are counted with, and their kinds.
+FACTS: dict[str, tuple[type, ...]] = {
+    "steps": (int,),
+    "epochs": (int,),
+    "train_seconds": (int, float, type(None)),
+    "train_cpu_seconds": (int, float, type(None)),
+}
 
 
 @dataclass(frozen=True)
@@ -138,8 +145,17 @@ class Run:
             remove_leftovers(place, root=self.folder)
 
     def read_facts(self) -> dict[str, Any]:
-        """The facts of a finished run; {} before."""
-        found: dict[str, Any] = read_json(self.facts) if self.facts.exists() else {}
+        """The facts of a finished run; {} before.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        if not self.facts.exists():
+            return {}
+        found = read_json(self.facts, "steps", "train_seconds")
+        wrong = [name for name, kinds in FACTS.items() if not isinstance(found.get(name, 0), kinds)]
+        if wrong:
+            raise ValueError(f"{self.facts} is damaged: {wrong[0]} is no number but {found[wrong[0]]!r}. {AGAIN}")
         return found
 
     def read_values(self) -> dict[str, float]:
@@ -147,8 +163,11 @@ class Run:
 
         Raises:
             FileNotFoundError: the run is not finished.
+            ValueError: the file is damaged.
         """
-        values: dict[str, float] = read_json(self.after, "values")["values"]
+        values = read_json(self.after, "values")["values"]
+        if not isinstance(values, dict) or not all(isinstance(value, (int, float)) for value in values.values()):
+            raise ValueError(f"{self.after} is damaged: its values are no numbers. {AGAIN}")
         return values
 
     def read_before(self) -> Report | None:

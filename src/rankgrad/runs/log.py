@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ..files import write_text
-from ..files.folders import Folder, make_folder, opened_folder
+from ..files import AGAIN, write_text
+from ..files.folders import Folder, make_folder, naming, opened_folder
 
 TABLE = "metrics.csv"
 TEST = "test/"  # what evaluations are logged under
@@ -46,7 +46,8 @@ class LogTable:
             self.columns += new
             self._rewrite()
         else:
-            with self._folder() as folder, folder.file(TABLE, "a") as file:  # and not held open: its disk may be needed
+            # not held open: its disk may be needed
+            with naming(self.path), self._folder() as folder, folder.file(TABLE, "a") as file:
                 file.write(_line(row, self.columns))
 
     def flush(self) -> None:
@@ -73,14 +74,23 @@ def _line(row: Mapping[str, str], columns: Sequence[str]) -> str:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """The rows of a table, step by step; [] where there is none."""
+    """The rows of a table, step by step; [] where there is none.
+
+    Raises:
+        ValueError: the table is damaged.
+    """
     path = folder / TABLE
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        del lines[-1]  # the process died while it wrote this one
-    rows = [{name: value for name, value in row.items() if value} for row in csv.DictReader(lines)]
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            del lines[-1]  # the process died while it wrote this one
+        rows = [{name: value for name, value in row.items() if value} for row in csv.DictReader(lines)]
+        for row in rows:
+            list(map(float, row.values()))
+    except (ValueError, TypeError, csv.Error) as error:  # more cells than columns are a list
+        raise ValueError(f"{path} is damaged ({error}). {AGAIN}") from None
     return [row for row in rows if "step" in row]
 
 

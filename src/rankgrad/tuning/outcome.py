@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..evaluation.statistics import holm, paired_t_test, spread
-from ..files import load_json, write_text
+from ..files import read_json, write_text
 from ..runs.compare import folders_of
 from ..tables import markdown
 from .plan import Plan
@@ -177,7 +177,7 @@ def _final(out: Path, plan: Plan, winners: Mapping[str, Tried]) -> dict[str, dic
     path = out / FINAL / "compare.json"
     if not path.exists() or len(winners) < len(plan.losses):
         return {}
-    values = load_json(path)["values"]
+    values = read_json(path, "values")["values"]
     names = {loss: final_name(loss, winners[loss]) for loss in plan.losses}
     if not all(name in values for name in names.values()):
         return {}

@@ -6,6 +6,7 @@ function of the seed and of what came out before, and a study that was stopped g
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 from collections.abc import Sequence
@@ -49,15 +50,23 @@ def storage(path: Path) -> JournalStorage:
         ConfigError: the file is damaged.
     """
     refuse_links(path)
-    if path.exists():
-        content = path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if whole != content:
-            os.truncate(path, len(whole))
+    content = path.read_bytes() if path.exists() else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        os.truncate(path, len(whole))
     try:
-        return JournalStorage(JournalFileBackend(str(path), lock_obj=_Ours()))  # type: ignore[arg-type]
-    except (ValueError, KeyError) as error:
-        raise ConfigError(f"{path} is damaged: {error}. Choose another folder with --out") from None
+        for line in whole.splitlines():  # Optuna finds a damaged last line when it has added another one
+            json.loads(line)
+        kept = JournalStorage(JournalFileBackend(str(path), lock_obj=_Ours()))  # type: ignore[arg-type]
+        for study in kept.get_all_studies():
+            dict(study.user_attrs.get(SPACE, {}))
+            for trial in kept.get_all_trials(study._study_id, deepcopy=False):
+                [float(value) for value in trial.user_attrs.get(FOLDS, ())]
+    except Exception as error:  # json, Optuna and what is read of it each raise their own
+        raise ConfigError(
+            f"{path} is damaged ({type(error).__name__}): copy it again, or choose another folder with --out"
+        ) from None
+    return kept
 
 
 @dataclass(frozen=True)
