@@ -1,4 +1,4 @@
-"""Metrics of a run or of embeddings."""
+"""Metrics of a run, of embeddings, or of run files against judgements."""
 
 from __future__ import annotations
 
@@ -8,24 +8,33 @@ from typing import TYPE_CHECKING
 
 from ..tables import aligned
 from .machine import add_machine, machine, say
+from .ranked import add_ranked, run_ranked, without_qrels
 from .trust import add_trust
 
 if TYPE_CHECKING:
     import torch
 
 HELP = """\
-Exact retrieval metrics of a run or of embeddings in a file, npz or parquet.
+Exact retrieval metrics of a run, of embeddings in a file (npz or parquet), or of run files against judgements.
+
+  rankgrad evaluate RUN_OR_FILE
+  rankgrad evaluate RUN.trec [RUN2.trec ...] --qrels QRELS [-o FOLDER]
 
 An npz holds embeddings [n, d] and labels [n] (integers or strings); optionally ids, groups (cameras, sequences),
 weights, super_labels, class_names, super_names, and for a separate gallery ref_embeddings, ref_labels, ref_ids,
 ref_groups. docs/evaluation.md says what they are. A parquet holds them as columns, a list of numbers in each row of
 embeddings; embedding, label and group are known, too. Started by torchrun, the processes share the queries.
+
+A run file lists documents with scores for each query: TREC's text, csv, tsv, json, jsonl or parquet, gzipped or not.
+docs/evaluating-runs.md says what is measured, and how. Several runs are tested against one another.
 """
+
+OF_EMBEDDINGS = {"ks": "1,2,4,8", "extra": "", "similarity": "cosine", "clusters": "auto", "levels": False}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("source", type=Path, metavar="RUN_OR_FILE")
+    parser.add_argument("sources", type=Path, nargs="+", metavar="RUN_OR_FILE")
     parser.add_argument("-k", "--ks", default="1,2,4,8", help="cut-offs of R@K, comma-separated")
     parser.add_argument(
         "-e",
@@ -42,7 +51,10 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples of the intervals; 0: none")
     parser.add_argument("--clusters", choices=("auto", "none"), default="auto", help="k-means for NMI, or not")
     parser.add_argument("--levels", action="store_true", help="super-labels too, with H-AP and H-NDCG")
-    parser.add_argument("-o", "--out", type=Path, help="also write the report as json")
+    parser.add_argument(
+        "-o", "--out", type=Path, help="also write the report as json; with --qrels a folder: page, csv, json"
+    )
+    add_ranked(parser)
     add_machine(parser)
     add_trust(parser)
 
@@ -51,6 +63,13 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print the report of a run or of embeddings, worked out by all processes that were started together."""
     from ..distributed import PATIENCE, group
 
+    if arguments.qrels:
+        for name, default in OF_EMBEDDINGS.items():
+            if getattr(arguments, name) != default:
+                raise ValueError(f"--{name} is for embeddings; run files are measured by -m MEASURES")
+        run_ranked(arguments)
+        return
+    without_qrels(arguments)
     device = machine(arguments)
     with group(timeout=PATIENCE):
         _evaluate(arguments, device)
@@ -67,7 +86,8 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
     from ..runs.embeddings import by_levels, evaluated_columns
     from ..runs.folder import Run
 
-    source, run = arguments.source, Run(arguments.source)
+    [source] = arguments.sources
+    run = Run(source)
     if source.is_dir():
         source = run.embeddings
         if run.interrupted and run.kind == "retrieval":

@@ -60,7 +60,7 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
     >>> found.mean, round(found.t, 4), round(found.p, 4), round(found.low, 2), round(found.high, 2)
     (2.0, 3.4641, 0.0742, -0.48, 4.48)
     """
-    from scipy import stats  # type: ignore[import-untyped]
+    from scipy import special  # type: ignore[import-untyped]
 
     if len(one) != len(other) or len(one) < 2:
         raise ValueError(f"a paired test needs two lists of two or more values; got {len(one)} and {len(other)}")
@@ -68,9 +68,10 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
     mean, n = math.fsum(differences) / len(differences), len(differences)
     if np.ptp(differences) <= 1e-12:
         return PairedDifference(mean, None, None, mean, mean, n)
-    error, student = float(differences.std(ddof=1)) / math.sqrt(n), stats.t(n - 1)
-    half = error * float(student.ppf((1 + confidence) / 2))
-    return PairedDifference(mean, mean / error, 2 * float(student.sf(abs(mean / error))), mean - half, mean + half, n)
+    error = float(differences.std(ddof=1)) / math.sqrt(n)
+    half = error * float(special.stdtrit(n - 1, (1 + confidence) / 2))
+    p = 2 * float(special.stdtr(n - 1, -abs(mean / error)))
+    return PairedDifference(mean, mean / error, p, mean - half, mean + half, n)
 
 
 def caution(seeds: int) -> str:

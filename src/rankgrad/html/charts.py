@@ -1,4 +1,4 @@
-"""Charts as inline SVG: curves of one or several runs, and histograms. Colours and dashes are classes of base.css."""
+"""Charts as inline SVG: curves of one or several runs, and histograms. Colours and dashes: sections.css."""
 
 from __future__ import annotations
 

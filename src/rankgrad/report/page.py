@@ -117,7 +117,7 @@ def _write(
     return write_page(
         path,
         "report/page.html",
-        styles=["html/base.css", "html/neighbours.css", "report/page.css"],
+        styles=["html/base.css", "html/sections.css", "html/neighbours.css", "report/page.css"],
         script="report/page.js",
         images=images,
         title=title or _title(runs),

@@ -46,7 +46,7 @@ def write_tuning(path: str | os.PathLike[str], outcome: Outcome) -> Path:
     return write_page(
         path,
         "report/tuning.html",
-        styles=["html/base.css", "report/page.css", "report/tuning.css"],
+        styles=["html/base.css", "html/sections.css", "report/page.css", "report/tuning.css"],
         title=f"Tuned with the same budget: {enumeration(list(outcome.trials), 4)}",
         facts=[("metric", outcome.metric), ("trials per loss", number(max(counts, default=0)))],
         notes=notes,

@@ -1,0 +1,515 @@
+"""The measures of ranked lists by their names: trec_eval's, and those of ir_measures that it does not have.
+
+`Lists` is what they are read off. A measure is a function of it that gives one value for each query, all queries at
+once; sums run in the order of the ranks, so that not even their last bit depends on how a run was read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from ...checks import closest
+from .placing import Judgements, Placed
+from .texts import Array
+
+LEAST = 1e-5  # what gm_map takes for an average precision below it, as trec_eval does
+HIGHEST_GRADE = 4  # of ERR, as gdeval and ir_measures have it
+
+
+@dataclass(frozen=True, eq=False)
+class Relevant:
+    """The relevant documents, at one lowest grade.
+
+    Attributes:
+        level: that grade.
+        known: [query] how many are judged relevant.
+        query: [entry] of each that was retrieved, in the order of the ranks.
+        rank: [entry] its rank, float64.
+        found: [entry] relevant documents up to this one, itself included; float64.
+        retrieved: [query] how many were retrieved.
+    """
+
+    level: int
+    known: Array
+    query: Array
+    rank: Array
+    found: Array
+    retrieved: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """A run's lists, as far as they are judged.
+
+    Args:
+        placed: where the judged documents stand.
+        judgements: all of them.
+        gains: grade -> what it is worth to NDCG; other grades are worth themselves.
+        early: recall points as trec_eval 9 counts them.
+    """
+
+    placed: Placed
+    judgements: Judgements
+    gains: Mapping[int, float] = field(default_factory=dict)
+    early: bool = False
+    _relevant: dict[int, Relevant] = field(default_factory=dict)
+
+    @property
+    def queries(self) -> int:
+        """How many there are."""
+        return len(self.placed.listed)
+
+    def sums(self, query: Array, values: Array | None = None) -> Array:
+        """[query] float64, the sum of values [entry] of each query; without values their number."""
+        return np.bincount(query, weights=values, minlength=self.queries).astype(np.float64)
+
+    def relevant(self, level: int) -> Relevant:
+        """Those of a grade of at least `level`."""
+        if level not in self._relevant:
+            placed, judged = self.placed, self.judgements
+            kept = placed.grade >= level
+            query = placed.query[kept]
+            self._relevant[level] = Relevant(
+                level=level,
+                known=self.sums(judged.query[judged.grades >= level]),
+                query=query,
+                rank=placed.rank[kept].astype(np.float64),
+                found=counted_within(query).astype(np.float64),
+                retrieved=self.sums(query),
+            )
+        return self._relevant[level]
+
+    def worth(self, grades: Array, exponential: bool) -> Array:
+        """[entry] gain of each grade: the grade itself, 2^grade - 1, or what `gains` says. Unjudged: 0."""
+        worth = np.maximum(grades, 0).astype(np.float64)
+        if exponential:
+            return np.exp2(worth) - 1
+        for grade, gain in self.gains.items():
+            worth[grades == grade] = gain
+        return worth
+
+
+def counted_within(query: Array) -> Array:
+    """[entry] 1, 2, 3, ... within each query; the entries of a query stand together.
+
+    >>> counted_within(np.array([0, 0, 2, 2, 2])).tolist()
+    [1, 2, 1, 2, 3]
+    """
+    place = np.arange(len(query))
+    first = np.append(True, query[1:] != query[:-1]) if len(query) else np.zeros(0, bool)
+    found: Array = place - np.maximum.accumulate(np.where(first, place, 0)) + 1
+    return found
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure with its numbers, as it is asked for and printed.
+
+    Args:
+        kind: its name in `KINDS`.
+        k: length at which lists are cut, or the recall point; None: none.
+        level: lowest grade that is relevant; None: that of the evaluation.
+        options: its others, by name.
+
+    >>> str(Measure("P", 5)), str(Measure("err", 20)), str(Measure("map", None, 2)), str(Measure("rbp"))
+    ('P_5', 'err_20', 'map(rel=2)', 'rbp(p=0.8)')
+    """
+
+    kind: str
+    k: float | None = None
+    level: int | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        known = KINDS[self.kind]
+        k = "" if self.k is None else f"_{self.k:.2f}" if known.k == "recall" else f"_{self.k:.0f}"
+        options: dict[str, Any] = {} if self.level is None else {"rel": self.level}
+        options |= {name: self.option(name) for name in known.options if name in known.shown or self.set(name)}
+        said = ",".join(
+            f"{name}={value if isinstance(value, str) else f'{value:g}'}" for name, value in options.items()
+        )
+        return f"{self.kind}{k}" + (f"({said})" if said else "")
+
+    def set(self, name: str) -> bool:
+        """Whether an option was given."""
+        return any(name == given for given, _ in self.options)
+
+    def option(self, name: str) -> Any:
+        """An option, or what it is without being given."""
+        return dict(self.options).get(name, KINDS[self.kind].options[name])
+
+    def values(self, lists: Lists, level: int) -> Array:
+        """[query] float64.
+
+        Args:
+            lists: of a run.
+            level: lowest grade that is relevant, where the measure says none.
+        """
+        return KINDS[self.kind].read(self, lists, lists.relevant(level if self.level is None else self.level))
+
+
+Read = Callable[[Measure, Lists, Relevant], Array]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What all measures of one name share.
+
+    Attributes:
+        read: measure, lists and relevant documents -> [query] values.
+        meaning: a few words, {k} and the options in braces.
+        k: what the number behind the name is: none, a length that is needed or may be left out, a recall point.
+        options: further ones, with what they are without being given.
+        shown: options that stand in the name always.
+        summary: how the values of the queries become one number.
+        binary: it asks for a lowest relevant grade.
+    """
+
+    read: Read
+    meaning: str
+    k: Literal["", "length", "length?", "recall"] = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    shown: tuple[str, ...] = ()
+    summary: Literal["mean", "sum", "geometric"] = "mean"
+    binary: bool = True
+
+
+def _over(numerator: Array, denominator: Array | float) -> Array:
+    """A quotient, 0 where the denominator is."""
+    below = np.broadcast_to(np.asarray(denominator, np.float64), numerator.shape)
+    return np.divide(numerator, below, out=np.zeros_like(numerator), where=below > 0)
+
+
+def _upto(measure: Measure, rank: Array) -> Array:
+    """[entry] bool, inside the list that is cut at k."""
+    return np.ones(len(rank), bool) if measure.k is None else rank <= measure.k
+
+
+def _average_precision(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    kept = _upto(measure, relevant.rank)
+    precision = relevant.found[kept] / relevant.rank[kept]
+    return _over(lists.sums(relevant.query[kept], precision), relevant.known)
+
+
+def _within(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    """[query] relevant documents among the first k."""
+    return lists.sums(relevant.query[_upto(measure, relevant.rank)])
+
+
+def _precision_at_r(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    kept = relevant.rank <= relevant.known[relevant.query]
+    return _over(lists.sums(relevant.query[kept]), relevant.known)
+
+
+def _reciprocal_rank(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    kept = (relevant.found == 1) & _upto(measure, relevant.rank)
+    return lists.sums(relevant.query[kept], 1 / relevant.rank[kept])
+
+
+def _bpref(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    placed, judged = lists.placed, lists.judgements
+    kept = placed.grade >= 0
+    query, is_relevant = placed.query[kept], placed.grade[kept] >= relevant.level
+    wrong_above = (counted_within(query)[is_relevant] - relevant.found).astype(np.float64)
+    known = relevant.known[relevant.query]
+    wrong = lists.sums(judged.query[(judged.grades >= 0) & (judged.grades < relevant.level)])[relevant.query]
+    lost = _over(np.minimum(wrong_above, known), np.minimum(wrong, known))
+    return _over(lists.sums(relevant.query, 1 - lost), relevant.known)
+
+
+def _interpolated_precision(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    return _precision_from(float(measure.k or 0), lists, relevant)
+
+
+def _precision_from(recall: float, lists: Lists, relevant: Relevant) -> Array:
+    """[query] highest precision at a rank with at least this share of the relevant documents."""
+    exact = recall * relevant.known
+    # trec_eval 9 adds .9 and cuts the rest off; 10 rounds
+    needed = np.floor(exact + 0.9) if lists.early else np.floor(exact + 0.5)
+    kept = relevant.found >= np.maximum(needed, 1)[relevant.query]
+    found = np.zeros(lists.queries)
+    np.maximum.at(found, relevant.query[kept], relevant.found[kept] / relevant.rank[kept])
+    return found
+
+
+def _eleven_points(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    points = [_precision_from(tenth / 10, lists, relevant) for tenth in range(11)]
+    total: Array = np.add.accumulate(points[::-1])[-1] / 11
+    return total
+
+
+def _ndcg(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    placed, judged = lists.placed, lists.judgements
+    exponential = measure.option("dcg") == "exp-log2"
+    kept = _upto(measure, placed.rank)
+    gain = lists.worth(placed.grade[kept], exponential)
+    reached = lists.sums(placed.query[kept], gain / np.log2(placed.rank[kept] + 1.0))
+    best = np.where(judged.grades >= 0, lists.worth(judged.grades, exponential), 0)
+    query = judged.query[best > 0]
+    best = best[best > 0]
+    order = np.lexsort((-best, query))
+    query, best = query[order], best[order]
+    rank = counted_within(query)
+    kept = _upto(measure, rank)
+    return _over(reached, lists.sums(query[kept], best[kept] / np.log2(rank[kept] + 1.0)))
+
+
+def _expected_reciprocal_rank(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    placed, highest = lists.placed, measure.option("max_grade")
+    if len(lists.judgements.grades) and lists.judgements.grades.max() > highest:
+        raise ValueError(
+            f"{measure} takes {highest:g} for the highest grade, and there are grades up to "
+            f"{lists.judgements.grades.max()}: give the highest of the scale, such as err(max_grade=5)@20"
+        )
+    kept = (placed.grade > 0) & _upto(measure, placed.rank)
+    query, rank = placed.query[kept], placed.rank[kept].astype(np.float64)
+    stops = (np.exp2(placed.grade[kept]) - 1) / 2.0**highest
+    place = counted_within(query)
+    order = np.argsort(place, kind="stable")
+    ends = np.append(0, np.cumsum(np.bincount(place)[1:]))
+    total, goes_on = np.zeros(lists.queries), np.ones(lists.queries)
+    for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):  # the first of each query, the second
+        here = order[first:last]
+        total[query[here]] += stops[here] * goes_on[query[here]] / rank[here]
+        goes_on[query[here]] *= 1 - stops[here]
+    return total
+
+
+def _rank_biased_precision(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    p = measure.option("p")
+    kept = _upto(measure, relevant.rank)
+    total: Array = (1 - p) * lists.sums(relevant.query[kept], p ** (relevant.rank[kept] - 1))
+    return total
+
+
+def _judged(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    placed = lists.placed
+    inside = lists.sums(placed.query[_upto(measure, placed.rank)])
+    return _over(inside, placed.listed if measure.k is None else np.minimum(placed.listed, measure.k))
+
+
+def _f(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    precision, recall = _over(relevant.retrieved, lists.placed.listed), _over(relevant.retrieved, relevant.known)
+    weight = measure.option("beta")
+    return _over((weight + 1) * precision * recall, weight * precision + recall)
+
+
+def _ret(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+    return lists.placed.listed.astype(np.float64)
+
+
+SHARE = "relevant documents among the first {k}"
+KINDS: dict[str, Kind] = {
+    "num_q": Kind(lambda m, lists, r: np.ones(lists.queries), "queries", summary="sum", binary=False),
+    "num_ret": Kind(_ret, "documents retrieved", summary="sum", binary=False),
+    "num_rel": Kind(lambda m, lists, r: r.known, "relevant documents", summary="sum"),
+    "num_rel_ret": Kind(lambda m, lists, r: r.retrieved, "relevant documents retrieved", summary="sum"),
+    "num_nonrel_judged_ret": Kind(
+        lambda m, lists, r: lists.sums(lists.placed.query[lists.placed.grade >= 0]) - r.retrieved,
+        "documents retrieved that are judged and not relevant",
+        summary="sum",
+    ),
+    "map": Kind(_average_precision, "precision at each relevant document, 0 if not retrieved; their mean"),
+    "map_cut": Kind(_average_precision, "the same of the first {k} documents", "length"),
+    "gm_map": Kind(
+        lambda m, lists, r: np.maximum(_average_precision(m, lists, r), LEAST),
+        f"geometric mean of the queries' map, which is {LEAST} at least",
+        summary="geometric",
+    ),
+    "Rprec": Kind(_precision_at_r, "precision after R documents, R relevant ones being known"),
+    "bpref": Kind(_bpref, "judged documents only: irrelevant ones above each relevant one"),
+    "recip_rank": Kind(_reciprocal_rank, "1 / rank of the first relevant document", "length?"),
+    "iprec_at_recall": Kind(
+        _interpolated_precision, "highest precision at a rank with a share of {k:g} of the relevant documents", "recall"
+    ),
+    "11pt_avg": Kind(_eleven_points, "mean of that over the shares 0, .1, ..., 1"),
+    "P": Kind(lambda m, lists, r: _within(m, lists, r) / float(m.k or 1), f"{SHARE}, divided by {{k}}", "length"),
+    "recall": Kind(
+        lambda m, lists, r: _over(_within(m, lists, r), r.known), f"{SHARE}, divided by all that are known", "length"
+    ),
+    "success": Kind(
+        lambda m, lists, r: np.minimum(_within(m, lists, r), 1.0),
+        "1 if a relevant document is among the first {k}",
+        "length",
+    ),
+    "ndcg": Kind(
+        _ndcg,
+        "gains divided by the logarithm of the rank, against the best order",
+        options={"dcg": "log2"},
+        binary=False,
+    ),
+    "ndcg_cut": Kind(_ndcg, "the same of the first {k} documents", "length", options={"dcg": "log2"}, binary=False),
+    "err": Kind(
+        _expected_reciprocal_rank,
+        "expected 1 / rank at which a reader stops, who is satisfied by a document with (2^grade - 1) / 2^{max_grade}",
+        "length?",
+        options={"max_grade": HIGHEST_GRADE},
+        binary=False,
+    ),
+    "rbp": Kind(
+        _rank_biased_precision,
+        "share of relevant documents that a reader sees, who goes on to the next with {p:g}",
+        "length?",
+        options={"p": 0.8},
+        shown=("p",),
+    ),
+    "judged": Kind(_judged, "share of judged documents among the first {k}", "length?", binary=False),
+    "set_P": Kind(lambda m, lists, r: _over(r.retrieved, lists.placed.listed), "precision of the whole list"),
+    "set_recall": Kind(lambda m, lists, r: _over(r.retrieved, r.known), "recall of the whole list"),
+    "set_F": Kind(_f, "their weighted harmonic mean", options={"beta": 1.0}),
+}
+# Names of ir_measures and ranx, in small letters -> ours without a number behind it, and with one.
+ALIASES: dict[str, tuple[str, str]] = {
+    "ap": ("map", "map_cut"),
+    "map": ("map", "map_cut"),
+    "ndcg": ("ndcg", "ndcg_cut"),
+    "rr": ("recip_rank", "recip_rank"),
+    "mrr": ("recip_rank", "recip_rank"),
+    "r": ("", "recall"),
+    "recall": ("", "recall"),
+    "precision": ("", "P"),
+    "p": ("", "P"),
+    "hit_rate": ("", "success"),
+    "r_precision": ("Rprec", ""),
+    "iprec": ("", "iprec_at_recall"),
+    "numret": ("num_ret", ""),
+    "numrel": ("num_rel", ""),
+    "numq": ("num_q", ""),
+    "setp": ("set_P", ""),
+    "setr": ("set_recall", ""),
+    "setf": ("set_F", ""),
+    **{name.lower(): (name, name) for name in KINDS if name.lower() not in ("map", "ndcg", "p", "recall")},
+}
+COUNTS = ("num_q", "num_ret", "num_rel", "num_rel_ret")
+OFFICIAL = (  # what trec_eval prints without being asked for more
+    *COUNTS,
+    *("map", "gm_map", "Rprec", "bpref", "recip_rank"),
+    *(f"iprec_at_recall_{tenth / 10:.2f}" for tenth in range(11)),
+    *(f"P_{k}" for k in (5, 10, 15, 20, 30, 100, 200, 500, 1000)),
+)
+USUAL = ("map", "ndcg_cut_10", "recip_rank", "P_10", "recall_100", "Rprec", "bpref", "judged_10")
+
+
+def asked(names: str | Iterable[str]) -> list[Measure]:
+    """The measures of some names; "official" are those that trec_eval prints by itself.
+
+    Names are trec_eval's (ndcg_cut_10, P_5, recall.100,1000) or those of ir_measures and ranx (nDCG@10, P(rel=2)@5).
+
+    Raises:
+        ValueError: there is none of that name, or its number or option is missing, too much or out of range.
+
+    >>> [str(measure) for measure in asked(["nDCG@10", "P.5,10", "AP(rel=2)", "rbp(p=0.9)", "MRR@10"])]
+    ['ndcg_cut_10', 'P_5', 'P_10', 'map(rel=2)', 'rbp(p=0.9)', 'recip_rank_10']
+    """
+    if isinstance(names, str):
+        raise ValueError(f"measures is a list of names, such as ['map', 'nDCG@10']; got {names!r}")
+    found: dict[str, Measure] = {}
+    for name in names:
+        for measure in asked(OFFICIAL) if name == "official" else _named(name):
+            found.setdefault(str(measure), measure)
+    if not found:
+        raise ValueError("measures must name at least one, such as ['map', 'nDCG@10']")
+    return list(found.values())
+
+
+def _named(name: str) -> list[Measure]:
+    options = re.findall(r"\(([^()]*)\)", name)
+    bare = re.sub(r"\([^()]*\)", "", name).strip()
+    numbers: list[float | None] = [None]
+    behind = re.fullmatch(r"(.+?)[@_.]([0-9.][0-9.,]*)", bare)
+    places = ALIASES.get(bare.lower())
+    if places is None and behind:
+        places = ALIASES.get(behind[1].lower())
+        numbers = [_length(part, name) for part in behind[2].split(",")]
+    kind = "" if places is None else places[numbers[0] is not None]
+    if not kind:
+        lengths = [f"{known}_10" for known, what in KINDS.items() if what.k.startswith("length")]
+        whole = [known for known, what in KINDS.items() if what.k in ("", "length?")]
+        raise ValueError(
+            f"unknown measure {name!r}{closest(bare, [*whole, *lengths, *ALIASES])} Known: {', '.join(whole)}, "
+            f"{', '.join(lengths)}, iprec_at_recall_0.10; with any number behind the name"
+        )
+    return [_checked(Measure(kind, number, *_options(kind, ",".join(options), name)), name) for number in numbers]
+
+
+def _length(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"measure {name!r}: {text!r} is no number") from None
+
+
+def _options(kind: str, text: str, name: str) -> tuple[int | None, tuple[tuple[str, Any], ...]]:
+    level: int | None = None
+    found: list[tuple[str, Any]] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, _, value = (word.strip(" '\"") for word in part.partition("="))
+        known = (["rel"] if KINDS[kind].binary else []) + list(KINDS[kind].options)
+        if key not in known:
+            raise ValueError(f"measure {name!r} has no option {key!r}; it has {', '.join(known) or 'none'}")
+        if key == "dcg":
+            if value not in ("log2", "exp-log2"):
+                raise ValueError(f"measure {name!r}: dcg must be log2 or exp-log2; got {value!r}")
+            found.append((key, value))
+        elif key == "rel":
+            level = int(_length(value, name))
+        else:
+            found.append((key, _length(value, name)))
+    return level, tuple(found)
+
+
+def _checked(measure: Measure, name: str) -> Measure:
+    kind = KINDS[measure.kind]
+    if kind.k == "recall":
+        fits = measure.k is not None and 0 <= measure.k <= 1
+        wanted = "a share of the relevant documents, 0 to 1"
+    elif kind.k:
+        fits = kind.k == "length?" if measure.k is None else measure.k >= 1 and measure.k == int(measure.k)
+        wanted = "a length of lists, an integer of 1 or more"
+    else:
+        fits, wanted = measure.k is None, "no number"
+    if not fits:
+        raise ValueError(
+            f"measure {name!r} needs {wanted} behind its name" + ("" if measure.k is None else f"; got {measure.k:g}")
+        )
+    p = dict(measure.options).get("p", 0.5)
+    if not 0 < p < 1:
+        raise ValueError(f"measure {name!r}: p is the chance to go on and lies between 0 and 1; got {p:g}")
+    return measure
+
+
+def meaning(measure: Measure) -> str:
+    """What a measure says, in a few words.
+
+    >>> meaning(Measure("P", 5))
+    'relevant documents among the first 5, divided by 5'
+    """
+    kind = KINDS[measure.kind]
+    k = "whole list" if measure.k is None else measure.k if kind.k == "recall" else int(measure.k)
+    text = kind.meaning.replace("the first {k}", "all") if measure.k is None else kind.meaning
+    said = text.format(k=k, **{name: measure.option(name) for name in kind.options})
+    return said if measure.level is None else f"{said}; relevant from grade {measure.level}"
+
+
+def summed(measure: Measure, values: Array) -> float:
+    """One number of all queries, added up in their order as trec_eval does.
+
+    Args:
+        measure: what the values are of.
+        values: [query].
+    """
+    kind = KINDS[measure.kind].summary
+    total = float(np.add.accumulate(np.log(values) if kind == "geometric" else values)[-1])
+    if kind == "sum":
+        return total
+    return float(np.exp(total / len(values))) if kind == "geometric" else total / len(values)
+
+
+def averaged(measures: Sequence[Measure]) -> list[Measure]:
+    """Those whose number is a mean over the queries."""
+    return [measure for measure in measures if KINDS[measure.kind].summary == "mean"]

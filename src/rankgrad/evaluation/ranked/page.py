@@ -1,0 +1,191 @@
+"""The page of an evaluation of runs: values, tests between them, queries and groups of queries. It runs no script."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+
+from ...html import charts
+from ...html.page import write_page as write_html
+from ...html.text import DASH, enumeration
+from .comparison import Difference
+from .texts import Array
+
+if TYPE_CHECKING:
+    from . import Evaluation
+
+COLOURS = 8  # runs that can be told apart by colour and dashes
+MOST_TESTS = 60  # rows of a table of tests; the csv has all
+MOST_QUERIES = 40  # rows of the table of queries; the csv has all
+STEPS = 200  # points of a curve over the queries
+
+
+def write_page(path: str | os.PathLike[str], found: Evaluation, *, title: str | None = None) -> Path:
+    """Write the page; replaced as a whole if it is there.
+
+    Args:
+        path: the file; its folder must exist.
+        found: what is shown.
+        title: heading; None: the names of the runs.
+
+    Raises:
+        FileNotFoundError: no such folder.
+    """
+    means = [name for name in found.measures if name in found.per_query[found.runs[0]] and _is_mean(found, name)]
+    main = means[0] if means else found.measures[0]
+    ordered = sorted(found.runs, key=lambda run: -found.values[run][main])
+    number = {run: place for place, run in enumerate(found.runs)}
+    level = 1 - found.settings["confidence"]
+    tests = {name: _tests([each for each in found.differences if each.measure == name], level) for name in means}
+    return write_html(
+        path,
+        "evaluation/ranked/page.html",
+        styles=["html/base.css", "html/sections.css", "evaluation/ranked/page.css"],
+        title=title or f"Runs: {enumeration(list(found.runs), 4)}",
+        facts=_facts(found),
+        notes=found.notes,
+        main=main,
+        means=means,
+        others=[name for name in found.measures if name not in means],
+        runs=[(number[run], run) for run in ordered],
+        coloured=len(found.runs) <= COLOURS,
+        best={name: max(found.values[run][name] for run in found.runs) for name in means},
+        found=found,
+        cell=_number,
+        bounds=_bounds,
+        signed=_signed,
+        marks={run: charts.intervals([_mark(found, run, main, number[run])]) for run in found.runs},
+        sure=f"{100 * found.settings['confidence']:g}",
+        level=level,
+        tests={name: each for name, each in tests.items() if each["rows"]},
+        curves=_curves(found, main),
+        queries=_queries(found, main),
+        groups=_groups(found, main),
+        settings=[(name, _shown(value)) for name, value in found.settings.items()],
+    )
+
+
+def _is_mean(found: Evaluation, name: str) -> bool:
+    return not name.startswith(("num_", "gm_"))
+
+
+def _facts(found: Evaluation) -> list[tuple[str, str]]:
+    settings = found.settings
+    facts = [("judged queries", f"{len(found.queries):,}"), ("judgements", f"{settings['judgements']:,}")]
+    facts.append(("relevant from grade", str(settings["level"])))
+    if settings["depth"] is not None:
+        facts.append(("lists cut after", f"{settings['depth']:,}"))
+    if settings["judged_only"]:
+        facts.append(("documents", "judged ones only"))
+    return facts
+
+
+def _number(value: float, name: str = "") -> str:
+    if value is None or not math.isfinite(value):
+        return DASH
+    return f"{value:,.0f}" if name.startswith("num_") else f"{value:.4f}"
+
+
+def _bounds(bounds: tuple[float | None, float | None] | None) -> str:
+    if bounds is None or bounds[0] is None or bounds[1] is None:
+        return ""
+    return f"{bounds[0]:.3f} to {bounds[1]:.3f}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={each:g}" for key, each in value.items()) or "none"
+    return {None: "none", True: "yes", False: "no"}.get(value, str(value)) if not isinstance(value, int) else str(value)
+
+
+def _mark(found: Evaluation, run: str, main: str, kind: int) -> tuple[str, float, tuple[float, float] | None]:
+    return f"s{kind % COLOURS}", found.values[run][main], found.intervals[run].get(main)
+
+
+def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
+    """The tests of one measure, the surest first, and what they say together."""
+    shown = sorted(rows, key=lambda each: (each.corrected, each.p, -abs(each.mean)))[:MOST_TESTS]
+    return {
+        "rows": shown,
+        "left": len(rows) - len(shown),
+        "all": len(rows),
+        "sure": sum(each.corrected < level for each in rows),
+        "detectable": statistics.median(each.detectable for each in rows) if rows else math.nan,
+    }
+
+
+def _curves(found: Evaluation, main: str) -> list[Markup]:
+    """Values of the queries from the lowest to the highest, and differences to the first run."""
+    shown = list(found.runs[:COLOURS])
+    several = len(shown) > 1
+    columns = {run: found.per_query[run][main] for run in shown}
+    lines = [
+        charts.Series(run if several else "", _spread(np.sort(column[~np.isnan(column)])), kind)
+        for kind, (run, column) in enumerate(columns.items())
+    ]
+    percent = "queries, per cent"
+    drawn = [charts.lines(f"{main} of the queries, sorted", lines, percent, summary="", size=charts.WIDE)]
+    if several:
+        first = found.settings["baseline"] or shown[0]
+        base = found.per_query[first][main]
+        away = [
+            charts.Series(run, _spread(np.sort((column - base)[~np.isnan(column - base)])), kind)
+            for kind, (run, column) in enumerate(columns.items())
+            if run != first
+        ]
+        title = f"{main}, run minus {first}, sorted"
+        drawn.append(charts.lines(title, away, percent, summary="above 0: the run is better", size=charts.WIDE))
+    return drawn
+
+
+def _spread(values: Array) -> list[tuple[float, float]]:
+    """Points of a curve over sorted values: all of them, or a few hundred at even steps."""
+    if not len(values):
+        return []
+    at = np.unique(np.linspace(0, len(values) - 1, min(STEPS, len(values))).round().astype(int))
+    shares = 100 * (at + 0.5) / len(values)
+    return list(zip(shares.tolist(), values[at].tolist(), strict=True))
+
+
+def _queries(found: Evaluation, main: str) -> list[tuple[str, list[float]]]:
+    """(query, value of each run) of the queries on which the runs differ most; of one run, of the hardest ones."""
+    table = np.stack([found.per_query[run][main] for run in found.runs], axis=1)
+    known = ~np.isnan(table).all(1)
+    spread = np.where(known, np.nanmax(np.where(np.isnan(table), -np.inf, table), 1), 0)
+    if len(found.runs) > 1:
+        spread = spread - np.where(known, np.nanmin(np.where(np.isnan(table), np.inf, table), 1), 0)
+    else:
+        spread = -spread
+    order = np.argsort(-spread, kind="stable")
+    rows = [row for row in order.tolist() if known[row]][:MOST_QUERIES]
+    return [(found.queries[row], table[row].tolist()) for row in rows]
+
+
+def _groups(found: Evaluation, main: str) -> list[dict[str, Any]]:
+    """A row per group: its size, and value and interval of every run by the main measure."""
+    rows = {(row["group"], row["run"]): row for row in found.of_groups if row["measure"] == main}
+    tests: dict[str, list[Difference]] = {}
+    for each in found.between_groups:
+        if each.measure == main:
+            tests.setdefault(each.group, []).append(each)
+    return [
+        {
+            "name": name,
+            "size": len(members),
+            "cells": {run: rows[name, run] for run in found.runs},
+            "sure": sum(each.corrected < 1 - found.settings["confidence"] for each in tests.get(name, ())),
+            "tests": len(tests.get(name, ())),
+        }
+        for name, members in found.groups.items()
+    ]

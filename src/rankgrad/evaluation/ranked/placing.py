@@ -1,0 +1,289 @@
+"""Where the judged documents stand in the lists of a run: all that the measures need of it.
+
+A run of 10^8 rows is read in parts, and of each part only the judged rows stay. A part is not sorted as a whole if its
+rows come in the order of their scores, as they do in most files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from ...files import shown
+from .rows import Rows, ScatteredError, Source, spans
+from .texts import Array, Texts, mixed
+
+_ODD = np.uint64(0xD6E8FEB86659FD93)
+_FILTER_BITS = 20
+_SIGN = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True, eq=False)
+class Judgements:
+    """What is known of the documents of each query.
+
+    Args:
+        queries: in the order of their names, as bytes.
+        starts: [query + 1] first judgement of each query.
+        documents: [judgement] names.
+        grades: [judgement] int64; below 0: in the file but not judged, as in samples of a pool.
+        query: [judgement] number of its query.
+        pairs: [judgement] uint64, a key of query and document; no two are equal.
+        seed: of these keys.
+        name: of the file, for messages.
+    """
+
+    queries: tuple[str, ...]
+    starts: Array
+    documents: Texts
+    grades: Array
+    query: Array
+    pairs: Array
+    seed: int
+    name: str
+
+    @classmethod
+    def of(cls, source: Source) -> Judgements:
+        """The judgements of a file or of a mapping.
+
+        Raises:
+            ValueError: there are none; a grade is no integer; a document is judged twice for one query.
+        """
+        rows = source.whole()
+        rows = rows.take(np.argsort(np.array(rows.queries, dtype=object), kind="stable"))
+        whole = np.isfinite(rows.values) & (rows.values == np.floor(rows.values)) & (np.abs(rows.values) < 2**31)
+        if not whole.all():
+            row = int(np.argmin(whole))
+            raise ValueError(
+                f"{source.place(rows, row)}: a grade must be an integer; got {rows.values[row]:g}. Number the grades "
+                "0, 1, 2, ..., and say what each is worth by gains"
+            )
+        groups = rows.groups
+        for seed in count():
+            pairs = pair_keys(rows.documents.keys(seed), groups)
+            refuse_repeated(pairs, rows, source, "judged")
+            if len(np.unique(pairs)) == len(pairs):  # else two different pairs have one key, by chance
+                break
+        starts = np.append(rows.starts, len(rows))
+        grades = rows.values.astype(np.int64)
+        return cls(tuple(rows.queries), starts, rows.documents, grades, groups, pairs, seed, source.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Where a run has the judged documents.
+
+    Args:
+        listed: [query] documents that were retrieved, for the queries of the judgements; 0: the run lacks the query.
+        query: [entry] number of the query, ascending.
+        rank: [entry] 1, 2, ..., ascending within a query.
+        grade: [entry] of the document.
+        unknown: queries of the run that are not in the judgements.
+        lowest: the lowest score of all.
+        at_lowest: documents that have it.
+    """
+
+    listed: Array
+    query: Array
+    rank: Array
+    grade: Array
+    unknown: tuple[str, ...] = ()
+    lowest: float = np.inf
+    at_lowest: int = 0
+
+    def cut(self, depth: int) -> Placed:
+        """The same with lists of at most so many documents."""
+        kept = self.rank <= depth
+        return Placed(np.minimum(self.listed, depth), self.query[kept], self.rank[kept], self.grade[kept])
+
+    def judged_only(self) -> Placed:
+        """The same, all documents without a judgement taken out of the lists."""
+        kept = self.grade >= 0
+        query = self.query[kept]
+        listed = np.bincount(query, minlength=len(self.listed))
+        rank = np.arange(1, len(query) + 1) - (np.cumsum(listed) - listed)[query]
+        return Placed(listed, query, rank, self.grade[kept])
+
+
+def placed(run: Source, judgements: Judgements, *, single: bool = False) -> Placed:
+    """Where the judged documents stand in a run. Documents of one score stand in the reverse order of their names.
+
+    Args:
+        run: its rows.
+        judgements: of its queries.
+        single: scores are compared in single precision.
+
+    Raises:
+        ValueError: a document is listed twice for one query; no query is judged; by the source.
+    """
+    try:
+        return _collected(run, run.queries(), judgements, single)
+    except ScatteredError:
+        return _collected(run, run.gathered(), judgements, single)
+
+
+def _collected(run: Source, parts: Iterator[Rows], judgements: Judgements, single: bool) -> Placed:
+    number = {query: place for place, query in enumerate(judgements.queries)}
+    listed = np.zeros(len(number), np.int64)
+    found: list[tuple[Array, Array, Array]] = []
+    unknown: list[str] = []
+    lowest, at_lowest = np.inf, 0
+    for part in parts:
+        of_group = np.array([number.get(query, -1) for query in part.queries], np.int64)
+        known = of_group >= 0
+        if not known.all():
+            unknown += [part.queries[group] for group in np.flatnonzero(~known).tolist()]
+            part, of_group = part.take(np.flatnonzero(known)), of_group[known]
+        if not len(part):
+            continue
+        listed[of_group] = part.sizes
+        found.append(_judged(run, part, of_group, judgements, single))
+        least = float(part.values.min())
+        at_lowest = (at_lowest if least >= lowest else 0) + int((part.values == min(least, lowest)).sum())
+        lowest = min(least, lowest)
+    if not found:
+        raise ValueError(
+            f"no query of {run.name} is judged in {judgements.name}: the first one there is {shown(unknown[0])!r}, "
+            f"here {shown(judgements.queries[0])!r}"
+        )
+    query, rank, grade = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.lexsort((rank, query))
+    return Placed(listed, query[order], rank[order], grade[order], tuple(unknown), lowest, at_lowest)
+
+
+def _judged(
+    run: Source, rows: Rows, of_group: Array, judgements: Judgements, single: bool
+) -> tuple[Array, Array, Array]:
+    """(query, rank, grade) of every judged document of some lists."""
+    groups = rows.groups
+    query = of_group[groups]
+    pairs = pair_keys(rows.documents.keys(judgements.seed), query)
+    refuse_repeated(pairs, rows, run, "listed")
+    wrong = np.isnan(rows.values)
+    if wrong.any():
+        raise ValueError(f"{run.place(rows, int(np.argmax(wrong)))}: the score must be a number; got NaN")
+    here = spans(judgements.starts[of_group], np.diff(judgements.starts)[of_group])
+    here = here[np.argsort(judgements.pairs[here])]
+    keys = judgements.pairs[here]
+    # most documents are not judged: a table that fits into a cache tells so
+    maybe = np.zeros(1 << _FILTER_BITS, bool)
+    shift = np.uint64(64 - _FILTER_BITS)
+    maybe[(keys >> shift).astype(np.int64)] = True
+    row = np.flatnonzero(maybe[(pairs >> shift).astype(np.int64)])
+    at = np.minimum(np.searchsorted(keys, pairs[row]), len(keys) - 1)
+    judgement = here[at]
+    same = (keys[at] == pairs[row]) & (judgements.query[judgement] == query[row])
+    row, judgement = row[same], judgement[same]
+    same = rows.documents.take(row).equal(judgements.documents.take(judgement))
+    row, judgement = row[same], judgement[same]
+    scores = rows.values.astype(np.float32).astype(np.float64) if single else rows.values
+    return query[row], _ranks(rows, scores, groups, row), judgements.grades[judgement]
+
+
+def _ranks(rows: Rows, scores: Array, groups: Array, wanted: Array) -> Array:
+    """[wanted] rank of some rows in their groups: 1 + rows of a higher score, or of the same score and a later name."""
+    first = np.zeros(len(rows), bool)
+    first[rows.starts[rows.sizes > 0]] = True
+    rises = ~first
+    rises[1:] &= scores[1:] > scores[:-1]
+    place = wanted
+    if rises.any():
+        keys = _descending(scores, groups)
+        order = np.argsort(keys)
+        place = np.empty(len(rows), np.int64)
+        place[order] = np.arange(len(rows))
+        place = place[wanted]
+        level = np.append(False, keys[order][1:] == keys[order][:-1])
+    else:
+        order = np.arange(len(rows))
+        level = ~first
+        level[1:] &= scores[1:] == scores[:-1]
+    if level.any():
+        place = _ties_by_name(rows, scores, order, level, wanted, place)
+    found: Array = place + 1 - rows.starts[groups[wanted]]
+    return found
+
+
+def _descending(scores: Array, groups: Array) -> Array:
+    """[row] uint64 that sort by group, then from the highest score to the lowest; close scores may have one number."""
+    bits = (scores + 0.0).view(np.uint64)  # + 0.0: there is a -0.0, which is 0.0
+    ascending = np.where(bits & _SIGN, ~bits, bits | _SIGN)
+    wide = np.uint64(max(1, int(groups[-1]).bit_length()))
+    found: Array = (groups.astype(np.uint64) << (np.uint64(64) - wide)) | (~ascending >> wide)
+    return found
+
+
+def _ties_by_name(rows: Rows, scores: Array, order: Array, level: Array, wanted: Array, place: Array) -> Array:
+    """[wanted] places once more, where neighbours in the order may be of one score.
+
+    Args:
+        rows: of some lists.
+        scores: [row] what is compared.
+        order: [place] row that stands there, by groups and scores.
+        level: [place] bool, whether it may be of one score with the place before.
+        wanted: rows.
+        place: [wanted] of each, so far.
+    """
+    stretch = np.cumsum(~level)
+    asked = np.zeros(int(stretch[-1]) + 1, bool)
+    asked[stretch[place]] = True
+    asked &= np.bincount(stretch) > 1
+    places = np.flatnonzero(asked[stretch])
+    if not len(places):
+        return place
+    unsorted = order[places]
+    name = np.unique(rows.documents.take(unsorted).padded(), return_inverse=True)[1]
+    rank = np.lexsort((-name, -scores[unsorted], stretch[places]))
+    known = np.full(len(rows), -1)
+    known[unsorted[rank]] = places
+    found: Array = np.where(known[wanted] >= 0, known[wanted], place)
+    return found
+
+
+def pair_keys(documents: Array, query: Array) -> Array:
+    """[row] uint64, a key of each (query, document).
+
+    Args:
+        documents: [row] keys of the documents.
+        query: [row] number of the query.
+    """
+    return mixed(documents + query.astype(np.uint64) * _ODD)
+
+
+def refuse_repeated(pairs: Array, rows: Rows, source: Source, how: str) -> None:
+    """Raise if a document stands in one list twice.
+
+    Args:
+        pairs: [row] key of its query and document.
+        rows: of some lists.
+        source: where they come from.
+        how: what a document is there: "listed" or "judged".
+
+    Raises:
+        ValueError: naming the second place, and the first.
+    """
+    ordered = np.sort(pairs)
+    suspects = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(suspects):
+        return
+    groups = rows.groups
+    seen: dict[tuple[int, str], int] = {}
+    for row in np.flatnonzero(np.isin(pairs, suspects)).tolist():
+        [document] = rows.documents.words([row])
+        before = seen.setdefault((int(groups[row]), document), row)
+        if before != row:
+            first = f", first in line {rows.lines[before]}" if rows.lines[before] else ""
+            raise ValueError(
+                f"{source.place(rows, row)}: this document is {how} for this query a second time{first}. Nothing was "
+                "evaluated: keep one of the two"
+            )
+
+
+def some(values: Any) -> str:
+    """The first few names, and how many more there are."""
+    words = [shown(value) for value in values[:3]]
+    return ", ".join(words) + (f" and {len(values) - 3:,} more" if len(values) > 3 else "")

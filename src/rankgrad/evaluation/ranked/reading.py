@@ -1,0 +1,335 @@
+"""Files of runs and of judgements -> `Source`: TREC's text, csv, tsv, json, jsonl, parquet; gzipped or not."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ...extras import missing
+from ...files import shown
+from .rows import AT_ONCE, Rows, Source, from_mapping, rows_of
+from .texts import SPARE, Array, Texts
+
+BYTES = 2**21  # of text, read at once
+NEWLINE, HASH, SPACE = 10, 35, 32
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        what: it is called in messages.
+        fields: of a line of TREC's text.
+        query, document, value: the place of each among the fields.
+        more: a line may have further fields.
+        columns: what a column of the numbers may be called in a table.
+    """
+
+    what: str
+    fields: str
+    value: int
+    more: bool
+    columns: tuple[str, ...]
+    query: int = 0
+    document: int = 2
+
+    @property
+    def needed(self) -> int:
+        """How many fields a line has."""
+        return len(self.fields.split())
+
+
+RUN = Kind("run", "query Q0 document rank score tag", 4, True, ("score", "sim", "similarity"))
+QRELS = Kind("file of judgements", "query 0 document grade", 3, False, ("grade", "relevance", "rel", "label", "score"))
+QUERY = ("query", "query_id", "query-id", "qid", "q_id")
+DOCUMENT = ("document", "document_id", "doc", "doc_id", "doc-id", "docid", "docno", "corpus-id", "corpus_id", "did")
+
+
+def read(path: str | os.PathLike[str], kind: Kind) -> Source:
+    """The rows of a file. Nothing is read before they are asked for.
+
+    .csv and .tsv have a header with columns for query, document and score (or grade); a .tsv without one is TREC's
+    text. .jsonl has an object with these names in each line, .json a list of such objects, or one object that maps a
+    query to documents and their numbers. Everything else is TREC's text. All of them may be gzipped: NAME.gz.
+
+    Args:
+        path: the file.
+        kind: RUN or QRELS.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {shown(path)}")
+    ending = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
+    readers = {".csv": _table, ".tsv": _tabs, ".jsonl": _lines_of_json, ".json": _json, ".parquet": _parquet}
+    reader = readers.get(ending.lower(), _trec)
+    return Source(shown(path), lambda: reader(path, kind))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unzipped. What is wrong with a gzip is told with the name of the file."""
+    try:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            yield file  # type: ignore[misc]  # a GzipFile reads bytes as any other
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{shown(path)} is damaged, or no gzip file: {error}") from None
+
+
+# -------------------------------------------------------------------------------------------------------- TREC's text
+
+
+def _trec(path: Path, kind: Kind) -> Iterator[Rows]:
+    """Lines of fields between spaces or tabs. Empty lines, and lines that begin with #, are left out."""
+    line = 1
+    rest = b""
+    with _opened(path) as file:
+        if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+            file.seek(0)
+        while piece := file.read(BYTES):
+            cut = piece.rfind(b"\n") + 1
+            if not cut:  # a line that is longer than what is read at once
+                rest += piece
+                continue
+            text = rest + piece[:cut]
+            rest = piece[cut:]
+            yield _fields(text, line, path, kind)
+            line += text.count(b"\n")
+    if rest:
+        yield _fields(rest + b"\n", line, path, kind)
+
+
+def _fields(text: bytes, line: int, path: Path, kind: Kind) -> Rows:
+    """The rows of some lines, the first of which has this number."""
+    buffer = np.frombuffer(text + bytes(SPARE), np.uint8)
+    filled = buffer[: len(text)] > SPACE
+    edges = np.flatnonzero(filled[1:] != filled[:-1]) + 1
+    if filled[0]:
+        edges = np.concatenate([[0], edges])
+    starts, ends = edges[0::2], edges[1::2]  # the last sign is a newline: every field has an end
+    newlines = np.flatnonzero(buffer[: len(text)] == NEWLINE)
+    before = np.searchsorted(starts, newlines)  # fields that begin before the end of each line
+    count = np.diff(before, prepend=0)
+    first = before - count
+    lines = np.arange(line, line + len(newlines))
+    used = count > 0
+    used[used] = buffer[starts[first[used]]] != HASH
+    if not used.all():
+        first, count, lines = first[used], count[used], lines[used]
+    wrong = count < kind.needed if kind.more else count != kind.needed
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ValueError(
+            f"{shown(path)}, line {lines[at]} has {count[at]} fields; a line of a {kind.what} has "
+            f"{kind.needed}: {kind.fields}" + _hint(kind, int(count[at]))
+        )
+
+    def column(place: int) -> Texts:
+        start = starts[first + place]
+        return Texts(buffer, start, ends[first + place] - start)
+
+    return _checked(column(kind.query), column(kind.document), column(kind.value), lines, path, kind)
+
+
+def _hint(kind: Kind, count: int) -> str:
+    if kind is RUN and count == QRELS.needed:
+        return ". This looks like judgements: they are given as --qrels FILE"
+    if kind is RUN and count == 3:
+        return ". Three columns are read from a .tsv or .csv with a header: query, document, and score or rank"
+    return ""
+
+
+def _checked(
+    queries: Texts, documents: Texts, numbers: Texts | Array, lines: Array, path: Path, kind: Kind, sign: int = 1
+) -> Rows:
+    """Rows, if every number is one. Of a run without scores but with ranks, sign is -1."""
+    values = numbers.numbers() if isinstance(numbers, Texts) else numbers
+    wrong = np.isnan(values)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        said = repr(shown(numbers.words([at])[0])) if isinstance(numbers, Texts) else "nothing, or NaN"
+        word = kind.fields.split()[kind.value]
+        raise ValueError(f"{shown(path)}, line {lines[at]}: the {word} must be a number; got {said}")
+    return rows_of(queries, documents, sign * values, lines)
+
+
+# --------------------------------------------------------------------------------------------------- tables with names
+
+
+def _tabs(path: Path, kind: Kind) -> Iterator[Rows]:
+    """A .tsv: a table if its first line names the columns, else TREC's text."""
+    with _opened(path) as file:
+        head = file.readline().decode("utf-8-sig", "replace").strip().lower().split("\t")
+    if any(name in QUERY for name in head):
+        return _table(path, kind, "\t")
+    return _trec(path, kind)
+
+
+def _table(path: Path, kind: Kind, delimiter: str = ",") -> Iterator[Rows]:
+    with _opened(path) as file:
+        reader = csv.reader(
+            io.TextIOWrapper(file, "utf-8-sig", newline=""),
+            delimiter=delimiter,
+            quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE,
+            strict=True,
+        )
+        try:
+            head = next(reader, None)
+            if head is None:
+                raise ValueError(f"{shown(path)} is empty")
+            *places, sign = _columns(head, path, kind)
+            held: list[tuple[str, str, str]] = []
+            lines: list[int] = []
+            for fields in reader:
+                if not fields:
+                    continue
+                if len(fields) != len(head):
+                    raise ValueError(
+                        f"{shown(path)}, line {reader.line_num} has {len(fields)} fields, the header {len(head)}"
+                    )
+                held.append((fields[places[0]], fields[places[1]], fields[places[2]]))
+                lines.append(reader.line_num)
+                if len(held) == AT_ONCE:
+                    yield _from_texts(held, lines, path, kind, sign)
+                    held, lines = [], []
+            if held:
+                yield _from_texts(held, lines, path, kind, sign)
+        except csv.Error as error:
+            raise ValueError(f"{shown(path)}, line {reader.line_num}: {error}") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{shown(path)}, after line {reader.line_num}: {error}; save the file as UTF-8") from None
+
+
+def _from_texts(rows: Sequence[tuple[str, str, str]], lines: list[int], path: Path, kind: Kind, sign: int) -> Rows:
+    queries, documents, numbers = (Texts.of(column) for column in zip(*rows, strict=True))
+    return _checked(queries, documents, numbers, np.array(lines), path, kind, sign)
+
+
+def _columns(head: Sequence[str], path: Path, kind: Kind) -> tuple[int, int, int, int]:
+    """The places of query, document and number among the columns, and the sign of the number."""
+    names = [name.strip().lower() for name in head]
+    values = (*kind.columns, "rank") if kind is RUN else kind.columns
+    found = []
+    for role, known in (("query", QUERY), ("document", DOCUMENT), (kind.columns[0], values)):
+        place = next((names.index(name) for name in known if name in names), None)
+        if place is None:
+            raise ValueError(
+                f"{shown(path)} has no column {role!r}. It has {', '.join(map(shown, head))}; known names of it are "
+                f"{', '.join(known)}"
+            )
+        found.append(place)
+    return found[0], found[1], found[2], -1 if names[found[2]] == "rank" else 1
+
+
+def _lines_of_json(path: Path, kind: Kind) -> Iterator[Rows]:
+    with _opened(path) as file:
+        held: list[Any] = []
+        lines: list[int] = []
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                held.append(_parsed(line, f"{shown(path)}, line {number}"))
+                lines.append(number)
+            if len(held) == AT_ONCE:
+                yield _objects(held, lines, path, kind)
+                held, lines = [], []
+        if held:
+            yield _objects(held, lines, path, kind)
+
+
+def _json(path: Path, kind: Kind) -> Iterator[Rows]:
+    with _opened(path) as file:
+        found = _parsed(file.read(), shown(path))
+    if isinstance(found, list):
+        yield _objects(found, list(range(1, len(found) + 1)), path, kind)
+    elif isinstance(found, dict):
+        yield from from_mapping(found, shown(path)).parts()
+    else:
+        raise ValueError(f"{shown(path)} must map queries to documents, or list objects; got {type(found).__name__}")
+
+
+def _parsed(text: bytes, place: str) -> Any:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"{shown(twice)!r} stands in one object twice")
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place} can't be read as json: {error}") from None
+
+
+def _objects(found: Sequence[Any], lines: list[int], path: Path, kind: Kind) -> Rows:
+    """Rows of objects, each with a query, a document and a number."""
+    for row, line in zip(found, lines, strict=True):
+        if not isinstance(row, Mapping):
+            raise ValueError(f"{shown(path)}, line {line} must be an object; got {type(row).__name__}")
+    names = list(found[0]) if found else []
+    *places, sign = _columns(names, path, kind)
+    query, document, value = (names[place] for place in places)
+    held = []
+    for row, line in zip(found, lines, strict=True):
+        lost = [name for name in (query, document, value) if name not in row]
+        if lost:
+            raise ValueError(f"{shown(path)}, line {line} has no {lost[0]!r}")
+        held.append((str(row[query]), str(row[document]), str(row[value])))
+    return _from_texts(held, lines, path, kind, sign)
+
+
+def _parquet(path: Path, kind: Kind) -> Iterator[Rows]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            head = file.schema_arrow.names
+            *places, sign = _columns(head, path, kind)
+            wanted = [head[place] for place in places]
+            line = 1
+            for batch in file.iter_batches(AT_ONCE, columns=wanted):
+                queries, documents, numbers = (batch.column(name) for name in wanted)
+                lines = np.arange(line, line + len(batch))
+                for name, column in zip(wanted, (queries, documents, numbers), strict=True):
+                    if column.null_count:
+                        empty = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+                        raise ValueError(f"{shown(path)}, row {lines[empty]}: {name!r} is empty")
+                values = numbers.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)
+                yield _checked(_arrow(queries), _arrow(documents), values, lines, path, kind, sign)
+                line += len(batch)
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{shown(path)} is no parquet file, or it is damaged: {error}") from None
+
+
+def _arrow(column: Any) -> Texts:
+    """Names of a column of arrow: integers or strings, in a dictionary or not."""
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pyarrow.types.is_integer(column.type):
+        return Texts.of_integers(column.to_numpy(zero_copy_only=False))
+    column = column.cast(pyarrow.large_string())
+    _, offsets, content = column.buffers()
+    ends = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+    text = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
+    return Texts(np.concatenate([text, np.zeros(SPARE, np.uint8)]), ends[:-1], np.diff(ends))

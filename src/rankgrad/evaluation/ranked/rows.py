@@ -1,0 +1,357 @@
+"""Rows of (query, document, number), a part at a time: what every file and every container of Python becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ...checks import Numbers
+from ...checks import tensor as as_tensor
+from ...files import shown
+from .texts import Array, Texts
+
+AT_ONCE = 2**16  # rows of a part
+NO_DOCUMENT = -1  # in a matrix of documents, the place of a document that is not there
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows whose queries stand together.
+
+    Args:
+        queries: [group] the query of each group of rows, one after the other.
+        sizes: [group] int64, rows of each.
+        documents: [row] names.
+        values: [row] float64: scores, or grades.
+        lines: [row] int64, where each stands in its file; 0: it stands in none.
+    """
+
+    queries: list[str]
+    sizes: Array
+    documents: Texts
+    values: Array
+    lines: Array
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    @property
+    def starts(self) -> Array:
+        """[group] first row of each group."""
+        found: Array = np.cumsum(self.sizes) - self.sizes
+        return found
+
+    @property
+    def groups(self) -> Array:
+        """[row] group of each row."""
+        found: Array = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return found
+
+    def between(self, first: int, last: int) -> Rows:
+        """The rows of the groups first .. last - 1, without a copy."""
+        ends = np.concatenate([[0], np.cumsum(self.sizes)])
+        rows = slice(int(ends[first]), int(ends[last]))
+        return Rows(
+            self.queries[first:last],
+            self.sizes[first:last],
+            self.documents.take(rows),
+            self.values[rows],
+            self.lines[rows],
+        )
+
+    def take(self, groups: Array) -> Rows:
+        """The rows of some groups, in the order of the groups given."""
+        rows = spans(self.starts[groups], self.sizes[groups])
+        return Rows(
+            [self.queries[group] for group in groups.tolist()],
+            self.sizes[groups],
+            self.documents.take(rows),
+            self.values[rows],
+            self.lines[rows],
+        )
+
+    def packed(self) -> Rows:
+        """The same rows, in memory of their own."""
+        return replace(self, documents=self.documents.packed(), values=self.values.copy(), lines=self.lines.copy())
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """The rows of several; a query that ends one part and begins the next is one group."""
+        if len(parts) == 1:
+            return parts[0]
+        queries: list[str] = []
+        sizes: list[int] = []
+        for query, size in chain.from_iterable(zip(part.queries, part.sizes.tolist(), strict=True) for part in parts):
+            if queries and queries[-1] == query:
+                sizes[-1] += size
+            else:
+                queries.append(query)
+                sizes.append(size)
+        return cls(
+            queries,
+            np.array(sizes, np.int64),
+            Texts.joined([part.documents for part in parts]),
+            np.concatenate([part.values for part in parts]),
+            np.concatenate([part.lines for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from.
+
+    Args:
+        name: of the file or the variable, for messages.
+        parts: a call gives the rows from the beginning, in parts of any size.
+    """
+
+    name: str
+    parts: Callable[[], Iterator[Rows]]
+
+    def queries(self) -> Iterator[Rows]:
+        """Rows in which every query is whole and comes once, as they are read.
+
+        Raises:
+            ScatteredError: a query comes back after another one. What was given so far is then wrong; see `gathered`.
+            ValueError: there are no rows; by the source, for what it holds.
+        """
+        seen: set[str] = set()
+        held: list[Rows] = []  # of one query, which may go on in the next part
+        for part in self.parts():
+            if not len(part):
+                continue
+            if held and part.queries == held[0].queries:
+                held.append(part)
+                continue
+            rows = Rows.joined([*held, part])
+            last = len(rows.queries) - 1
+            if len(set(rows.queries)) <= last or not seen.isdisjoint(rows.queries):
+                raise ScatteredError(self.name)
+            seen.update(rows.queries[:last])
+            held = [rows.between(last, last + 1).packed()]
+            if last:
+                yield rows.between(0, last)
+        if not held:
+            raise ValueError(f"{self.name} holds no rows")
+        yield Rows.joined(held)
+
+    def whole(self) -> Rows:
+        """All rows at once, those of each query brought together in their order.
+
+        Raises:
+            ValueError: there are no rows.
+        """
+        parts = [part for part in self.parts() if len(part)]
+        if not parts:
+            raise ValueError(f"{self.name} holds no rows")
+        rows = Rows.joined(parts)
+        number = {query: place for place, query in enumerate(dict.fromkeys(rows.queries))}
+        if len(number) == len(rows.queries):
+            return rows
+        of_group = np.array([number[query] for query in rows.queries])
+        sizes = np.bincount(of_group, weights=rows.sizes).astype(np.int64)
+        return replace(rows.take(np.argsort(of_group, kind="stable")), queries=list(number), sizes=sizes)
+
+    def gathered(self) -> Iterator[Rows]:
+        """Rows in which every query is whole and comes once; all of them are in memory while it goes on."""
+        rows = self.whole()
+        part = (np.cumsum(rows.sizes) - 1) // AT_ONCE
+        ends = np.append(np.flatnonzero(np.diff(part)) + 1, len(part)).tolist()
+        for first, last in zip([0, *ends], ends, strict=False):
+            yield rows.between(first, last)
+
+    def place(self, rows: Rows, row: int) -> str:
+        """What to call a row in a message: its line if it has one, its query and its document."""
+        query = rows.queries[int(np.searchsorted(np.cumsum(rows.sizes), row, side="right"))]
+        [document] = rows.documents.words([row])
+        line = f"line {rows.lines[row]}, " if rows.lines[row] else ""
+        return f"{self.name}, {line}query {shown(query)!r}, document {shown(document)!r}"
+
+
+class ScatteredError(Exception):
+    """The rows of a query do not stand together."""
+
+
+def spans(starts: Array, sizes: Array) -> Array:
+    """The numbers start, start + 1, ..., start + size - 1 of every span, one span after the other.
+
+    >>> spans(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    found: Array = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+    return found
+
+
+# -------------------------------------------------------------------------------------------------- Python's containers
+
+
+def from_mapping(values: Mapping[Any, Mapping[Any, float]], name: str = "the mapping") -> Source:
+    """Query -> document -> score, or grade.
+
+    Args:
+        values: queries and documents are strings or integers.
+        name: what messages call it.
+    """
+
+    def parts() -> Iterator[Rows]:
+        queries: list[Any] = []
+        rows = 0
+        for query, listed in values.items():
+            if not isinstance(listed, Mapping):
+                raise TypeError(f"{name} maps a query to a mapping of documents; query {query!r} has {listed!r}")
+            queries.append(query)
+            rows += len(listed)
+            if rows >= AT_ONCE:
+                yield part(queries, rows)
+                queries, rows = [], 0
+        yield part(queries, rows)
+
+    def part(queries: list[Any], rows: int) -> Rows:
+        lists = [values[query] for query in queries]
+        return Rows(
+            Texts.of(queries).words(),
+            np.fromiter(map(len, lists), np.int64, len(lists)),
+            Texts.of(list(chain.from_iterable(lists))),
+            _floats(chain.from_iterable(each.values() for each in lists), rows, name),
+            np.zeros(rows, np.int64),
+        )
+
+    return Source(name, parts)
+
+
+def _floats(values: Iterable[Any], count: int, name: str) -> Array:
+    try:
+        return np.fromiter(values, np.float64, count)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must hold one number for each document: {error}") from None
+
+
+def from_columns(queries: Any, documents: Any, values: Numbers, name: str = "the columns") -> Source:
+    """Three columns of one length: lists of any length, each query's rows together or not.
+
+    Args:
+        queries: [row] strings or integers.
+        documents: [row] strings or integers.
+        values: [row] scores, or grades.
+        name: what messages call it.
+
+    Raises:
+        ValueError: columns of different lengths.
+
+    >>> source = from_columns(["q1", "q1", "q2"], ["d1", "d2", "d1"], [0.9, 0.4, 0.7])
+    >>> [(rows.queries, rows.sizes.tolist()) for rows in source.queries()]
+    [(['q1'], [2]), (['q2'], [1])]
+    """
+    numbers = as_tensor(values, "values").detach().cpu().double().numpy()
+    lengths = [len(queries), len(documents), len(numbers)]
+    if numbers.ndim != 1 or len(set(lengths)) > 1:
+        raise ValueError(f"queries, documents and values must be columns of one length; got {lengths}")
+
+    def parts() -> Iterator[Rows]:
+        for first in range(0, len(numbers), AT_ONCE):
+            here = slice(first, first + AT_ONCE)
+            yield rows_of(
+                names(queries[here]), names(documents[here]), numbers[here], np.zeros_like(numbers[here], int)
+            )
+
+    return Source(name, parts)
+
+
+def from_matrix(documents: Any, scores: Numbers, queries: Any = None, name: str = "the matrix") -> Source:
+    """Two matrices [query, place]: of every query the documents that were found, and their scores.
+
+    Lists of different length: the places without a document hold -1 (as faiss leaves them) or an empty string, and
+    their scores count for nothing.
+
+    Args:
+        documents: [query, place] integers or strings.
+        scores: [query, place] numbers.
+        queries: [query] names; None: 0, 1, 2, ...
+        name: what messages call it.
+
+    Raises:
+        ValueError: shapes out of step.
+
+    >>> found = from_matrix([[7, 3], [5, -1]], [[0.9, 0.4], [0.8, 0.0]])
+    >>> [(rows.queries, rows.sizes.tolist()) for rows in found.queries()]
+    [(['0'], [2]), (['1'], [1])]
+    """
+    table = as_array(documents)
+    numbers = as_tensor(scores, "scores").detach().cpu().numpy()
+    if table.ndim != 2 or table.shape != numbers.shape:
+        raise ValueError(
+            f"documents and scores must be matrices [query, place] of one shape; got {table.shape} and {numbers.shape}"
+        )
+    return _by_row(table, numbers, table != (NO_DOCUMENT if table.dtype.kind in "iu" else ""), queries, name)
+
+
+def from_scores(
+    scores: Numbers, retrieved: Any = None, queries: Any = None, documents: Any = None, name: str = "the scores"
+) -> Source:
+    """A whole matrix [query, document] of scores.
+
+    Args:
+        scores: [query, document] numbers. Minus infinity: the document was not retrieved for the query.
+        retrieved: [query, document] bool; False: the document was not retrieved, whatever its score. None: all were.
+        queries: [query] names; None: 0, 1, 2, ...
+        documents: [document] names; None: 0, 1, 2, ...
+        name: what messages call it.
+
+    Raises:
+        ValueError: shapes out of step.
+    """
+    numbers = as_tensor(scores, "scores").detach().cpu().numpy()
+    if numbers.ndim != 2:
+        raise ValueError(f"scores must be a matrix [query, document]; got shape {numbers.shape}")
+    columns = np.arange(numbers.shape[1]) if documents is None else as_array(documents)
+    inside = numbers > -np.inf if retrieved is None else np.asarray(retrieved)
+    if inside.dtype != bool or inside.shape != numbers.shape or len(columns) != numbers.shape[1]:
+        raise ValueError(
+            f"scores {numbers.shape} need retrieved, bool of the same shape, and a name for each column; got "
+            f"{inside.dtype} {inside.shape} and {len(columns)} names"
+        )
+    inside = inside & ~(numbers == -np.inf)
+    return _by_row(np.broadcast_to(columns, numbers.shape), numbers, inside, queries, name)
+
+
+def _by_row(table: Array, numbers: Array, inside: Array, queries: Any, name: str) -> Source:
+    named = Texts.of_integers(np.arange(len(table))) if queries is None else names(queries)
+    if len(named) != len(table):
+        raise ValueError(f"{len(table)} rows need as many names of queries; got {len(named)}")
+    words = named.words()
+
+    def parts() -> Iterator[Rows]:
+        step = max(1, AT_ONCE // max(1, table.shape[1]))
+        for first in range(0, len(table), step):
+            here = slice(first, first + step)
+            chosen = inside[here]
+            values = numbers[here][chosen].astype(np.float64)
+            sizes = chosen.sum(1)
+            yield Rows(words[here], sizes, names(table[here][chosen]), values, np.zeros(len(values), np.int64))
+
+    return Source(name, parts)
+
+
+def rows_of(queries: Texts, documents: Texts, values: Array, lines: Array) -> Rows:
+    """Rows of columns, queries that follow one another brought into groups."""
+    first = np.flatnonzero(~queries.repeated())
+    sizes = np.diff(np.append(first, len(queries)))
+    return Rows(queries.words(first), sizes, documents, values, lines)
+
+
+def names(values: Any) -> Texts:
+    """[row] names of queries or documents, of an array of integers or strings, or a list of either."""
+    array = as_array(values)
+    return Texts.of_integers(array) if array.dtype.kind in "iu" else Texts.of(array.tolist())
+
+
+def as_array(values: Any) -> Array:
+    """Names as an array of integers or of strings (or of objects, which `Texts.of` looks at)."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    array = np.asarray(values)
+    return array if array.dtype.kind in "iuUO" else np.asarray(values, dtype=object)

@@ -1,0 +1,211 @@
+"""Many short texts in one buffer of bytes: names of queries and documents, and numbers as they stand in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+SPARE = 32  # zero bytes behind the last text, so that a whole word can be read at every start
+_LOW_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64)
+_ODD = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_EXACT = 2**53  # float64 holds every integer up to here
+_POWERS = 10.0 ** np.arange(23)  # and these powers of ten
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Texts in UTF-8, one after the other or scattered in a buffer.
+
+    Args:
+        buffer: [byte] uint8, with `SPARE` zero bytes at its end.
+        start: [text] int64, where each text begins.
+        length: [text] int64, bytes of each text.
+
+    >>> texts = Texts.of(["d1", "d20", "d20"])
+    >>> len(texts), texts.words([1]), texts.repeated().tolist()
+    (3, ['d20'], [False, False, True])
+    """
+
+    buffer: Array
+    start: Array
+    length: Array
+
+    @classmethod
+    def of(cls, words: Sequence[Any]) -> Texts:
+        """Texts of strings, and of integers as they are written in decimals.
+
+        Raises:
+            TypeError: something else is among them.
+        """
+        try:
+            joined = "".join(words)
+        except TypeError:
+            odd = next((word for word in words if isinstance(word, bool) or not isinstance(word, _NAMES)), None)
+            if odd is not None:
+                raise TypeError(f"queries and documents are named by strings or integers; got {odd!r}") from None
+            words = [str(word) for word in words]
+            joined = "".join(words)
+        raw = joined.encode("utf-8", "surrogatepass")
+        each = words if len(raw) == len(joined) else [word.encode("utf-8", "surrogatepass") for word in words]
+        return cls._one_after_another(raw, np.fromiter(map(len, each), np.int64, len(words)))
+
+    @classmethod
+    def of_integers(cls, values: Array) -> Texts:
+        """Texts of integers, as they are written in decimals.
+
+        >>> Texts.of_integers(np.array([0, -12, 345])).words()
+        ['0', '-12', '345']
+        """
+        rest = np.abs(values.astype(np.int64)).astype(np.uint64)
+        width = len(str(int(rest.max(initial=0)))) + 1
+        cells = np.zeros((len(values), width), np.uint8)
+        length = np.ones(len(values), np.int64)
+        for column in range(width - 1, 0, -1):
+            rest, digit = np.divmod(rest, np.uint64(10))
+            cells[:, column] = digit + np.uint64(ord("0"))
+            length += rest > 0
+        negative = np.flatnonzero(values < 0)
+        cells[negative, width - 1 - length[negative]] = ord("-")
+        length[negative] += 1
+        buffer = np.concatenate([cells.ravel(), np.zeros(SPARE, np.uint8)])
+        return cls(buffer, np.arange(1, len(values) + 1) * width - length, length)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Texts]) -> Texts:
+        """The texts of several, in one buffer."""
+        before = np.cumsum([0, *(len(part.buffer) for part in parts)])
+        start = [part.start + offset for part, offset in zip(parts, before[:-1], strict=True)]
+        return cls(
+            np.concatenate([part.buffer for part in parts]),
+            np.concatenate(start),
+            np.concatenate([part.length for part in parts]),
+        )
+
+    @classmethod
+    def _one_after_another(cls, raw: bytes, length: Array) -> Texts:
+        buffer = np.concatenate([np.frombuffer(raw, np.uint8), np.zeros(SPARE, np.uint8)])
+        return cls(buffer, np.cumsum(length) - length, length)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, rows: Any) -> Texts:
+        """Some of the texts: rows by number, by a mask or a slice. The buffer is shared."""
+        return Texts(self.buffer, self.start[rows], self.length[rows])
+
+    def packed(self) -> Texts:
+        """The same texts in a buffer of their own, without what stands between them."""
+        before = np.cumsum(self.length) - self.length
+        raw = self.buffer[np.repeat(self.start - before, self.length) + np.arange(self.length.sum())]
+        return Texts._one_after_another(raw.tobytes(), self.length)
+
+    def words(self, rows: Any = slice(None)) -> list[str]:
+        """Some of the texts as strings; bytes that are not UTF-8 are shown as escapes."""
+        view = memoryview(self.buffer)  # type: ignore[arg-type]  # with Python 3.10 a buffer is no type
+        ends = zip(self.start[rows].tolist(), self.length[rows].tolist(), strict=True)
+        return [str(view[start : start + length], "utf-8", "backslashreplace") for start, length in ends]
+
+    def padded(self) -> Array:
+        """[text] fixed-width bytes of numpy, which compare as the texts do, byte by byte."""
+        width = int(self.length.max(initial=1))
+        column = np.arange(width)
+        buffer = np.concatenate([self.buffer, np.zeros(width, np.uint8)])  # a short text may stand at the end
+        cells = buffer[self.start[:, None] + column]
+        cells[column >= self.length[:, None]] = 0
+        found: Array = cells.view(f"S{width}").ravel()
+        return found
+
+    def keys(self, seed: int = 0) -> Array:
+        """[text] uint64, equal for equal texts; different texts have the same key once in 2^64, by chance.
+
+        Args:
+            seed: gives other keys.
+        """
+        words = self._words_of_8_bytes()
+        found = mixed((self.length + (seed << 32)).astype(np.uint64))
+        for at in range(0, int(self.length.max(initial=0)), 8):
+            rows: Any = slice(None) if at == 0 else np.flatnonzero(self.length > at)
+            inside = _LOW_BYTES[np.minimum(self.length[rows] - at, 8)]
+            found[rows] = mixed(found[rows] ^ (words[self.start[rows] + at] & inside))
+        return found
+
+    def equal(self, other: Texts) -> Array:
+        """[text] bool, whether each text is the other's text of the same place."""
+        found: Array = self.length == other.length
+        mine, theirs = self._words_of_8_bytes(), other._words_of_8_bytes()
+        for at in range(0, int(self.length.max(initial=0)), 8):
+            rows = np.flatnonzero(found & (self.length > at))
+            inside = _LOW_BYTES[np.minimum(self.length[rows] - at, 8)]
+            differ = (mine[self.start[rows] + at] ^ theirs[other.start[rows] + at]) & inside
+            found[rows[differ != 0]] = False
+        return found
+
+    def repeated(self) -> Array:
+        """[text] bool, whether each text is the one before it once more."""
+        found = np.zeros(len(self), bool)
+        found[1:] = self.take(slice(1, None)).equal(self.take(slice(-1)))
+        return found
+
+    def numbers(self) -> Array:
+        """[text] float64 that each text says in decimals, correctly rounded; NaN where it says no number.
+
+        >>> Texts.of(["1", "-2.50", "1e-3", "12.34.5", "twelve", ""]).numbers().tolist()
+        [1.0, -2.5, 0.001, nan, nan, nan]
+        """
+        first = self.buffer[self.start]
+        signed = (self.length > 0) & ((first == ord("-")) | (first == ord("+")))
+        start, length = self.start + signed, self.length - signed
+        digits = np.zeros(len(self), np.int64)
+        decimals = np.zeros(len(self), np.int64)
+        behind = np.zeros(len(self), bool)  # behind the point
+        # 18 digits fit into an integer of 64 bits; whatever else there is, Python's own float reads below
+        plain = (length > 0) & (length <= 18)
+        for at in range(int(length[plain].max(initial=0))):
+            char = self.buffer[start + np.minimum(at, length)]
+            inside = at < length
+            digit = char - np.uint8(ord("0"))
+            counts, point = inside & (digit < 10), inside & (char == ord("."))
+            plain &= counts | (point & ~behind) | ~inside
+            digits *= np.where(counts, 10, 1)
+            digits += np.where(counts, digit, 0)
+            decimals += counts & behind
+            behind |= point
+        plain &= (digits < _EXACT) & (length > behind)
+        # one division of two numbers that float64 holds exactly is rounded once
+        found = digits / _POWERS[np.where(plain, decimals, 0)]
+        found[self.buffer[self.start] == ord("-")] *= -1
+        for row in np.flatnonzero(~plain).tolist():
+            found[row] = _number(self.words([row])[0])
+        return found
+
+    def _words_of_8_bytes(self) -> Array:
+        """[byte] the 8 bytes from each byte on as one little-endian number, without a copy."""
+        found: Array = np.ndarray((len(self.buffer) - 7,), "<u8", self.buffer, strides=(1,))
+        return found
+
+
+_NAMES = (str, int, np.integer)
+
+
+def mixed(values: Array) -> Array:
+    """[value] uint64 whose bits all depend on all bits of each value; different values stay different.
+
+    The last step of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+    """
+    values = (values ^ (values >> np.uint64(30))) * _ODD[0]
+    values = (values ^ (values >> np.uint64(27))) * _ODD[1]
+    found: Array = values ^ (values >> np.uint64(31))
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text) if text.isascii() and "_" not in text else float("nan")
+    except ValueError:
+        return float("nan")

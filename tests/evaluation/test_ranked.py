@@ -1,0 +1,434 @@
+"""Ranked lists against judgements: trec_eval's numbers from any form of input, and what is said of wrong input."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from html_pages import Page
+from scipy import stats
+
+from rankgrad.cli import main
+from rankgrad.evaluation import ranked
+from rankgrad.evaluation.ranked import Evaluation, comparison, evaluate, reading, rows
+from rankgrad.evaluation.ranked.measures import asked
+from rankgrad.evaluation.ranked.texts import Texts, mixed
+
+GOLDEN = json.loads((Path(__file__).parent / "trec_eval.json").read_text(encoding="utf-8"))["cases"]
+OFFICIAL_FILES = os.environ.get("RANKGRAD_TREC_EVAL", "")  # the folder test/ of a checkout of trec_eval
+
+
+def printed(found: Evaluation) -> dict[str, dict[str, str]]:
+    """Query, or "all" -> measure -> the number as it is printed."""
+    table: dict[str, dict[str, str]] = {}
+    for line in found.lines(found.runs[0], every=True):
+        measure, query, value = (word.strip() for word in line.split("\t"))
+        table.setdefault(query, {})[measure] = value
+    return table
+
+
+def files(folder: Path, run: list[str], qrels: list[str]) -> tuple[Path, Path]:
+    (folder / "a.run").write_text("\n".join(run) + "\n", encoding="utf-8")
+    (folder / "a.qrels").write_text("\n".join(qrels) + "\n", encoding="utf-8")
+    return folder / "a.run", folder / "a.qrels"
+
+
+def mapping(lines: list[str], value: int) -> dict[str, dict[str, float]]:
+    """Query -> document -> number, of lines of TREC's text."""
+    found: dict[str, dict[str, float]] = {}
+    for fields in map(str.split, lines):
+        found.setdefault(fields[0], {})[fields[2]] = float(fields[value])
+    return found
+
+
+RUN, QRELS = mapping(GOLDEN[0]["run"], 4), mapping(GOLDEN[0]["qrels"], 3)
+NUMBERS = ["map", "ndcg", "bpref", "err", "rbp", "judged_5", "num_ret"]
+
+
+def numbers(run: Any, qrels: Any = QRELS) -> dict[str, dict[str, float]]:
+    """What is found for each query."""
+    found = evaluate(run, qrels, NUMBERS, bootstrap=0)
+    return found.by_query(found.runs[0])
+
+
+# ---------------------------------------------------------------------------------------------------------- the numbers
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["about"])
+def test_the_digits_are_those_that_trec_eval_prints(tmp_path, case):
+    run, qrels = files(tmp_path, case["run"], case["qrels"])
+    assert printed(evaluate(run, qrels, bootstrap=0, **case["options"])) == case["printed"]
+
+
+@pytest.mark.skipif(not OFFICIAL_FILES, reason="RANKGRAD_TREC_EVAL does not name the folder test/ of trec_eval")
+@pytest.mark.parametrize(
+    ("run", "qrels", "output", "options"),
+    [
+        ("results.test", "qrels.test", "out.test.aq", {}),
+        ("results.comment.test", "qrels.comment.test", "out.comment.test", {}),
+        ("results.trunc", "qrels.test", "out.test.aqc", {}),
+        ("results.trunc", "qrels.test", "out.test.aqcM", {"depth": 100}),
+        ("results.test", "qrels.rel_level", "out.test.aql", {"level": 2}),
+    ],
+)
+def test_the_digits_are_those_of_trec_evals_own_tests(run, qrels, output, options):
+    folder = Path(OFFICIAL_FILES)
+    measures = [*GOLDEN[0]["options"]["measures"], "official"]
+    found = printed(evaluate(folder / run, folder / qrels, measures, bootstrap=0, **options))
+    expected: dict[str, dict[str, str]] = {}
+    for line in (folder / output).read_text(encoding="utf-8").splitlines():
+        measure, query, value = (word.strip() for word in line.split("\t"))
+        expected.setdefault(query, {})[measure] = value
+    for query in expected:
+        assert {name: value for name, value in found[query].items() if name in expected[query]} == {
+            name: value for name, value in expected[query].items() if name in found[query]
+        }
+
+
+def by_hand(run: dict[str, float], judged: dict[str, float]) -> dict[str, float]:
+    """Measures of ir_measures that trec_eval lacks, of one query, by loops over their definitions."""
+    order = sorted(run, key=lambda name: (run[name], name), reverse=True)
+    goes_on, err, rbp = 1.0, 0.0, 0.0
+    for place, name in enumerate(order):
+        stops = (2 ** max(judged.get(name, 0), 0) - 1) / 2**4
+        err += goes_on * stops / (place + 1)
+        goes_on *= 1 - stops
+        rbp += 0.2 * 0.8**place * (judged.get(name, 0) >= 1)
+    return {"err": err, "rbp(p=0.8)": rbp, "judged_5": sum(name in judged for name in order[:5]) / min(5, len(order))}
+
+
+def test_err_rbp_and_judged_are_what_their_definitions_say():
+    found = numbers({"a": RUN})
+    for query in QRELS:
+        for name, value in by_hand(RUN[query], QRELS[query]).items():
+            assert found[query][name] == pytest.approx(value, rel=1e-12)
+
+
+def test_err_of_a_short_list_is_that_of_gdeval():
+    found = evaluate({"a": {"1": {"x": 3.0, "y": 2.0, "z": 1.0}}}, {"1": {"x": 4, "y": 0, "z": 1}}, ["ERR@20"])
+    assert found.values["a"]["err_20"] == pytest.approx(15 / 16 + (1 / 16) * (1 / 16) / 3)
+
+
+def test_scores_that_differ_only_in_double_precision_are_ties_in_version_9():
+    run, qrels = {"a": {"q": {"low": 1.0, "high": 1.0 + 1e-12}}}, {"q": {"low": 1}}
+    ranks = {version: evaluate(run, qrels, ["RR"], trec_eval=version).values["a"]["recip_rank"] for version in (9, 10)}
+    assert ranks == {9: 1.0, 10: 0.5}  # tied, "low" is the later name
+
+
+def test_of_equal_scores_the_later_name_comes_first_also_where_names_are_integers():
+    documents, scores = np.array([[2, 10, 9]]), np.ones((1, 3))
+    found = [
+        evaluate({"a": ranked.from_matrix(documents, scores)}, {"0": {str(name): 1}}, ["RR"]).values["a"]["recip_rank"]
+        for name in (9, 2, 10)
+    ]
+    assert found == pytest.approx([1, 1 / 2, 1 / 3])
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("nDCG@10", "ndcg_cut_10"), ("AP(rel=2)", "map(rel=2)"), ("P(rel=2)@5", "P_5(rel=2)"), ("R@100", "recall_100")],
+)
+def test_names_of_ir_measures_mean_the_same_as_trec_evals(name, shown):
+    assert list(map(str, asked([name]))) == [shown] == list(map(str, asked([shown])))
+
+
+@pytest.mark.parametrize("name", ["nDCG@0", "P", "map_10.5", "nope", "P_5(p=0.8)", "rbp(p=1.5)", "iprec_at_recall_2"])
+def test_a_measure_that_there_is_not_is_named(name):
+    with pytest.raises(ValueError, match="measure") as raised:
+        asked([name])
+    assert repr(name) in str(raised.value)
+
+
+# ------------------------------------------------------------------------------------------------------------ the input
+
+
+def rows_of_run() -> list[tuple[str, str, float]]:
+    return [(query, document, score) for query, scores in RUN.items() for document, score in scores.items()]
+
+
+def written(folder: Path, kind: str) -> Path:
+    """The run in a file of a kind."""
+    path, table = folder / f"a.{kind}", rows_of_run()
+    plain = path.with_suffix("") if kind.endswith("gz") else path
+    if kind in ("csv", "tsv"):
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, delimiter="," if kind == "csv" else "\t")
+            writer.writerow(["score", "query", "document"])
+            writer.writerows((score, query, document) for query, document, score in table)
+    elif kind == "json":
+        path.write_text(json.dumps(RUN), encoding="utf-8")
+    elif kind == "jsonl":
+        names = ("query", "doc_id", "score")
+        path.write_text("\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in table), encoding="utf-8")
+    elif kind == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        queries, documents, scores = zip(*table, strict=True)
+        columns = {"query": pyarrow.array(queries).dictionary_encode(), "docid": documents, "score": scores}
+        parquet.write_table(pyarrow.table(columns), path)
+    else:
+        text = "".join(f"{query}\tQ0 {document}  1 {score!r} a b\n" for query, document, score in table)
+        plain.write_text(text, encoding="utf-8")
+        if kind.endswith("gz"):
+            path.write_bytes(gzip.compress(plain.read_bytes()))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "json", "jsonl", "parquet", "trec", "trec.gz"])
+def test_a_run_has_the_same_numbers_from_any_file(tmp_path, kind):
+    assert numbers(written(tmp_path, kind)) == numbers({"a": RUN})
+
+
+def test_a_run_has_the_same_numbers_from_columns_and_matrices():
+    queries, documents, scores = zip(*rows_of_run(), strict=True)
+    expected = numbers({"a": RUN})
+    assert numbers({"a": ranked.from_columns(queries, documents, scores)}) == expected
+    width = max(map(len, RUN.values())) + 3
+    names = [[*each, *[""] * (width - len(each))] for each in RUN.values()]
+    values = [[*each.values(), *[99.0] * (width - len(each))] for each in RUN.values()]
+    assert numbers({"a": ranked.from_matrix(names, values, queries=list(RUN))}) == expected
+
+
+def test_places_of_no_document_and_scores_of_minus_infinity_are_not_retrieved():
+    short = {"0": {"0": 3.0, "2": 1.0}, "1": {"1": 2.0}}
+    qrels = {"0": {"2": 1, "1": 1}, "1": {"0": 1}}
+    expected = numbers({"a": short}, qrels)
+    scores = np.array([[3.0, -np.inf, 1.0], [-np.inf, 2.0, -np.inf]])
+    assert numbers({"a": ranked.from_scores(scores)}, qrels) == expected
+    full = np.array([[3.0, -1e6, 1.0], [-1e6, 2.0, -1e6]])
+    assert numbers({"a": ranked.from_scores(full, retrieved=full > -1e6)}, qrels) == expected
+    lists = ranked.from_matrix([[0, 2], [1, -1]], [[3.0, 1.0], [2.0, 5.0]])
+    assert numbers({"a": lists}, qrels) == expected
+
+
+def test_padding_by_a_low_score_is_noticed():
+    scores = np.full((4, 50), -1e6)
+    scores[:, :3] = [3.0, 2.0, 1.0]
+    found = evaluate({"a": ranked.from_scores(scores)}, {"0": {"7": 1}, "1": {"0": 1}}, ["map"], bootstrap=0)
+    assert any("-1e+06" in note and "94 of 100" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_the_size_of_the_parts_that_are_read_does_not_matter(tmp_path, monkeypatch, size):
+    expected = numbers({"a": RUN})
+    monkeypatch.setattr(rows, "AT_ONCE", size)
+    monkeypatch.setattr(reading, "AT_ONCE", size)
+    monkeypatch.setattr(reading, "BYTES", 5 * size)
+    columns = list(zip(*rows_of_run(), strict=True))
+    together = ranked.from_columns(*columns)
+    apart = ranked.from_columns(*(column[::2] + column[1::2] for column in columns))
+    for run in (RUN, together, apart):
+        assert numbers({"a": run}) == expected
+    for kind in ("trec", "csv", "jsonl"):
+        assert numbers(written(tmp_path, kind)) == expected
+
+
+def test_equal_keys_of_different_names_are_compared_letter_by_letter(monkeypatch):
+    run, qrels = {"q": {f"d{place}": -float(place) for place in range(12)}}, {"q": {"d1": 1, "d2": 0, "d8": 2, "d9": 1}}
+    expected = numbers({"a": run}, qrels)
+
+    def coarse(self: Texts, seed: int = 0) -> Any:
+        """At first judged names share keys; then no two of them do, but others share theirs."""
+        number = np.array([int(word[1:]) for word in self.words()])
+        return mixed((number % (4 + seed)).astype(np.uint64))
+
+    monkeypatch.setattr(Texts, "keys", coarse)
+    assert numbers({"a": run}, qrels) == expected
+
+
+def test_numbers_are_read_as_python_reads_them():
+    generator = np.random.default_rng(0)
+    values = [f"{value:.{digits}{kind}}" for value in generator.normal(size=50) * 10.0 ** generator.integers(-9, 9, 50)
+              for digits in (0, 6, 17) for kind in "feg"]  # fmt: skip
+    assert Texts.of(values).numbers().tolist() == list(map(float, values))
+
+
+# ------------------------------------------------------------------------------------------------------- what is wrong
+
+
+GOOD = ["1 Q0 d1 1 3.5 a", "1 Q0 d2 2 2.5 a"]
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        ([*GOOD, "1 Q0 d3 3"], ("line 3", "4 fields")),
+        ([*GOOD, "", "# note", "1 Q0 d3 3 high a"], ("line 5", "'high'")),
+        ([*GOOD, "1 Q0 d3 3 nan a"], ("line 3", "'nan'")),
+        ([*GOOD, "1 Q0 d1 3 0.5 a"], ("line 3", "'d1'", "line 1")),
+        (["7 Q0 d1 1 3.5 a"], ("'7'", "'1'")),
+        ([""], ("no rows",)),
+    ],
+)
+def test_a_damaged_run_is_refused_with_file_and_line(tmp_path, run, words):
+    paths = files(tmp_path, run, ["1 0 d1 1"])
+    with pytest.raises(ValueError, match="a.run") as raised:
+        evaluate(*paths)
+    assert all(word in str(raised.value) for word in words), raised.value
+
+
+@pytest.mark.parametrize(
+    ("qrels", "words"),
+    [
+        (["1 0 d1 1", "1 0 d1 2"], ("line 2", "'d1'", "line 1")),
+        (["1 0 d1 0.5"], ("'d1'", "0.5")),
+        (["1 0 d1 1 extra"], ("line 1", "5 fields")),
+    ],
+)
+def test_damaged_judgements_are_refused_with_file_and_line(tmp_path, qrels, words):
+    paths = files(tmp_path, GOOD, qrels)
+    with pytest.raises(ValueError, match="a.qrels") as raised:
+        evaluate(*paths)
+    assert all(word in str(raised.value) for word in words), raised.value
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.trec.gz", gzip.compress("\n".join(GOOD * 50).encode())[:-12], ()),
+        ("a.trec.gz", b"no gzip", ()),
+        ("a.csv", b"query,doc\n1,d1\n", ("'score'", "query, doc")),
+        ("a.csv", b"query,document,score\n1,d1\n", ("line 2", "2 fields")),
+        ("a.csv", b"query,document,score\n1,d1,\xff\n", ("UTF-8",)),
+        ("a.json", b'{"1": {"d1": 1, "d1": 2}}', ("'d1'",)),
+        ("a.json", b'{"1": {"d1": 1}', ()),
+        ("a.jsonl", b'{"query": 1, "document": "d1", "score": 1}\n{"query": 1}\n', ("line 2", "'document'")),
+        ("a.parquet", b"PAR1", ()),
+    ],
+)
+def test_a_damaged_file_of_another_kind_is_named(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=name) as raised:
+        evaluate(tmp_path / name, {"1": {"d1": 1}})
+    assert all(word in str(raised.value) for word in words), raised.value
+
+
+def test_a_score_that_is_nan_in_python_is_refused_with_query_and_document():
+    with pytest.raises(ValueError, match=r"'q'.*'d'"):
+        evaluate({"a": {"q": {"d": float("nan")}}}, {"q": {"d": 1}})
+
+
+def test_a_run_that_is_given_without_a_name_is_told_how_to_give_one():
+    with pytest.raises(TypeError, match="name"):
+        evaluate(RUN, QRELS)
+
+
+def test_a_query_on_one_side_only_is_told_and_counts_as_asked():
+    run, qrels = {"q1": {"d": 1.0}, "q3": {"d": 1.0}}, {"q1": {"d": 1}, "q2": {"d": 1}}
+    zero, skip = (evaluate({"a": run}, qrels, ["map"], missing=how) for how in ("zero", "skip"))
+    assert (zero.values["a"]["map"], skip.values["a"]["map"]) == (0.5, 1.0)
+    assert list(zero.by_query("a")) == ["q1", "q2"] and list(skip.by_query("a")) == ["q1"]
+    assert any("q2" in note for note in zero.notes) and any("q3" in note for note in zero.notes)
+
+
+# --------------------------------------------------------------------------------------------- tests, groups, the page
+
+
+@pytest.fixture(scope="module")
+def several() -> Evaluation:
+    generator = np.random.default_rng(5)
+    qrels = {f"q{q}": {f"d{d}": int(generator.integers(3)) for d in range(20)} for q in range(40)}
+    runs = {
+        f"<{name}>": {
+            q: {d: grade + noise * float(generator.normal()) for d, grade in judged.items()}
+            for q, judged in qrels.items()
+        }
+        for name, noise in (("good", 0.5), ("same", 0.5), ("bad", 3.0))
+    }
+    del runs["<same>"]["q3"]
+    groups = {f"q{q}": "even" if q % 2 == 0 else "odd" for q in range(40)}
+    return evaluate(runs, qrels, ["map", "ndcg_cut_5", "num_rel_ret"], groups=groups, bootstrap=200)
+
+
+def test_every_pair_is_tested_by_the_paired_t_test_with_holms_correction(several):
+    tests = [each for each in several.differences if each.measure == "map"]
+    assert [(each.run, each.other) for each in tests] == [
+        ("<same>", "<good>"), ("<bad>", "<good>"), ("<bad>", "<same>")]  # fmt: skip
+    for each in tests:
+        one, other = (several.per_query[run]["map"] for run in (each.run, each.other))
+        assert each.p == pytest.approx(stats.ttest_rel(one, other).pvalue)
+    assert max(each.corrected / each.p for each in tests) == pytest.approx(3)
+
+
+def test_a_run_is_tested_against_the_baseline_alone():
+    assert comparison.pairs_of(["a", "b", "c"], "b") == [("a", "b"), ("c", "b")]
+
+
+def test_a_difference_of_the_detectable_size_is_found_with_a_chance_of_80_percent():
+    size = comparison.detectable(1.0, 30, 0.01)
+    drawn = np.random.default_rng(0).normal(size, 1.0, (20_000, 30))
+    assert (stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.01).mean() == pytest.approx(0.8, abs=0.015)
+
+
+def test_the_value_of_a_group_is_the_mean_of_its_queries(several):
+    rows = {(row["group"], row["run"], row["measure"]): row for row in several.of_groups}
+    even = [int(query[1:]) % 2 == 0 for query in several.queries]
+    expected = several.per_query["<bad>"]["map"][even].mean()
+    row = rows["even", "<bad>", "map"]
+    assert row["queries"] == 20 and row["value"] == pytest.approx(expected) and row["low"] < expected < row["high"]
+    assert len([each for each in several.between_groups if each.measure == "map"]) == 6
+
+
+def test_the_page_shows_the_runs_and_its_files_hold_every_number(several, tmp_path):
+    page = Page(several.write(tmp_path / "new"))
+    assert all(f"<{name}>" in page.text for name in ("good", "same", "bad")) and not page.inside["script"]
+    assert "q3" in page.text and "Groups of queries" in page.text
+    with (tmp_path / "new" / "per-query.csv").open(encoding="utf-8", newline="") as file:
+        table = {(row["run"], row["query"]): float(row["map"]) for row in csv.DictReader(file)}
+    for run in several.runs:
+        assert [table[run, query] for query in several.queries] == several.per_query[run]["map"].tolist()
+    found = json.loads((tmp_path / "new" / "evaluation.json").read_text(encoding="utf-8"))
+    assert found["values"] == several.values
+    with (tmp_path / "new" / "differences.csv").open(encoding="utf-8", newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(several.differences) + len(several.between_groups)
+
+
+def test_a_page_of_one_run_and_of_more_than_there_are_colours_can_be_written(tmp_path):
+    for count in (1, 9):
+        runs = {f"run{place}": RUN for place in range(count)}
+        page = Page(evaluate(runs, QRELS, ["map", "num_ret"], bootstrap=10).write(tmp_path))
+        assert all(name in page.text for name in runs)
+
+
+# ---------------------------------------------------------------------------------------------------------- the command
+
+
+def test_the_command_prints_the_lines_of_trec_eval(tmp_path, capsys):
+    run, qrels = files(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
+    assert main(["evaluate", str(run), "--qrels", str(qrels), "--lines", "all"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert {name: value for name, _, value in lines}["map"] == GOLDEN[0]["printed"]["all"]["map"]
+
+
+def test_the_command_writes_a_page_of_several_runs_and_says_what_was_left_out(tmp_path, capsys):
+    run, qrels = files(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
+    (tmp_path / "b.run").write_text("301 Q0 d1 1 2.0 b\n", encoding="utf-8")
+    groups = tmp_path / "groups.csv"
+    groups.write_text("query,group\n301,one\n9,one\n", encoding="utf-8")
+    more = ["-m", "P.5,10,nDCG@10", "--groups", str(groups), "-o", str(tmp_path / "out"), "--bootstrap", "0"]
+    assert main(["evaluate", str(run), str(tmp_path / "b.run"), "--qrels", str(qrels), *more]) == 0
+    shown = capsys.readouterr().out
+    assert "P_5" in shown and "P_10" in shown and "ndcg_cut_10" in shown and "b: 2 of 3 judged queries" in shown
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *("differences.csv", "evaluation.html", "evaluation.json", "groups.csv", "per-query.csv", "values.csv")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["a.run", "b.run"], "--qrels"),
+        (["a.run", "--level", "2"], "--level"),
+        (["a.run", "--qrels", "x", "-k", "5"], "--ks"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(capsys, words, named):
+    assert main(["evaluate", *words]) == 2
+    assert named in capsys.readouterr().err
