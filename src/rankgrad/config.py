@@ -58,7 +58,7 @@ KEPT = {
 # Settings that came later: a run of before there was such a setting has none, and needs none.
 LATER = (
     *("health", "trust", "extended", "check_data", "optimizer.restart", "fold", "lean", "evaluation.keep_best"),
-    *("label_noise", "train.hierarchy", "evaluation.levels"),
+    *("label_noise", "train.hierarchy", "evaluation.levels", "evaluation.before"),
     *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
 )
 RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today

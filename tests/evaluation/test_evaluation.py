@@ -210,6 +210,18 @@ def test_large_problems_are_clustered_in_mini_batches_and_the_report_says_so(mon
     assert report.settings["clusters"].startswith("MiniBatchKMeans") and report.values["NMI"] == pytest.approx(1)
 
 
+def test_the_clusters_are_the_better_ones_of_two_starts(monkeypatch, capsys):
+    cluster = pytest.importorskip("sklearn.cluster", reason="k-means is scikit-learn's")
+    points = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+    labels = np.arange(300) % 30
+    monkeypatch.setattr(evaluation, "KMEANS_SHORT", 0)
+    for seed in range(3):
+        report = evaluate(points, labels, similarity="euclidean", bootstrap=0, seed=seed, progress=True)
+        both = cluster.KMeans(30, n_init=2, random_state=seed).fit_predict(points)
+        assert report.values["NMI"] == pytest.approx(metrics.nmi(labels, both), abs=1e-12)
+    assert "k-means" in capsys.readouterr().err
+
+
 def test_without_scikit_learn_the_report_says_why_nmi_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
     report = evaluate(whole(10, 3), torch.arange(10) % 2, bootstrap=0)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from rankgrad import metrics, search
 from rankgrad.kernels import counting
+from rankgrad.progress import steps
 from rankgrad.ranks import exact_ranks
 from rankgrad.relevance import own_columns
 from rankgrad.search import duplicate_rows, rank_blocks, rank_relevant, topk
@@ -217,17 +219,12 @@ def test_inputs_are_not_changed():
     assert x.equal(before)
 
 
-def test_progress_is_told_on_stderr_with_rate_and_time_left(capsys):
+def test_progress_is_told_on_stderr_with_rate_and_time_left(capsys, monkeypatch):
     pytest.importorskip("tqdm", reason="without tqdm only the share done is told")
+    monkeypatch.setattr("rankgrad.search.steps", partial(steps, delay=0))  # as if it took long
     topk(whole(6, 2), whole(6, 2), 1, block=2, progress=True)
     told = capsys.readouterr().err
-    assert "search: 100%" in told and "6/6" in told and "query/s" in told
-
-
-def test_progress_without_tqdm_is_the_share_done(capsys, monkeypatch):
-    monkeypatch.setattr(search.importlib.util, "find_spec", lambda name: None)
-    topk(whole(6, 2), whole(6, 2), 1, block=2, progress=True)
-    assert capsys.readouterr().err == "\rsearch 2 / 6\rsearch 4 / 6\rsearch 6 / 6\n"
+    assert "searching: 100%" in told and "6/6" in told and "query/s" in told
 
 
 def test_nothing_is_told_unless_asked_for(capsys):

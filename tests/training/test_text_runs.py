@@ -178,6 +178,17 @@ def test_what_a_model_does_not_take_is_not_embedded(finished, tmp_path, capsys):
     assert "line 2 has no column 'text'. It has txt. Say which to take: --text txt" in capsys.readouterr().err
 
 
+def test_a_long_evaluation_before_the_training_is_left_out_and_said(texts, tmp_path, monkeypatch, capsys, with_page):
+    monkeypatch.setattr(retrieval, "PAIRS", 0)
+    for before in ("auto", "true"):
+        run = train(
+            *small_texts(texts, "trainer.max_epochs=0", f"evaluation.before={before}", f"out={tmp_path / before}")
+        )
+        said = "evaluation.before=true" in capsys.readouterr().out
+        assert (run.before.exists(), said) == ((False, True) if before == "auto" else (True, False))
+        assert run.page.exists() and ("-" in retrieval.summary(run).split()) is (before == "auto")
+
+
 # --------------------------------------------------------------------------------------------------- tables of vectors
 
 

@@ -31,13 +31,13 @@ from torch import Tensor
 from ..checks import setting
 from ..files import atomic_write, remove_leftovers
 from ..files.folders import alone
+from ..progress import through
 
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
 Shape = tuple[int, int, int]  # channels, height, width
 
 MAGIC = b"rankgrad pixels\n"
-PATIENCE = 500  # images from which on a person is shown what happens
 _PAGE = 4096  # the pixels begin on a page of the memory map
 
 
@@ -191,22 +191,17 @@ def default_folder() -> Path:
     return Path(home) / "rankgrad" if home else Path.home() / ".cache" / "rankgrad"
 
 
-def in_threads(function: Callable[[int], T], count: int, title: str, *, progress: bool | None = None) -> Iterable[T]:
+def in_threads(function: Callable[[int], T], count: int, title: str) -> Iterable[T]:
     """Function(0), function(1), ... in order, computed by threads; decoders leave Python's lock free.
 
     Args:
         function: number -> result.
         count: how many.
         title: of the progress bar.
-        progress: show it; None: on a terminal, for more than `PATIENCE`.
     """
-    from tqdm import tqdm
-
     pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
-    hidden = (None if count > PATIENCE else True) if progress is None else not progress
     try:
-        # disable=None: a bar on a terminal only; few files need none
-        yield from tqdm(pool.map(function, range(count)), total=count, desc=title, disable=hidden)
+        yield from through(pool.map(function, range(count)), title, "image", count)
     finally:
         pool.shutdown(cancel_futures=True)  # Ctrl-C need not wait for the files still to come
 

@@ -13,13 +13,14 @@ import torch
 from ..checks import setting
 from ..files import shown
 from .base import SPLITS, Cache, Table, check_reading
-from .cache import PATIENCE, in_threads
+from .cache import in_threads
 from .division import divide, need_fractions, split_called
 from .images import EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, some
 
 UNLABELLED = ("unlabelled", "unlabeled")  # beside a division: images without a class, left out
 BESIDE = "lies beside the class folders"
 EMPTY = "a class folder without an image"
+PATIENCE = 500  # images from which on a person is told how the folder was understood before they are read
 
 Entry = tuple[str, str, Path]  # split or "", class or "", file
 

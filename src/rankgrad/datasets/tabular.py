@@ -15,6 +15,7 @@ from typing import Any
 
 from ..checks import setting
 from ..files import shown
+from ..progress import through
 from .division import CALLED, split_called
 from .rows import SPLITS
 
@@ -142,10 +143,11 @@ def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
     delimiter = "\t" if delimiter == TAB else delimiter
     if len(delimiter) != 1:
         raise ValueError(f"{setting('delimiter')} must be one character, or {TAB} for a tab; got {delimiter!r}")
-    reader = csv.reader(io.StringIO(text_of(path), newline=""), delimiter=delimiter, strict=True)
+    text = text_of(path)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] | None = None
     try:
-        for fields in reader:
+        for fields in through(reader, "reading", "row", text.count("\n")):
             place = f"{shown(path)}, line {reader.line_num}"
             if not fields:
                 continue
@@ -166,7 +168,8 @@ def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
 
 
 def _objects(path: Path) -> Iterator[tuple[str, Row]]:
-    for number, line in enumerate(text_of(path).splitlines(), 1):
+    lines = text_of(path).splitlines()
+    for number, line in enumerate(through(lines, "reading", "row", len(lines)), 1):
         if not line.strip():
             continue
         try:
@@ -180,7 +183,9 @@ def _objects(path: Path) -> Iterator[tuple[str, Row]]:
 
 def parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
     """(where it stands, column -> value) of every row of a parquet; raises as `parquet_table`."""
-    for number, row in enumerate(parquet_table(path).to_pylist(), 1):
+    table = parquet_table(path)
+    rows = (row for batch in table.to_batches(max_chunksize=2**14) for row in batch.to_pylist())
+    for number, row in enumerate(through(rows, "reading", "row", len(table)), 1):
         yield f"{shown(path)}, row {number}", row
 
 

@@ -25,6 +25,7 @@ from ..checks import tensor as as_tensor
 from ..distributed import gather_objects, on_all, on_first, require_same, world
 from ..files import AGAIN
 from ..normalize import unit_rows
+from ..progress import steps
 from ..relevance import Ids, Labels, as_labels, words_of
 from ..search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
 from ..tables import aligned
@@ -36,6 +37,7 @@ Row = dict[str, Any]
 
 # n x k x dim of k-means: above it (about a second per iteration on one core) mini-batches are used
 KMEANS_LIMIT = 3e10
+KMEANS_SHORT = 1e9  # below it k-means takes about two seconds, and needs no bar
 NAMED = 10  # how many odd rows a message names
 SAME = 1e-5  # of a row's largest entry: embeddings of one image differ by less, from batch to batch
 DISTANCES = ("dists_intra", "dists_inter")  # in [0, 2], everything else is a share
@@ -229,7 +231,7 @@ def evaluate(
         query_without_relevant: "skip" leaves such queries out of all means, "miss" counts them with value 0. Both
             list them in `Report.uncounted`.
         block: queries ranked at once; None chooses by a memory budget.
-        progress: print the share done to stderr.
+        progress: tell on stderr how far it is and the time left, where it takes longer than two seconds.
         device: where to compute; None: where the embeddings are.
         shared: all processes of the running torch.distributed group have called with the same input: each ranks its
             share of the queries, and all return the same report. Without a group it changes nothing.
@@ -328,7 +330,7 @@ def evaluate(
         if drawable < 10:
             notes.append(f"The intervals rest on {drawable} {'classes' if drawn == 'class' else 'queries'} only.")
 
-    of_the_set, method = _of_the_set(problem.queries, classes, clusters == "auto", seed, shared)
+    of_the_set, method = _of_the_set(problem.queries, classes, clusters == "auto", seed, shared, progress)
     values |= of_the_set
     if clusters == "auto" and classes.ndim == 1 and method == "none":
         notes.append("No NMI and AMI: k-means needs scikit-learn, which is not installed.")
@@ -731,7 +733,7 @@ def intervals_of_means(
 
 
 def _of_the_set(
-    embeddings: Tensor, classes: Tensor, cluster: bool, seed: int, shared: bool
+    embeddings: Tensor, classes: Tensor, cluster: bool, seed: int, shared: bool, progress: bool
 ) -> tuple[dict[str, float], str]:
     """Numbers of the queries' embeddings and single labels, not of a ranking; and what made the clusters."""
     values: dict[str, float] = {}
@@ -739,7 +741,7 @@ def _of_the_set(
         return values, "none"
     method = "none"
     if cluster:
-        clustering = partial(_clusters, embeddings, len(torch.unique(classes)), seed)
+        clustering = partial(_clusters, embeddings, len(torch.unique(classes)), seed, progress)
         assigned, method = on_first(clustering) if shared else clustering()
         if assigned is not None:
             values["NMI"] = metrics.nmi(classes.cpu(), assigned)
@@ -752,8 +754,8 @@ def _of_the_set(
     return values, method
 
 
-def _clusters(embeddings: Tensor, classes: int, seed: int) -> tuple[Tensor | None, str]:
-    """k-means labels of the embeddings (None without scikit-learn), and what made them."""
+def _clusters(embeddings: Tensor, classes: int, seed: int, progress: bool) -> tuple[Tensor | None, str]:
+    """k-means labels of the embeddings (None without scikit-learn), and what made them: the better of two starts."""
     try:
         from sklearn.cluster import KMeans, MiniBatchKMeans
     except ImportError:
@@ -761,11 +763,23 @@ def _clusters(embeddings: Tensor, classes: int, seed: int) -> tuple[Tensor | Non
     # k-means finds no more clusters than there are distinct points (and warns)
     count = min(classes, len(embeddings) - len(duplicate_rows(embeddings)[0]))
     points = _array(embeddings)
-    if float(len(points)) * count * points.shape[1] <= KMEANS_LIMIT:
-        kmeans = KMeans(count, n_init=2, random_state=seed)
-    else:
+    size = float(len(points)) * count * points.shape[1]
+    show = progress and size > KMEANS_SHORT
+    if size > KMEANS_LIMIT:
         kmeans = MiniBatchKMeans(count, n_init=2, random_state=seed, batch_size=max(4096, 2 * count))
-    return torch.from_numpy(kmeans.fit_predict(points).astype("int64")), f"{type(kmeans).__name__}(k={count}, n_init=2)"
+        with steps(1, "k-means", "start", show, delay=0) as advance:
+            best = kmeans.fit(points)
+            advance(1)
+    else:
+        # what n_init=2 does in one call, which does not say how far it is
+        drawn = np.random.RandomState(seed)
+        starts = []
+        with steps(2, "k-means", "start", show, delay=0) as advance:
+            for _ in range(2):
+                starts.append(KMeans(count, n_init=1, random_state=drawn).fit(points))
+                advance(1)
+        best = min(starts, key=lambda start: start.inertia_)
+    return torch.from_numpy(best.labels_.astype("int64")), f"{type(best).__name__}(k={count}, n_init=2)"
 
 
 def _numbered(labels: Array) -> tuple[Array, Array]:

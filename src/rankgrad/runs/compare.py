@@ -153,7 +153,7 @@ def train_all(
     errors: dict[Path, str] = {}
     waiting = iter([(folder, settings) for folder, settings in tasks.items() if not Run(folder).finished])
     finished = sum(Run(folder).finished for folder in tasks)
-    with bar(total=len(tasks), initial=finished, desc="runs", unit="run") as shown:
+    with bar(total=len(tasks), initial=finished, delay=0, desc="runs", unit="run") as shown:
 
         def ended(folder: Path, error: str | None) -> None:
             if error is not None:

@@ -11,10 +11,7 @@ above itself. What is done for ties: `scores.py`.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 import torch
@@ -22,7 +19,7 @@ from torch import Tensor
 
 from ..checks import integer
 from ..kernels.counting import Counter, Ties
-from ..progress import bar
+from ..progress import steps
 from ..ranks.exact import Order
 from ..relevance import Ids, Labels, Relevance, as_labels, listed_items, own_columns, ragged, relevance_of
 from ..types import Ranks, TiedRanks
@@ -112,7 +109,7 @@ def topk(
     todo = _chosen(rows, len(queries), scorer.device)
     values = torch.empty(len(todo), k, dtype=scorer.dtype, device=scorer.device)
     index = torch.empty(len(todo), k, dtype=torch.long, device=scorer.device)
-    with _progress(len(todo), "search", progress) as advance:
+    with steps(len(todo), "searching", "query", progress) as advance:
         for start in range(0, len(todo), size):
             part = slice(start, start + size)
             keys, here = scorer(todo[part]), own[todo[part]]
@@ -258,7 +255,7 @@ def rank_blocks(
     todo = todo[wanted[todo]]
     count = relevance.count[todo].cpu()
     buffer_bytes = scorer.items * scorer.dtype.itemsize
-    with _progress(len(todo), "rank", progress) as advance:
+    with steps(len(todo), "ranking", "query", progress) as advance:
         start = number = 0
         while start < len(todo):
             size = min(_block_size(block, buffer_bytes + int(count[start]) * PAIR_BYTES), len(todo) - start)
@@ -433,24 +430,3 @@ def _chosen(rows: Tensor | None, queries: int, device: torch.device) -> Tensor:
     if len(torch.unique(rows)) < len(rows):
         raise ValueError(f"rows must name each query once; {len(rows) - len(torch.unique(rows))} are repeated")
     return rows.to(device)
-
-
-@contextmanager
-def _progress(total: int, what: str, show: bool) -> Iterator[Callable[[int], object]]:
-    """What to call with the number of queries that have been dealt with; shows it on stderr."""
-    if not show:
-        yield lambda count: None
-    elif importlib.util.find_spec("tqdm") is not None:
-        with bar(total=total, desc=what, unit="query") as shown:
-            yield shown.update
-    else:
-        done = 0
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            sys.stderr.write(f"\r{what} {done} / {total}")
-            sys.stderr.flush()
-
-        yield advance
-        sys.stderr.write("\n")

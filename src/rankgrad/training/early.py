@@ -66,6 +66,8 @@ def check_retrieval(config: DictConfig) -> None:
         raise ConfigError(f"evaluation.keep_best is null, {' or '.join(CHOSEN_BY)}; got {options['keep_best']!r}")
     read_fold(config.get("fold"))
     number(config.get("label_noise", 0.0), "label_noise is a share of the training rows", low=0, high=1)
+    if options.get("before", True) not in (True, False, "auto"):
+        raise ConfigError(f"evaluation.before is true, false or auto; got {options['before']!r}")
     integer(options["batch_size"], "evaluation.batch_size counts rows", low=1)
     integer(options["every"], "evaluation.every counts epochs", low=0)
     clusters: Any = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial

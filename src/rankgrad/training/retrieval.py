@@ -61,7 +61,7 @@ from .tensorboard import Board
 
 UNITS = {"in_channels": "channel", "width": "number"}  # of what data asks of a model, see `Rows.asks`
 DISTRACTED = "distractors/"  # metrics with rows of no class in the gallery
-# What before | after shows, as far as it was computed.
+PAIRS = 5e9  # of queries and items: comparing more takes a minute or longer on one core
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,8 @@ class RetrievalTask:
     def __init__(
         self, config: DictConfig, quiet: bool, say: runner.Say = runner.silent, given: Given | None = None
     ) -> None:
-        self.config, self.quiet = config, quiet
+        self.config, self.quiet, self.say = config, quiet, say
+        self.bars = bool(config.trainer.enable_progress_bar) and not quiet
         check_retrieval(config)  # before any file is read
         self.table = load_table(config, None if given is None else given.table, say)
         self.test = self.table.select(config.evaluation.split)
@@ -184,13 +185,28 @@ class RetrievalTask:
         self.run = run
         if not fresh and on_first(run.best.exists):
             self.best = on_first(lambda: float(read_record(run.best)["config"]["value"]))
-        if not self.config.get("lean") and (fresh or not on_first(run.before.exists)):
+        if (fresh or not on_first(run.before.exists)) and self._looks_before():
             _, found = self._evaluated(trainer, self.model)
             on_first(lambda: write_text(run.before, found.report.to_json()))
             self._draw(trainer, found)
         if self.config.frozen:
             features = on_first(lambda: self._features(run.features, fresh))
             self.data.dataset = Listed(features, self.labels)
+
+    def _looks_before(self) -> bool:
+        """Say whether the untrained model is evaluated, which may take as long as all that follows.
+
+        On fewer queries it never is: what is before and what is after would not be comparable.
+        """
+        wanted, rows = self.config.evaluation.get("before", True), len(self.test)
+        if self.config.get("lean") or wanted != "auto":
+            return bool(wanted) and not self.config.get("lean")
+        if rows**2 > PAIRS:
+            self.say(
+                f"the untrained model is not evaluated, because that would compare {rows:,} x {rows:,} "
+                f"{self.test.takes}: evaluation.before=true does it"
+            )
+        return rows**2 <= PAIRS
 
     def _features(self, cache: Path, anew: bool) -> Tensor:
         """Features of the training rows, computed once and kept in the run."""
@@ -204,9 +220,8 @@ class RetrievalTask:
             num_workers=self.config.data.workers,
             worker_init_fn=signals.spare_worker,
         )
-        bar = bool(self.config.trainer.enable_progress_bar) and not self.quiet
         assert isinstance(self.model, EmbeddingModel)
-        features, _, _ = extract_features(self.model, loader, progress=bar)
+        features, _, _ = extract_features(self.model, loader, progress=self.bars)
         write_plain(cache, features)
         return features
 
@@ -219,6 +234,7 @@ class RetrievalTask:
             plain(config.evaluation),
             workers=config.data.workers,
             seed=config.seed,
+            progress=self.bars,
             device=device,
         )
         if self.held_out is not None:  # R@1 alone: it chooses, and is no result
@@ -230,6 +246,7 @@ class RetrievalTask:
                 settings,
                 workers=config.data.workers,
                 seed=config.seed,
+                progress=self.bars,
                 device=device,
             )
             report = replace(report, values={**report.values, CHOSEN_BY["val"]: chosen.values["R@1"]})
@@ -471,6 +488,7 @@ def evaluate_model(
     *,
     workers: int = 0,
     seed: int = 0,
+    progress: bool = False,
     device: torch.device | str | None = None,
 ) -> tuple[Report, Tensor]:
     """Retrieval on a table by its protocol (`protocols.trials`): its Report and the embeddings.
@@ -484,18 +502,21 @@ def evaluate_model(
         settings: ks, batch_size, bootstrap, clusters; levels, if super-labels count too.
         workers: of the DataLoader.
         seed: of bootstrap and k-means.
+        progress: show bars, of what takes longer than two seconds.
         device: where to compute; None: where the model is.
     """
-    embeddings = embed(model, table, transform, batch_size=settings["batch_size"], workers=workers, device=device)
+    how: dict[str, Any] = {"batch_size": settings["batch_size"], "workers": workers, "progress": progress}
+    embeddings = embed(model, table, transform, **how, device=device)
     reports = [
-        _ranked(embeddings, table, trial, settings, seed=seed, device=device) for trial in trials(table, seed=seed)
+        _ranked(embeddings, table, trial, settings, seed=seed, progress=progress, device=device)
+        for trial in trials(table, seed=seed)
     ]
     report = _mean_report(reports)
     distracting = table.distracting
     if distracting is None or set(table.split) != {"test"} or table.several is not None:
         return report, embeddings
-    more = embed(model, distracting, transform, batch_size=settings["batch_size"], workers=workers, device=device)
-    values = _distracted(embeddings, more, table, settings, device=device)
+    more = embed(model, distracting, transform, **how, device=device)
+    values = _distracted(embeddings, more, table, settings, progress=progress, device=device)
     note = (
         f"{DISTRACTED}...: the same queries with {len(more):,} {table.takes} of no class added to what is searched; "
         "none of them is right for any query."
@@ -509,6 +530,7 @@ def _distracted(
     table: Rows,
     settings: Mapping[str, Any],
     *,
+    progress: bool,
     device: torch.device | str | None,
 ) -> dict[str, float]:
     """Metrics of the same queries, with rows of no class in the gallery."""
@@ -524,6 +546,7 @@ def _distracted(
         ks=tuple(settings["ks"]),
         bootstrap=0,
         clusters="none",
+        progress=progress,
         device=device,
         shared=True,
     )
@@ -538,6 +561,7 @@ def _ranked(
     settings: Mapping[str, Any],
     *,
     seed: int,
+    progress: bool,
     device: torch.device | str | None,
 ) -> Report:
     """One evaluation: the queries of a trial against its gallery, or against one another."""
@@ -561,6 +585,7 @@ def _ranked(
         bootstrap=settings["bootstrap"],
         clusters=settings["clusters"],
         seed=seed,
+        progress=progress,
         device=device,
         shared=True,
     )

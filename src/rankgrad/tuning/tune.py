@@ -114,7 +114,7 @@ def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = 
     total = sum(study.trials * study.folds for study in studies)
     done = sum(study.runs_done for study in studies)
     owner: dict[Path, Study] = {}
-    with bar(total=max(total, done), initial=done, desc="search", unit="run") as shown:
+    with bar(total=max(total, done), initial=done, delay=0, desc="search", unit="run") as shown:
 
         def following() -> tuple[Path, Sequence[str]] | None:
             waiting = sorted(studies, key=lambda study: (not study.idle, study.ended))  # idle ones first
