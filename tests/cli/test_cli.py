@@ -106,7 +106,7 @@ def test_the_version_is_shown(capsys):
     [
         (["trian"], "invalid choice: 'trian'"),
         (["train", "--fast"], "unknown argument '--fast'; see rankgrad train --help"),
-        (["evaluate", "a.npz", "loss=pnp"], "unknown argument 'loss=pnp'; see rankgrad evaluate --help"),
+        (["index", "a.npz", "loss=pnp"], "unknown argument 'loss=pnp'; see rankgrad index --help"),
         (["evaluate"], "RUN_OR_FILE"),
         (["embed", "run"], "DIR"),
         (["search"], "QUERY"),
@@ -143,7 +143,8 @@ def test_of_several_errors_of_the_file_system_the_first_is_told(capsys, monkeypa
             raise OSError(28, "No space left on device", "health.json")
 
     monkeypatch.setattr("rankgrad.cli.train.run", run)
-    assert fails(capsys, "train") == "[Errno 28] No space left on device: 'state.ckpt'"
+    shown = fails(capsys, "train")
+    assert shown.startswith("[Errno 28] No space left on device: 'state.ckpt'") and "health.json" not in shown
 
 
 def test_a_warning_of_ours_is_told_without_a_line_of_code_and_others_as_they_are(capsys, monkeypatch):
@@ -201,7 +202,8 @@ def test_a_disk_that_is_full_in_mid_run_is_named_and_with_room_again_the_run_goe
     shown = log.read_text()
     assert status == 0 and "Traceback" not in shown, shown
     told = [line for line in shown.splitlines() if line.startswith("rankgrad: ")]
-    assert told == [f"rankgrad: [Errno 28] No space left on device: '{out / 'state.ckpt'}'"]
+    (said,) = told
+    assert said.startswith(f"rankgrad: [Errno 28] No space left on device: '{out / 'state.ckpt'}'")
     assert "half written: []" in shown and "before  after" in shown
 
 

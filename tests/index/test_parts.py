@@ -109,9 +109,7 @@ def test_a_damaged_note_of_parts_is_named_with_what_to_do(photos, weights, tmp_p
         embed_folder(weights, photos, tmp_path / "a.npz", batch_size=3)
 
 
-@pytest.mark.parametrize(
-    "wrong", [np.zeros((5, 8)), np.zeros((6, 8)), np.zeros((6, 8, 1)), np.zeros((6, 9)), np.zeros(6)]
-)
+@pytest.mark.parametrize("shape", [(5, 8), (6, 8), (6, 8, 1), (6, 9), (6,)])
 def test_a_part_that_is_not_of_its_rows_is_named(photos, weights, short, tmp_path, monkeypatch, shape):
     out = tmp_path / "a.npz"
     with monkeypatch.context() as patch:
