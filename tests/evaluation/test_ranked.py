@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from rankgrad.evaluation.ranked.measures import asked
 from rankgrad.evaluation.ranked.texts import Texts, mixed
 
 GOLDEN = json.loads((Path(__file__).parent / "trec_eval.json").read_text(encoding="utf-8"))["cases"]
-OFFICIAL_FILES = os.environ.get("RANKGRAD_TREC_EVAL", "")  # the folder test/ of a checkout of trec_eval
+OFFICIAL = Path(__file__).parent / "trec_eval"  # files of trec_eval's own tests
 
 
 def printed(found: Evaluation) -> dict[str, dict[str, str]]:
@@ -66,29 +66,56 @@ def test_the_digits_are_those_that_trec_eval_prints(tmp_path, case):
     assert printed(evaluate(run, qrels, bootstrap=0, **case["options"])) == case["printed"]
 
 
-@pytest.mark.skipif(not OFFICIAL_FILES, reason="RANKGRAD_TREC_EVAL does not name the folder test/ of trec_eval")
+PARAMETERS = ["iprec_at_recall.0.1,.2,.25,.5,.75", "P.3,5,7", "recall.20,2000", "success.2,5,20", "ndcg_cut.10,20,23"]
+ALL = [
+    *("official", "num_nonrel_judged_ret", "11pt_avg", "ndcg", "set_P", "set_recall", "set_F", "success.1,5,10"),
+    *(f"{name}.5,10,15,20,30,100,200,500,1000" for name in ("map_cut", "ndcg_cut", "recall")),
+]
+
+
 @pytest.mark.parametrize(
-    ("run", "qrels", "output", "options"),
+    ("run", "qrels", "output", "measures", "options"),
     [
-        ("results.test", "qrels.test", "out.test.aq", {}),
-        ("results.comment.test", "qrels.comment.test", "out.comment.test", {}),
-        ("results.trunc", "qrels.test", "out.test.aqc", {}),
-        ("results.trunc", "qrels.test", "out.test.aqcM", {"depth": 100}),
-        ("results.test", "qrels.rel_level", "out.test.aql", {"level": 2}),
+        ("results.test", "qrels.test", "out.test.aq", ALL, {}),
+        ("results.test", "qrels.test.with-comments", "out.test", ["official"], {}),
+        ("results.trunc", "qrels.test", "out.test.aqc", ALL, {}),
+        ("results.trunc", "qrels.test", "out.test.aqcM", ALL, {"depth": 100}),
+        ("results.test", "qrels.rel_level", "out.test.aql", ALL, {"level": 2}),
+        ("results.test", "qrels.test", "out.test.meas_params", PARAMETERS, {}),
     ],
 )
-def test_the_digits_are_those_of_trec_evals_own_tests(run, qrels, output, options):
-    folder = Path(OFFICIAL_FILES)
-    measures = [*GOLDEN[0]["options"]["measures"], "official"]
-    found = printed(evaluate(folder / run, folder / qrels, measures, bootstrap=0, **options))
+def test_the_digits_are_those_of_trec_evals_own_tests(run, qrels, output, measures, options):
+    found = printed(evaluate(OFFICIAL / f"{run}.gz", OFFICIAL / f"{qrels}.gz", measures, bootstrap=0, **options))
     expected: dict[str, dict[str, str]] = {}
-    for line in (folder / output).read_text(encoding="utf-8").splitlines():
+    for line in gzip.decompress((OFFICIAL / f"{output}.gz").read_bytes()).decode().splitlines():
         measure, query, value = (word.strip() for word in line.split("\t"))
         expected.setdefault(query, {})[measure] = value
-    for query in expected:
-        assert {name: value for name, value in found[query].items() if name in expected[query]} == {
-            name: value for name, value in expected[query].items() if name in found[query]
-        }
+    for query, values in expected.items():
+        assert found[query] == {name: values[name] for name in found[query]}
+
+
+def test_gains_of_grades_are_those_of_trec_evals_own_test():
+    files = (OFFICIAL / "results.test.gz", OFFICIAL / "qrels.test.gz")
+    found = evaluate(*files, ["ndcg"], gains={1: 3, 2: 9, 4: 4.5}, bootstrap=0)
+    output = gzip.decompress((OFFICIAL / "out.test.meas_params.gz").read_bytes()).decode()
+    [value] = re.findall(r"ndcg_1=3,2=9,4=4.5\s+all\s+(\S+)", output)
+    assert found.lines(found.runs[0])[0].split()[-1] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "digits"),
+    [
+        ("ERR@20", 0.220497, 5),  # gdeval rounds every query to five digits
+        ("nDCG(dcg='exp-log2')@10", 0.255303, 5),
+        ("RBP(p=0.8, rel=2)", 0.2631368681014437, 12),
+        ("Judged@100", 0.9033333333333333, 12),
+    ],
+)
+def test_measures_that_trec_eval_lacks_have_the_numbers_of_ir_measures(name, value, digits):
+    """Of ir_measures 0.4.3, which asks gdeval and cwl-eval for the first three."""
+    found = evaluate(OFFICIAL / "results.test.gz", OFFICIAL / "qrels.rel_level.gz", [name], bootstrap=0)
+    [values] = found.values.values()
+    assert next(iter(values.values())) == pytest.approx(value, abs=10.0**-digits)
 
 
 def by_hand(run: dict[str, float], judged: dict[str, float]) -> dict[str, float]:
