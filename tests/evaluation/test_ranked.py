@@ -289,6 +289,8 @@ GOOD = ["1 Q0 d1 1 3.5 a", "1 Q0 d2 2 2.5 a"]
         ([*GOOD, "1 Q0 d3 3"], ("line 3", "4 fields")),
         ([*GOOD, "", "# note", "1 Q0 d3 3 high a"], ("line 5", "'high'")),
         ([*GOOD, "1 Q0 d3 3 nan a"], ("line 3", "'nan'")),
+        ([*GOOD, "1 Q0 d3 3 -inf a"], ("line 3", "'-inf'")),
+        ([*GOOD, "1 Q0 d3 3 1e400 a"], ("line 3", "'1e400'")),
         ([*GOOD, "1 Q0 d1 3 0.5 a"], ("line 3", "'d1'", "line 1")),
         (["7 Q0 d1 1 3.5 a"], ("'7'", "'1'")),
         ([""], ("no rows",)),
@@ -306,6 +308,7 @@ def test_a_damaged_run_is_refused_with_file_and_line(tmp_path, run, words):
     [
         (["1 0 d1 1", "1 0 d1 2"], ("line 2", "'d1'", "line 1")),
         (["1 0 d1 0.5"], ("'d1'", "0.5")),
+        (["1 0 d1 99999999999999999999"], ("line 1", "2^31", "1e+20")),
         (["1 0 d1 1 extra"], ("line 1", "5 fields")),
     ],
 )
@@ -321,13 +324,23 @@ def test_damaged_judgements_are_refused_with_file_and_line(tmp_path, qrels, word
     [
         ("a.trec.gz", gzip.compress("\n".join(GOOD * 50).encode())[:-12], ()),
         ("a.trec.gz", b"no gzip", ()),
+        ("a.trec", gzip.compress(b"1 Q0 d1 1 3.5 a\n", mtime=0), ("line 1", ".gz")),
+        ("a.trec", "\n".join(GOOD).encode("utf-16"), ("line 1", "UTF-8")),
+        ("a.trec", b"1 Q0 d1 1 3.5 a\n1 Q0 d\0 2 2.5 a\n", ("line 2", "zero byte")),
+        ("a.trec", b"1 Q0 d1 1 3.5 a\r\n1 Q0 d2 2 2.5 a\r1 Q0 d3 3 1.5 a\n", ("line 2", "carriage return")),
         ("a.csv", b"query,doc\n1,d1\n", ("'score'", "query, doc")),
         ("a.csv", b"query,document,score\n1,d1\n", ("line 2", "2 fields")),
         ("a.csv", b"query,document,score\n1,d1,\xff\n", ("UTF-8",)),
+        ("a.csv", b"query,document,score\n1,,2.5\n", ("line 2", "document")),
+        ("a.csv", b"query,query,document,score\n1,2,d1,2.5\n", ("'query'",)),
         ("a.json", b'{"1": {"d1": 1, "d1": 2}}', ("'d1'",)),
         ("a.json", b'{"1": {"d1": 1}', ()),
         ("a.jsonl", b'{"query": 1, "document": "d1", "score": 1}\n{"query": 1}\n', ("line 2", "'document'")),
+        ("a.json", b"[]", ("no rows",)),
+        ("a.json", b'{"1": {"d1": 1e999}}', ("'1'", "'d1'", "inf")),
+        ("a.jsonl", b'{"query": 1, "document": null, "score": 1}\n', ("line 1", "'document'", "None")),
         ("a.parquet", b"PAR1", ()),
+        ("a.parquet", b"PAR1" + bytes(1000) + b"PAR1", ()),
     ],
 )
 def test_a_damaged_file_of_another_kind_is_named(tmp_path, name, content, words):
@@ -337,9 +350,36 @@ def test_a_damaged_file_of_another_kind_is_named(tmp_path, name, content, words)
     assert all(word in str(raised.value) for word in words), raised.value
 
 
-def test_a_score_that_is_nan_in_python_is_refused_with_query_and_document():
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), -float("inf")])
+def test_a_score_that_is_no_finite_number_is_refused_with_query_and_document(score):
     with pytest.raises(ValueError, match=r"'q'.*'d'"):
-        evaluate({"a": {"q": {"d": float("nan")}}}, {"q": {"d": 1}})
+        evaluate({"a": {"q": {"d": score}}}, {"q": {"d": 1}})
+
+
+def test_a_score_that_is_no_number_at_all_is_refused_with_query_and_document():
+    with pytest.raises(TypeError, match=r"'q'.*'d2'.*'high'"):
+        evaluate({"a": {"q": {"d": 1.0, "d2": "high"}}}, {"q": {"d": 1}})
+
+
+def test_nan_in_a_matrix_of_scores_is_refused_and_not_taken_for_a_document_that_was_not_retrieved():
+    with pytest.raises(ValueError, match="nan"):
+        evaluate({"a": ranked.from_scores(np.array([[1.0, np.nan]]))}, {"0": {"1": 1}})
+
+
+def test_a_grade_whose_gain_is_beyond_what_floats_hold_is_refused():
+    with pytest.raises(ValueError, match=r"2000.*50"):
+        evaluate({"a": {"q": {"d": 1.0}}}, {"q": {"d": 2000}}, ["nDCG(dcg=exp-log2)@10"])
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+def test_the_largest_integers_name_documents_as_they_are_written(kind):
+    values = np.array([np.iinfo(kind).max, np.iinfo(kind).min], kind)
+    assert Texts.of_integers(values).words() == list(map(str, values.tolist()))
+
+
+def test_long_names_of_tied_documents_are_ordered_as_short_ones_are():
+    words = ["b" * 100, "a", "b" * 99, "b" * 100, "ä"]
+    assert Texts.of(words).places().tolist() == [2, 0, 1, 2, 3]
 
 
 def test_a_run_that_is_given_without_a_name_is_told_how_to_give_one():
@@ -442,7 +482,7 @@ def test_the_command_writes_a_page_of_several_runs_and_says_what_was_left_out(tm
     more = ["-m", "P.5,10,nDCG@10", "--groups", str(groups), "-o", str(tmp_path / "out"), "--bootstrap", "0"]
     assert main(["evaluate", str(run), str(tmp_path / "b.run"), "--qrels", str(qrels), *more]) == 0
     shown = capsys.readouterr().out
-    assert "P_5" in shown and "P_10" in shown and "ndcg_cut_10" in shown and "b: 2 of 3 judged queries" in shown
+    assert "P_5" in shown and "P_10" in shown and "ndcg_cut_10" in shown and "in the run b: 2 of 3 (9, q_10)" in shown
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *("differences.csv", "evaluation.html", "evaluation.json", "groups.csv", "per-query.csv", "values.csv")
     ]

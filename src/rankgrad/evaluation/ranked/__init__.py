@@ -252,8 +252,8 @@ def evaluate(
     unanswerable = int((Lists(found, judgements).relevant(level).known == 0).sum())
     if unanswerable:
         notes.append(
-            f"{unanswerable:,} of {len(judgements.queries):,} judged queries have no relevant document: they count 0, "
-            "as in trec_eval."
+            f"Judged queries without a relevant document: {unanswerable:,} of {len(judgements.queries):,}. They count "
+            "0, as in trec_eval."
         )
     pairs = pairs_of(list(sources), baseline)
     tested, inside_groups = [], []
@@ -377,24 +377,24 @@ def _group_file(path: Path) -> list[tuple[str, str]]:
 
 def _about(name: str, found: Placed, judgements: Judgements, missing: str) -> list[str]:
     """What is done about queries that are on one side only, and about scores that look like padding."""
-    whose = f"{shown(name)}: " if name else ""
+    run = f"the run {shown(name)}" if name else "the run"
     notes = []
     lacking = [judgements.queries[row] for row in np.flatnonzero(found.listed == 0).tolist()]
     if lacking:
         fate = "count 0 in every measure" if missing == "zero" else "are left out of the means"
         notes.append(
-            f"{whose}{len(lacking):,} of {len(judgements.queries):,} judged queries have no list in the run and "
-            f"{fate}: {some(lacking)}."
+            f"Judged queries without a list in {run}: {len(lacking):,} of {len(judgements.queries):,} "
+            f"({some(lacking)}). They {fate}."
         )
     if found.unknown:
         notes.append(
-            f"{whose}{len(found.unknown):,} queries of the run are not judged and are left out: {some(found.unknown)}."
+            f"Queries of {run} without judgements: {len(found.unknown):,} ({some(found.unknown)}). They are left out."
         )
     listed = int(found.listed.sum())
     if found.at_lowest > max(PADDED * listed, 2 * int((found.listed > 0).sum())):
         notes.append(
-            f"{whose}{found.at_lowest:,} of {listed:,} documents share the lowest score, {found.lowest:g}. They count "
-            "as retrieved. If this score marks documents that were not retrieved, leave them out of the run."
+            f"Documents of {run} with the lowest score, {found.lowest:g}: {found.at_lowest:,} of {listed:,}. They "
+            "count as retrieved. If this score marks documents that were not retrieved, leave them out of the run."
         )
     return notes
 

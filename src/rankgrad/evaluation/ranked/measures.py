@@ -18,6 +18,7 @@ from .placing import Judgements, Placed
 from .texts import Array
 
 LEAST = 1e-5  # what gm_map takes for an average precision below it, as trec_eval does
+MOST_EXPONENTIAL = 50  # float64 holds 2^grade - 1 exactly up to here
 HIGHEST_GRADE = 4  # of ERR, as gdeval and ir_measures have it
 
 
@@ -246,6 +247,11 @@ def _eleven_points(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
 def _ndcg(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
     placed, judged = lists.placed, lists.judgements
     exponential = measure.option("dcg") == "exp-log2"
+    if exponential and judged.grades.max(initial=0) > MOST_EXPONENTIAL:
+        raise ValueError(
+            f"{measure} takes 2^grade - 1 for a gain, and there are grades up to {judged.grades.max()}: number the "
+            f"grades 0 to {MOST_EXPONENTIAL} at most"
+        )
     kept = _upto(measure, placed.rank)
     gain = lists.worth(placed.grade[kept], exponential)
     reached = lists.sums(placed.query[kept], gain / np.log2(placed.rank[kept] + 1.0))

@@ -55,12 +55,12 @@ class Judgements:
         """
         rows = source.whole()
         rows = rows.take(np.argsort(np.array(rows.queries, dtype=object), kind="stable"))
-        whole = np.isfinite(rows.values) & (rows.values == np.floor(rows.values)) & (np.abs(rows.values) < 2**31)
+        whole = (rows.values == np.floor(rows.values)) & (np.abs(rows.values) < 2**31)
         if not whole.all():
             row = int(np.argmin(whole))
             raise ValueError(
-                f"{source.place(rows, row)}: a grade must be an integer; got {rows.values[row]:g}. Number the grades "
-                "0, 1, 2, ..., and say what each is worth by gains"
+                f"{source.place(rows, row)}: a grade must be an integer below 2^31; got {rows.values[row]:g}. Number "
+                "the grades 0, 1, 2, ..., and say what each is worth by gains"
             )
         groups = rows.groups
         for seed in count():
@@ -163,9 +163,12 @@ def _judged(
     query = of_group[groups]
     pairs = pair_keys(rows.documents.keys(judgements.seed), query)
     refuse_repeated(pairs, rows, run, "listed")
-    wrong = np.isnan(rows.values)
+    wrong = ~np.isfinite(rows.values)
     if wrong.any():
-        raise ValueError(f"{run.place(rows, int(np.argmax(wrong)))}: the score must be a number; got NaN")
+        row_of_it = int(np.argmax(wrong))
+        raise ValueError(
+            f"{run.place(rows, row_of_it)}: the score must be a finite number; got {rows.values[row_of_it]:g}"
+        )
     here = spans(judgements.starts[of_group], np.diff(judgements.starts)[of_group])
     here = here[np.argsort(judgements.pairs[here])]
     keys = judgements.pairs[here]
@@ -236,7 +239,7 @@ def _ties_by_name(rows: Rows, scores: Array, order: Array, level: Array, wanted:
     if not len(places):
         return place
     unsorted = order[places]
-    name = np.unique(rows.documents.take(unsorted).padded(), return_inverse=True)[1]
+    name = rows.documents.take(unsorted).places()
     rank = np.lexsort((-name, -scores[unsorted], stretch[places]))
     known = np.full(len(rows), -1)
     known[unsorted[rank]] = places

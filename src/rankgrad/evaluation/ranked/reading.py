@@ -116,6 +116,7 @@ def _trec(path: Path, kind: Kind) -> Iterator[Rows]:
 
 def _fields(text: bytes, line: int, path: Path, kind: Kind) -> Rows:
     """The rows of some lines, the first of which has this number."""
+    _refuse_what_is_no_text(text, line, path)
     buffer = np.frombuffer(text + bytes(SPARE), np.uint8)
     filled = buffer[: len(text)] > SPACE
     edges = np.flatnonzero(filled[1:] != filled[:-1]) + 1
@@ -146,6 +147,19 @@ def _fields(text: bytes, line: int, path: Path, kind: Kind) -> Rows:
     return _checked(column(kind.query), column(kind.document), column(kind.value), lines, path, kind)
 
 
+def _refuse_what_is_no_text(text: bytes, line: int, path: Path) -> None:
+    """Raise for zero bytes, and for carriage returns that end no line: such a file would be read as other rows."""
+    if b"\0" in text:
+        line += text.count(b"\n", 0, text.index(b"\0"))
+        raise ValueError(
+            f"{shown(path)}, line {line} has a zero byte, so this is no text in UTF-8. Save the file as UTF-8; if it "
+            "is a gzip file, its name must end in .gz"
+        )
+    if text.count(b"\r") != text.count(b"\r\n"):
+        line += text.replace(b"\r\n", b"\n").partition(b"\r")[0].count(b"\n")
+        raise ValueError(f"{shown(path)}, line {line} has a carriage return inside. End the lines by a newline")
+
+
 def _hint(kind: Kind, count: int) -> str:
     if kind is RUN and count == QRELS.needed:
         return ". This looks like judgements: they are given as --qrels FILE"
@@ -157,14 +171,17 @@ def _hint(kind: Kind, count: int) -> str:
 def _checked(
     queries: Texts, documents: Texts, numbers: Texts | Array, lines: Array, path: Path, kind: Kind, sign: int = 1
 ) -> Rows:
-    """Rows, if every number is one. Of a run without scores but with ranks, sign is -1."""
+    """Rows, if every name has letters and every number is one. Of a run with ranks for scores, sign is -1."""
+    for what, named in (("query", queries), ("document", documents)):
+        if not named.length.all():
+            raise ValueError(f"{shown(path)}, line {lines[int(np.argmin(named.length))]}: the {what} has no name")
     values = numbers.numbers() if isinstance(numbers, Texts) else numbers
-    wrong = np.isnan(values)
+    wrong = ~np.isfinite(values)
     if wrong.any():
         at = int(np.argmax(wrong))
-        said = repr(shown(numbers.words([at])[0])) if isinstance(numbers, Texts) else "nothing, or NaN"
+        said = repr(shown(numbers.words([at])[0])) if isinstance(numbers, Texts) else f"{values[at]:g}"
         word = kind.fields.split()[kind.value]
-        raise ValueError(f"{shown(path)}, line {lines[at]}: the {word} must be a number; got {said}")
+        raise ValueError(f"{shown(path)}, line {lines[at]}: the {word} must be a finite number; got {said}")
     return rows_of(queries, documents, sign * values, lines)
 
 
@@ -232,6 +249,8 @@ def _columns(head: Sequence[str], path: Path, kind: Kind) -> tuple[int, int, int
                 f"{shown(path)} has no column {role!r}. It has {', '.join(map(shown, head))}; known names of it are "
                 f"{', '.join(known)}"
             )
+        if names.count(names[place]) > 1:
+            raise ValueError(f"{shown(path)} has two columns {names[place]!r}")
         found.append(place)
     return found[0], found[1], found[2], -1 if names[found[2]] == "rank" else 1
 
@@ -255,7 +274,8 @@ def _json(path: Path, kind: Kind) -> Iterator[Rows]:
     with _opened(path) as file:
         found = _parsed(file.read(), shown(path))
     if isinstance(found, list):
-        yield _objects(found, list(range(1, len(found) + 1)), path, kind)
+        if found:
+            yield _objects(found, list(range(1, len(found) + 1)), path, kind)
     elif isinstance(found, dict):
         yield from from_mapping(found, shown(path)).parts()
     else:
@@ -282,7 +302,7 @@ def _objects(found: Sequence[Any], lines: list[int], path: Path, kind: Kind) -> 
     for row, line in zip(found, lines, strict=True):
         if not isinstance(row, Mapping):
             raise ValueError(f"{shown(path)}, line {line} must be an object; got {type(row).__name__}")
-    names = list(found[0]) if found else []
+    names = list(found[0])
     *places, sign = _columns(names, path, kind)
     query, document, value = (names[place] for place in places)
     held = []
@@ -290,6 +310,11 @@ def _objects(found: Sequence[Any], lines: list[int], path: Path, kind: Kind) -> 
         lost = [name for name in (query, document, value) if name not in row]
         if lost:
             raise ValueError(f"{shown(path)}, line {line} has no {lost[0]!r}")
+        odd = [name for name in (query, document) if type(row[name]) not in (str, int)]
+        if odd:
+            raise ValueError(
+                f"{shown(path)}, line {line}: {odd[0]!r} must be a string or an integer; got {row[odd[0]]!r}"
+            )
         held.append((str(row[query]), str(row[document]), str(row[value])))
     return _from_texts(held, lines, path, kind, sign)
 
@@ -312,12 +337,12 @@ def _parquet(path: Path, kind: Kind) -> Iterator[Rows]:
                 for name, column in zip(wanted, (queries, documents, numbers), strict=True):
                     if column.null_count:
                         empty = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-                        raise ValueError(f"{shown(path)}, row {lines[empty]}: {name!r} is empty")
+                        raise ValueError(f"{shown(path)}, line {lines[empty]}: {name!r} is empty")
                 values = numbers.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)
                 yield _checked(_arrow(queries), _arrow(documents), values, lines, path, kind, sign)
                 line += len(batch)
-    except pyarrow.ArrowException as error:
-        raise ValueError(f"{shown(path)} is no parquet file, or it is damaged: {error}") from None
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{shown(path)} can't be read as parquet: {error}") from None
 
 
 def _arrow(column: Any) -> Texts:

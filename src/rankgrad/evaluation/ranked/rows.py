@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -216,18 +216,28 @@ def from_mapping(values: Mapping[Any, Mapping[Any, float]], name: str = "the map
             Texts.of(queries).words(),
             np.fromiter(map(len, lists), np.int64, len(lists)),
             Texts.of(list(chain.from_iterable(lists))),
-            _floats(chain.from_iterable(each.values() for each in lists), rows, name),
+            _numbers(queries, lists, rows, name),
             np.zeros(rows, np.int64),
         )
 
     return Source(name, parts)
 
 
-def _floats(values: Iterable[Any], count: int, name: str) -> Array:
+def _numbers(queries: Sequence[Any], lists: Sequence[Mapping[Any, Any]], count: int, name: str) -> Array:
+    """[row] the numbers of some lists."""
     try:
-        return np.fromiter(values, np.float64, count)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must hold one number for each document: {error}") from None
+        return np.fromiter(chain.from_iterable(each.values() for each in lists), np.float64, count)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    for query, listed in zip(queries, lists, strict=True):
+        for document, value in listed.items():
+            try:
+                float(value)
+            except (TypeError, ValueError, OverflowError):
+                raise TypeError(
+                    f"{name}, query {query!r}, document {document!r}: a number is needed; got {value!r}"
+                ) from None
+    raise AssertionError("numpy refuses a number that Python takes")
 
 
 def from_columns(queries: Any, documents: Any, values: Numbers, name: str = "the columns") -> Source:
@@ -308,14 +318,13 @@ def from_scores(
     if numbers.ndim != 2:
         raise ValueError(f"scores must be a matrix [query, document]; got shape {numbers.shape}")
     columns = np.arange(numbers.shape[1]) if documents is None else as_array(documents)
-    inside = numbers > -np.inf if retrieved is None else np.asarray(retrieved)
+    inside = np.ones(numbers.shape, bool) if retrieved is None else np.asarray(retrieved)
     if inside.dtype != bool or inside.shape != numbers.shape or len(columns) != numbers.shape[1]:
         raise ValueError(
             f"scores {numbers.shape} need retrieved, bool of the same shape, and a name for each column; got "
             f"{inside.dtype} {inside.shape} and {len(columns)} names"
         )
-    inside = inside & ~(numbers == -np.inf)
-    return _by_row(np.broadcast_to(columns, numbers.shape), numbers, inside, queries, name)
+    return _by_row(np.broadcast_to(columns, numbers.shape), numbers, inside & (numbers != -np.inf), queries, name)
 
 
 def _by_row(table: Array, numbers: Array, inside: Array, queries: Any, name: str) -> Source:

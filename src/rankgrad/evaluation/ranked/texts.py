@@ -12,6 +12,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 SPARE = 32  # zero bytes behind the last text, so that a whole word can be read at every start
+WIDE = 64  # bytes of a text up to which numpy sorts a matrix of them; one long text would make it too large
 _LOW_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64)
 _ODD = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _EXACT = 2**53  # float64 holds every integer up to here
@@ -62,7 +63,7 @@ class Texts:
         >>> Texts.of_integers(np.array([0, -12, 345])).words()
         ['0', '-12', '345']
         """
-        rest = np.abs(values.astype(np.int64)).astype(np.uint64)
+        rest = values.astype(np.uint64) if values.dtype.kind == "u" else np.abs(values.astype(np.int64)).view(np.uint64)
         width = len(str(int(rest.max(initial=0)))) + 1
         cells = np.zeros((len(values), width), np.uint8)
         length = np.ones(len(values), np.int64)
@@ -111,14 +112,23 @@ class Texts:
         ends = zip(self.start[rows].tolist(), self.length[rows].tolist(), strict=True)
         return [str(view[start : start + length], "utf-8", "backslashreplace") for start, length in ends]
 
-    def padded(self) -> Array:
-        """[text] fixed-width bytes of numpy, which compare as the texts do, byte by byte."""
+    def places(self) -> Array:
+        """[text] place of each text among the different ones, in the order of their bytes.
+
+        >>> Texts.of(["d2", "d10", "d1", "d2"]).places().tolist()
+        [2, 1, 0, 2]
+        """
         width = int(self.length.max(initial=1))
+        if width > WIDE:
+            ends = zip(self.start, self.start + self.length, strict=True)
+            words = [self.buffer[start:end].tobytes() for start, end in ends]
+            place = {word: number for number, word in enumerate(sorted(set(words)))}
+            return np.array([place[word] for word in words])
         column = np.arange(width)
         buffer = np.concatenate([self.buffer, np.zeros(width, np.uint8)])  # a short text may stand at the end
         cells = buffer[self.start[:, None] + column]
         cells[column >= self.length[:, None]] = 0
-        found: Array = cells.view(f"S{width}").ravel()
+        found: Array = np.unique(cells.view(f"S{width}").ravel(), return_inverse=True)[1]
         return found
 
     def keys(self, seed: int = 0) -> Array:
