@@ -3,8 +3,8 @@
     python docs/make_gallery.py                      what needs nothing, and the page
     python docs/make_gallery.py --work runs/gallery  everything; short runs on the built-in glyphs are trained there
 
-Runs that are finished are kept. The page is made of `rankgrad.experiments.figures` and the table `FROM_RUNS` below;
-each picture stands for the commands above it.
+Runs that are finished are kept. The page is made of `rankgrad.papers.experiments.figures` and of the table
+`FROM_RUNS` below; each picture stands for the commands above it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ HEAD = """\
 
 Every figure of the papers that can be drawn here, with its command. `rankgrad figure` lists them; `-o FILE.pdf` or
 `.svg` gives vectors, `--json FILE` the numbers. Widths are those of one and of two columns of a page. In Python,
-`rankgrad.analysis.FIGURES` holds the function that computes and the one that draws.
+`rankgrad.papers.analysis.FIGURES` holds the function that computes and the one that draws.
 
 This page is made by `python docs/make_gallery.py --work runs/gallery`.
 """

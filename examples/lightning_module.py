@@ -4,9 +4,9 @@ import lightning
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from rankgrad.adapters.torchmetrics import RetrievalReport
 from rankgrad.datasets.samplers import MPerClassBatchSampler
 from rankgrad.losses import SmoothAPLoss
-from rankgrad.torchmetrics import RetrievalReport
 
 
 class Embedder(lightning.LightningModule):  # noqa: D101

@@ -4,7 +4,7 @@ import torch
 from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
 from torch.utils.data import TensorDataset
 
-from rankgrad.pml import AccuracyCalculator
+from rankgrad.adapters.pml import AccuracyCalculator
 
 torch.manual_seed(0)
 labels = torch.arange(50).repeat_interleave(6)

@@ -8,7 +8,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from rankgrad import losses
-from rankgrad.sentence_transformers import ClassBatchSampler, RankLoss, RetrievalEvaluator
+from rankgrad.adapters.sentence_transformers import ClassBatchSampler, RankLoss, RetrievalEvaluator
 
 topics = "card transfer balance pin refund cash limit fee loan rate".split()
 ways = "where is my {} please|tell me of the {} you have|i do not see a {} in here|how long does the {} take".split("|")

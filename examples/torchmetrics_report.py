@@ -2,7 +2,7 @@
 
 import torch
 
-from rankgrad.torchmetrics import RetrievalReport
+from rankgrad.adapters.torchmetrics import RetrievalReport
 
 torch.manual_seed(0)
 labels = torch.arange(50).repeat_interleave(6)

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import BertConfig, BertModel, DataCollatorWithPadding, PreTrainedTokenizerFast, TrainingArguments
 
 from rankgrad import losses
-from rankgrad.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics
+from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics
 
 topics = "card transfer balance pin refund cash limit fee loan rate".split()
 ways = "where is my {} please|tell me of the {} you have|i do not see a {} in here|how long does the {} take".split("|")

@@ -47,7 +47,7 @@ def cases() -> list[tuple[str, str, str]]:
 
 def gradients(model: nn.Module, layout: str, kind: str, way: str, rank: int = 0, processes: int = 1) -> list[Tensor]:
     """Value and gradients of one step on this process's share."""
-    from rankgrad.sentence_transformers import CachedRankLoss, RankLoss
+    from rankgrad.adapters.sentence_transformers import CachedRankLoss, RankLoss
 
     columns, labels = LAYOUTS[layout]
     model = copy.deepcopy(model)  # a second DDP around the same weights would wait for the first
@@ -77,7 +77,7 @@ def gradients(model: nn.Module, layout: str, kind: str, way: str, rank: int = 0,
 
 def reported(rank: int = 0, processes: int = 1) -> dict[str, float]:
     """The torchmetrics report of rows that are spread unevenly."""
-    from rankgrad.torchmetrics import RetrievalReport
+    from rankgrad.adapters.torchmetrics import RetrievalReport
 
     g = torch.Generator().manual_seed(0)
     rows, labels = torch.randn(50, 6, generator=g), torch.randint(0, 9, (50,), generator=g)
@@ -113,7 +113,7 @@ def trained_sentences(folder: str, processes: int = 1) -> dict[str, Tensor]:
     """Weights of a SentenceTransformer after two epochs; the batch of all processes together is always the same."""
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
-    from rankgrad.sentence_transformers import CachedRankLoss, ClassBatchSampler
+    from rankgrad.adapters.sentence_transformers import CachedRankLoss, ClassBatchSampler
 
     model = bert_model(Path(folder) / "bert")
     texts, labels = sentences(each=6)
@@ -136,7 +136,7 @@ def trained_transformers(folder: str, processes: int = 1) -> dict[str, Any]:
     """Weights of an EmbeddingModel after two epochs of the Trainer, and the numbers of its evaluation."""
     from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, TrainingArguments
 
-    from rankgrad.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics
+    from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics
 
     path = bert_folder(Path(folder) / "bert")
     words = AutoTokenizer.from_pretrained(path)

@@ -1,12 +1,9 @@
-"""Detectors of a second, for tests: their settings, and runs of an earlier version."""
+"""Detectors of a second, for tests: their settings."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
-OLD = Path(__file__).parent / "old_runs"
 TINY = (
     *("model.widths=[8,8,8,8]", "model.channels=8", "model.anchors=[[12,18],[24,30]]", "model.hidden=16"),
     *("model.cells=3", "model.rois=8", "model.proposals=20"),
@@ -21,15 +18,3 @@ def settings(tree: Path, *more: str) -> list[str]:
     """Of a run of a second; later ones win."""
     keys = [each.split("=")[0] for each in more]
     return [each for each in (f"data.root={tree}", *TINY, *QUICK) if each.split("=")[0] not in keys] + list(more)
-
-
-def copied(folder: Path, voc: Path, kind: str = "detector", **numbers: float) -> Path:
-    """A run of today's code before this one, its images put where they are now."""
-    shutil.copytree(OLD / kind, folder)
-    config = (folder / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(config.replace("root: /voc", f"root: {voc}"))
-    if numbers:
-        content = json.loads((folder / "metrics.json").read_text())
-        content["values"] |= numbers
-        (folder / "metrics.json").write_text(json.dumps(content))
-    return folder

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hydra.errors import HydraException
 from hydra.utils import get_class, get_object
+from kept_runs import kept
 from omegaconf import OmegaConf
 from small_runs import small_sorter
 
@@ -250,14 +251,6 @@ def test_a_settings_file_that_is_none_is_named(tmp_path: Path, text, message):
     assert "\n" not in str(error.value)
 
 
-OLD = Path(__file__).parent / "old_runs"
-
-
-@pytest.mark.parametrize("name", ["retrieval", "multi", "frozen", "interrupted", "detector", "detector-interrupted"])
-def test_the_settings_of_earlier_runs_are_read(name):
-    assert load(OLD / name / "config.yaml").seed == 0
-
-
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -271,7 +264,7 @@ def test_the_settings_of_earlier_runs_are_read(name):
     ],
 )
 def test_settings_that_no_run_writes_are_named_with_the_file(tmp_path: Path, setting, message):
-    config = load(OLD / "retrieval" / "config.yaml")
+    config = load(kept("retrieval") / "config.yaml")
     key, _, value = setting.partition("=")
     OmegaConf.update(config, key, value.strip("'") if "'" in value else int(value) if value.isdigit() else value)
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(config))
@@ -280,7 +273,7 @@ def test_settings_that_no_run_writes_are_named_with_the_file(tmp_path: Path, set
 
 
 def test_a_file_cannot_trust_for_its_reader(tmp_path: Path):
-    text = (OLD / "retrieval" / "config.yaml").read_text() + "trust: small_runs\n"
+    text = (kept("retrieval") / "config.yaml").read_text().replace("trust: null", "trust: small_runs")
     (tmp_path / "config.yaml").write_text(text)
     assert "trust" not in load(tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text(text.replace("rankgrad.penalties.Log", "small_runs.Killed"))

@@ -32,7 +32,7 @@ class Without:
         return None if name.partition(".")[0] in ABSENT else self.finder.find_spec(name, path, target)
 
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
-import rankgrad.losses, rankgrad.samplers
+import rankgrad.losses, rankgrad.datasets.samplers
 from rankgrad.cli import main
 
 runpy.run_path(sys.argv[2], run_name="__main__")

@@ -1,4 +1,4 @@
-"""What settings may name: the things of a slot, wherever they were in earlier versions, and a trusted package's own."""
+"""What settings may name: the things of a slot, and a trusted package's own."""
 
 from __future__ import annotations
 
@@ -81,7 +81,6 @@ def test_a_metric_stands_by_its_name():
     for metric in (
         "average_precision",
         "rankgrad.metrics.average_precision",
-        {"_target_": "hydra.utils.get_method", "path": "rankgrad.metrics.average_precision"},
     ):
         loss = make({"_target_": "rankgrad.losses.RankLoss", "ranks": SOFT, "metric": metric}, slot="loss")
         assert loss.metric is metrics.average_precision
@@ -96,26 +95,6 @@ def test_a_penalty_stands_where_a_callable_weight_may():
     }
     assert make(node, slot="loss").weight == penalties.Power(2)
     assert make({**node, "weight": "log"}, slot="loss").weight == "log"
-
-
-MOVES = [
-    ("rankgrad.baselines.CrossEntropyLoss", "loss"),
-    ("rankgrad.baselines.HistogramLoss", "loss"),
-    ("rankgrad.baselines.PMLLoss", "loss"),
-    ("rankgrad.baselines.PMLBatchLoss", "loss"),
-    ("rankgrad.transforms.InkTrain", "transform"),
-    ("rankgrad.transforms.InkEval", "transform"),
-    ("rankgrad.transforms.PhotoTrain", "transform"),
-    ("rankgrad.transforms.PhotoEval", "transform"),
-    ("rankgrad.sodeep.Learned", "ranks"),
-    ("rankgrad.sodeep.load_sorter", "sorter"),
-    ("rankgrad.experiments.merged.load_merged", "data"),
-]
-
-
-@pytest.mark.parametrize(("name", "slot"), MOVES)
-def test_names_of_earlier_versions_are_those_of_today(name, slot):
-    assert find(name, slot) in listed(slot).values()
 
 
 # --------------------------------------------------------------------------------------------------- what is not made

@@ -55,13 +55,6 @@ KEPT = {
         *("data.workers", "model.kind", "loss.name"),
     ),
 }
-# Settings that came later: a run of before there was such a setting has none, and needs none.
-LATER = (
-    *("health", "trust", "extended", "check_data", "optimizer.restart", "fold", "lean", "evaluation.keep_best"),
-    *("label_noise", "train.hierarchy", "evaluation.levels", "evaluation.before"),
-    *("sampler.short_classes", "sampler.pair_order", "sampler.super_labels_per_batch"),
-)
-RENAMED = {"train.upend": "train.vertical_flip"}  # earlier name -> the one of today
 GIVEN = "_given"  # the model and the data of `rankgrad.fit`, which no command line can name
 # Settings that take a number, a word or a list.
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
@@ -365,7 +358,6 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
     try:
         config = parsed(path)
         config.pop("trust", None)  # only who types a command can trust, never a file
-        _rename(config)
         values: Any = OmegaConf.to_container(config)
         name = "detect" if "ranking" in values else "train"
         _check_complete(_dotted(values), name)
@@ -373,15 +365,6 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
     except (ConfigError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: {_first_line(error)}") from None
     return config
-
-
-def _rename(config: DictConfig) -> None:
-    """Give settings that had another name in an earlier version the one of today, in place."""
-    for old, new in RENAMED.items():
-        section, _, key = old.rpartition(".")
-        node = OmegaConf.select(config, section)
-        if isinstance(node, DictConfig) and key in node:
-            node[new.rpartition(".")[2]] = node.pop(key)
 
 
 def parsed(path: Path) -> DictConfig:
@@ -433,7 +416,9 @@ def _check_complete(given: dict[str, Any], name: str) -> None:
     stand_in = OmegaConf.create({"model": {"kind": GIVEN}, "data": {"epochs": 1}})  # what values of the file refer to
     known = _dotted(OmegaConf.to_container(OmegaConf.merge(stand_in, root), resolve=True))
     own = _dotted(OmegaConf.to_container(root, resolve=False))
-    needed = [key for key in (*own, *KEPT[name]) if not key.startswith(("defaults", *LATER))]
+    needed = [
+        key for key in (*own, *KEPT[name]) if not key.startswith(("defaults", "trust"))
+    ]  # trust: of whoever types a command
     for key in needed:
         if key in given and key not in FREE:
             _check_kind(key, known.get(key), given[key])

@@ -100,15 +100,6 @@ PARAMETERS = {
 # Parameters that take a function as it is: its name stands there, and nothing is called.
 NAMED = ("metric", "source")
 
-# Where things were in earlier versions, whose runs are still read: begin of a name then -> now.
-MOVED = {
-    "rankgrad.baselines.": "rankgrad.losses.baselines.",
-    "rankgrad.transforms.": "rankgrad.datasets.transforms.",
-    "rankgrad.sodeep.": "rankgrad.papers.sodeep.",
-    "rankgrad.experiments.merged.": "rankgrad.papers.experiments.merged.",
-}
-GET_METHOD = "hydra.utils.get_method"  # earlier versions: {_target_: this, path: a metric}
-
 _LINK = re.compile(r"\$\{([\w.]+)\}")  # a setting that is another one
 
 # Nobody's own package: whoever trusts one of these trusts every file to do anything.
@@ -234,7 +225,6 @@ def _listed(target: Any, slot: str | None, trust: tuple[str, ...], where: str) -
     if slot is None:
         raise ConfigError(f"{where} is {target!r}, but nothing is made of settings there; nothing was run")
     offers = SLOTS[slot] if slot else [offer for of in SLOTS.values() for offer in of]
-    target = next((now + target.removeprefix(old) for old, now in MOVED.items() if target.startswith(old)), target)
     module, _, name = target.rpartition(".")
     for offer in offers:
         if offer.module == (module or offers[0].module) and (not offer.ours or name in offer.things()):
@@ -331,8 +321,6 @@ def _as_name(name: str, value: Any, node: Mapping[Any, Any], trust: Sequence[str
     """The name of a function that is handed over as it is; None: the argument is something else."""
     if name not in NAMED or _is_own(node[TARGET], trust):
         return None
-    if isinstance(value, dict) and value.get(TARGET) == GET_METHOD and set(value) == {TARGET, "path"}:
-        value = value["path"]
     return value if isinstance(value, str) else None
 
 
@@ -365,4 +353,4 @@ def _followed(node: Any) -> dict[str, str]:
     return {name: link[1] for name, link in links if link}
 
 
-__all__ = ["MOVED", "NOT_OWN", "SLOTS", "ConfigError", "check", "find", "make", "named", "packages"]
+__all__ = ["NOT_OWN", "SLOTS", "ConfigError", "check", "find", "make", "named", "packages"]

@@ -618,7 +618,7 @@ def test_mistakes_of_an_evaluation_are_told():
 LARGE = """
 import torch
 from rankgrad.bench.memory import peak_rise
-from rankgrad.pml import AccuracyCalculator
+from rankgrad.adapters.pml import AccuracyCalculator
 torch.set_num_threads(1)
 g = torch.Generator().manual_seed(0)
 rows, labels = torch.randn(60_000, 16, generator=g), torch.randint(0, 11_000, (60_000,), generator=g)

@@ -28,16 +28,16 @@ from sklearn.metrics import ndcg_score  # noqa: E402
 from text_models import CLASSES, bert_folder, bert_model, sentences, splade_model, static_model  # noqa: E402
 
 from rankgrad import losses  # noqa: E402
-from rankgrad.distributed import GlobalBatch  # noqa: E402
-from rankgrad.evaluation import evaluate  # noqa: E402
-from rankgrad.evaluation.graded import evaluate_graded  # noqa: E402
-from rankgrad.sentence_transformers import (  # noqa: E402
+from rankgrad.adapters.sentence_transformers import (  # noqa: E402
     CachedRankLoss,
     ClassBatchSampler,
     GradedRetrievalEvaluator,
     RankLoss,
     RetrievalEvaluator,
 )
+from rankgrad.distributed import GlobalBatch  # noqa: E402
+from rankgrad.evaluation import evaluate  # noqa: E402
+from rankgrad.evaluation.graded import evaluate_graded  # noqa: E402
 
 TEXTS, LABELS = sentences(each=4, classes=6)
 

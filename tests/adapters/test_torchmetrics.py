@@ -13,8 +13,8 @@ pytest.importorskip("torchmetrics", reason="torchmetrics is an extra")
 
 from torchmetrics import MetricCollection  # noqa: E402  # after the check that it is there
 
+from rankgrad.adapters.torchmetrics import RetrievalReport  # noqa: E402
 from rankgrad.evaluation import evaluate  # noqa: E402
-from rankgrad.torchmetrics import RetrievalReport  # noqa: E402
 
 
 def rows(count: int = 40, seed: int = 0):

@@ -17,8 +17,8 @@ from text_models import bert_folder, sentences  # noqa: E402
 from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, TrainingArguments  # noqa: E402
 
 from rankgrad import losses  # noqa: E402
+from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics  # noqa: E402
 from rankgrad.evaluation import evaluate  # noqa: E402
-from rankgrad.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics  # noqa: E402
 
 
 @pytest.fixture(scope="module")

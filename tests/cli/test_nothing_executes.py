@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from kept_runs import copied, kept_index
 from small_runs import make_photos, small
 from voc_trees import shapes
 
@@ -29,8 +30,6 @@ from rankgrad.papers.sodeep.store import read_sorter, sorter_file
 from rankgrad.papers.sodeep.training import Recipe
 from rankgrad.runs.compare import train_all
 from rankgrad.runs.folder import Run
-
-OLD = Path(__file__).parents[1] / "old_runs"
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +64,7 @@ def pickled(tmp_path: Path, canary: Path) -> Path:
 
 def received(name: str, folder: Path, photos: Path) -> Path:
     """A run as it came from somebody else, whose images are here."""
-    shutil.copytree(OLD / name, folder)
-    config = folder / "config.yaml"
-    config.write_text(config.read_text().replace("/photos", str(photos)))
-    return folder
+    return copied(name, folder, photos)
 
 
 def changed(run: Path, change: Callable[[dict[str, Any]], object]) -> Path:
@@ -139,7 +135,7 @@ SETTINGS: dict[str, tuple[Callable[[dict[str, Any], Path], object], str]] = {
         "optimizer._target_ is 'os.system', but nothing is made of settings there; nothing was run",
     ),
     "metric": (
-        lambda c, canary: c["loss"].update(metric={"_target_": "hydra.utils.get_method", "path": "os.system"}),
+        lambda c, canary: c["loss"].update(metric="os.system"),
         "loss.metric is 'os.system', which is no metric of rankgrad; nothing was run",
     ),
     "partial": (
@@ -210,8 +206,7 @@ def test_yaml_of_objects_is_refused(capsys, tmp_path, canary, text, message):
 
 def test_a_detector_s_settings_are_refused_alike(capsys, tmp_path, canary):
     for name in ("detector", "detector-interrupted"):
-        run = tmp_path / name
-        shutil.copytree(OLD / name, run)
+        run = copied(name, tmp_path / name)
         changed(run, lambda config: config["loss"].update(_system(canary)))
         commands = [["detect", "train", f"resume={run}"]] + (
             [["detect", "evaluate", run]] if name == "detector" else []
@@ -264,7 +259,7 @@ def test_weights_that_would_run_something_are_refused_by_every_command(capsys, t
     change, message = WEIGHTS[name]
     run = received("retrieval", tmp_path / "run", photos)
     weights = with_data(run / "model.pt", lambda record: change(record, canary))
-    index = shutil.copytree(OLD / "photos.index", tmp_path / "index")
+    index = shutil.copytree(kept_index(), tmp_path / "index")
     head = json.loads((index / "index.json").read_text())
     head["origin"] |= {"model": str(weights), "sha256": sha256(weights.read_bytes()).hexdigest()}
     (index / "index.json").write_text(json.dumps(head))  # an index that names its own model
@@ -290,7 +285,7 @@ def test_the_data_of_an_exported_run_is_looked_at_too(capsys, tmp_path, photos, 
 
 def test_pickles_in_the_place_of_weights_are_not_opened(capsys, tmp_path, photos, canary, pickled):
     run = received("retrieval", tmp_path / "run", photos)
-    detector = Path(shutil.copytree(OLD / "detector", tmp_path / "detector"))
+    detector = copied("detector", tmp_path / "detector")
     voc = shapes(tmp_path / "voc")
     plain = tmp_path / "plain.pt"
     plain.write_bytes(pickle.dumps(Touch(canary)))
@@ -450,7 +445,7 @@ FUZZED = [
     ("logs/metrics.csv", "report RUN -o TMP/page.html", False),
     ("model.pt", "embed RUN PHOTOS -o TMP/out.npz", True),
     ("index/index.json", "search QUERY --index RUN/index --model RUN", False),
-    ("index/vectors-dd0838e41ce38506.faiss", "search QUERY --index RUN/index --model RUN", True),
+    ("index/VECTORS", "search QUERY --index RUN/index --model RUN", True),
     ("detector/model.pt", "detect evaluate RUN/detector", True),
     ("detector/config.yaml", "detect evaluate RUN/detector", False),
     ("detector/config.yaml", "detect train resume=RUN/detector", False),
@@ -461,16 +456,18 @@ FUZZED = [
 
 def _fuzz(tmp_path: Path, photos: Path, cases: list[tuple[str, str, bool]], times: int) -> None:
     run = received("retrieval", tmp_path / "run", photos)
-    shutil.copytree(OLD / "photos.index", run / "index")
-    shutil.copytree(OLD / "detector", run / "detector")
-    config = run / "detector" / "config.yaml"
-    config.write_text(config.read_text().replace("/voc", str(shapes(tmp_path / "voc"))))
+    shutil.copytree(kept_index(), run / "index")
+    copied("detector", run / "detector", voc=shapes(tmp_path / "voc"))
     places = {"RUN": run, "TMP": tmp_path, "PHOTOS": photos, "QUERY": photos / "class 1" / "1.png"}
 
     def filled(word: str) -> str:
         return re.sub("RUN|TMP|PHOTOS|QUERY", lambda match: str(places[match[0]]), word)
 
-    given = [(str(run / name), list(map(filled, command.split()))) for name, command, _ in cases]
+    names = [name.replace("VECTORS", next(run.glob("index/*.faiss")).name) for name, *_ in cases]
+    given = [
+        (str(run / name), list(map(filled, command.split())))
+        for name, (_, command, _) in zip(names, cases, strict=True)
+    ]
     words = [sys.executable, "-W", "ignore", "-c", FUZZ, json.dumps([times, given])]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from children_here import Here
+from kept_runs import kept
 from small_detectors import QUICK, TINY, settings
 from small_runs import Killed, die_after_writes
 from voc_trees import shapes
@@ -303,7 +304,7 @@ def test_the_help_lists_every_group_and_option(capsys):
 
 
 def test_a_retrieval_run_is_not_resumed_as_a_detector(tmp_path, capsys):
-    shutil.copy(Path(__file__).parents[1] / "old_runs" / "retrieval" / "config.yaml", tmp_path)
+    shutil.copy(kept("retrieval") / "config.yaml", tmp_path)
     message = fails(capsys, "detect", "train", f"resume={tmp_path}")
     assert message == f"{tmp_path} is a retrieval run: continue it with rankgrad train resume={tmp_path}"
 

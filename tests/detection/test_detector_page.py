@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from html_pages import Page
-from small_detectors import OLD, copied
+from kept_runs import copied as kept_copy
+from kept_runs import kept
 from voc_trees import shapes
 
 from rankgrad.cli import main
@@ -22,6 +23,16 @@ from rankgrad.report import read_runs, write_comparison, write_report
 @pytest.fixture(scope="module")
 def voc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shapes(tmp_path_factory.mktemp("voc"))
+
+
+def copied(folder: Path, voc: Path, kind: str = "detector", **numbers: float) -> Path:
+    """A detector's run whose images are here; with other numbers, if some are given."""
+    kept_copy(kind, folder, voc=voc)
+    if numbers:
+        content = results(folder)
+        content["values"] |= numbers
+        (folder / "metrics.json").write_text(json.dumps(content))
+    return folder
 
 
 def results(folder: Path) -> dict[str, Any]:
@@ -143,7 +154,7 @@ def test_a_detector_that_is_not_finished_is_shown_as_far_as_it_is(voc, tmp_path)
 
 
 def test_one_page_is_of_one_kind_of_run(voc, tmp_path, capsys):
-    runs = [copied(tmp_path / "detector", voc), OLD / "retrieval"]
+    runs = [copied(tmp_path / "detector", voc), kept("retrieval")]
     assert main(["report", *map(str, runs), "-o", str(tmp_path / "both.html")]) != 0
     said = capsys.readouterr().err.strip()
     wanted = (

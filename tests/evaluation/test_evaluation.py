@@ -712,17 +712,6 @@ def test_queries_that_stand_in_the_gallery_under_no_name_are_noticed(noise, simi
     assert not evaluate(queries[:2], labels[:2], **settings).notes
 
 
-# ---------------------------------------------------------------------------------------------------- reports of before
-
-
-def test_a_report_of_an_earlier_version_is_read():
-    for name in ("before", "after"):
-        path = Path(__file__).parents[1] / "old_runs" / "retrieval" / f"{name}.json"
-        old = Report.from_json(path)
-        assert old.values["AP"] == json.loads(path.read_text())["values"]["AP"] and "extra" not in old.settings
-        assert "AP" in str(old) and old.worst_classes(2) and Report.from_json(old.to_json()) == old
-
-
 @pytest.mark.parametrize("ks", [5, "12", None, [1.0], [True], ["1"], []])
 def test_list_lengths_that_are_none_are_refused(ks):
     with pytest.raises(ValueError, match="ks are list lengths and must be"):

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from chromium import Browser, found
+from kept_runs import copied
 from report_contents import SMOOTH_AP, content, large
-from small_detectors import copied
 from small_runs import make_photos
 from voc_trees import shapes
 
@@ -61,7 +61,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         for name, of in runs.items()
     }
     voc = shapes(folder / "voc")
-    detectors = read_runs([copied(folder / name, voc) for name in ("ap", "cross_entropy")])
+    detectors = read_runs([copied("detector", folder / name, voc=voc) for name in ("ap", "cross_entropy")])
     made["detector"] = write_report(folder / "detector.html", detectors[:1])
     made["detectors"] = write_report(folder / "detectors.html", detectors)
     files = sorted(make_photos(folder / "photos", classes=2).rglob("*.png"))

@@ -1,4 +1,4 @@
-"""The studies of `rankgrad.analysis`: the numbers of the specification, properties, and that every figure draws."""
+"""The studies of `papers.analysis`: the numbers of the specification, properties, and that every figure draws."""
 
 from __future__ import annotations
 

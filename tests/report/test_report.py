@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from html_pages import Page
+from kept_runs import copied
 from report_contents import SMOOTH_AP, Soft, content, divided, large, picture, report, space, table
 from small_runs import cut_off, make_photos, small, train
 from torch import Tensor
@@ -667,7 +668,7 @@ DAMAGED = [
 
 @pytest.mark.parametrize(("name", "content"), DAMAGED, ids=lambda value: str(value)[:40])
 def test_a_damaged_file_of_a_run_is_named_with_what_to_do(tmp_path, name, content):
-    run = Path(shutil.copytree(Path(__file__).parents[1] / "old_runs" / "retrieval", tmp_path / "run"))
+    run = copied("retrieval", tmp_path / "run")
     (run / name).write_bytes(content)
     with pytest.raises(ValueError, match=f"^{run / name} is .*damaged.* again"):
         read_runs([run], pictures=False)
@@ -779,7 +780,9 @@ def test_histograms_show_both_kinds_of_pairs_and_the_thresholds_of_the_loss(sing
 
 
 def test_thresholds_that_a_loss_does_not_have_are_labelled_as_defaults(tmp_path, several):
-    config = {"loss": {"_target_": "rankgrad.baselines.PMLLoss", "loss": {"_target_": "pml.X", "alpha": 2, "beta": 50}}}
+    config = {
+        "loss": {"_target_": "rankgrad.losses.baselines.PMLLoss", "loss": {"_target_": "pml.X", "alpha": 2, "beta": 50}}
+    }
     page = write(tmp_path, content(config=config))
     assert "α = 0.9, default" in page.text and "β = 0.6, default" in page.text
     assert "ROADMAP's default thresholds" in page.text

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from kept_runs import copied, kept
 from small_runs import cut_off, make_photos, small
 
 from rankgrad.cli import main
@@ -20,8 +21,6 @@ from rankgrad.papers.experiments.catalogue import find
 from rankgrad.runs import compare
 from rankgrad.runs.folder import Run
 from rankgrad.runs.log import LogTable
-
-OLD = Path(__file__).parents[1] / "old_runs"
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,7 @@ def test_a_training_is_refused_where_a_link_would_be_written_through(photos, tmp
     run.folder.mkdir()
     (run.folder / name).symlink_to(valued if name == "logs" else valued / "rc")
     refused(capsys, run.folder / name, "train", *small(photos), f"out={run.folder}")
-    shutil.copy(OLD / "interrupted" / "config.yaml", run.config)
+    shutil.copy(kept("interrupted") / "config.yaml", run.config)
     refused(capsys, run.folder / name, "train", f"resume={run.folder}")
 
 
@@ -128,7 +127,7 @@ def test_an_unfinished_run_is_evaluated_into_its_own_folder(photos, tmp_path, va
 
 def test_a_state_whose_step_is_a_path_is_refused(tmp_path, capsys):
     """Files are named after the step."""
-    run = Run(Path(shutil.copytree(OLD / "interrupted", tmp_path / "run")))
+    run = Run(copied("interrupted", tmp_path / "run"))
     state = torch.load(run.state, weights_only=True)
     torch.save({**state, "global_step": "../../valued/rc"}, run.state)
     (run.folder / "step-..").mkdir()

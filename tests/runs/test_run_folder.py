@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from forks import forked, wait
+from kept_runs import copied, kept_index
 from marks import slow_unless
 from omegaconf import OmegaConf
 from small_runs import cut_off, make_photos, same_results, small, train
@@ -40,8 +41,6 @@ from rankgrad.runs.log import LogTable, read_rows
 from rankgrad.training.state import read_state
 
 pytestmark = pytest.mark.usefixtures("no_page")
-
-OLD = Path(__file__).parents[1] / "old_runs"
 
 
 @pytest.fixture(scope="module")
@@ -327,46 +326,6 @@ def test_rows_after_the_state_are_dropped_and_half_a_row_is_no_row(tmp_path):
     assert read_rows(tmp_path)[2] == {"step": "2", "loss": "9"}
 
 
-# --------------------------------------------------------------------------------------- runs of an earlier version
-
-
-@pytest.fixture
-def old(tmp_path, photos, request) -> Path:
-    """Runs that the first version wrote, on photographs that are where they were."""
-    folder = tmp_path / "old"
-    shutil.copytree(OLD, folder)
-    for config in folder.glob("*/config.yaml"):
-        text = config.read_text().replace("/photos", str(photos)).replace("/tmp/old/", f"{folder}/")
-        config.write_text(text)
-    return folder
-
-
-def test_a_finished_run_of_an_earlier_version_is_read_reported_and_embedded(old, photos, capsys):
-    for name in ("retrieval", "multi", "frozen"):
-        run = Run(old / name)
-        assert (
-            run.finished and run.kind == "retrieval" and run.read_values() == dict(Report.from_json(run.after).values)
-        )
-        assert len(curves(run)["loss"]) == 6
-    assert sorted(evaluations(Run(old / "retrieval"))) == [3, 6]
-    assert main(["train", f"resume={old / 'retrieval'}"]) == 0
-    assert "mAP@R" in capsys.readouterr().out
-    assert main(["report", str(old / "retrieval"), str(old / "multi"), "-o", str(old / "page.html")]) == 0
-    assert main(["embed", str(old / "retrieval"), str(photos), "-o", str(old / "out.npz")]) == 0
-
-
-def test_an_interrupted_run_of_an_earlier_version_goes_on(old):
-    run = train(f"resume={old / 'interrupted'}")  # its first steps had that version's rounding
-    assert run.finished and run.read_facts()["steps"] == 6
-    assert [step for step, _ in curves(run)["loss"]] == [0, 1, 2, 4, 5]  # that version could lose a row of the log
-
-
-def test_a_detector_of_an_earlier_version_is_a_finished_run_of_its_kind(old):
-    run = Run(old / "detector")
-    assert run.kind == "detection" and run.finished and run.after.name == "metrics.json"
-    assert not Run(old / "detector-interrupted").finished
-
-
 @pytest.mark.slow
 def test_a_run_that_was_killed_while_waiting_lets_go(photos, tmp_path):
     """SIGKILL leaves a lock file that nobody holds: the next one takes it."""
@@ -409,17 +368,21 @@ def test_a_whole_run_is_found_whole_and_every_damage_is_seen(photos, tmp_path, c
     assert main(["check", str(run.folder)]) == 0
 
 
-def test_check_says_what_an_unfinished_run_and_an_old_one_lack(old, capsys):
-    assert main(["check", str(old / "interrupted"), str(old / "detector"), str(old / "photos.index")]) == 2
+def test_check_says_what_an_unfinished_run_and_an_incomplete_one_lack(tmp_path, capsys):
+    cut, detector = copied("interrupted", tmp_path / "cut"), copied("detector", tmp_path / "detector")
+    index = Path(shutil.copytree(kept_index(), tmp_path / "photos.index"))
+    Run(detector).page.unlink()
+    Run(detector).checksums.unlink()
+    assert main(["check", *map(str, (cut, detector, index))]) == 2
     shown = capsys.readouterr().out
-    assert "unfinished run (retrieval)" in shown and f"it goes on with resume={old / 'interrupted'}" in shown
-    assert re.search(r"report.html +missing\n", shown) and "no checksums.sha256: the run is of an earlier" in shown
+    assert "unfinished run (retrieval)" in shown and f"it goes on with resume={cut}" in shown
+    assert re.search(r"report.html +missing\n", shown) and re.search(r"checksums.sha256 +missing\n", shown)
     assert "photos.index: index" in shown
-    vectors = next((old / "photos.index").glob("*.faiss"))
+    vectors = next(index.glob("*.faiss"))
     vectors.write_bytes(vectors.read_bytes()[:-1] + b"\0")
-    assert main(["check", str(old / "photos.index")]) == 2
+    assert main(["check", str(index)]) == 2
     assert "damaged or changed" in capsys.readouterr().out
-    assert main(["check", str(old)]) == 2
+    assert main(["check", str(tmp_path)]) == 2
     assert "neither a run nor an index" in capsys.readouterr().err
 
 
@@ -528,8 +491,3 @@ def test_of_an_extended_run_the_state_is_embedded_and_not_the_earlier_weights(ph
     assert main(["embed", str(run.folder), str(photos), "-o", str(tmp_path / "all.npz")]) == 0
     with np.load(tmp_path / "all.npz") as file:
         assert str(file["model"]).endswith("step-7.pt")
-
-
-def test_a_state_without_a_model_of_its_own_is_told(old, photos, tmp_path, capsys):
-    assert main(["evaluate", str(old / "interrupted")]) == 2
-    assert "is of an earlier version, which kept no model: finish it with resume=" in capsys.readouterr().err

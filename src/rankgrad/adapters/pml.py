@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
     if not (error.name or "").startswith("pytorch_metric_learning"):
         raise
     raise ModuleNotFoundError(
-        "rankgrad.pml needs pytorch-metric-learning: pip install pytorch-metric-learning", name=error.name
+        "rankgrad.adapters.pml needs pytorch-metric-learning: pip install pytorch-metric-learning", name=error.name
     ) from None
 
 from ..checks import Numbers

@@ -20,7 +20,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("action", nargs="?", choices=("train", "check", "cost"))
     parser.add_argument("--items", type=int, default=20, help="length of the lists (default: 20)")
-    parser.add_argument("--architecture", default="lstm_small", help="see rankgrad.sodeep.ARCHITECTURES")
+    parser.add_argument("--architecture", default="lstm_small", help="see rankgrad.papers.sodeep.ARCHITECTURES")
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--lr", type=float, default=1e-2)

@@ -297,16 +297,15 @@ class ClassBatches(EpochBatches):
         return [batch.tolist() for batch in np.split(rows, last[:-1])]
 
     def _identity(self) -> dict[str, Any]:
-        found = {
+        return {
             "seed": self.seed,
             "classes_per_batch": self.classes_per_batch,
             "samples_per_class": self.samples_per_class,
             "batches_per_epoch": self.batches_per_epoch,
             "num_images": len(self._labels),
             "num_classes": len(self._images),
+            "short_classes": self.short_classes,
         }
-        # only where it makes a difference: a state of before there was this setting fits, too
-        return {**found, "short_classes": self.short_classes} if self.short and not self.left_out else found
 
     def _part(self) -> tuple[int, int]:
         """(rank, world_size); every process has an image of every batch."""
@@ -572,13 +571,13 @@ class HierarchicalBatchSampler(ClassBatches):
         return shares
 
     def _identity(self) -> dict[str, Any]:
-        found = {**super()._identity(), "batches_per_pair": self.batches_per_pair, "num_pairs": len(self._pairs)}
-        # only where they are not what they were before there were these settings
-        if self.pair_order != "shuffled":
-            found["pair_order"] = self.pair_order
-        if self.super_labels_per_batch != 2:
-            found["super_labels_per_batch"] = self.super_labels_per_batch
-        return found
+        return {
+            **super()._identity(),
+            "batches_per_pair": self.batches_per_pair,
+            "num_pairs": len(self._pairs),
+            "pair_order": self.pair_order,
+            "super_labels_per_batch": self.super_labels_per_batch,
+        }
 
 
 class ShuffledBatches(EpochBatches):

@@ -27,7 +27,7 @@ from .state_dicts import one_line, why_unread
 
 OURS = "sentence_transformers."  # where the classes of a model's modules may come from
 WEIGHTS = ".safetensors"
-OWN_CODE = "train it with sentence-transformers and rankgrad.sentence_transformers"
+OWN_CODE = "train it with sentence-transformers and rankgrad.adapters.sentence_transformers"
 LEFT_OUT = (".md", ".bin", ".onnx", ".py")
 
 

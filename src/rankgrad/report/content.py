@@ -162,7 +162,8 @@ SHELLS = ("CalledLoss", "SentenceTransformersLoss")
 def loss_name(config: Mapping[str, Any]) -> str:
     """Class of the loss of a configuration; without a class its name; of a sum the names of its parts.
 
-    >>> loss_name({"loss": {"_target_": "rankgrad.baselines.PMLLoss", "loss": {"_target_": "pml.losses.TripletLoss"}}})
+    >>> adapter = {"_target_": "rankgrad.losses.baselines.PMLLoss", "loss": {"_target_": "pml.losses.TripletLoss"}}
+    >>> loss_name({"loss": adapter})
     'TripletLoss'
     >>> loss_name({"loss": {"name": "cross_entropy", "_target_": None}})
     'cross_entropy'

@@ -74,7 +74,7 @@ def check(folder: Path) -> Checked:
             files[path.relative_to(folder).as_posix()] = _read(path, sums.get(path.name))
     notes = []
     if finished and not sums:
-        notes.append(f"no {run.checksums.name}: the run is of an earlier version; only what files tell was checked")
+        files[run.checksums.name] = "missing"
     if not finished:
         goes_on = "it goes on with resume=" if run.state.exists() else "nothing is saved yet; resume= begins it again"
         notes.append(f"not finished: {goes_on}{folder if run.state.exists() else ''}")

@@ -62,11 +62,11 @@ def check_retrieval(config: DictConfig) -> None:
     options = plain(config.evaluation)
     if options["split"] not in SPLITS:
         raise ConfigError("evaluation.split: " + unknown("part of the data", options["split"], SPLITS))
-    if options.get("keep_best") not in (None, *CHOSEN_BY):
+    if options["keep_best"] not in (None, *CHOSEN_BY):
         raise ConfigError(f"evaluation.keep_best is null, {' or '.join(CHOSEN_BY)}; got {options['keep_best']!r}")
-    read_fold(config.get("fold"))
-    number(config.get("label_noise", 0.0), "label_noise is a share of the training rows", low=0, high=1)
-    if options.get("before", True) not in (True, False, "auto"):
+    read_fold(config.fold)
+    number(config.label_noise, "label_noise is a share of the training rows", low=0, high=1)
+    if options["before"] not in (True, False, "auto"):
         raise ConfigError(f"evaluation.before is true, false or auto; got {options['before']!r}")
     integer(options["batch_size"], "evaluation.batch_size counts rows", low=1)
     integer(options["every"], "evaluation.every counts epochs", low=0)

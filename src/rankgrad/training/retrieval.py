@@ -117,11 +117,11 @@ class RetrievalTask:
         self.transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
         self.data, self.learner = self._to_train()
         targets = _targets(config, self.train_table)
-        if config.evaluation.get("levels"):
+        if config.evaluation.levels:
             _by_levels(self.test, "evaluation.levels")
         if targets is not None:
             _check_targets(loss, targets)
-        optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
+        optimizer = {**plain(config.optimizer), "extended": plain(config.extended)}
         sub_batch = config.train.sub_batch
         with named_as_settings():
             even = self.data.sampler.even
@@ -198,9 +198,9 @@ class RetrievalTask:
 
         On fewer queries it never is: what is before and what is after would not be comparable.
         """
-        wanted, rows = self.config.evaluation.get("before", True), len(self.test)
-        if self.config.get("lean") or wanted != "auto":
-            return bool(wanted) and not self.config.get("lean")
+        wanted, rows = self.config.evaluation.before, len(self.test)
+        if self.config.lean or wanted != "auto":
+            return bool(wanted) and not self.config.lean
         if rows**2 > PAIRS:
             self.say(
                 f"the untrained model is not evaluated, because that would compare {rows:,} x {rows:,} "
@@ -254,7 +254,7 @@ class RetrievalTask:
 
     def _keep_best(self, trainer: L.Trainer, values: Mapping[str, float]) -> None:
         """Write the weights if no evaluation before was as good: the earliest of equals stays."""
-        where = self.config.evaluation.get("keep_best")
+        where = self.config.evaluation.keep_best
         if where is None or self.run is None or values[CHOSEN_BY[where]] <= self.best:
             return
         self.best = values[CHOSEN_BY[where]]
@@ -285,7 +285,7 @@ class RetrievalTask:
 
     def write(self, run: Run, result: Evaluated, facts: dict[str, Any]) -> str:
         """Weights, embeddings, facts and page; the report comes last. Of a lean run the numbers alone."""
-        if self.config.get("lean"):
+        if self.config.lean:
             write_text(run.facts, json.dumps(facts, indent=1))
             run.state.unlink(missing_ok=True)
             return result.report.to_json()
@@ -315,7 +315,7 @@ def quicker(config: DictConfig) -> list[str]:
 
 def _to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
     """The held-out classes on which the best evaluation is chosen, if they are what chooses."""
-    where = config.evaluation.get("keep_best")
+    where = config.evaluation.keep_best
     if where != "val":
         return None
     if "val" not in table.splits:
@@ -350,10 +350,10 @@ def load_table(config: DictConfig, given: Rows | None = None, say: runner.Say = 
 
 
 def _divided(config: DictConfig, table: Rows) -> Rows:
-    asked = [f"{name}={config.get(name)}" for name in ("fold", "label_noise") if config.get(name)]
+    asked = [f"{name}={config[name]}" for name in ("fold", "label_noise") if config[name]]
     if table.several is not None and asked:
         raise ConfigError(f"{asked[0]} needs one class per {table.noun}; those of {table.name} have several")
-    return with_wrong_labels(held_out(table, config.get("fold")), config.get("label_noise", 0.0), config.seed)
+    return with_wrong_labels(held_out(table, config.fold), config.label_noise, config.seed)
 
 
 def _relabelled(table: Rows, labels: Tensor) -> Rows:
@@ -374,7 +374,7 @@ def build(config: DictConfig, table: Rows, given: Given | None = None) -> tuple[
         model = _build_model(config, table)
         config.derived.embedding_size = model.embedding_size
     if given is not None and given.loss is not None:
-        return model, _remembering(config, given.loss, rows) if config.get("memory") else given.loss
+        return model, _remembering(config, given.loss, rows) if config.memory else given.loss
     return model, _build_loss(config, rows)
 
 
@@ -407,7 +407,7 @@ def _check_takes(config: DictConfig, takes: str, what: str, table: Rows) -> None
 
 def _targets(config: DictConfig, table: Rows) -> Tensor | None:
     """What the loss is told of each training row instead of its class; None: its class."""
-    return _by_levels(table, "train.hierarchy") if config.train.get("hierarchy") else table.several
+    return _by_levels(table, "train.hierarchy") if config.train.hierarchy else table.several
 
 
 def _by_levels(table: Rows, setting: str) -> Tensor:
@@ -442,7 +442,7 @@ def _batches(config: DictConfig, rows: Rows) -> ClassBatches:
 def _build_loss(config: DictConfig, rows: Rows) -> nn.Module:
     """The loss, with a memory if one is wanted; without, it is promised what all batches have in common."""
     trust = packages(config.get("trust"))
-    if config.get("memory"):
+    if config.memory:
         return _remembering(config, make(config.loss, slot="loss", trust=trust), rows)
     kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
     if isinstance(kind, type) and issubclass(kind, RetrievalLoss) and _targets(config, rows) is None:

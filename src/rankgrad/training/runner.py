@@ -221,13 +221,13 @@ def _extended(config: DictConfig, epochs: str) -> DictConfig:
         return config
     longer = config.copy()
     longer.trainer.max_epochs = int(epochs)
-    OmegaConf.update(longer, "extended", [*config.get("extended", []), had], force_add=True)
+    OmegaConf.update(longer, "extended", [*config.extended, had], force_add=True)
     return longer
 
 
 def _is_finished(run: Run, config: DictConfig) -> bool:
     """Whether a run has all the epochs that its settings want."""
-    ended = run.read_facts().get("epochs", [*config.get("extended", []), config.trainer.max_epochs][0])
+    ended = run.read_facts().get("epochs", [*config.extended, config.trainer.max_epochs][0])
     return run.finished and bool(ended >= config.trainer.max_epochs)
 
 
@@ -244,7 +244,7 @@ def _train(
     module = task.module
     state = on_first(lambda: read_state(run.state) if run.state.exists() else None)
     data = on_first(task.fingerprint)
-    module.kept |= {"kept": settings_of(config), "whole": True, "data": data}
+    module.kept |= {"kept": settings_of(config), "data": data}
     trainer = _trainer(run, task, config, quiet or not first, 0 if state is None else int(state["global_step"]))
     if first and trainer.world_size > 1 and not config.trainer.get("sync_batchnorm"):
         check_batch_norm(module)
@@ -252,7 +252,7 @@ def _train(
         check_state(
             state,
             settings=module.kept["kept"],
-            data=data if config.get("check_data", True) else {},
+            data=data if config.check_data else {},
             weights=module.state_dict(),
             memories=task.memories,
             where=(run.config, run.state),
@@ -360,7 +360,7 @@ def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: i
     callbacks: list[Callback] = [WriteLog(), Clock(), *task.callbacks()]
     if config.evaluation.every:
         callbacks.append(EvaluateEvery(config.evaluation.every, lambda model: task.evaluate(trainer, model)[0]))
-    if config.get("health", True):  # a run of before there was such a setting has none
+    if config.health:
         callbacks.append(Health(run.health, show=not quiet))
     # last of those that do something: the others are part of the state
     callbacks += [SetEpoch(), SaveState(run.state, config.checkpoint_minutes, save_log)]

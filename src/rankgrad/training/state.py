@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -77,8 +77,8 @@ def check_state(
         then |= {name: settings[name] for name in (EPOCHS, "extended")}
     changed = [
         f"{key} (then {then.get(key)}, now {settings.get(key)})"
-        for key in compared(then, settings, whole=state.get("whole", False))
-        if then.get(key) != settings.get(key)
+        for key in {**then, **settings}
+        if key not in MAY_CHANGE and then.get(key) != settings.get(key)
     ]
     if changed:
         raise ConfigError(
@@ -98,12 +98,6 @@ def check_state(
     wrong = misfits(now_there, then_there)
     if wrong:
         raise ConfigError(f"{path} holds another model than {config} describes: {'; '.join(wrong)}")
-
-
-def compared(then: Mapping[str, Any], now: Mapping[str, Any], whole: bool) -> Iterable[str]:
-    """The settings that must be equal; a state of an earlier version kept only some of them."""
-    names = {**then, **now} if whole else then
-    return (name for name in names if name not in MAY_CHANGE)
 
 
 def other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -174,4 +168,4 @@ class SaveState(L.Callback):
         self.last = time.monotonic()
 
 
-__all__ = ["MAY_CHANGE", "SaveState", "check_state", "compared", "other_data", "read_state"]
+__all__ = ["MAY_CHANGE", "SaveState", "check_state", "other_data", "read_state"]

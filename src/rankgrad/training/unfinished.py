@@ -32,7 +32,7 @@ def saved_weights(run: Run, trust: Sequence[str] = ()) -> Path:
 
     Raises:
         FileNotFoundError: no state.
-        ConfigError: a state that cannot be read or is not of its model, one of an earlier version, or of a head alone.
+        ConfigError: a state that cannot be read or is not of its model, or is of a head alone.
     """
     if not run.state.is_file():
         raise FileNotFoundError(f"{run.folder} holds no trained model and no state of one: train it first")
@@ -41,10 +41,8 @@ def saved_weights(run: Run, trust: Sequence[str] = ()) -> Path:
     if path.exists():
         return path
     config = load(run.config, trust)
-    if config.get("frozen"):
+    if config.frozen:
         raise ConfigError(f"{run.state} is of a head alone (frozen=true): finish it with resume={run.folder}")
-    if "model" not in state:
-        raise ConfigError(f"{run.state} is of an earlier version, which kept no model: finish it with resume=")
     prefix = "model."
     weights = {k.removeprefix(prefix): v for k, v in state["state_dict"].items() if k.startswith(prefix)}
     try:

@@ -1,0 +1,111 @@
+"""Runs of a second that several tests start from, each trained once in a process: copy one with `copied`.
+
+Their settings say /photos and /voc where the images lie, as those of somebody else's run name a folder that is not
+here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from small_detectors import settings as of_detector
+from small_runs import Killed, die_after_writes, make_photos, small
+from voc_trees import shapes
+
+from rankgrad.config import compose
+from rankgrad.detection.run import train as train_detector
+from rankgrad.index import build
+from rankgrad.index.embedder import Embedded
+from rankgrad.index.folder import embed_folder
+from rankgrad.training import retrieval
+
+#: A loss in which every kind of part is named: ranks, steps and a penalty.
+LOSS = {
+    "_target_": "rankgrad.losses.RankLoss",
+    "ranks": {
+        "_target_": "rankgrad.ranks.Soft",
+        "pos": {"_target_": "rankgrad.relaxations.Heaviside"},
+        "neg": {"_target_": "rankgrad.relaxations.Exponential", "tau": 0.04},
+        "pull": 0.9,
+    },
+    "penalty": {"_target_": "rankgrad.penalties.Log"},
+    "include_self": False,
+}
+
+
+@cache
+def _home() -> Path:
+    home = Path(tempfile.mkdtemp(prefix="kept-runs-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    make_photos(home / "photos")
+    shapes(home / "voc")
+    return home
+
+
+@cache
+def kept(name: str) -> Path:
+    """The folder of a run: retrieval, multi, frozen, interrupted, detector or detector-interrupted."""
+    home, folder = _home(), _home() / name
+    out = f"out={folder}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retrieval, "write_report", lambda path, _: path.write_text(""))  # a third of the time
+        if name == "retrieval":
+            config = compose(small(home / "photos", "memory=joint", "evaluation.every=1", out))
+            config.loss = OmegaConf.create(LOSS)
+            retrieval.train(config, quiet=True)
+        elif name.startswith("detector"):
+            every = "evaluation.every=0" if name.endswith("interrupted") else "evaluation.every=1"
+            given = compose(of_detector(home / "voc", every, "checkpoint_minutes=0", out), "detect")
+            _train(lambda: train_detector(given, quiet=True), name)
+        else:
+            own = {
+                "multi": ["loss=pml/multi_similarity"],
+                "frozen": ["loss=roadmap", "frozen=true", f"init={kept('retrieval')}"],
+                "interrupted": ["loss=roadmap", "memory=joint", "checkpoint_minutes=0"],
+            }[name]
+            given = compose(small(home / "photos", *own, out))
+            _train(lambda: retrieval.train(given, quiet=True), name)
+    text = (folder / "config.yaml").read_text()
+    for place in ("photos", "voc"):
+        text = text.replace(str(home / place), f"/{place}")
+    (folder / "config.yaml").write_text(text)
+    return folder
+
+
+def _train(train: Callable[[], object], name: str) -> None:
+    """Train to the end, or until the state has been written four times."""
+    if not name.endswith("interrupted"):
+        train()
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, 4)
+        with pytest.raises(Killed):
+            train()
+
+
+@cache
+def kept_index() -> Path:
+    """An index of the photographs, of the run `retrieval`."""
+    home = _home()
+    embed_folder(kept("retrieval"), home / "photos", home / "photos.npz")
+    build(Embedded.load(home / "photos.npz")).save(home / "photos.index")
+    head = home / "photos.index" / "index.json"
+    head.write_text(head.read_text().replace(str(home / "photos"), "/photos"))
+    return home / "photos.index"
+
+
+def copied(name: str, folder: Path, photos: Path | None = None, voc: Path | None = None) -> Path:
+    """A run of one's own, whose images are where they are said to be."""
+    shutil.copytree(kept(name), folder)
+    text = (folder / "config.yaml").read_text()
+    for there, here in (("/photos", photos), ("/voc", voc)):
+        text = text if here is None else text.replace(there, str(here))
+    (folder / "config.yaml").write_text(text)
+    return folder
