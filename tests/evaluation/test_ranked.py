@@ -457,6 +457,15 @@ def test_the_page_shows_the_runs_and_its_files_hold_every_number(several, tmp_pa
         assert len(list(csv.DictReader(file))) == len(several.differences) + len(several.between_groups)
 
 
+def test_the_page_counts_only_pairs_that_differ_on_some_query_for_what_is_detectable(tmp_path):
+    runs = {"a": RUN, "same": RUN, "b": {query: dict.fromkeys(scores, 1.0) for query, scores in RUN.items()}}
+    found = evaluate(runs, QRELS, ["map", "num_ret", "judged_1000"], bootstrap=0)
+    sizes = {(each.run, each.other, each.measure): each.detectable for each in found.differences}
+    page = Page(found.write(tmp_path))
+    assert f"map: 0 of 3 pairs differ; detectable: {sizes['b', 'a', 'map']:.4f}" in page.text
+    assert "judged_1000: 0 of 3 pairs differ; detectable: \N{EN DASH}" in page.text
+
+
 def test_a_page_of_one_run_and_of_more_than_there_are_colours_can_be_written(tmp_path):
     for count in (1, 9):
         runs = {f"run{place}": RUN for place in range(count)}

@@ -17,6 +17,7 @@ from report_contents import SMOOTH_AP, content, large
 from small_runs import make_photos
 from voc_trees import shapes
 
+from rankgrad.evaluation import ranked
 from rankgrad.index.page import write_answers
 from rankgrad.index.query import Answer, Hit
 from rankgrad.report import Content, read_runs, write_report
@@ -68,7 +69,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     hits = tuple(Hit(n, 1 - n / 9, file.parent.name, file.name, file) for n, file in enumerate(files, 1))
     answers = [Answer(file, hits) for file in (*files[:2], folder / "lost.png")]
     made["search"] = write_answers(folder / "search.html", answers, facts={"index": "photos.index"})
+    made["ranked"] = run_files(folder / "ranked")
     return made
+
+
+def run_files(folder: Path) -> Path:
+    """The page of some runs, one with a name that is long and another that is markup."""
+    judged = {f"q{query}": {f"d{document}": document % 3 for document in range(12)} for query in range(30)}
+    runs = {
+        name: {query: {d: (int(d[1:]) * step + int(query[1:])) % 13 for d in row} for query, row in judged.items()}
+        for name, step in (("<img src=x onerror=alert(1)>", 5), ("short", 7), ("a-name-that-goes-on-" * 6, 3))
+    }
+    groups = {query: "a group of queries" for query in judged}
+    return ranked.evaluate(runs, judged, groups=groups, bootstrap=20).write(folder)
 
 
 def table_of(browser: Browser, kind: str) -> list[list[str]]:
@@ -132,8 +145,8 @@ def test_pictures_are_decoded_where_they_are_seen(browser, pages):
 
 
 def test_page_is_as_wide_as_a_telephone(browser, pages):
-    for name in ("single", "several", "long", "detector", "detectors", "search"):
-        browser.open(pages[name], width=390, height=800, script=name != "search")
+    for name in ("single", "several", "long", "detector", "detectors", "search", "ranked"):
+        browser.open(pages[name], width=390, height=800, script=name not in ("search", "ranked"))
         assert browser.run("document.documentElement.scrollWidth") <= 390, name
         shot(browser, f"{name}-narrow")
         for part in ("gallery", "pictures"):
@@ -193,6 +206,17 @@ def test_answers_of_a_search_are_seen_without_a_script(browser, pages):
     assert bars == pytest.approx([100 * (1 - n / 9) for n in (1, 2, 3)], abs=0.06)
     shot(browser, "search-dark")
     assert browser.pdf().startswith(b"%PDF")
+
+
+def test_page_of_run_files_runs_no_script_and_every_chart_has_a_name(browser, pages):
+    browser.open(pages["ranked"])
+    assert browser.messages == [] and browser.requests == [pages["ranked"].as_uri()]
+    assert browser.run("document.scripts.length + document.images.length") == 0
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    charts = [node for node in nodes if not node["ignored"] and node["role"]["value"] in ("img", "image")]
+    assert len(charts) == 2 and all(node.get("name", {}).get("value") for node in charts)
+    assert browser.run("document.documentElement.scrollWidth") <= 1280
+    shot(browser, "ranked")
 
 
 def test_without_script_everything_but_the_controls_is_there(browser, pages):

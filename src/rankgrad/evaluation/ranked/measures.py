@@ -321,7 +321,7 @@ KINDS: dict[str, Kind] = {
         summary="sum",
     ),
     "map": Kind(_average_precision, "precision at each relevant document, 0 if not retrieved; their mean"),
-    "map_cut": Kind(_average_precision, "the same of the first {k} documents", "length"),
+    "map_cut": Kind(_average_precision, "map of the first {k} documents", "length"),
     "gm_map": Kind(
         lambda m, lists, r: np.maximum(_average_precision(m, lists, r), LEAST),
         f"geometric mean of the queries' map, which is {LEAST} at least",
@@ -333,7 +333,7 @@ KINDS: dict[str, Kind] = {
     "iprec_at_recall": Kind(
         _interpolated_precision, "highest precision at a rank with a share of {k:g} of the relevant documents", "recall"
     ),
-    "11pt_avg": Kind(_eleven_points, "mean of that over the shares 0, .1, ..., 1"),
+    "11pt_avg": Kind(_eleven_points, "mean of iprec_at_recall over the shares 0, .1, ..., 1"),
     "P": Kind(lambda m, lists, r: _within(m, lists, r) / float(m.k or 1), f"{SHARE}, divided by {{k}}", "length"),
     "recall": Kind(
         lambda m, lists, r: _over(_within(m, lists, r), r.known), f"{SHARE}, divided by all that are known", "length"
@@ -349,7 +349,7 @@ KINDS: dict[str, Kind] = {
         options={"dcg": "log2"},
         binary=False,
     ),
-    "ndcg_cut": Kind(_ndcg, "the same of the first {k} documents", "length", options={"dcg": "log2"}, binary=False),
+    "ndcg_cut": Kind(_ndcg, "ndcg of the first {k} documents", "length", options={"dcg": "log2"}, binary=False),
     "err": Kind(
         _expected_reciprocal_rank,
         "expected 1 / rank at which a reader stops, who is satisfied by a document with (2^grade - 1) / 2^{max_grade}",
@@ -367,7 +367,7 @@ KINDS: dict[str, Kind] = {
     "judged": Kind(_judged, "share of judged documents among the first {k}", "length?", binary=False),
     "set_P": Kind(lambda m, lists, r: _over(r.retrieved, lists.placed.listed), "precision of the whole list"),
     "set_recall": Kind(lambda m, lists, r: _over(r.retrieved, r.known), "recall of the whole list"),
-    "set_F": Kind(_f, "their weighted harmonic mean", options={"beta": 1.0}),
+    "set_F": Kind(_f, "harmonic mean of set_P and set_recall", options={"beta": 1.0}),
 }
 # Names of ir_measures and ranx, in small letters -> ours without a number behind it, and with one.
 ALIASES: dict[str, tuple[str, str]] = {

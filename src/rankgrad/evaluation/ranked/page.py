@@ -115,13 +115,14 @@ def _mark(found: Evaluation, run: str, main: str, kind: int) -> tuple[str, float
 
 def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
     """The tests of one measure, the surest first, and what they say together."""
+    varied = [each.detectable for each in rows if each.detectable > 0]  # 0: no query differs from the others
     shown = sorted(rows, key=lambda each: (each.corrected, each.p, -abs(each.mean)))[:MOST_TESTS]
     return {
         "rows": shown,
         "left": len(rows) - len(shown),
         "all": len(rows),
         "sure": sum(each.corrected < level for each in rows),
-        "detectable": statistics.median(each.detectable for each in rows) if rows else math.nan,
+        "detectable": statistics.median(varied) if varied else math.nan,
     }
 
 
