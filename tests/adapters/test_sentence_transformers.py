@@ -22,6 +22,7 @@ from sentence_transformers import (  # noqa: E402
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator  # noqa: E402
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss  # noqa: E402
 from sentence_transformers.sparse_encoder.losses import SpladeLoss  # noqa: E402
 from sklearn.metrics import ndcg_score  # noqa: E402
@@ -32,6 +33,7 @@ from rankgrad.adapters.sentence_transformers import (  # noqa: E402
     CachedRankLoss,
     ClassBatchSampler,
     GradedRetrievalEvaluator,
+    RankedRetrievalEvaluator,
     RankLoss,
     RetrievalEvaluator,
 )
@@ -580,6 +582,53 @@ def test_the_graded_evaluator_embeds_queries_and_documents_in_their_own_ways(tmp
     assert (tmp_path / "graded_retrieval_evaluation_test_results.csv").exists()
     plain = static_model().encode(TEXTS[:1])
     assert not np.allclose(rows[1][:1], plain)
+
+
+CORPUS = {f"d{place}": text for place, text in enumerate(TEXTS)}
+QUERIES = {f"q{place}": text for place, text in enumerate(sentences(each=2, classes=6, seed=1)[0])}
+RELEVANT = {f"q{place}": {f"d{4 * (place // 2) + each}" for each in range(4)} for place in range(12)}
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+def test_ranked_evaluation_has_the_numbers_of_the_library_s_own_evaluator(similarity, monkeypatch):
+    model = static_model()
+    model.similarity_fn_name = similarity
+    monkeypatch.setattr("rankgrad.adapters.sentence_transformers.PAIRS", 60)  # several blocks of queries
+    measures = ["ndcg_cut_10", "map_cut_100", "recip_rank_10", "P_3", "recall_5", "success_1"]
+    found = RankedRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, measures=measures, bootstrap=0)(model)
+    expected = InformationRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, write_csv=False)(model)
+    names = ["ndcg@10", "map@100", "mrr@10", "precision@3", "recall@5", "accuracy@1"]
+    for ours, theirs in zip(measures, names, strict=True):
+        assert found[ours] == pytest.approx(expected[f"{similarity}_{theirs}"], abs=1e-9)
+
+
+def test_ranked_evaluation_writes_a_page_with_other_runs_beside_the_model(tmp_path):
+    (tmp_path / "bm25.run").write_text("".join(f"{query} Q0 d0 1 3.5 bm25\n" for query in QUERIES), encoding="utf-8")
+    grades = {query: dict.fromkeys(sorted(judged), 2) for query, judged in RELEVANT.items()}
+    others = {"bm25": tmp_path / "bm25.run"}
+    evaluator = RankedRetrievalEvaluator(QUERIES, CORPUS, {**grades, "q0": {}}, "dev", others=others, depth=5)
+    metrics = evaluator(static_model(), str(tmp_path), epoch=1, steps=4)
+    assert evaluator.primary_metric == "dev_ndcg_cut_10"
+    assert metrics["dev_ndcg_cut_10_low"] < metrics["dev_ndcg_cut_10"] < metrics["dev_ndcg_cut_10_high"]
+    assert evaluator.report.runs == ("dev", "bm25") and len(evaluator.report.queries) == 11
+    assert evaluator.report.differences[0].other == "dev"
+    page = tmp_path / "ranked_retrieval_evaluation_dev" / "evaluation.html"
+    assert "bm25" in page.read_text(encoding="utf-8")
+    with (tmp_path / "ranked_retrieval_evaluation_dev_results.csv").open(encoding="utf-8", newline="") as file:
+        [row] = csv.DictReader(file)
+    assert (row["epoch"], float(row["map"])) == ("1", metrics["dev_map"])
+
+
+def test_mistakes_of_a_ranked_evaluation_are_told_before_texts_are_embedded():
+    for wrong, told in (
+        ({"measures": ["nope"]}, "nope"),
+        ({"primary_metric": "P_7"}, "P_7"),
+        ({"others": {"model": {}}}, "'model'"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            RankedRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, **wrong)
+    with pytest.raises(ValueError, match="'d99'"):
+        RankedRetrievalEvaluator(QUERIES, CORPUS, {"q0": {"d99"}})
 
 
 # --- training ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -32,15 +32,18 @@ except ModuleNotFoundError as error:
 from ..checks import integer
 from ..datasets.samplers import MPerClassBatchSampler, ShortClasses
 from ..distributed import GlobalBatch, gather_rows, world
-from ..evaluation import Report, evaluate
+from ..evaluation import Report, evaluate, ranked
 from ..evaluation.graded import NAMES, evaluate_graded
+from ..evaluation.ranked.measures import USUAL, asked
 from ..losses import RetrievalLoss
 from ..normalize import unit_rows
 from ..ranks import computed
+from ..search.scores import Scorer
 
 Meaning = Literal["classes", "grades"]
 LABEL_COLUMNS = ("label", "labels", "score", "scores")  # what the library's collator takes for labels
 SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> ours
+PAIRS = 2**25  # scores of queries and documents that are held at once
 
 
 # -------------------------------------------------------------------------------------------------------------- losses
@@ -450,7 +453,7 @@ def _classes(dataset: Any, columns: Sequence[str]) -> npt.NDArray[np.int64]:
 
 
 class _Evaluator(BaseEvaluator):  # type: ignore[misc]
-    """What both evaluators share: embedding, the file of numbers, the model card."""
+    """What all evaluators share: embedding, the file of numbers, the model card."""
 
     kind = ""  # how the file begins
 
@@ -469,20 +472,24 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]
         self.encoding: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": show_progress_bar}
         self.truncate_dim, self.write_csv = truncate_dim, write_csv
         self.csv_file = f"{self.kind}_evaluation{'_' + name if name else ''}_results.csv"
-        self.report: Report | None = None
+        self.report: Any = None
 
-    def measured(self, model: Any, similarity: str) -> Report:
-        """The numbers of a model, by a similarity of ours."""
+    def measured(self, model: Any, similarity: str) -> Any:
+        """The report of a model, by a similarity of ours."""
         raise NotImplementedError
+
+    def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
+        """Values and intervals of the report, by the names of the metrics."""
+        return self.report.values, self.report.intervals
 
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Metrics by name, those of `Report.values`, and the interval of the first of them (`..._low`, `..._high`).
+        """Metrics by name, and the interval of the primary one (`..._low`, `..._high`).
 
         Args:
             model: a SentenceTransformer or SparseEncoder.
-            output_path: folder for a line of the CSV file; None: none is written.
+            output_path: folder for what is written; None: nothing is.
             epoch: of the line.
             steps: of the line.
         """
@@ -495,14 +502,15 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]
             raise ValueError(
                 f"the model compares by {model.similarity_fn_name}; exact ranking knows {', '.join(SIMILARITIES)}"
             )
-        self.report = report = self.measured(model, SIMILARITIES[model.similarity_fn_name])
+        self.report = self.measured(model, SIMILARITIES[model.similarity_fn_name])
+        values, intervals = self.numbers()
         primary = self.primary_metric.removeprefix(f"{self.name}_")
-        if primary not in report.values:
-            raise ValueError(f"primary_metric {primary!r} was not measured; there are {', '.join(report.values)}")
-        if output_path is not None and self.write_csv:
-            self._write(os.path.join(output_path, self.csv_file), report, epoch, steps)
-        ends = dict(zip((f"{primary}_low", f"{primary}_high"), report.intervals.get(primary, ()), strict=False))
-        metrics: dict[str, float] = self.prefix_name_to_metrics({**report.values, **ends}, self.name)
+        if primary not in values:
+            raise ValueError(f"primary_metric {primary!r} was not measured; there are {', '.join(values)}")
+        if output_path is not None:
+            self.write(output_path, epoch, steps)
+        ends = dict(zip((f"{primary}_low", f"{primary}_high"), intervals.get(primary, ()), strict=False))
+        metrics: dict[str, float] = self.prefix_name_to_metrics({**values, **ends}, self.name)
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
 
@@ -518,14 +526,18 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]
         embeddings: Tensor = encode(texts, **self.encoding, **how)
         return embeddings
 
-    def _write(self, path: str, report: Report, epoch: float, steps: int) -> None:
+    def write(self, folder: str, epoch: float, steps: int) -> None:
         """One line of numbers with their intervals, under a header."""
+        if not self.write_csv:
+            return
+        path = os.path.join(folder, self.csv_file)
         row: dict[str, Any] = {"epoch": epoch, "steps": steps}
-        for name, value in report.values.items():
+        values, intervals = self.numbers()
+        for name, value in values.items():
             row[name] = value
-            if name in report.intervals:
-                row[f"{name}_low"], row[f"{name}_high"] = report.intervals[name]
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            if name in intervals:
+                row[f"{name}_low"], row[f"{name}_high"] = intervals[name]
+        os.makedirs(folder or ".", exist_ok=True)
         new = not os.path.isfile(path)
         if not new:
             with open(path, encoding="utf-8", newline="") as file:
@@ -596,7 +608,34 @@ class RetrievalEvaluator(_Evaluator):
         return {name: value for name, value in self.options.items() if isinstance(value, (str, int, float))}
 
 
-class GradedRetrievalEvaluator(_Evaluator):
+class _OfCorpus(_Evaluator):
+    """What the evaluators of queries against a corpus share."""
+
+    def __init__(
+        self,
+        queries: Mapping[str, str],
+        corpus: Mapping[str, str],
+        qrels: Mapping[str, Mapping[str, float]],
+        *shared: Any,
+    ) -> None:
+        super().__init__(*shared)
+        self.queries, self.corpus, self.qrels = dict(queries), dict(corpus), qrels
+        for query, judged in qrels.items():
+            if query not in queries:
+                raise ValueError(f"qrels judge the query {query!r}, which is not among the queries")
+            lost = next((document for document in judged if document not in corpus), None)
+            if lost is not None:
+                raise ValueError(f"qrels of the query {query!r} name the document {lost!r}, which the corpus lacks")
+
+    def sides(self, model: Any) -> tuple[Tensor, Tensor]:
+        """[query, dim] and [document, dim] embeddings."""
+        return (
+            self.encoded(model, list(self.queries.values()), encode_fn="encode_query"),
+            self.encoded(model, list(self.corpus.values()), encode_fn="encode_document"),
+        )
+
+
+class GradedRetrievalEvaluator(_OfCorpus):
     """Exact retrieval metrics of queries against a corpus, with gains that are numbers and not 0 or 1.
 
     Args:
@@ -639,19 +678,104 @@ class GradedRetrievalEvaluator(_Evaluator):
         **options: Any,
     ) -> None:
         options = {"names": tuple(metrics), **options}
-        super().__init__(name, primary_metric, batch_size, truncate_dim, write_csv, show_progress_bar, options)
-        self.queries, self.corpus = list(queries.values()), list(corpus.values())
-        row = {key: place for place, key in enumerate(corpus)}
-        for query, judged in qrels.items():
-            if query not in queries:
-                raise ValueError(f"qrels judge the query {query!r}, which is not among the queries")
-            lost = next((document for document in judged if document not in row), None)
-            if lost is not None:
-                raise ValueError(f"qrels of the query {query!r} name the document {lost!r}, which the corpus lacks")
-        self.gains = [{row[document]: gain for document, gain in qrels.get(query, {}).items()} for query in queries]
+        shared = (name, primary_metric, batch_size, truncate_dim, write_csv, show_progress_bar, options)
+        super().__init__(queries, corpus, qrels, *shared)
 
     def measured(self, model: Any, similarity: str) -> Report:
         """The numbers of a model, by a similarity of ours."""
-        queries = self.encoded(model, self.queries, encode_fn="encode_query")
-        corpus = self.encoded(model, self.corpus, encode_fn="encode_document")
-        return evaluate_graded(queries, corpus, self.gains, **{"similarity": similarity, **self.options})
+        row = {key: place for place, key in enumerate(self.corpus)}
+        gains = [{row[name]: gain for name, gain in self.qrels.get(query, {}).items()} for query in self.queries]
+        return evaluate_graded(*self.sides(model), gains, **{"similarity": similarity, **self.options})
+
+
+class RankedRetrievalEvaluator(_OfCorpus):
+    """Queries against a corpus by the measures of trec_eval, with the page of `rankgrad.evaluation.ranked`.
+
+    The page and its csv and json files are written into `ranked_retrieval_evaluation_NAME` of the output folder; each
+    evaluation replaces them. Runs of other systems stand beside the model there, and are tested against it.
+
+    Args:
+        queries: id -> text. Queries without judgements are not embedded.
+        corpus: id -> text.
+        qrels: id of a query -> id of a document -> integer grade; or -> a set of relevant documents.
+        name: of the model's run on the page, and first part of the metrics' names: with "dev", metric_for_best_model
+            is "eval_dev_ndcg_cut_10".
+        measures: as of `ranked.evaluate`.
+        primary_metric: one of them.
+        depth: documents of a list.
+        others: name -> run of another system, as `ranked.evaluate` takes them, such as {"bm25": "bm25.run"}.
+        batch_size: texts embedded at once.
+        truncate_dim: so many first dimensions of the embeddings.
+        write_csv: a line with all numbers and intervals for every evaluation.
+        write_page: the page of the last evaluation.
+        show_progress_bar: while embedding.
+        options: of `ranked.evaluate`, such as level, groups, bootstrap.
+
+    Attributes:
+        report: the whole `ranked.Evaluation` of the last call.
+
+    Raises:
+        ValueError: qrels that name a query or a document that is not there; a measure that is not known; by the call,
+            as `ranked.evaluate`.
+    """
+
+    kind = "ranked_retrieval"
+
+    def __init__(
+        self,
+        queries: Mapping[str, str],
+        corpus: Mapping[str, str],
+        qrels: Mapping[str, Mapping[str, int] | Collection[str]],
+        name: str = "",
+        *,
+        measures: Sequence[str] = USUAL,
+        primary_metric: str = "ndcg_cut_10",
+        depth: int = 1000,
+        others: Mapping[str, ranked.Run] | None = None,
+        batch_size: int = 32,
+        truncate_dim: int | None = None,
+        write_csv: bool = True,
+        write_page: bool = True,
+        show_progress_bar: bool = False,
+        **options: Any,
+    ) -> None:
+        names = [str(measure) for measure in asked(measures)]
+        [primary] = map(str, asked([primary_metric]))
+        if primary not in names:
+            raise ValueError(f"primary_metric {primary!r} must be one of the measures: {', '.join(names)}")
+        self.run, self.others = name or "model", dict(others or {})
+        if self.run in self.others:
+            raise ValueError(f"the model's run and another one are both called {self.run!r}: give the model a name=")
+        self.depth = integer(depth, "depth counts the documents of a list", low=1)
+        self.write_page = write_page
+        options = {"measures": names, **options}
+        grades = {query: each if isinstance(each, Mapping) else dict.fromkeys(each, 1) for query, each in qrels.items()}
+        grades = {query: judged for query, judged in grades.items() if judged}
+        shared = (name, primary, batch_size, truncate_dim, write_csv, show_progress_bar, options)
+        super().__init__(queries, corpus, grades, *shared)
+        self.queries = {query: text for query, text in self.queries.items() if query in grades}
+
+    def measured(self, model: Any, similarity: str) -> ranked.Evaluation:
+        """The numbers of a model and of the other runs, by a similarity of ours."""
+        queries, corpus = (side.to(torch.promote_types(side.dtype, torch.float32)) for side in self.sides(model))
+        if similarity == "cosine":
+            queries, corpus = unit_rows(queries), unit_rows(corpus)
+        scorer = Scorer(queries, corpus, "euclidean" if similarity == "euclidean" else "inner product")
+        depth, names = min(self.depth, len(corpus)), np.array(list(map(str, self.corpus)), dtype=object)
+        scores, documents = [], []
+        for rows in torch.arange(len(queries), device=scorer.device).split(max(1, PAIRS // len(corpus))):
+            best, index = scorer(rows).topk(depth)
+            scores.append(scorer.scores(best, rows).cpu())
+            documents.append(names[index.cpu().numpy()])
+        run = ranked.from_matrix(np.concatenate(documents), torch.cat(scores), list(map(str, self.queries)), self.run)
+        return ranked.evaluate({self.run: run, **self.others}, self.qrels, **self.options)
+
+    def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
+        """Values and intervals of the model's run."""
+        return self.report.values[self.run], self.report.intervals[self.run]
+
+    def write(self, folder: str, epoch: float, steps: int) -> None:
+        """The line of numbers, and the page."""
+        super().write(folder, epoch, steps)
+        if self.write_page:
+            self.report.write(os.path.join(folder, self.csv_file.removesuffix("_results.csv")))
