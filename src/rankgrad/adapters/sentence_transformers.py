@@ -763,7 +763,7 @@ class RankedRetrievalEvaluator(_OfCorpus):
         scorer = Scorer(queries, corpus, "euclidean" if similarity == "euclidean" else "inner product")
         depth, names = min(self.depth, len(corpus)), np.array(list(map(str, self.corpus)), dtype=object)
         scores, documents = [], []
-        for rows in torch.arange(len(queries), device=scorer.device).split(max(1, PAIRS // len(corpus))):
+        for rows in torch.split(torch.arange(len(queries), device=scorer.device), max(1, PAIRS // len(corpus))):
             best, index = scorer(rows).topk(depth)
             scores.append(scorer.scores(best, rows).cpu())
             documents.append(names[index.cpu().numpy()])
