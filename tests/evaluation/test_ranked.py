@@ -366,6 +366,19 @@ def test_nan_in_a_matrix_of_scores_is_refused_and_not_taken_for_a_document_that_
         evaluate({"a": ranked.from_scores(np.array([[1.0, np.nan]]))}, {"0": {"1": 1}})
 
 
+@pytest.mark.parametrize(("gains", "named"), [({"2": 3.0}, "'2'"), ({2: float("nan")}, "nan"), ({2: "x"}, "'x'")])
+def test_gains_must_be_numbers_of_integer_grades(gains, named):
+    with pytest.raises(ValueError, match="gain") as raised:
+        evaluate({"a": RUN}, QRELS, ["ndcg"], gains=gains)
+    assert named in str(raised.value)
+
+
+def test_measures_that_are_no_means_have_no_intervals_and_no_tests():
+    found = evaluate({"a": RUN, "b": RUN}, QRELS, ["num_rel(rel=2)", "gm_map", "rbp(p=0.9)", "P_5(rel=2)"])
+    assert found.means == ("rbp(p=0.9)", "P_5(rel=2)") == tuple(found.intervals["a"])
+    assert {each.measure for each in found.differences} == set(found.means)
+
+
 def test_a_grade_whose_gain_is_beyond_what_floats_hold_is_refused():
     with pytest.raises(ValueError, match=r"2000.*50"):
         evaluate({"a": {"q": {"d": 1.0}}}, {"q": {"d": 2000}}, ["nDCG(dcg=exp-log2)@10"])
@@ -495,6 +508,13 @@ def test_the_command_writes_a_page_of_several_runs_and_says_what_was_left_out(tm
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *("differences.csv", "evaluation.html", "evaluation.json", "groups.csv", "per-query.csv", "values.csv")
     ]
+
+
+def test_a_file_in_the_place_of_the_folder_is_told_before_the_work(tmp_path, capsys):
+    run, qrels = files(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
+    assert main(["evaluate", str(run), "--qrels", str(qrels), "-o", str(run)]) == 2
+    printed = capsys.readouterr()
+    assert "folder" in printed.err and not printed.out
 
 
 @pytest.mark.parametrize(

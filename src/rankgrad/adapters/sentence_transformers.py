@@ -34,6 +34,7 @@ from ..datasets.samplers import MPerClassBatchSampler, ShortClasses
 from ..distributed import GlobalBatch, gather_rows, world
 from ..evaluation import Report, evaluate, ranked
 from ..evaluation.graded import NAMES, evaluate_graded
+from ..evaluation.ranked.given import Run
 from ..evaluation.ranked.measures import USUAL, asked
 from ..losses import RetrievalLoss
 from ..normalize import unit_rows
@@ -731,7 +732,7 @@ class RankedRetrievalEvaluator(_OfCorpus):
         measures: Sequence[str] = USUAL,
         primary_metric: str = "ndcg_cut_10",
         depth: int = 1000,
-        others: Mapping[str, ranked.Run] | None = None,
+        others: Mapping[str, Run] | None = None,
         batch_size: int = 32,
         truncate_dim: int | None = None,
         write_csv: bool = True,

@@ -62,6 +62,8 @@ def run_ranked(arguments: argparse.Namespace) -> None:
         options["measures"] = ["official"]
     if "gains" in options:
         options["gains"] = _gains(options["gains"])
+    if arguments.out and arguments.out.is_file():
+        raise ValueError(f"{arguments.out} is a file; with --qrels, -o names a folder for the page and its numbers")
     found = evaluate(arguments.sources, arguments.qrels, bootstrap=arguments.bootstrap, **options)
     if lines:
         for run in found.runs:

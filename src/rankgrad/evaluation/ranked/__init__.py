@@ -6,159 +6,26 @@ Both come from files (`reading`), dictionaries, columns or matrices (`rows`).
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from ...checks import integer, number, unknown
-from ...files import atomic_write, shown, write_text
-from ...tables import aligned
+from ...files import shown
 from .comparison import Difference, differences, intervals, pairs_of
+from .given import Groups, Run, groups_of, runs_of, source
 from .measures import USUAL, Lists, asked, averaged, meaning, summed
 from .placing import Judgements, Placed, placed, some
-from .reading import QRELS, RUN, read
-from .rows import Source, from_columns, from_mapping, from_matrix, from_scores
+from .reading import QRELS
+from .result import Evaluation
+from .rows import from_columns, from_mapping, from_matrix, from_scores
 from .texts import Array
 
 __all__ = ["Difference", "Evaluation", "evaluate", "from_columns", "from_mapping", "from_matrix", "from_scores"]
 
-Run = str | os.PathLike[str] | Source | Mapping[Any, Mapping[Any, float]]
 PADDED = 0.05  # share of documents at the lowest score from which on it may be padding
-MOST_TESTS = 20  # lines of tests in a printed table
-Groups = str | os.PathLike[str] | Mapping[str, str]
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """What an evaluation of one or several runs found.
-
-    Attributes:
-        runs: their names.
-        measures: their names.
-        queries: names, in the order of their bytes.
-        values: run -> measure -> one number: a mean over the queries, of counts a sum, of gm_map a geometric mean.
-        per_query: run -> measure -> [query] float64; NaN where a query is not counted for the run.
-        intervals: run -> measure -> (low, high) of the bootstrap over queries; of means only.
-        differences: between the runs, by each measure that is a mean; empty for a single run.
-        groups: name -> [member] rows of its queries.
-        of_groups: a row for each group, run and measure: group, queries, run, measure, value, low, high.
-        between_groups: differences as above, in each group.
-        meanings: measure -> what it says.
-        settings: everything that the numbers follow from but the files.
-        notes: what a reader should know, one sentence each.
-    """
-
-    runs: tuple[str, ...]
-    measures: tuple[str, ...]
-    queries: tuple[str, ...]
-    values: dict[str, dict[str, float]]
-    per_query: dict[str, dict[str, Array]]
-    intervals: dict[str, dict[str, tuple[float, float]]]
-    differences: tuple[Difference, ...]
-    groups: dict[str, Array]
-    of_groups: tuple[dict[str, Any], ...]
-    between_groups: tuple[Difference, ...]
-    meanings: dict[str, str]
-    settings: dict[str, Any]
-    notes: tuple[str, ...]
-
-    def by_query(self, run: str) -> dict[str, dict[str, float]]:
-        """Query -> measure -> value, of the queries that count for a run: what pytrec_eval returns."""
-        columns = self.per_query[run]
-        inside = np.flatnonzero(~np.isnan(next(iter(columns.values())))).tolist()
-        return {self.queries[row]: {name: float(column[row]) for name, column in columns.items()} for row in inside}
-
-    def lines(self, run: str, *, every: bool = False) -> list[str]:
-        """The lines that trec_eval prints of these measures.
-
-        Args:
-            run: its name.
-            every: for each query too, as `trec_eval -q` does.
-        """
-        printed = []
-        for row, query in enumerate(self.queries) if every else ():
-            for name, column in self.per_query[run].items():
-                if name not in ("num_q", "gm_map") and not np.isnan(column[row]):
-                    printed.append(f"{name:<22}\t{shown(query)}\t{_printed(name, float(column[row]))}")
-        return [*printed, *(f"{name:<22}\tall\t{_printed(name, value)}" for name, value in self.values[run].items())]
-
-    def __str__(self) -> str:
-        head = ["measure", *map(shown, self.runs)]
-        rows = [[name, *(self._cell(run, name) for run in self.runs)] for name in self.measures]
-        sure = f"in brackets: {100 * self.settings['confidence']:g} % interval over queries"
-        tested = [["difference", "measure", "mean", "interval", "p (Holm)", "detectable"]]
-        shown_tests = [found for found in self.differences if found.measure == self.differences[0].measure][:MOST_TESTS]
-        for found in shown_tests:
-            tested.append(
-                [
-                    f"{shown(found.run)} - {shown(found.other)}",
-                    found.measure,
-                    f"{found.mean:+.4f}",
-                    f"{found.low:+.4f} to {found.high:+.4f}",
-                    f"{found.corrected:.2g}",
-                    f"{found.detectable:.4f}",
-                ]
-            )
-        left = len(self.differences) - len(shown_tests)
-        parts = [aligned([head, *rows]), *([sure] if any(self.intervals.values()) else [])]
-        if self.differences:
-            parts += ["", aligned(tested, left=2)]
-            if left:
-                parts.append(
-                    f"{left:,} more tests, of the other measures and runs, are in `differences` and on the page"
-                )
-        return "\n".join([*parts, *(["", *self.notes] if self.notes else [])])
-
-    def _cell(self, run: str, name: str) -> str:
-        around = self.intervals[run].get(name)
-        return _printed(name, self.values[run][name]) + (f" [{around[0]:.3f}, {around[1]:.3f}]" if around else "")
-
-    def to_json(self) -> str:
-        """Everything, as JSON."""
-        found = asdict(self)
-        found["version"] = 1
-        return json.dumps(_plain(found), allow_nan=False)
-
-    def write(self, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
-        """Write a page, and beside it the numbers as csv and json.
-
-        evaluation.html, evaluation.json, values.csv, per-query.csv, and where there is something to write
-        differences.csv and groups.csv.
-
-        Args:
-            folder: made if it is not there. Files of these names are replaced.
-            title: heading of the page; None: the names of the runs.
-
-        Returns:
-            The page.
-        """
-        from .page import write_page
-
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "evaluation.json", self.to_json() + "\n")
-        bounds = {(run, name): self.intervals[run].get(name, ("", "")) for run in self.runs for name in self.measures}
-        rows = [[run, name, self.values[run][name], *bounds[run, name]] for run in self.runs for name in self.measures]
-        _write_csv(folder / "values.csv", ["run", "measure", "value", "low", "high"], rows)
-        with_each = []
-        for run in self.runs:
-            columns = [column.tolist() for column in self.per_query[run].values()]
-            with_each += [[run, *row] for row in zip(self.queries, *columns, strict=True) if row[1] == row[1]]
-        _write_csv(folder / "per-query.csv", ["run", "query", *self.measures], with_each)
-        if self.differences:
-            found = [asdict(each) for each in (*self.differences, *self.between_groups)]
-            _write_csv(folder / "differences.csv", list(found[0]), [list(row.values()) for row in found])
-        if self.of_groups:
-            names = list(self.of_groups[0])
-            _write_csv(folder / "groups.csv", names, [list(row.values()) for row in self.of_groups])
-        return write_page(folder / "evaluation.html", self, title=title)
 
 
 def evaluate(
@@ -218,7 +85,8 @@ def evaluate(
     level = integer(level, "level is the lowest relevant grade", low=1)
     bootstrap = integer(bootstrap, "bootstrap is a number of resamples", low=0)
     seed = integer(seed, "seed begins the random numbers of the bootstrap", low=0)
-    if not 0 < number(confidence, "confidence is a coverage") < 1:
+    confidence = number(confidence, "confidence is a coverage", above=0)
+    if confidence >= 1:
         raise ValueError(f"confidence is a coverage and must lie between 0 and 1; got {confidence}")
     if depth is not None:
         depth = integer(depth, "depth counts the documents of a list", low=1)
@@ -226,11 +94,15 @@ def evaluate(
         raise ValueError(f"missing must be 'zero' or 'skip'; got {missing!r}")
     if trec_eval not in (9, 10):
         raise ValueError(f"trec_eval is the version whose numbers are wanted, 9 or 10; got {trec_eval!r}")
-    sources = _runs(runs)
+    worth = {
+        integer(grade, "a grade in gains"): number(gain, f"the gain of grade {grade!r}")
+        for grade, gain in (gains or {}).items()
+    }
+    sources = runs_of(runs)
     if baseline is not None and baseline not in sources:
         raise ValueError(unknown("baseline", baseline, sources))
-    judgements = Judgements.of(_source(qrels, "qrels", "qrels"))
-    of_group = {} if groups is None else _groups(groups, judgements.queries)
+    judgements = Judgements.of(source(qrels, "qrels", QRELS))
+    of_group = {} if groups is None else groups_of(groups, judgements.queries)
 
     values: dict[str, dict[str, float]] = {}
     per_query: dict[str, dict[str, Array]] = {}
@@ -238,18 +110,18 @@ def evaluate(
     means = [str(measure) for measure in averaged(wanted)]
     notes: list[str] = []
     everyone = np.arange(len(judgements.queries))
-    for name, source in sources.items():
-        found = placed(source, judgements, single=trec_eval == 9)
-        notes += _about(name if len(sources) > 1 else "", found, judgements, missing)
-        inside = found.listed > 0 if missing == "skip" else np.ones(len(everyone), bool)
-        found = found if depth is None else found.cut(depth)
-        found = found.judged_only() if judged_only else found
-        lists = Lists(found, judgements, dict(gains or {}), early=trec_eval == 9)
+    for name, run in sources.items():
+        where = placed(run, judgements, single=trec_eval == 9)
+        notes += _about(name if len(sources) > 1 else "", where, judgements, missing)
+        counted = where.listed > 0 if missing == "skip" else np.ones(len(everyone), bool)
+        where = where if depth is None else where.cut(depth)
+        where = where.judged_only() if judged_only else where
+        lists = Lists(where, judgements, worth, early=trec_eval == 9)
         columns = {str(measure): measure.values(lists, level) for measure in wanted}
-        values[name] = {str(measure): summed(measure, columns[str(measure)][inside]) for measure in wanted}
-        per_query[name] = {each: np.where(inside, column, np.nan) for each, column in columns.items()}
-        around[name] = _bounds(per_query[name], means, everyone, bootstrap, confidence, seed)
-    unanswerable = int((Lists(found, judgements).relevant(level).known == 0).sum())
+        values[name] = {str(measure): summed(measure, columns[str(measure)][counted]) for measure in wanted}
+        per_query[name] = {each: np.where(counted, column, np.nan) for each, column in columns.items()}
+        around[name] = intervals(per_query[name], means, everyone, bootstrap, confidence, seed)
+    unanswerable = int((lists.relevant(level).known == 0).sum())
     if unanswerable:
         notes.append(
             f"Judged queries without a relevant document: {unanswerable:,} of {len(judgements.queries):,}. They count "
@@ -279,7 +151,7 @@ def evaluate(
         meanings={str(measure): meaning(measure) for measure in wanted},
         settings={
             "level": level,
-            "gains": {str(grade): gain for grade, gain in (gains or {}).items()},
+            "gains": {str(grade): gain for grade, gain in worth.items()},
             "missing": missing,
             "depth": depth,
             "judged_only": judged_only,
@@ -292,87 +164,6 @@ def evaluate(
         },
         notes=tuple(notes),
     )
-
-
-# ---------------------------------------------------------------------------------------------------------- the input
-
-
-def _runs(runs: Any) -> dict[str, Source]:
-    if isinstance(runs, (str, os.PathLike, Source)):
-        runs = [runs]
-    if isinstance(runs, Mapping):
-        single = next((each for each in runs.values() if isinstance(each, Mapping) and each), None)
-        if single is not None and not isinstance(next(iter(single.values())), Mapping):
-            raise TypeError(
-                "runs is a mapping from the name of a run to the run, and this is one run, a mapping from queries to "
-                "documents: give {'a name': it}"
-            )
-        named = {str(name): _source(run, str(name), "run") for name, run in runs.items()}
-    else:
-        sources = [_source(run, "", "run") for run in runs]
-        short = [run.name if isinstance(run, Source) else _called(Path(run)) for run in runs]
-        # files of one name in different folders are called by their paths
-        called = [one if short.count(one) == 1 else each.name for one, each in zip(short, sources, strict=True)]
-        named = dict(zip(called, sources, strict=True))
-        if len(named) < len(sources):
-            twice = next(name for name in called if called.count(name) > 1)
-            raise ValueError(f"the run {twice!r} was given twice")
-    if not named:
-        raise ValueError("there is no run to evaluate")
-    return named
-
-
-def _called(path: Path) -> str:
-    """A file by its name, without the endings of its kind."""
-    name = path.name.removesuffix(".gz")
-    for ending in (".trec", ".run", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".res"):
-        name = name.removesuffix(ending)
-    return name or path.name
-
-
-def _source(given: Any, name: str, what: str) -> Source:
-    if isinstance(given, Source):
-        return given
-    if isinstance(given, (str, os.PathLike)):
-        return read(given, RUN if what == "run" else QRELS)
-    if isinstance(given, Mapping):
-        return from_mapping(given, repr(name))
-    raise TypeError(
-        f"a {what} is a file, a mapping query -> document -> number, or what from_columns, from_matrix and from_scores "
-        f"make of arrays; got {type(given).__name__}"
-    )
-
-
-def _groups(given: Groups, queries: Sequence[str]) -> dict[str, Array]:
-    """Group -> rows of its queries; queries that are not judged are left out."""
-    if isinstance(given, Mapping):
-        pairs = [(str(query), str(group)) for query, group in given.items()]
-    else:
-        pairs = _group_file(Path(given))
-    row = {query: place for place, query in enumerate(queries)}
-    found: dict[str, set[int]] = {}
-    for query, group in pairs:
-        if query in row:
-            found.setdefault(group, set()).add(row[query])
-    if not found:
-        raise ValueError(f"none of the {len(pairs)} queries with a group is judged")
-    return {group: np.array(sorted(rows)) for group, rows in sorted(found.items())}
-
-
-def _group_file(path: Path) -> list[tuple[str, str]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        if reader.fieldnames is None or not {"query", "group"} <= set(reader.fieldnames):
-            raise ValueError(
-                f"{shown(path)} must have a header with the columns query and group; it has "
-                f"{', '.join(map(shown, reader.fieldnames or ())) or 'nothing'}"
-            )
-        found = []
-        for row in reader:
-            if not row["query"] or not row["group"]:
-                raise ValueError(f"{shown(path)}, line {reader.line_num}: a query and a group are needed")
-            found.append((row["query"], row["group"]))
-        return found
 
 
 def _about(name: str, found: Placed, judgements: Judgements, missing: str) -> list[str]:
@@ -399,15 +190,6 @@ def _about(name: str, found: Placed, judgements: Judgements, missing: str) -> li
     return notes
 
 
-# --------------------------------------------------------------------------------------------------------- the output
-
-
-def _bounds(
-    columns: Mapping[str, Array], means: Sequence[str], rows: Array, bootstrap: int, confidence: float, seed: int
-) -> dict[str, tuple[float, float]]:
-    return intervals({name: columns[name] for name in means}, rows, bootstrap, confidence, seed)
-
-
 def _group_rows(
     per_query: Mapping[str, Mapping[str, Array]],
     means: Sequence[str],
@@ -419,7 +201,7 @@ def _group_rows(
     found = []
     for group, rows in groups.items():
         for run, columns in per_query.items():
-            bounds = _bounds(columns, means, rows, bootstrap, confidence, seed)
+            bounds = intervals(columns, means, rows, bootstrap, confidence, seed)
             for name in means:
                 known = columns[name][rows]
                 known = known[~np.isnan(known)]
@@ -427,26 +209,3 @@ def _group_rows(
                 row = {"group": group, "queries": len(known), "run": run, "measure": name}
                 found.append(row | {"value": float(known.mean()) if len(known) else None, "low": low, "high": high})
     return found
-
-
-def _printed(name: str, value: float) -> str:
-    """A number as trec_eval prints it."""
-    return f"{value:.0f}" if name.startswith("num_") else f"{value:6.4f}"
-
-
-def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    with atomic_write(path) as opened, io.TextIOWrapper(opened, encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(head)
-        writer.writerows(rows)
-
-
-def _plain(value: Any) -> Any:
-    """What json knows; NaN becomes null."""
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    return None if isinstance(value, float) and value != value else value

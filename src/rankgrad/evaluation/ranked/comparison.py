@@ -131,22 +131,23 @@ def detectable(deviation: float, queries: int, level: float) -> float:
 
 
 def intervals(
-    values: Mapping[str, Array], rows: Array, resamples: int, confidence: float, seed: int
+    values: Mapping[str, Array], measures: Sequence[str], rows: Array, resamples: int, confidence: float, seed: int
 ) -> dict[str, tuple[float, float]]:
     """Measure -> interval of its mean by the bootstrap over queries.
 
     Args:
         values: measure -> [query]; NaN: there is no value.
+        measures: those that are wanted.
         rows: [member] queries that count.
         resamples: how often they are drawn; 0: no intervals.
         confidence: coverage.
         seed: of what is drawn.
     """
-    if not resamples or not values:
+    if not resamples or not measures:
         return {}
-    table = np.stack([column[rows] for column in values.values()], axis=1)
+    table = np.stack([values[name][rows] for name in measures], axis=1)
     table = table[~np.isnan(table).any(1)]
     if not len(table):
         return {}
     bounds = intervals_of_means(table, np.arange(len(table)), np.ones(len(table)), resamples, confidence, seed)
-    return {name: (float(low), float(high)) for name, (low, high) in zip(values, bounds, strict=True)}
+    return {name: (float(low), float(high)) for name, (low, high) in zip(measures, bounds, strict=True)}

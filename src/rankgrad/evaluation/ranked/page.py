@@ -19,7 +19,7 @@ from .comparison import Difference
 from .texts import Array
 
 if TYPE_CHECKING:
-    from . import Evaluation
+    from .result import Evaluation
 
 COLOURS = 8  # runs that can be told apart by colour and dashes
 MOST_TESTS = 60  # rows of a table of tests; the csv has all
@@ -38,7 +38,7 @@ def write_page(path: str | os.PathLike[str], found: Evaluation, *, title: str | 
     Raises:
         FileNotFoundError: no such folder.
     """
-    means = [name for name in found.measures if name in found.per_query[found.runs[0]] and _is_mean(found, name)]
+    means = found.means
     main = means[0] if means else found.measures[0]
     ordered = sorted(found.runs, key=lambda run: -found.values[run][main])
     number = {run: place for place, run in enumerate(found.runs)}
@@ -70,10 +70,6 @@ def write_page(path: str | os.PathLike[str], found: Evaluation, *, title: str | 
         groups=_groups(found, main),
         settings=[(name, _shown(value)) for name, value in found.settings.items()],
     )
-
-
-def _is_mean(found: Evaluation, name: str) -> bool:
-    return not name.startswith(("num_", "gm_"))
 
 
 def _facts(found: Evaluation) -> list[tuple[str, str]]:

@@ -1,0 +1,125 @@
+"""What a caller gives for runs, judgements and groups of queries -> sources of rows, and rows of each group."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...files import shown
+from .reading import RUN, Kind, read
+from .rows import Source, from_mapping
+from .texts import Array
+
+Run = str | os.PathLike[str] | Source | Mapping[Any, Mapping[Any, float]]
+Groups = str | os.PathLike[str] | Mapping[str, str]
+
+
+def runs_of(runs: Any) -> dict[str, Source]:
+    """Name -> rows of each run.
+
+    Args:
+        runs: name -> run, or one or several files, called by their names.
+
+    Raises:
+        TypeError: a single mapping without a name.
+        ValueError: none, or one of them twice.
+    """
+    if isinstance(runs, (str, os.PathLike, Source)):
+        runs = [runs]
+    if isinstance(runs, Mapping):
+        single = next((each for each in runs.values() if isinstance(each, Mapping) and each), None)
+        if single is not None and not isinstance(next(iter(single.values())), Mapping):
+            raise TypeError(
+                "runs is a mapping from the name of a run to the run, and this is one run, a mapping from queries to "
+                "documents: give {'a name': it}"
+            )
+        named = {str(name): source(run, str(name), RUN) for name, run in runs.items()}
+    else:
+        sources = [source(run, "", RUN) for run in runs]
+        short = [run.name if isinstance(run, Source) else _called(Path(run)) for run in runs]
+        # files of one name in different folders are called by their paths
+        called = [one if short.count(one) == 1 else each.name for one, each in zip(short, sources, strict=True)]
+        named = dict(zip(called, sources, strict=True))
+        if len(named) < len(sources):
+            twice = next(name for name in called if called.count(name) > 1)
+            raise ValueError(f"the run {twice!r} was given twice")
+    if not named:
+        raise ValueError("there is no run to evaluate")
+    return named
+
+
+def _called(path: Path) -> str:
+    """A file by its name, without the endings of its kind."""
+    name = path.name.removesuffix(".gz")
+    for ending in (".trec", ".run", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".res"):
+        name = name.removesuffix(ending)
+    return name or path.name
+
+
+def source(given: Any, name: str, kind: Kind) -> Source:
+    """The rows of a file, of a mapping or of what is a source already.
+
+    Args:
+        given: one of these.
+        name: what messages call a mapping.
+        kind: RUN or QRELS.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        TypeError: something else was given.
+    """
+    if isinstance(given, Source):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return read(given, kind)
+    if isinstance(given, Mapping):
+        return from_mapping(given, repr(name))
+    raise TypeError(
+        "runs and judgements are files, mappings query -> document -> number, or what from_columns, from_matrix and "
+        f"from_scores make of arrays; got {type(given).__name__}"
+    )
+
+
+def groups_of(given: Groups, queries: Sequence[str]) -> dict[str, Array]:
+    """Group -> rows of its queries; queries that are not judged are left out.
+
+    Args:
+        given: query -> group, or a csv with the columns query and group.
+        queries: those that are judged.
+
+    Raises:
+        ValueError: a csv without these columns, or none of its queries is judged.
+    """
+    if isinstance(given, Mapping):
+        pairs = [(str(query), str(group)) for query, group in given.items()]
+    else:
+        pairs = _group_file(Path(given))
+    row = {query: place for place, query in enumerate(queries)}
+    found: dict[str, set[int]] = {}
+    for query, group in pairs:
+        if query in row:
+            found.setdefault(group, set()).add(row[query])
+    if not found:
+        raise ValueError(f"none of the {len(pairs)} queries with a group is judged")
+    return {group: np.array(sorted(rows)) for group, rows in sorted(found.items())}
+
+
+def _group_file(path: Path) -> list[tuple[str, str]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames is None or not {"query", "group"} <= set(reader.fieldnames):
+            raise ValueError(
+                f"{shown(path)} must have a header with the columns query and group; it has "
+                f"{', '.join(map(shown, reader.fieldnames or ())) or 'nothing'}"
+            )
+        found = []
+        for row in reader:
+            if not row["query"] or not row["group"]:
+                raise ValueError(f"{shown(path)}, line {reader.line_num}: a query and a group are needed")
+            found.append((row["query"], row["group"]))
+        return found

@@ -1,0 +1,176 @@
+"""What an evaluation of runs found: its numbers as a table, as trec_eval's lines, as json, csv and a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...files import atomic_write, shown, write_text
+from ...tables import aligned
+from .comparison import Difference
+from .measures import asked, averaged
+from .texts import Array
+
+MOST_TESTS = 20  # lines of tests in a printed table
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What an evaluation of one or several runs found.
+
+    Attributes:
+        runs: their names.
+        measures: their names.
+        queries: names, in the order of their bytes.
+        values: run -> measure -> one number: a mean over the queries, of counts a sum, of gm_map a geometric mean.
+        per_query: run -> measure -> [query] float64; NaN where a query is not counted for the run.
+        intervals: run -> measure -> (low, high) of the bootstrap over queries; of means only.
+        differences: between the runs, by each measure that is a mean; empty for a single run.
+        groups: name -> [member] rows of its queries.
+        of_groups: a row for each group, run and measure: group, queries, run, measure, value, low, high.
+        between_groups: differences as above, in each group.
+        meanings: measure -> what it says.
+        settings: everything that the numbers follow from but the files.
+        notes: what a reader should know, one sentence each.
+    """
+
+    runs: tuple[str, ...]
+    measures: tuple[str, ...]
+    queries: tuple[str, ...]
+    values: dict[str, dict[str, float]]
+    per_query: dict[str, dict[str, Array]]
+    intervals: dict[str, dict[str, tuple[float, float]]]
+    differences: tuple[Difference, ...]
+    groups: dict[str, Array]
+    of_groups: tuple[dict[str, Any], ...]
+    between_groups: tuple[Difference, ...]
+    meanings: dict[str, str]
+    settings: dict[str, Any]
+    notes: tuple[str, ...]
+
+    @property
+    def means(self) -> tuple[str, ...]:
+        """The measures whose number is a mean over the queries; the others are counts, or geometric means."""
+        return tuple(map(str, averaged(asked(self.measures))))
+
+    def by_query(self, run: str) -> dict[str, dict[str, float]]:
+        """Query -> measure -> value, of the queries that count for a run: what pytrec_eval returns."""
+        columns = self.per_query[run]
+        inside = np.flatnonzero(~np.isnan(next(iter(columns.values())))).tolist()
+        return {self.queries[row]: {name: float(column[row]) for name, column in columns.items()} for row in inside}
+
+    def lines(self, run: str, *, every: bool = False) -> list[str]:
+        """The lines that trec_eval prints of these measures.
+
+        Args:
+            run: its name.
+            every: for each query too, as `trec_eval -q` does.
+        """
+        printed = []
+        for row, query in enumerate(self.queries) if every else ():
+            for name, column in self.per_query[run].items():
+                if name not in ("num_q", "gm_map") and not np.isnan(column[row]):
+                    printed.append(f"{name:<22}\t{shown(query)}\t{_printed(name, float(column[row]))}")
+        return [*printed, *(f"{name:<22}\tall\t{_printed(name, value)}" for name, value in self.values[run].items())]
+
+    def __str__(self) -> str:
+        head = ["measure", *map(shown, self.runs)]
+        rows = [[name, *(self._cell(run, name) for run in self.runs)] for name in self.measures]
+        sure = f"in brackets: {100 * self.settings['confidence']:g} % interval over queries"
+        tested = [["difference", "measure", "mean", "interval", "p (Holm)", "detectable"]]
+        shown_tests = [found for found in self.differences if found.measure == self.differences[0].measure][:MOST_TESTS]
+        for found in shown_tests:
+            tested.append(
+                [
+                    f"{shown(found.run)} - {shown(found.other)}",
+                    found.measure,
+                    f"{found.mean:+.4f}",
+                    f"{found.low:+.4f} to {found.high:+.4f}",
+                    f"{found.corrected:.2g}",
+                    f"{found.detectable:.4f}",
+                ]
+            )
+        left = len(self.differences) - len(shown_tests)
+        parts = [aligned([head, *rows]), *([sure] if any(self.intervals.values()) else [])]
+        if self.differences:
+            parts += ["", aligned(tested, left=2)]
+            if left:
+                parts.append(
+                    f"{left:,} more tests, of the other measures and runs, are in `differences` and on the page"
+                )
+        return "\n".join([*parts, *(["", *self.notes] if self.notes else [])])
+
+    def _cell(self, run: str, name: str) -> str:
+        around = self.intervals[run].get(name)
+        return _printed(name, self.values[run][name]) + (f" [{around[0]:.3f}, {around[1]:.3f}]" if around else "")
+
+    def to_json(self) -> str:
+        """Everything, as JSON."""
+        found = asdict(self)
+        found["version"] = 1
+        return json.dumps(_plain(found), allow_nan=False)
+
+    def write(self, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
+        """Write a page, and beside it the numbers as csv and json.
+
+        evaluation.html, evaluation.json, values.csv, per-query.csv, and where there is something to write
+        differences.csv and groups.csv.
+
+        Args:
+            folder: made if it is not there. Files of these names are replaced.
+            title: heading of the page; None: the names of the runs.
+
+        Returns:
+            The page.
+        """
+        from .page import write_page
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "evaluation.json", self.to_json() + "\n")
+        bounds = {(run, name): self.intervals[run].get(name, ("", "")) for run in self.runs for name in self.measures}
+        rows = [[run, name, self.values[run][name], *bounds[run, name]] for run in self.runs for name in self.measures]
+        _write_csv(folder / "values.csv", ["run", "measure", "value", "low", "high"], rows)
+        with_each = []
+        for run in self.runs:
+            columns = [column.tolist() for column in self.per_query[run].values()]
+            with_each += [[run, *row] for row in zip(self.queries, *columns, strict=True) if row[1] == row[1]]
+        _write_csv(folder / "per-query.csv", ["run", "query", *self.measures], with_each)
+        if self.differences:
+            found = [asdict(each) for each in (*self.differences, *self.between_groups)]
+            _write_csv(folder / "differences.csv", list(found[0]), [list(row.values()) for row in found])
+        if self.of_groups:
+            names = list(self.of_groups[0])
+            _write_csv(folder / "groups.csv", names, [list(row.values()) for row in self.of_groups])
+        return write_page(folder / "evaluation.html", self, title=title)
+
+
+def _printed(name: str, value: float) -> str:
+    """A number as trec_eval prints it."""
+    return f"{value:.0f}" if name.startswith("num_") else f"{value:6.4f}"
+
+
+def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    with atomic_write(path) as opened, io.TextIOWrapper(opened, encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows(rows)
+
+
+def _plain(value: Any) -> Any:
+    """What json knows; NaN becomes null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    return None if isinstance(value, float) and value != value else value
