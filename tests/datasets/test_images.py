@@ -137,6 +137,22 @@ def test_a_decompression_bomb_is_refused_before_it_is_decoded(tmp_path, monkeypa
     assert not loads
 
 
+@pytest.mark.parametrize("mode", ["1", "P", "L", "LA", "RGB", "RGBA", "I;16"])
+def test_of_a_very_large_image_only_a_small_one_is_converted_and_resized(tmp_path, monkeypatch, mode):
+    slope = np.add.outer(np.arange(400), np.arange(600)) * 255 // 1000
+    image = Image.fromarray((slope * 256).astype(np.uint16) if mode == "I;16" else slope.astype(np.uint8))
+    (image if mode == "I;16" else image.convert(mode)).save(tmp_path / "a.png")
+    exact, pixels, sizes = read_image(tmp_path / "a.png", 3, 10), reader._pixels, []
+    monkeypatch.setattr(reader, "LARGE", 400 * 600 - 1)
+    monkeypatch.setattr(reader, "_pixels", lambda image, channels: sizes.append(image.size) or pixels(image, channels))
+    small = read_image(tmp_path / "a.png", 3, 10)
+    assert sizes == [(60, 40)] and small.shape == exact.shape == (3, 10, 15)
+    assert (small.int() - exact.int()).abs().max() <= 2
+    read_image(tmp_path / "a.png", 3, 10, box=(0, 0, 400, 400))  # a box is cut out of all pixels
+    read_image(tmp_path / "a.png", 3)
+    assert sizes[1:] == [(400, 400), (600, 400)] and check_image(tmp_path / "a.png") is None
+
+
 def test_the_limit_is_a_number_for_all_commands_that_can_be_lowered_and_raised(tmp_path, monkeypatch):
     path = save(tmp_path / "a.png")
     monkeypatch.setenv("RANKGRAD_MAX_PIXELS", "119")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -722,3 +723,24 @@ def test_list_lengths_may_be_integers_of_numpy_and_torch():
     x, labels = whole(6, 2), torch.arange(6) % 2
     for ks in (np.array([1, 3]), torch.tensor([1, 3]), (np.int64(1), np.uint8(3))):
         assert plain(x, labels, ks=ks) == plain(x, labels, ks=[1, 3])
+
+
+FEW_CLASSES = """
+import resource, torch
+from rankgrad.evaluation import evaluate
+torch.set_num_threads(1)
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+x, labels = torch.randn(4_000, 8, generator=torch.Generator().manual_seed(0)), torch.arange(4_000) % 2
+evaluate(x[:200], labels[:200], clusters="none", bootstrap=0)
+start = peak()
+evaluate(x, labels, clusters="none", bootstrap=0)
+print(peak() - start)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss differs elsewhere")
+def test_thousands_of_relevant_items_per_query_keep_to_the_budget():
+    answer = subprocess.run([sys.executable, "-c", FEW_CLASSES], capture_output=True, text=True, check=True)
+    assert float(answer.stdout) < 256  # MiB, as `search.MEMORY` has it

@@ -137,7 +137,7 @@ def test_broken_files_are_listed_and_the_run_goes_to_its_end(messy, tmp_path, ca
     with pytest.warns(HealthWarning, match="47 % of the queries have no other row of their class"):
         run = train(*small(messy), f"out={tmp_path / 'run'}")  # classes of one image, too
     shown = capsys.readouterr().out
-    assert run.finished and "skipped 6 files" in shown and all(name in shown for name in BROKEN)
+    assert run.finished and "skipped 5 files and 1 folder:" in shown and all(name in shown for name in BROKEN)
     assert "one image only" in shown
     report = Report.from_json(run.after)
     assert len(report.uncounted) > 0 and any("no relevant item" in note for note in report.notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ A run file lists documents with scores for each query: TREC's text, csv, tsv, js
 docs/evaluating-runs.md says what is measured, and how. Several runs are tested against one another.
 """
 
+SETTING = re.compile(r"[A-Za-z_][\w.]*=")
 OF_EMBEDDINGS = {"ks": "1,2,4,8", "extra": "", "similarity": "cosine", "clusters": "auto", "levels": False}
 
 
@@ -63,6 +65,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print the report of a run or of embeddings, worked out by all processes that were started together."""
     from ..distributed import PATIENCE, group
 
+    for source in arguments.sources:
+        if SETTING.match(str(source)) and not source.exists():
+            raise ValueError(f"evaluate takes no settings; got {str(source)!r}. See rankgrad evaluate --help")
     if arguments.qrels:
         for name, default in OF_EMBEDDINGS.items():
             if getattr(arguments, name) != default:

@@ -15,11 +15,10 @@ from ..files import shown
 from .base import SPLITS, Cache, Table, check_reading
 from .cache import in_threads
 from .division import divide, need_fractions, split_called
-from .images import EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, some
+from .images import EMPTY, EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, some
 
 UNLABELLED = ("unlabelled", "unlabeled")  # beside a division: images without a class, left out
 BESIDE = "lies beside the class folders"
-EMPTY = "a class folder without an image"
 PATIENCE = 500  # images from which on a person is told how the folder was understood before they are read
 
 Entry = tuple[str, str, Path]  # split or "", class or "", file

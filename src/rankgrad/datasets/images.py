@@ -52,6 +52,8 @@ class SkippedWarning(UserWarning):
     """Files were left out that may have been meant."""
 
 
+EMPTY = "a class folder without an image"  # reason of a folder among the files that were skipped
+
 # What lies beside images and is never meant as one: captions, annotations, lists.
 SIDECARS = (
     *(".csv", ".db", ".htm", ".html", ".ini", ".json", ".jsonl", ".log", ".md", ".tsv", ".txt", ".xml", ".xmp"),
@@ -60,6 +62,8 @@ SIDECARS = (
 
 MAX_PIXELS = 178_956_970  # as many as Pillow opens without being asked; 0.5 GB as RGB
 VARIABLE = "RANKGRAD_MAX_PIXELS"
+LARGE = 2**26  # pixels; an image with more is averaged over squares first: the steps behind would need 10 bytes a pixel
+ENOUGH = 4  # what is left of its shorter side then, as a multiple of the side that is asked for
 
 
 def max_pixels() -> int:
@@ -87,7 +91,9 @@ def read_image(
     Args:
         path: the file.
         channels: 3 (RGB) or 1 (grey).
-        shorter_side: make the image smaller if its shorter side has more pixels; as `transforms.PhotoTrain` does it.
+        shorter_side: make the image smaller if its shorter side has more pixels; as `transforms.PhotoTrain` does it. Of
+            an image with more than `LARGE` pixels, squares of pixels are averaged before, so that its shorter side
+            keeps at least `ENOUGH` times as many as asked for. Not with a box.
         draft: let a JPEG decode at a fraction of its size, at least twice `shorter_side` (see `Table`). Not with a box:
             the part that is shown may be small.
         box: left, top, right, bottom of the part to keep, see `Table`; None: all of it.
@@ -96,9 +102,10 @@ def read_image(
         OSError: if the file can't be read or decoded, has more than `max_pixels`, or the box lies outside; it names the
             file and the reason.
     """
-    least = 2 * shorter_side if draft and shorter_side and box is None else None
+    whole = shorter_side if box is None else None
+    least = 2 * whole if draft and whole else None
     try:
-        image, (height, width) = _decoded(path, channels, least)
+        image, (height, width) = _decoded(path, channels, least, ENOUGH * whole if whole else None)
         if box is not None:
             image = image.crop(_edges(box, height, width))
             height, width = image.height, image.width
@@ -170,7 +177,7 @@ def check_image(path: Path) -> str | None:
             return "empty file"
         with _opened(path) as image:
             image.verify()  # checksums, where the format has them
-        _decoded(path, 3, least=32)
+        _decoded(path, 3, least=32, enough=32)
     except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
         return _reason(error, path)
     return None
@@ -189,10 +196,10 @@ def not_an_image(path: Path) -> str | None:
 
 
 def skipped_lines(skipped: Sequence[tuple[str, str]], most: int = 10) -> list[str]:
-    """List the files that were left out: how many, which, why; many of one kind in one line.
+    """List the files and folders that were left out: how many, which, why; many of one kind in one line.
 
-    >>> skipped_lines([("a/b.svg", "a drawing"), ("a/c.png", "empty file")])
-    ['skipped 2 files:', '  a/b.svg: a drawing', '  a/c.png: empty file']
+    >>> skipped_lines([("a/b.svg", "a drawing"), ("a/c", EMPTY)])
+    ['skipped 1 file and 1 folder:', '  a/b.svg: a drawing', '  a/c: a class folder without an image']
     """
     if not skipped:
         return []
@@ -205,7 +212,10 @@ def skipped_lines(skipped: Sequence[tuple[str, str]], most: int = 10) -> list[st
         lines = [f"  {len(paths)} {reason}: {some(paths)}" for reason, paths in groups[:most]]
         if len(groups) > most:
             lines.append(f"  ... and {sum(len(paths) for _, paths in groups[most:])} more")
-    return [f"skipped {len(skipped)} file{'s' * (len(skipped) > 1)}:", *lines]
+    folders = sum(reason == EMPTY for _, reason in skipped)
+    counts = ((len(skipped) - folders, "file"), (folders, "folder"))
+    found = " and ".join(f"{count} {what}{'s' * (count > 1)}" for count, what in counts if count)
+    return [f"skipped {found}:", *lines]
 
 
 def some(names: Sequence[object], most: int = 5) -> str:
@@ -272,7 +282,7 @@ def _orientation(image: Image) -> int:
 
 
 def _decoded(
-    path: Path, channels: int, least: int | None = None, upright: bool = True
+    path: Path, channels: int, least: int | None = None, enough: int | None = None, upright: bool = True
 ) -> tuple[Image, tuple[int, int]]:
     """Decoded 8-bit image of mode L or RGB, and (height, width) of the whole image.
 
@@ -280,6 +290,8 @@ def _decoded(
         path: the file.
         channels: 1 or 3.
         least: a JPEG may decode to 1/2, 1/4 or 1/8 of its size if its sides keep so many pixels; None: it may not.
+        enough: an image of more than `LARGE` pixels may be averaged over squares if its sides keep so many pixels; None:
+            it may not.
         upright: turn the image as its EXIF tag says.
     """
     from PIL import Image, ImageOps
@@ -298,13 +310,25 @@ def _decoded(
             size = size[::-1]
     if sixteen_bits:
         # Pillow's own conversion to 8 bits clips at 255, which makes most 16-bit images white
-        return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8)).convert(mode), size
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError("32-bit pixels have no known range; store the image with 8 or 16 bits")
+    if enough is not None and image.width * image.height > LARGE:
+        image = _averaged(image, enough)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image if image.mode == mode else image.convert(mode), size
+
+
+def _averaged(image: Image, enough: int) -> Image:
+    """The image with squares of pixels averaged, as large as its sides allow that keep so many pixels."""
+    if image.has_transparency_data and image.mode not in ("RGBA", "LA"):
+        image = image.convert("RGBA")  # a colour that stands for transparent must be found before it is averaged
+    elif image.mode in ("1", "P"):
+        image = image.convert("L" if image.mode == "1" else "RGB")
+    factor = min(image.size) // enough
+    return image.reduce(factor) if factor > 1 else image
 
 
 def _pixels(image: Image, channels: int) -> Tensor:

@@ -30,7 +30,7 @@ from .scores import duplicate_rows as duplicate_rows
 MEMORY = 256 * 2**20  # bytes that a block of scores and its pairs may take
 MAX_BLOCK = 256  # queries; larger blocks make the matrix product no faster
 TILE = 2**19  # scores of rows with a tie across the end of a top-k list that are gone through together
-PAIR_BYTES = 256  # what one relevant pair needs on its way to three `Ranks`, measured generously
+PAIR_BYTES = 2048  # what one relevant pair needs on its way to three `Ranks` and all metrics, measured generously
 
 
 @dataclass(frozen=True)
