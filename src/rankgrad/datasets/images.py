@@ -290,8 +290,8 @@ def _decoded(
         path: the file.
         channels: 1 or 3.
         least: a JPEG may decode to 1/2, 1/4 or 1/8 of its size if its sides keep so many pixels; None: it may not.
-        enough: an image of more than `LARGE` pixels may be averaged over squares if its sides keep so many pixels; None:
-            it may not.
+        enough: an image of more than `LARGE` pixels may be averaged over squares if its sides keep so many pixels;
+            None: it may not.
         upright: turn the image as its EXIF tag says.
     """
     from PIL import Image, ImageOps
