@@ -129,6 +129,9 @@ def test_options_that_all_losses_share_can_be_added():
         (["data=omniglot"], "data.root must be given"),
         (["pnp"], "settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got 'pnp'"),
         (["data=folder", "data.root="], "data.root= is empty"),
+        (["data.size=64", "data.root=x"], "data.root needs the kind of data that lies there: data=folder data.root=x"),
+        (["data.root=x", "data.load.seed=1"], "the kind of data that lies there: data=folder data.root=x"),
+        (["data=glyphs", "data.root=x.npz"], "the kind of data that lies there: data=table data.root=x.npz"),
         (["optimizer.lr=fast"], "optimizer.lr is a number; got 'fast'"),
         (["trainer.max_epochs=many"], "trainer.max_epochs is a number; got 'many'"),
         (["seed=x"], "seed is a number; got 'x'"),
@@ -142,6 +145,17 @@ def test_what_does_not_fit_is_named_with_what_would(settings, message):
     with pytest.raises(ConfigError) as error:
         compose(settings)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("word", ["{}", "data={}"])
+def test_a_path_in_the_place_of_a_setting_is_answered_with_the_settings_for_it(word, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my photos").mkdir()
+    (tmp_path / "x.csv").touch()
+    for path, told in (("my photos", "data=folder 'data.root=my photos'"), ("x.csv", "data=text data.root=x.csv for")):
+        with pytest.raises(ConfigError) as error:
+            compose([word.format(path)])
+        assert told in str(error.value)
 
 
 @pytest.mark.parametrize(

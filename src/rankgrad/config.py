@@ -167,12 +167,17 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     _offer_defaults()
     for override in overrides:
         if "=" not in override:
-            raise ConfigError(f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}")
+            lies_there = f". To train on it: {_settings_of(override)}" if _is_data(override, name) else ""
+            raise ConfigError(
+                f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}{lies_there}"
+            )
         key, value = override.split("=", 1)
         parts = value.split("+") if (key, name) == ("loss", "train") else [value]
         for part in parts if key in TREES[name][1] else ():
             internal = part == GIVEN or (key == "loss" and part.removeprefix("_") in defaults.LOSSES)
             if part not in options(key, name) and not internal:
+                if key == "data" and _is_data(part, name):
+                    raise ConfigError(f"data= is a kind of data, and {part!r} is a path: {_settings_of(part)}")
                 raise ConfigError(unknown(key, part, options(key, name)))
         if key in (*PATHS, *WORDS) and not value:
             raise ConfigError(f"{key}= is empty: give {'a path' if key in PATHS else 'a value'}, or leave it out")
@@ -324,9 +329,10 @@ def _explain(message: str, overrides: Sequence[str], name: str) -> str:
     if match:
         known = keys(_composed(_groups(overrides, name), name))
         given = match.group(1)
-        if given == "data.root" and name == "train":
-            root = next(override for override in overrides if override.startswith("data.root="))
-            return f"data.root needs the kind of data that lies there: {_kind_of_data(root)} {root}"
+        roots = [override.partition("=")[2] for override in overrides if override.startswith("data.root=")]
+        no_kind = given.startswith("data.") and not any(override.startswith("data=") for override in overrides)
+        if roots and name == "train" and (no_kind or given == "data.root"):
+            return f"data.root needs the kind of data that lies there: {_settings_of(roots[-1])}"
         parent, _, last = given.rpartition(".")
         beside = [key for key in known if key.rpartition(".")[0] == parent]
         same = [key for key in known if key.rpartition(".")[2] == last]  # its section is missing, or another
@@ -336,11 +342,26 @@ def _explain(message: str, overrides: Sequence[str], name: str) -> str:
     return message.splitlines()[0]
 
 
-def _kind_of_data(root: str) -> str:
-    """The data= for a path: of which kind files of that name are."""
-    if root.endswith((".csv", ".tsv", ".jsonl")):
-        return "data=text for texts or data=manifest for a list of images, such as data=text"
-    return "data=table" if root.endswith((".npz", ".parquet")) else "data=folder"
+def _is_data(word: str, name: str) -> bool:
+    """Say whether somebody who trains has named what lies on the disk in the place of a setting."""
+    return name == "train" and os.path.exists(os.path.expanduser(word))
+
+
+def _settings_of(path: str) -> str:
+    """The settings for data at a path, by what is usual for files of that name.
+
+    >>> _settings_of("my photos")
+    "data=folder 'data.root=my photos'"
+    >>> _settings_of("x.csv")
+    'data=text data.root=x.csv for texts, data=manifest data.root=x.csv for a list of images'
+    """
+    root = shlex.quote(shown(f"data.root={path}"))
+    kinds = {"table": " for embeddings", "text": " for texts", "manifest": " for a list of images"}
+    if path.endswith((".csv", ".tsv", ".jsonl")):
+        del kinds["table"]
+    elif not path.endswith(".parquet"):
+        return f"data={'table' if path.endswith('.npz') else 'folder'} {root}"
+    return ", ".join(f"data={kind} {root}{what}" for kind, what in kinds.items())
 
 
 def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:

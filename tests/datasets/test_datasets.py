@@ -40,7 +40,7 @@ from rankgrad.datasets import (
 from rankgrad.datasets import base as datasets_base
 from rankgrad.datasets import cache as datasets_cache
 from rankgrad.datasets.contact_sheet import FontWarning
-from rankgrad.datasets.folder import EMPTY
+from rankgrad.datasets.folder import EMPTY, read_folder
 from rankgrad.datasets.folds import held_out
 from rankgrad.datasets.images import check_image
 from rankgrad.datasets.samplers import EpochList
@@ -129,9 +129,9 @@ def test_summary_counts_splits_and_names_what_a_user_should_know():
         "train       3        2           1-2             1",
         "val         1        1             1             1",
         "test        2        1             2             1",
-        "train: 1 classes have one image only; nothing in train can match it",
-        "val: 1 classes have one image only; nothing in val can match it",
-        "1 classes are in both val and test: not a test on unseen classes",
+        "train: 1 class has one image only (b): nothing in train can match it",
+        "val: 1 class has one image only (c): nothing in val can match it",
+        "1 class is in both val and test: not a test on unseen classes",
         "skipped 13 files:",
         "  12 empty file: 0.png, 1.png, 2.png, 3.png, 4.png, ...",
         "  1 a document: a/\\x1b[2J.pdf",
@@ -938,7 +938,7 @@ def test_a_train_test_division_is_taken_and_shared_classes_are_announced(tmp_pat
     assert table.class_names == ("a", "b", "c")
     assert table.split == ("train",) * 4 + ("test",) * 5
     assert table.label.tolist() == [0, 0, 1, 1, 1, 1, 1, 2, 2]
-    assert "1 classes are in both train and test: not a test on unseen classes" in table.summary()
+    assert "1 class is in both train and test: not a test on unseen classes" in table.summary()
     folder_of(tmp_path / "val", {"d": 1, "e": 1})
     save(tmp_path / "stray.png")
     save(tmp_path / "val" / "stray.png")
@@ -1066,7 +1066,7 @@ def test_broken_files_are_listed_with_their_reason_and_the_rest_is_used(tmp_path
 def test_a_class_with_one_image_is_kept_and_counted(tmp_path):
     root = folder_of(tmp_path / "train", {"a": 1, "b": 2}).parent
     folder_of(root / "test", {"c": 2, "d": 2})
-    assert "train: 1 classes have one image only" in load_folder(root).summary()
+    assert "train: 1 class has one image only (a): nothing in train can match it" in load_folder(root).summary()
 
 
 def test_links_nested_folders_and_unicode_names_are_followed(tmp_path):
@@ -1086,7 +1086,7 @@ def test_links_nested_folders_and_unicode_names_are_followed(tmp_path):
         ({}, {}, "has no sub-folders"),
         ({"a": 0, "b": 0}, {}, "has no readable images in its class folders"),
         ({"a": 5}, {}, "images of one class only"),
-        ({"a": 5, "b": 5, "c": 5}, {}, "at least two in each split. There are 3 classes in all"),
+        ({"a": 5, "b": 5, "c": 5}, {}, "there are 3 classes in all, which leaves 1 for train; ranking needs at least"),
         ({"a": 1, "b": 1}, {"test_fraction": 0.8, "val_fraction": 0.3}, "shares of the classes"),
         ({"a": 1, "b": 1}, {"test_fraction": -0.1}, "shares of the classes"),
     ],
@@ -1099,6 +1099,20 @@ def test_folders_that_cannot_be_used_say_why(tmp_path, classes, arguments, messa
         load_folder(tmp_path, **arguments)
 
 
+def test_whose_class_images_in_sub_folders_have_is_said_also_where_too_few_classes_are_left(tmp_path):
+    root = tmp_path / "animals"
+    for group, kind in (("birds", "goose"), ("cats", "tabby"), ("dogs", "poodle"), ("fish", "cod")):
+        folder_of(root / group, {kind: 2})
+        understood = str(read_folder(root))
+    assert understood == (
+        f"{root} is understood as 4 class folders (images in sub-folders are of the same class: birds/goose/ is birds)"
+    )
+    assert understood in load_folder(root).summary()
+    assert "sub-folders" not in str(read_folder(root / "birds"))
+    with pytest.raises(ValueError, match="leaves 0 for test.*birds/goose/ is birds"):
+        load_folder(root, test_fraction=0.1)
+
+
 def test_a_root_that_is_no_folder_says_so(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist; root is a folder"):
         load_folder(tmp_path / "nowhere")
@@ -1109,7 +1123,7 @@ def test_a_root_that_is_no_folder_says_so(tmp_path):
 def test_a_division_with_too_few_classes_says_which_split(tmp_path):
     folder_of(tmp_path / "train", {"a": 2, "b": 2})
     folder_of(tmp_path / "test", {"c": 2})
-    with pytest.raises(ValueError, match=r"test has readable images of 1 class\(es\)"):
+    with pytest.raises(ValueError, match=r"test has readable images of 1 class;"):
         load_folder(tmp_path)
 
 

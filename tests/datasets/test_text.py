@@ -75,7 +75,7 @@ def test_a_plain_file_needs_two_columns_and_may_have_a_byte_order_mark(tmp_path)
 
 
 BAD = {
-    "missing column": (b"texts,label\na,b\n", r"line 2 has no column 'text'. It has texts, label\. .*: text='texts'$"),
+    "missing column": (b"texts,label\na,b\n", r"a.csv has no column 'text'. It has texts, label\. .*: text='texts'$"),
     "other delimiter": (b"text;label\na;b\n", r"no column 'text'.* divided by ';': delimiter=';'$"),
     "both": (b"id;utterance;intent_name\n1;a;b\n", "delimiter=';'. .*: text='utterance' label='intent_name'$"),
     "a stranger": (b"a1,b1\na,b\n", "and no column 'label'. It has a1, b1. .*: text='NAME' label='NAME'$"),
@@ -137,13 +137,13 @@ def test_a_file_of_one_split_is_refused_with_the_setting_that_divides_it(split, 
 
 def test_a_text_under_two_labels_is_told_as_that_where_classes_are_divided(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("text,label\na,x\nb,y\na,y\nc,z\nb,z\n")
+    path.write_text("text,label\na,x\nb,y\na,y\nc,z\nb,z\nd,w\n")
     for seed in range(4):  # on whatever side the two labels are
         with pytest.raises(
             ValueError, match="line 4 .*line 2 under another label: 'a' is 'y' here and 'x' there, and 1"
         ):
             load_text(path, test_fraction=0.5, seed=seed)
-    assert len(load_text(path)) == 5  # nothing is divided
+    assert len(load_text(path)) == 6  # nothing is divided
 
 
 def test_messages_of_the_command_name_its_options(tmp_path):
@@ -183,11 +183,24 @@ def test_lines_of_json_are_named_too(tmp_path):
     assert load_text(path).class_names == ("10", "2")
 
 
+@pytest.mark.parametrize(
+    ("labels", "told"), [("aaa", "there is 1 class in all"), ("aab", "there are 2 classes in all")]
+)
+def test_too_few_classes_to_be_divided_are_said_when_the_file_is_read(labels, told, tmp_path):
+    path = tmp_path / "few.csv"
+    path.write_text("text,label\n" + "".join(f"text {row},{label}\n" for row, label in enumerate(labels)))
+    assert len(load_text(path)) == 3  # all of it is for training
+    with pytest.raises(ValueError, match=f"{told}.*ranking needs at least two in each split. Add classes, change"):
+        load_text(path, test_fraction=0.5)
+
+
 def test_files_that_are_no_tables_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file .*a.csv"):
         load_text(tmp_path / "a.csv")
     (tmp_path / "a.xlsx").write_bytes(b"x")
-    with pytest.raises(ValueError, match="must be a file of texts: .csv, .tsv, .jsonl, .parquet; got .xlsx"):
+    with pytest.raises(IsADirectoryError, match="needed is a file .*is a folder. A folder of images is data=folder"):
+        load_text(tmp_path)
+    with pytest.raises(ValueError, match="a.xlsx is none of .csv, .tsv, .jsonl, .parquet: write it as one of these"):
         load_text(tmp_path / "a.xlsx")
     pytest.importorskip("pyarrow", reason="pyarrow comes with an extra")
     (tmp_path / "a.parquet").write_bytes(b"x" * 20)

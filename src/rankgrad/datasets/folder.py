@@ -94,7 +94,7 @@ def load_folder(
             f"{shown(root)} has readable images of one class only ({class_names[0]!r}); ranking needs at least two"
         )
     if not folder.divisions:
-        split_of = divide(class_names, test_fraction, val_fraction, seed)
+        split_of = divide(class_names, test_fraction, val_fraction, seed, f"folders train/ and test/. {shown(folder)}")
         good = [(split_of[name], name, path) for _, name, path in good]
     number = {name: i for i, name in enumerate(class_names)}
     table = Table(
@@ -125,6 +125,7 @@ class Folder:
         unlabelled: folder that is left out -> how many files it holds.
         images: (split, class, file) of all that have the name of an image, in the order of their names.
         skipped: (path, reason) of everything else that may be meant as one.
+        deeper: a class folder and a folder in it that holds images, too; None: there is none.
     """
 
     root: Path
@@ -133,15 +134,25 @@ class Folder:
     unlabelled: Mapping[Path, int]
     images: tuple[Entry, ...]
     skipped: Skipped
+    deeper: tuple[Path, Path] | None = None
 
     def __str__(self) -> str:
         if not self.divisions:
             count = self.classes[self.root]
             what = f"{count} class folder{'s' * (count != 1)}" if count else "images without classes"
-            return f"{self.root} is understood as {what}"
-        parts = [f"{home.name}/ = {split} ({self.classes[home]} classes)" for split, home in self.divisions.items()]
+            return f"{self.root} is understood as {what}{self._deeper()}"
+        counts = {home: f"{count} class{'es' * (count != 1)}" for home, count in self.classes.items()}
+        parts = [f"{home.name}/ = {split} ({counts[home]})" for split, home in self.divisions.items()]
         parts += [f"{folder.name}/ left out ({files} files)" for folder, files in self.unlabelled.items()]
-        return f"{self.root} is understood as a division: {', '.join(parts)}"
+        return f"{self.root} is understood as a division: {', '.join(parts)}{self._deeper()}"
+
+    def _deeper(self) -> str:
+        """Whose class images have that do not lie in a class folder itself: it may not be the one that is meant."""
+        if self.deeper is None:
+            return ""
+        folder, inner = self.deeper
+        path = f"{folder.name}/{inner.relative_to(folder).as_posix()}/"
+        return f" (images in sub-folders are of the same class: {path} is {folder.name})"
 
     def announce(self) -> None:
         """Say on a terminal how a large folder is understood: a mistake is seen now, and not in some minutes."""
@@ -171,13 +182,15 @@ def read_folder(root: str | Path) -> Folder:
         )
     if not root.is_dir():
         raise NotADirectoryError(
-            f"{setting('root')} must be a folder with one sub-folder per class; {shown(root)} is a file"
+            f"{setting('root')} must be a folder with one sub-folder per class; {shown(root)} is a file. A list of "
+            "images is data=manifest, texts are data=text, embeddings are data=table"
         )
     top = _look(root, root)
     divisions, unlabelled = _division(top, root)
     homes = {home: _look(home, root) for home in divisions.values()} or {root: top}
     images: list[Entry] = []
     skipped: list[tuple[Path, str]] = []
+    deeper: tuple[Path, Path] | None = None
     for here in dict.fromkeys((top, *homes.values())):
         if here.folders:  # what lies beside folders has no class
             skipped += [*here.odd, *((path, not_an_image(path) or BESIDE) for path in here.files)]
@@ -187,6 +200,9 @@ def read_folder(root: str | Path) -> Folder:
             name = shown(folder.name) if here.folders else ""
             found = list(_walk(folder, root))
             images += [(split, name, path) for path, reason in found if reason is None]
+            if deeper is None and here.folders:
+                inner = (path.parent for path, reason in found if reason is None and path.parent != folder)
+                deeper = next(((folder, lower) for lower in inner), None)
             skipped += [(path, reason) for path, reason in found if reason is not None]
             if here.folders and all(reason is not None for _, reason in found):
                 skipped.append((folder, EMPTY))
@@ -197,6 +213,7 @@ def read_folder(root: str | Path) -> Folder:
         {folder: sum(1 for _ in _walk(folder, root)) for folder in unlabelled},
         tuple(images),
         tuple((str(path), reason) for path, reason in skipped),
+        deeper,
     )
 
 
@@ -392,15 +409,15 @@ def _need_division(folder: Folder) -> None:
 
 
 def _need_two_classes(table: Table, folder: Folder) -> None:
-    for split in folder.divisions or SPLITS:
+    """Raise unless each part of a division that somebody has made holds two classes (`divide` sees to its own).
+
+    Raises:
+        ValueError: naming the part.
+    """
+    for split in folder.divisions:
         classes = len(torch.unique(table.select(split).label)) if split in table.splits else 0
-        if classes == 1 or (folder.divisions and classes == 0):
+        if classes < 2:
             raise ValueError(
-                f"{split} has readable images of {classes} class(es); ranking needs at least two in each split. "
-                + (
-                    f"Add classes to it. {shown(folder)}"
-                    if folder.divisions
-                    else f"There are {len(table.class_names)} classes in all: change {setting('test_fraction')} or "
-                    f"{setting('val_fraction')}, add classes, or divide the images yourself into train/ and test/."
-                )
+                f"{split} has readable images of {classes} {'class' if classes == 1 else 'classes'}; ranking needs at "
+                f"least two in each split. Add classes to it. {shown(folder)}"
             )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset
 
-from ..checks import number
+from ..checks import number, renamed
 from ..relevance import as_labels, words_of
 from .division import divide
 from .fingerprint import of_texts, of_values
@@ -154,7 +154,8 @@ def given_table(
             raise ValueError(
                 f"rows of several classes can't be divided by class: give test data in the place of {test}"
             )
-        of_class = divide({name for (name,) in names}, share, 0.0, seed)
+        with renamed(test_fraction="test"):
+            of_class = divide({name for (name,) in names}, share, 0.0, seed, "test=(inputs, labels)")
         splits = [of_class[name] for (name,) in names]
     elif test is not None:
         test_inputs, test_labels = _sides(test, "test")

@@ -19,7 +19,7 @@ from ..checks import setting
 from ..files import shown
 from ..tables import aligned
 from .fingerprint import fingerprint
-from .images import Skipped, skipped_lines
+from .images import Skipped, skipped_lines, some
 from .samplers import EpochList
 
 SPLITS = ("train", "val", "test")
@@ -254,13 +254,16 @@ class Rows(ABC):
             table.append([split, str(int(rows.sum())), str(len(present)), spread])
             if self.super_label is not None:
                 table[-1].append(str(len(torch.unique(self.super_label[rows]))))
-            single = int((counts == 1).sum())
+            single = present[counts == 1].tolist()
             if single:
-                notes.append(f"{split}: {single} classes have one {self.noun} only; nothing in {split} can match it")
+                which = "1 class has" if len(single) == 1 else f"{len(single)} classes have"
+                names = some([self.class_names[row] for row in single])
+                notes.append(f"{split}: {which} one {self.noun} only ({names}): nothing in {split} can match it")
         for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
             shared = classes.get(one, set()) & classes.get(other, set())
             if shared:
-                notes.append(f"{len(shared)} classes are in both {one} and {other}: not a test on unseen classes")
+                many = "1 class is" if len(shared) == 1 else f"{len(shared)} classes are"
+                notes.append(f"{many} in both {one} and {other}: not a test on unseen classes")
         if self.several is not None:
             counts = self.several.sum(1)
             notes.append(

@@ -77,6 +77,10 @@ def read_columns(
         ValueError: a column is missing, a value is empty, a row has other fields than the header, the file is not
             UTF-8; naming the row.
     """
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"needed is a file ({', '.join(FORMATS)}); {shown(path)} is a folder. A folder of images is data=folder"
+        )
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {shown(path)}")
     names: dict[str, str] = {}
@@ -91,7 +95,9 @@ def read_columns(
         for role, name in names.items():
             if name not in row:
                 known = [str(column) for column in row if column is not None]
-                raise ValueError(no_columns(place, names, known))
+                # of a csv or a parquet all rows have the same columns: the file is wrong, and not this row
+                where = place if path.suffix.lower() == ".jsonl" else shown(path)
+                raise ValueError(no_columns(where, names, known))
             values[role].append(word(row[name], name, place))
         places.append(place)
     if not places:
@@ -117,7 +123,9 @@ def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
         ".parquet": lambda: parquet_rows(path),
     }
     if kind not in readers:
-        raise ValueError(f"{shown(path)} must be a file of texts: {', '.join(FORMATS)}; got {kind or 'no ending'}")
+        raise ValueError(
+            f"{shown(path)} is none of {', '.join(FORMATS)}: write it as one of these, a line for each text or image"
+        )
     return readers[kind]()
 
 

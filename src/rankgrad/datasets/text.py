@@ -84,7 +84,7 @@ class TextTable(Rows):
         """How long the texts are."""
         if not self.texts:
             return ""
-        return f" ({statistics.median(map(len, self.texts)):.0f} characters in the middle)"
+        return f" (median length: {statistics.median(map(len, self.texts)):.0f} characters)"
 
     @property
     def distracting(self) -> TextTable | None:
