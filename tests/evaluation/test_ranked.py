@@ -159,13 +159,23 @@ def test_of_equal_scores_the_later_name_comes_first_also_where_names_are_integer
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [("nDCG@10", "ndcg_cut_10"), ("AP(rel=2)", "map(rel=2)"), ("P(rel=2)@5", "P_5(rel=2)"), ("R@100", "recall_100")],
+    [
+        *(
+            ("nDCG@10", "ndcg_cut_10"),
+            ("AP(rel=2)", "map(rel=2)"),
+            ("P(rel=2)@5", "P_5(rel=2)"),
+            ("R@100", "recall_100"),
+        ),
+        *(("recall", "set_recall"), ("precision", "set_P"), ("r-precision", "Rprec"), ("f1", "set_F")),
+    ],
 )
-def test_names_of_ir_measures_mean_the_same_as_trec_evals(name, shown):
+def test_names_of_ir_measures_and_ranx_mean_the_same_as_trec_evals(name, shown):
     assert list(map(str, asked([name]))) == [shown] == list(map(str, asked([shown])))
 
 
-@pytest.mark.parametrize("name", ["nDCG@0", "P", "map_10.5", "nope", "P_5(p=0.8)", "rbp(p=1.5)", "iprec_at_recall_2"])
+@pytest.mark.parametrize(
+    "name", ["nDCG@0", "P", "rbp.95", "map_10.5", "nope", "P_5(p=0.8)", "rbp(p=1.5)", "iprec_at_recall_2"]
+)
 def test_a_measure_that_there_is_not_is_named(name):
     with pytest.raises(ValueError, match="measure") as raised:
         asked([name])

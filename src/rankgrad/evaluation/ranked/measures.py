@@ -377,10 +377,12 @@ ALIASES: dict[str, tuple[str, str]] = {
     "rr": ("recip_rank", "recip_rank"),
     "mrr": ("recip_rank", "recip_rank"),
     "r": ("", "recall"),
-    "recall": ("", "recall"),
-    "precision": ("", "P"),
+    "recall": ("set_recall", "recall"),
+    "precision": ("set_P", "P"),
+    "f1": ("set_F", ""),
     "p": ("", "P"),
     "hit_rate": ("", "success"),
+    "r-precision": ("Rprec", ""),
     "r_precision": ("Rprec", ""),
     "iprec": ("", "iprec_at_recall"),
     "numret": ("num_ret", ""),
@@ -424,6 +426,10 @@ def asked(names: str | Iterable[str]) -> list[Measure]:
 
 
 def _named(name: str) -> list[Measure]:
+    if re.fullmatch(r"rbp\.\d+", name):
+        raise ValueError(
+            f"measure {name!r} can be read in two ways: write {name.replace('.', '(p=0.')}) or {name.replace('.', '@')}"
+        )
     options = re.findall(r"\(([^()]*)\)", name)
     bare = re.sub(r"\([^()]*\)", "", name).strip()
     numbers: list[float | None] = [None]
@@ -436,8 +442,9 @@ def _named(name: str) -> list[Measure]:
     if not kind:
         lengths = [f"{known}_10" for known, what in KINDS.items() if what.k.startswith("length")]
         whole = [known for known, what in KINDS.items() if what.k in ("", "length?")]
+        others = [alias if places[0] else f"{alias}_10" for alias, places in ALIASES.items()]
         raise ValueError(
-            f"unknown measure {name!r}{closest(bare, [*whole, *lengths, *ALIASES])} Known: {', '.join(whole)}, "
+            f"unknown measure {name!r}{closest(bare, [*whole, *lengths, *others])} Known: {', '.join(whole)}, "
             f"{', '.join(lengths)}, iprec_at_recall_0.10; with any number behind the name"
         )
     return [_checked(Measure(kind, number, *_options(kind, ",".join(options), name)), name) for number in numbers]
