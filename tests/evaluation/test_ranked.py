@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -403,6 +404,43 @@ def test_the_largest_integers_name_documents_as_they_are_written(kind):
 def test_long_names_of_tied_documents_are_ordered_as_short_ones_are():
     words = ["b" * 100, "a", "b" * 99, "b" * 100, "ä"]
     assert Texts.of(words).places().tolist() == [2, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"query,topic\n1,a\n", ("query, topic",)),
+        (b"query,group\n1,\n", ("line 2",)),
+        (b"query,group\n1,a\n2,\xff\n", ("UTF-8",)),
+        (b'query,group\n1,"a\n', ("end of data",)),
+        (b"", ("nothing",)),
+    ],
+)
+def test_a_damaged_file_of_groups_is_named(tmp_path, content, words):
+    (tmp_path / "topics.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=r"topics\.csv") as raised:
+        evaluate({"a": {"1": {"d1": 1.0}}}, {"1": {"d1": 1}}, groups=tmp_path / "topics.csv")
+    assert all(word in str(raised.value) for word in words), raised.value
+
+
+def test_memory_does_not_grow_with_a_run_file_whose_lists_stand_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "BYTES", 2**14)
+
+    def peak(queries: int) -> int:
+        path = tmp_path / f"{queries}.run"
+        with path.open("w", encoding="utf-8") as file:
+            for query in range(queries):
+                file.writelines(f"q{query} Q0 d{rank} {rank} {-rank} a\n" for rank in range(200))
+        tracemalloc.start()
+        try:
+            evaluate(path, {"q0": {"d3": 1}}, ["map"], bootstrap=0)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(10)  # loads what is loaded once
+    small, large = peak(100), peak(800)
+    assert large < 1.5 * small
 
 
 def test_a_run_that_is_given_without_a_name_is_told_how_to_give_one():

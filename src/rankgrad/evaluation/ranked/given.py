@@ -110,16 +110,21 @@ def groups_of(given: Groups, queries: Sequence[str]) -> dict[str, Array]:
 
 
 def _group_file(path: Path) -> list[tuple[str, str]]:
+    found = []
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        if reader.fieldnames is None or not {"query", "group"} <= set(reader.fieldnames):
-            raise ValueError(
-                f"{shown(path)} must have a header with the columns query and group; it has "
-                f"{', '.join(map(shown, reader.fieldnames or ())) or 'nothing'}"
-            )
-        found = []
-        for row in reader:
-            if not row["query"] or not row["group"]:
-                raise ValueError(f"{shown(path)}, line {reader.line_num}: a query and a group are needed")
-            found.append((row["query"], row["group"]))
-        return found
+        reader = csv.DictReader(file, strict=True)
+        try:
+            if reader.fieldnames is None or not {"query", "group"} <= set(reader.fieldnames):
+                raise ValueError(
+                    f"{shown(path)} must have a header with the columns query and group; it has "
+                    f"{', '.join(map(shown, reader.fieldnames or ())) or 'nothing'}"
+                )
+            for row in reader:
+                if not row["query"] or not row["group"]:
+                    raise ValueError(f"{shown(path)}, line {reader.line_num}: a query and a group are needed")
+                found.append((row["query"], row["group"]))
+        except UnicodeDecodeError:
+            raise ValueError(f"{shown(path)}, after line {reader.line_num}: this is no text in UTF-8") from None
+        except csv.Error as error:
+            raise ValueError(f"{shown(path)}, line {reader.line_num}: {error}") from None
+    return found

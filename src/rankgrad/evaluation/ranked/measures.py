@@ -320,15 +320,15 @@ KINDS: dict[str, Kind] = {
         "documents retrieved that are judged and not relevant",
         summary="sum",
     ),
-    "map": Kind(_average_precision, "precision at each relevant document, 0 if not retrieved; their mean"),
+    "map": Kind(_average_precision, "mean of the precision at each relevant document, 0 where it was not retrieved"),
     "map_cut": Kind(_average_precision, "map of the first {k} documents", "length"),
     "gm_map": Kind(
         lambda m, lists, r: np.maximum(_average_precision(m, lists, r), LEAST),
         f"geometric mean of the queries' map, which is {LEAST} at least",
         summary="geometric",
     ),
-    "Rprec": Kind(_precision_at_r, "precision after R documents, R relevant ones being known"),
-    "bpref": Kind(_bpref, "judged documents only: irrelevant ones above each relevant one"),
+    "Rprec": Kind(_precision_at_r, "precision after R documents, where R relevant ones are known"),
+    "bpref": Kind(_bpref, "mean share of the judged irrelevant documents that do not stand above a relevant one"),
     "recip_rank": Kind(_reciprocal_rank, "1 / rank of the first relevant document", "length?"),
     "iprec_at_recall": Kind(
         _interpolated_precision, "highest precision at a rank with a share of {k:g} of the relevant documents", "recall"
@@ -352,14 +352,14 @@ KINDS: dict[str, Kind] = {
     "ndcg_cut": Kind(_ndcg, "ndcg of the first {k} documents", "length", options={"dcg": "log2"}, binary=False),
     "err": Kind(
         _expected_reciprocal_rank,
-        "expected 1 / rank at which a reader stops, who is satisfied by a document with (2^grade - 1) / 2^{max_grade}",
+        "expected 1 / rank at which a reader stops, whom a document satisfies with chance (2^grade - 1) / 2^{max_grade:g}",
         "length?",
         options={"max_grade": HIGHEST_GRADE},
         binary=False,
     ),
     "rbp": Kind(
         _rank_biased_precision,
-        "share of relevant documents that a reader sees, who goes on to the next with {p:g}",
+        "share of relevant documents among those that a reader sees who goes on with probability {p:g}",
         "length?",
         options={"p": 0.8},
         shown=("p",),
