@@ -352,7 +352,7 @@ KINDS: dict[str, Kind] = {
     "ndcg_cut": Kind(_ndcg, "ndcg of the first {k} documents", "length", options={"dcg": "log2"}, binary=False),
     "err": Kind(
         _expected_reciprocal_rank,
-        "expected 1 / rank at which a reader stops, whom a document satisfies with chance (2^grade - 1) / 2^{max_grade:g}",
+        "expected 1 / rank at which a reader stops; each document stops with chance (2^grade - 1) / 2^{max_grade:g}",
         "length?",
         options={"max_grade": HIGHEST_GRADE},
         binary=False,
