@@ -1,6 +1,8 @@
 """What checks of arguments need in every room: a whole number, numbers in any container, a name close to a known one.
 
 And what a message calls an argument: as whoever called can type it.
+
+torch is imported by the checks that need it: commands that only list names do without, since it takes seconds.
 """
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-Numbers = Tensor | npt.NDArray[Any] | Sequence[Any]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Numbers = Union["Tensor", npt.NDArray[Any], Sequence[Any]]  # of a name in quotes there is no "|"
 Spelling = Callable[..., str]  # (argument[, value]) -> what the caller types to set it
 
 
@@ -132,7 +135,7 @@ def integer(value: object, what: str, low: int | None = None, high: int | None =
     found: int | None
     try:
         # numpy and torch have booleans of their own, which torch, and numpy before 2, would take for 0 and 1
-        number = not isinstance(value, (bool, np.bool_)) and getattr(value, "dtype", None) != torch.bool
+        number = not isinstance(value, (bool, np.bool_)) and str(getattr(value, "dtype", "")) != "torch.bool"
         number = number and getattr(value, "ndim", 0) == 0
         found = operator.index(value) if number else None  # type: ignore[arg-type]  # that is the question
     except (TypeError, ValueError, RuntimeError):
@@ -164,7 +167,9 @@ def tensor(value: Numbers, name: str) -> Tensor:
     >>> tensor([[0.1, 0.2]], "scores")
     tensor([[0.1000, 0.2000]], dtype=torch.float64)
     """
-    if isinstance(value, Tensor):
+    import torch
+
+    if isinstance(value, torch.Tensor):
         return value
     try:
         # memory that must not be written to (a mapped file) is copied: torch knows no such memory
@@ -186,7 +191,7 @@ def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
     Raises:
         ValueError: on any other.
     """
-    given = tensor(weights, "weights").to(counted.device, torch.float64)
+    given = tensor(weights, "weights").to(counted.device).double()
     if given.shape != counted.shape:
         raise ValueError(f"weights must be [query], {len(counted)} numbers; got shape {tuple(given.shape)}")
     bad = ~(given.isfinite() & (given >= 0))

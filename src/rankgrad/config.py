@@ -73,7 +73,7 @@ def options(group: str, name: str = "train") -> list[str]:
     """
     root = resources.files(TREES[name][0]) / group
     if (group, name) == ("loss", "train"):
-        from .losses import LOSSES as ours
+        from .loss_names import LOSSES as ours
     else:
         ours = {}
 

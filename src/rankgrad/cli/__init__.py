@@ -197,7 +197,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser.set_defaults(settings_allowed=False, command=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
-        # they are read from our tables, which need torch: only for whom they are shown to
+        # they are read from the files of settings: only for whom they are shown to
         details = getattr(command, "details", None) if helps and name in argv else None
         sub = commands.add_parser(
             name,

@@ -1,13 +1,16 @@
-"""Every loss, by class and by name. Adding one = a class, a row in `LOSSES`, a golden value, and `make tables`.
+"""Every loss, by class and by name.
 
-Its settings are read off its signature, its row in docs/losses.md off its attributes.
+Adding one = a class, a row in `loss_names.LOSSES`, a golden value, and `make tables`. Its settings
+are read off its signature, its row in docs/losses.md off its attributes.
 """
 
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 from typing import Any
 
+from .. import loss_names
 from ..checks import closest
 from .auc import AUCLoss
 from .average_precision import SmoothAPLoss, SupAPLoss
@@ -23,27 +26,15 @@ from .spearman import SpearmanLoss
 from .sum import SumLoss
 from .sup_rank import SupNDCGLoss, SupRecallLoss
 
+
+def _named(place: str) -> type[RetrievalLoss]:
+    module, _, name = place.partition(":")
+    kind: type[RetrievalLoss] = getattr(import_module(module), name)
+    return kind
+
+
 #: Name -> class of every loss.
-LOSSES: dict[str, type[RetrievalLoss]] = {
-    "roadmap": ROADMAPLoss,
-    "adaptive_roadmap": AdaptiveROADMAPLoss,
-    "supap": SupAPLoss,
-    "smooth_ap": SmoothAPLoss,
-    "log_sum_exp": LogSumExpLoss,
-    "pnp": PNPLoss,
-    "rambo_recall": RaMBORecallLoss,
-    "rambo_ap": RaMBOAPLoss,
-    "fastap": FastAPLoss,
-    "softbin_ap": SoftBinAPLoss,
-    "auc": AUCLoss,
-    "recall_at_k": RecallAtKLoss,
-    "suprecall": SupRecallLoss,
-    "ndcg": NDCGLoss,
-    "supndcg": SupNDCGLoss,
-    "h_ap": HAPLoss,
-    "spearman": SpearmanLoss,
-    "calibration": CalibrationLoss,
-}
+LOSSES: dict[str, type[RetrievalLoss]] = {name: _named(place) for name, place in loss_names.LOSSES.items()}
 
 #: Names of those that see only differences of scores, for which a constant added to a row changes nothing.
 RANK_LOSSES: list[str] = [name for name, kind in LOSSES.items() if kind.differences_only]

@@ -1,0 +1,28 @@
+"""Name of every loss -> its class, as "module:Class".
+
+Texts and no classes: a command that only lists the names, such as `rankgrad train --help`, need not import torch, which
+takes seconds. `rankgrad.losses.LOSSES` has the classes.
+"""
+
+from __future__ import annotations
+
+LOSSES: dict[str, str] = {
+    "roadmap": "rankgrad.losses.roadmap:ROADMAPLoss",
+    "adaptive_roadmap": "rankgrad.losses.roadmap:AdaptiveROADMAPLoss",
+    "supap": "rankgrad.losses.average_precision:SupAPLoss",
+    "smooth_ap": "rankgrad.losses.average_precision:SmoothAPLoss",
+    "log_sum_exp": "rankgrad.losses.log_sum_exp:LogSumExpLoss",
+    "pnp": "rankgrad.losses.pnp:PNPLoss",
+    "rambo_recall": "rankgrad.losses.rambo:RaMBORecallLoss",
+    "rambo_ap": "rankgrad.losses.rambo:RaMBOAPLoss",
+    "fastap": "rankgrad.losses.histogram:FastAPLoss",
+    "softbin_ap": "rankgrad.losses.histogram:SoftBinAPLoss",
+    "auc": "rankgrad.losses.auc:AUCLoss",
+    "recall_at_k": "rankgrad.losses.graded:RecallAtKLoss",
+    "suprecall": "rankgrad.losses.sup_rank:SupRecallLoss",
+    "ndcg": "rankgrad.losses.graded:NDCGLoss",
+    "supndcg": "rankgrad.losses.sup_rank:SupNDCGLoss",
+    "h_ap": "rankgrad.losses.graded:HAPLoss",
+    "spearman": "rankgrad.losses.spearman:SpearmanLoss",
+    "calibration": "rankgrad.losses.roadmap:CalibrationLoss",
+}
