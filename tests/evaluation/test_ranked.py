@@ -367,6 +367,13 @@ def test_a_score_that_is_no_finite_number_is_refused_with_query_and_document(sco
         evaluate({"a": {"q": {"d": score}}}, {"q": {"d": 1}})
 
 
+def test_a_folder_and_a_name_of_nothing_are_told_apart(tmp_path):
+    with pytest.raises(FileNotFoundError, match="folders and pipes"):
+        evaluate(tmp_path, QRELS)
+    with pytest.raises(FileNotFoundError, match="there is no file .*lost.run$"):
+        evaluate(tmp_path / "lost.run", QRELS)
+
+
 def test_a_score_that_is_no_number_at_all_is_refused_with_query_and_document():
     with pytest.raises(TypeError, match=r"'q'.*'d2'.*'high'"):
         evaluate({"a": {"q": {"d": 1.0, "d2": "high"}}}, {"q": {"d": 1}})

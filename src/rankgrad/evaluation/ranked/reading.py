@@ -74,7 +74,8 @@ def read(path: str | os.PathLike[str], kind: Kind) -> Source:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {shown(path)}")
+        why = ": folders and pipes are not read" if path.exists() else ""
+        raise FileNotFoundError(f"there is no file {shown(path)}{why}")
     ending = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
     readers = {".csv": _table, ".tsv": _tabs, ".jsonl": _lines_of_json, ".json": _json, ".parquet": _parquet}
     reader = readers.get(ending.lower(), _trec)
