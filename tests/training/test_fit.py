@@ -202,7 +202,7 @@ TEXTS = [f"{'abcdefgh'[label] * 4} word {row}" for row, label in enumerate(LABEL
     ],
     ids=["pairs of dicts", "texts and a function", "arrays and a loss of others"],
 )
-def test_data_and_losses_of_all_kinds(module, data, loss, tmp_path, with_page):
+def test_data_and_losses_of_all_kinds(module, data, loss, tmp_path, with_page, capsys):
     if isinstance(loss, str):
         pytest.importorskip("pytorch_metric_learning")
         data = (data[0].astype(np.float32), data[1])
@@ -212,6 +212,9 @@ def test_data_and_losses_of_all_kinds(module, data, loss, tmp_path, with_page):
     with np.load(run.embeddings) as file:
         assert len(file["embeddings"]) == len(LABELS)  # no test: the training rows
         assert ("texts" in file) == isinstance(module, OfTexts)
+    told = capsys.readouterr().out
+    assert "the default for images" not in told and "CalledLoss" not in told
+    assert getattr(loss, "__name__", "") in told  # the name of what was handed over
     assert "evaluated on the rows that it was trained on" in run.page.read_text(encoding="utf-8")
 
 
@@ -256,6 +259,12 @@ class Pair(nn.Module):
         ({"data": inputs()}, TypeError, r"a pair \(inputs, labels\), or a Dataset"),
         ({"data": (inputs(), inputs())}, TypeError, "labels of data must be integers, strings"),
         ({"loss": 3}, TypeError, "a name, a loss object, or a function"),
+        ({"loss": LABELS}, TypeError, r"Are these the labels\? Data is one pair: fit\(model, \(inputs, labels\)\)"),
+        ({"loss": SmoothAPLoss}, TypeError, r"loss is a class: give an object of it, SmoothAPLoss\(\)"),
+        ({"module": nn.Identity()}, ValueError, "the model has nothing to train"),
+        ({"data": ([object()] * 48, LABELS)}, TypeError, "can't be joined to a batch: .* or give collate="),
+        ({"settings": ["trainer.max_epochs=1"]}, TypeError, "settings is a dict such as"),
+        ({"settings": {"trainer": {"max_epochs": 1}}}, TypeError, "dotted names: {'trainer.max_epochs': 1}"),
         ({"loss": "smoothap"}, ConfigError, "did you mean 'smooth_ap'"),
         ({"loss": SmoothAPLoss(reduction="none")}, ValueError, "reduction='mean'"),
         ({"settings": {"optimizer.rate": 1}}, ConfigError, "unknown setting 'optimizer.rate'"),

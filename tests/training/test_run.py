@@ -79,6 +79,8 @@ def test_the_summary_shows_what_was_computed_in_per_cent(finished):
     line = next(line for line in text.splitlines() if "mAP@R" in line)
     assert f"{value:.1f}" in line
     assert "NMI" not in text and str(finished.folder / "report.html") in text
+    notes = Report.from_json(finished.after).notes
+    assert any("The intervals rest on" in note for note in notes) and set(notes) <= set(text.splitlines())
 
 
 # one of each kind always: of the core, with buffers, with weights, of the other library, with a network that sorts

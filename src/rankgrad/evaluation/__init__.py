@@ -296,8 +296,10 @@ def evaluate(
         )
     uncounted = np.flatnonzero(~found.counted)
     if len(uncounted):
-        fate = "are left out of all means" if skip else "count as misses"
-        notes.append(f"{len(uncounted)} queries have no relevant item and {fate}: rows {_some(uncounted)}.")
+        one = len(uncounted) == 1
+        have, fate = ("1 query has", "is left") if one else (f"{len(uncounted)} queries have", "are left")
+        fate = f"{fate} out of all means" if skip else "counts as a miss" if one else "count as misses"
+        notes.append(f"{have} no relevant item and {fate}: row{'s' * (not one)} {_some(uncounted)}.")
     if len(found.copies):
         notes.append(
             f"{len(found.copies)} queries have a relevant item with the same embedding in the gallery: rows "

@@ -91,7 +91,9 @@ def fit(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a torch.nn.Module; got {type(model).__name__}")
-    own = dict(settings or {})
+    if isinstance(loss, Tensor):
+        raise TypeError("loss is a tensor. Are these the labels? Data is one pair: fit(model, (inputs, labels))")
+    own = _own(settings)
     config = _settings(data, loss, out, own, quiet)
     if out is not None and not resume and Run(Path(out)).config.exists():
         raise ConfigError(f"{out} holds a run already: give resume=True to go on with it, or another out=")
@@ -107,6 +109,8 @@ def fit(
             config.evaluation.split = "train"
     module = None if loss is None or isinstance(loss, str) else _module(loss)
     given = Given(model, _width(model, table, config), table, module)
+    if not any(weights.requires_grad for weights in model.parameters()):
+        raise ValueError("the model has nothing to train: no parameter of it has requires_grad=True")
 
     def make_task(settled: DictConfig, quiet: bool, say: runner.Say) -> RetrievalTask:
         return RetrievalTask(settled, quiet, say, given)
@@ -124,6 +128,21 @@ def fit(
     if not quiet:
         print(summary(run))
     return run
+
+
+def _own(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The settings of the caller.
+
+    Raises:
+        TypeError: they are no settings by dotted names.
+    """
+    if settings is not None and not isinstance(settings, Mapping):
+        raise TypeError(f'settings is a dict such as {{"trainer.max_epochs": 5}}; got {type(settings).__name__}')
+    for name, value in (settings or {}).items():
+        if isinstance(value, Mapping):
+            inner = next(iter(value.items()), ("NAME", "VALUE"))
+            raise TypeError(f"settings have dotted names: {{'{name}.{inner[0]}': {inner[1]!r}}}, not a dict as {name}")
+    return dict(settings or {})
 
 
 def _settings(
@@ -162,6 +181,8 @@ def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
     Raises:
         TypeError, ValueError: it is no loss, or gives a number for each query.
     """
+    if isinstance(loss, type) and issubclass(loss, nn.Module):
+        raise TypeError(f"loss is a class: give an object of it, {loss.__name__}()")
     if isinstance(loss, RetrievalLoss):
         if loss.reduction != "mean":
             raise ValueError("training needs one number: build the loss with reduction='mean'")
@@ -183,7 +204,14 @@ def _width(model: nn.Module, table: Rows, config: DictConfig) -> int:
     """
     transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
     rows = table.dataset()
-    inputs, _, _ = table.batches(transform)([rows[row] for row in range(min(2, len(table)))])
+    first = [rows[row] for row in range(min(2, len(table)))]
+    try:
+        inputs, _, _ = table.batches(transform)(first)
+    except TypeError as error:
+        raise TypeError(
+            f"the inputs can't be joined to a batch: {error}. Make tensors of them in the Dataset (of images: "
+            "transform=torchvision.transforms.ToTensor()), or give collate="
+        ) from None
     was_training = model.training
     try:
         with torch.no_grad():

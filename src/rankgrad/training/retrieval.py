@@ -163,7 +163,8 @@ class RetrievalTask:
         lines += [as_settings(note) for note in sampler.notes]
         takes, lr, by_default = self.table.takes, config.optimizer.lr, rate(config)
         found = takes if takes in LOSSES else "images" if self.table.captions is None else "texts"
-        by_kind = f", the default for {found}; loss=NAME takes another"
+        for_what = f" for {found}" if takes in LOSSES or found == "texts" else ""  # a module may take any inputs
+        by_kind = f", the default{for_what}; loss=NAME takes another"
         lines.append(f"loss {_loss_name(config)}{by_kind if plain(config.loss) == default_loss(found) else ''}")
         why = f"for {by_default.of}, with {config.optimizer.name}"
         why = why if lr == by_default.lr else f"as given; the default is {by_default.lr:g} {why}"
@@ -612,6 +613,8 @@ def _name(config: DictConfig) -> str:
 def _loss_name(config: DictConfig) -> str:
     parts = config.loss.get("losses")
     name: str = config.loss._target_.rsplit(".", 1)[-1]
+    if name == CalledLoss.__name__:  # its own name, without arguments: SmoothAPLoss(tau=0.01), module.my_loss, <lambda>
+        name = config.loss.name.partition("(")[0].rpartition(".")[2].strip("<>")
     return "+".join(parts) if isinstance(parts, DictConfig) else name
 
 
@@ -648,4 +651,4 @@ def summary(run: Run) -> str:
         untrained = f"{100 * before.values[name]:.1f}" if before is not None and known else "-"
         rows.append([name, untrained, f"{100 * after.values[name]:.1f}", interval])
     page = [f"report: {run.page}"] if run.page.exists() else []
-    return "\n".join([aligned(rows), "", f"run:    {run.folder}", *page])
+    return "\n".join([aligned(rows), *after.notes, "", f"run:    {run.folder}", *page])
