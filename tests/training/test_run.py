@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,8 +81,13 @@ def test_the_summary_shows_what_was_computed_in_per_cent(finished):
     line = next(line for line in text.splitlines() if "mAP@R" in line)
     assert f"{value:.1f}" in line
     assert "NMI" not in text and str(finished.folder / "report.html") in text
-    notes = Report.from_json(finished.after).notes
-    assert any("The intervals rest on" in note for note in notes) and set(notes) <= set(text.splitlines())
+
+
+def test_the_summary_ends_with_what_a_reader_of_the_numbers_should_know(finished, tmp_path):
+    run = Run(shutil.copytree(finished.folder, tmp_path / "run"))
+    report = replace(Report.from_json(run.after), notes=("The intervals rest on 2 classes only.",))
+    run.after.write_text(report.to_json(), encoding="utf-8")
+    assert "\nThe intervals rest on 2 classes only.\n" in runs.summary(run)
 
 
 # one of each kind always: of the core, with buffers, with weights, of the other library, with a network that sorts

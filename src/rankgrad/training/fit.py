@@ -181,7 +181,7 @@ def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
     Raises:
         TypeError, ValueError: it is no loss, or gives a number for each query.
     """
-    if isinstance(loss, type) and issubclass(loss, nn.Module):
+    if isinstance(loss, type):
         raise TypeError(f"loss is a class: give an object of it, {loss.__name__}()")
     if isinstance(loss, RetrievalLoss):
         if loss.reduction != "mean":
