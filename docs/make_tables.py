@@ -27,6 +27,7 @@ mean ± standard deviation over the units, and how many there are. What follows 
 
     table FILE: loss, R@1; where rate=.01 and memory=none      some of the settings
     table FILE: R@1, mAP@R; mAP@R against loss=supap           the difference from one setting, with a 95 % interval
+    table FILE: R@1, cosine; cosine over 0.95                  how many of the values are larger
 
 There is a p, of a paired t-test and corrected by Holm for the rows of the table, for six units or more.
 
@@ -123,10 +124,15 @@ def of_values(values: Values, shown: Sequence[str], parts: Sequence[str] = ()) -
     Args:
         values: of a file.
         shown: columns and metrics; none: what differs between the settings, and all metrics.
-        parts: "where SETTING" and "METRIC against SETTING".
+        parts: "where SETTING", "METRIC against SETTING" and "METRIC over NUMBER".
     """
     against: list[tuple[str, Setting]] = []
+    over: list[tuple[str, float]] = []
     for part in parts:
+        measure, counts, most = part.rpartition(" over ")
+        if counts:
+            over.append((measure, float(most)))
+            continue
         left, _, right = part.rpartition("against ") if "against " in part else part.rpartition("where ")
         if left:
             against.append((left.strip(), setting(right)))
@@ -143,6 +149,11 @@ def of_values(values: Values, shown: Sequence[str], parts: Sequence[str] = ()) -
         numbers = [list(values.units(each, metric).values()) for metric in metrics]
         rows.append([*(each.get(name, "") for name in columns), str(max(map(len, numbers))), *map(_spread, numbers)])
     head = [*(HEADS.get(name, name) for name in columns), units, *metrics]
+    for metric, bound in over:
+        head.append(f"{metric} over {bound:g}")
+        for row, each in zip(rows, settings, strict=True):
+            numbers = list(values.units(each, metric).values())
+            row.append(f"{sum(number > bound for number in numbers)} of {len(numbers)}")
     for metric, other in against:
         base, rest = values.units(other, metric), [each for each in settings if not other.items() <= each.items()]
         found = [minus(values.units(each, metric), base) if each in rest else None for each in settings]

@@ -70,6 +70,15 @@ def test_a_difference_has_its_interval_and_a_p_for_six_units(made, tmp_path):
     assert "| b | 5 | 73.7 ± 1.7 | + 1.2 | + 1.0 to + 1.4 |" in table and "p (Holm)" not in table
 
 
+def test_values_over_a_number_are_counted(made):
+    assert made["table"]("x.csv: R@1; R@1 over 73.4").splitlines() == [
+        "| loss | units | R@1 | R@1 over 73.4 |",
+        "| --- | --: | --: | --: |",
+        "| a | 6 | 73.0 ± 1.9 | 3 of 6 |",
+        "| b | 6 | 74.2 ± 2.1 | 4 of 6 |",
+    ]
+
+
 def test_metrics_of_two_settings_are_corrected_together(made):
     table = made["metrics"]("x.csv: loss=b; loss=a")
     assert table.splitlines()[0] == "| metric | b | a | difference | 95 % interval | p (Holm) |"

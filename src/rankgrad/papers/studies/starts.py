@@ -1,0 +1,77 @@
+"""Does a loss start? Photographs of unseen animals, a small network from scratch, the command as it comes.
+
+    python -m rankgrad.papers.studies.starts --data-root DIR
+
+DIR has a folder per class below train/. A third of these classes is kept back from the training and judged; test/ is
+not read. A cell is a loss and a seed. Its values are added to the csv when its training ends. If the command is
+interrupted, run it again and it continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch.nn.functional import normalize
+
+from ...files import read_npz
+from ...runs.compare import compare_variants, folders_of
+from ...runs.folder import Run
+from ..values import append, cells
+
+SEEDS = (0, 1, 2, 3, 4)
+METRICS = ("R@1", "mAP@R")
+BETWEEN = "cosine between classes"
+
+#: What all trainings share. All but the first line is where and what to judge.
+SHARED = (
+    *("data=folder", "data.size=64", "trainer.max_epochs=10"),
+    *("fold=1/3", "evaluation.split=val"),
+    *("evaluation.before=false", "evaluation.bootstrap=0", "evaluation.clusters=none"),
+    *("data.cache=ram", "data.workers=0", "threads=1"),
+)
+#: Name of a row -> its settings.
+LOSSES: Mapping[str, Sequence[str]] = {
+    "adaptive_roadmap": ("loss=adaptive_roadmap",),
+    "adaptive_roadmap, margin 0": ("loss=adaptive_roadmap", "loss.margin=0"),
+    "pml/multi_similarity": ("loss=pml/multi_similarity",),
+    "log_sum_exp, pull .9": ("loss=log_sum_exp", "loss.pull=0.9"),
+    "supap": ("loss=supap",),
+    "roadmap": ("loss=roadmap",),
+}
+
+
+def measured(run: Run) -> dict[str, float]:
+    """The numbers of a run: shares in per cent, and the mean cosine of two images of different classes."""
+    values = run.read_values()
+    columns = read_npz(run.embeddings, "embeddings", "labels")
+    rows = normalize(torch.from_numpy(columns["embeddings"]).double())
+    labels = torch.from_numpy(columns["labels"])
+    between = labels.unsqueeze(0) != labels.unsqueeze(1)
+    return {name: 100 * values[name] for name in METRICS} | {BETWEEN: float((rows @ rows.T)[between].mean())}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the cells that the csv does not have yet, all losses with one seed before the next seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-root", required=True, help="folder of the photographs")
+    parser.add_argument("--values", type=Path, default=Path("docs/results/photographs/starts.csv"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/starts"), help="folder of the trainings")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    given = parser.parse_args(words)
+    shared = [*SHARED, f"data.root={given.data_root}"]
+    for seed in given.seeds:
+        for name, own in LOSSES.items():
+            if ((("loss", name),), "", str(seed)) in cells(given.values):
+                continue
+            compare_variants({name: own}, [seed], shared, given.runs)
+            (folder,) = folders_of([name], [seed], given.runs)[name]
+            found = measured(Run(folder))
+            append(given.values, {"loss": name}, found, seed=str(seed))
+            print(f"{name}, seed {seed}: {', '.join(f'{key} {value:.3g}' for key, value in found.items())}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

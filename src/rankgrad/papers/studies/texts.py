@@ -1,0 +1,97 @@
+"""Losses for texts, and the rate of SGD: the command as it comes, on folds of the training intents of two sets.
+
+    python -m rankgrad.papers.studies.texts --data-root DIR
+    python -m rankgrad.papers.studies.texts --data-root DIR "log_sum_exp, tau .1, adamw, 1"
+
+DIR has the folders clinc150 and banking77. A third of the training intents is kept back and judged; the intents of
+validation and test are not read. A cell is a row of the table and a fold. Its values are added to the csv when its
+training ends. If the command is interrupted, run it again and it continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch.nn.functional import normalize
+
+from ...files import read_npz
+from ...runs.compare import compare_variants, folders_of
+from ...runs.folder import Run
+from ..values import append, cells
+
+#: Data set and fold, all of one fold before the next.
+UNITS = tuple((data, f"{fold}/3") for fold in (1, 2, 3) for data in ("clinc150", "banking77"))
+METRICS = ("R@1", "mAP@R", "AP")
+WITHIN, DIMENSIONS = "cosine within a class", "dimensions"
+
+#: What all trainings share: ten epochs as data=text has, the first seed.
+SHARED = (
+    *("trainer.max_epochs=10", "evaluation.split=val"),
+    *("evaluation.before=false", "evaluation.bootstrap=0", "evaluation.clusters=none", "threads=1"),
+)
+SGD = ("loss=log_sum_exp", "loss.tau=0.2", "optimizer.name=sgd")
+#: (loss, optimiser, rate as a multiple of AdamW's) -> settings. AdamW's rate for ngrams is .03.
+ROWS: Mapping[tuple[str, str, str], Sequence[str]] = {
+    ("log_sum_exp, tau .2", "adamw", "1"): ("loss=log_sum_exp", "loss.tau=0.2"),
+    ("log_sum_exp, tau .1", "adamw", "1"): ("loss=log_sum_exp", "loss.tau=0.1"),
+    ("log_sum_exp, tau .2", "sgd", "40"): (*SGD, "optimizer.lr=1.2"),
+    ("log_sum_exp, tau .2", "sgd", "100"): (*SGD, "optimizer.lr=3"),
+    ("pml/supcon", "adamw", "1"): ("loss=pml/supcon",),
+    ("st/batch_semi_hard_triplet", "adamw", "1"): ("loss=st/batch_semi_hard_triplet",),
+    ("pml/multi_similarity", "adamw", "1"): ("loss=pml/multi_similarity",),
+    ("adaptive_roadmap", "adamw", "1"): ("loss=adaptive_roadmap",),
+    ("untrained", "adamw", "1"): ("loss=log_sum_exp", "optimizer.lr=1e-12", "trainer.max_epochs=1"),
+}
+
+NAMED = {", ".join(row): row for row in ROWS}
+
+
+def measured(run: Run) -> dict[str, float]:
+    """The numbers of a run: shares in per cent, the mean cosine of two texts of a class, and how many dimensions count.
+
+    Dimensions that count: (sum of the eigenvalues of the covariance) ^ 2 / sum of their squares.
+    """
+    values = run.read_values()
+    columns = read_npz(run.embeddings, "embeddings", "labels")
+    rows = normalize(torch.from_numpy(columns["embeddings"]).double())
+    labels = torch.from_numpy(columns["labels"])
+    same = (labels.unsqueeze(0) == labels.unsqueeze(1)).fill_diagonal_(False)
+    spread = torch.linalg.eigvalsh(rows.T.cov())
+    return {name: 100 * values[name] for name in METRICS} | {
+        WITHIN: float((rows @ rows.T)[same].mean()),
+        DIMENSIONS: float(spread.sum() ** 2 / (spread**2).sum()),
+    }
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the cells that the csv does not have yet, all rows on one fold before the next fold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", default=[*NAMED], metavar="ROW", help=f"of: {'; '.join(NAMED)}. None: all")
+    parser.add_argument("--data-root", type=Path, required=True, help="folder of clinc150 and banking77")
+    parser.add_argument("--values", type=Path, default=Path("docs/results/texts/folds.csv"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/texts"), help="folder of the trainings")
+    given = parser.parse_args(words)
+    unknown = [name for name in given.rows if name not in NAMED]
+    if unknown:
+        parser.error(f"unknown row {unknown[0]!r}; known: {'; '.join(NAMED)}")
+    for data, fold in UNITS:
+        unit = f"{data} {fold}"
+        shared = [*SHARED, f"data={data}", f"data.root={given.data_root / data}", f"fold={fold}"]
+        work = given.runs / unit.replace("/", " of ")
+        for name in given.rows:
+            row = NAMED[name]
+            setting = dict(zip(("loss", "optimizer", "rate"), row, strict=True))
+            if (tuple(setting.items()), unit, "") in cells(given.values):
+                continue
+            compare_variants({name: ROWS[row]}, [0], shared, work)
+            (folder,) = folders_of([name], [0], work)[name]
+            found = measured(Run(folder))
+            append(given.values, setting, found, unit=unit)
+            print(f"{unit}, {name}: {', '.join(f'{key} {value:.3g}' for key, value in found.items())}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

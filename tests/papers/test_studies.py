@@ -1,0 +1,38 @@
+"""What the studies measure of a run, on embeddings that one can check by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rankgrad.papers.studies import starts, texts
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Two classes of two rows: equal within a class, at a right angle between them, of any length."""
+    np.savez(tmp_path / "x.npz", embeddings=np.float32([[2, 0], [1, 0], [0, 1], [0, 3]]), labels=[4, 4, 7, 7])
+    values = {"R@1": 1.0, "mAP@R": 0.5, "AP": 0.25}
+    return SimpleNamespace(read_values=lambda: values, embeddings=tmp_path / "x.npz")
+
+
+def test_shares_are_per_cent_and_the_cosine_is_that_of_rows_of_two_classes(run):
+    assert starts.measured(run) == {"R@1": 100, "mAP@R": 50, "cosine between classes": 0}
+
+
+def test_the_cosine_within_a_class_leaves_a_row_itself_out_and_a_line_has_one_dimension(run):
+    assert texts.measured(run) == pytest.approx(
+        {"R@1": 100, "mAP@R": 50, "AP": 25, "cosine within a class": 1, "dimensions": 1}
+    )
+
+
+@pytest.mark.parametrize("study", [starts, texts])
+def test_what_a_study_trains_are_settings_that_there_are(study):
+    from rankgrad.config import compose
+
+    rows = study.LOSSES if study is starts else study.ROWS
+    data = () if study is starts else ("data=clinc150", "fold=1/3")
+    for own in rows.values():
+        compose([*study.SHARED, *data, "data.root=.", *own])
