@@ -525,20 +525,42 @@ def test_the_page_shows_the_runs_and_its_files_hold_every_number(several, tmp_pa
         assert len(list(csv.DictReader(file))) == len(several.differences) + len(several.between_groups)
 
 
+def test_the_page_says_how_many_neighbours_differ(several, tmp_path):
+    values = {run: several.values[run]["map"] for run in several.runs}
+    first, second, third = sorted(values, key=lambda run: -values[run])
+    p = {frozenset((each.run, each.other)): each.corrected for each in several.differences if each.measure == "map"}
+    differ = (p[frozenset((first, second))] < 0.05) + (p[frozenset((second, third))] < 0.05)
+    words = "differs" if differ == 1 else "differ"
+    assert f"Of 2 pairs of neighbours in this table, {differ} {words} by map" in Page(several.write(tmp_path)).text
+
+
 def test_the_page_counts_only_pairs_that_differ_on_some_query_for_what_is_detectable(tmp_path):
     runs = {"a": RUN, "same": RUN, "b": {query: dict.fromkeys(scores, 1.0) for query, scores in RUN.items()}}
     found = evaluate(runs, QRELS, ["map", "num_ret", "judged_1000"], bootstrap=0)
     sizes = {(each.run, each.other, each.measure): each.detectable for each in found.differences}
     page = Page(found.write(tmp_path))
     assert f"map: 0 of 3 pairs differ; detectable: {sizes['b', 'a', 'map']:.4f}" in page.text
-    assert "judged_1000: 0 of 3 pairs differ; detectable: \N{EN DASH}" in page.text
+    assert "judged_1000: 0 of 3 pairs differ" in page.text and "judged_1000: 0 of 3 pairs differ;" not in page.text
 
 
 def test_a_page_of_one_run_and_of_more_than_there_are_colours_can_be_written(tmp_path):
     for count in (1, 9):
-        runs = {f"run{place}": RUN for place in range(count)}
-        page = Page(evaluate(runs, QRELS, ["map", "num_ret"], bootstrap=10).write(tmp_path))
+        runs = {f"run{place}": {query: dict(list(row.items())[place:]) for query, row in RUN.items()}
+                for place in range(count)}  # fmt: skip
+        found = evaluate(runs, QRELS, ["map", "num_ret"], bootstrap=10)
+        page = Page(found.write(tmp_path))
         assert all(name in page.text for name in runs)
+    best = sorted(found.runs, key=lambda run: -found.values[run]["map"])
+    legend = re.search(r'<ul class="legend">.*?</ul>', page.source, re.DOTALL)
+    assert legend and re.findall(r"run\d", legend[0]) == best[:8]
+
+
+def test_many_runs_are_printed_as_rows_and_few_as_columns():
+    for count, first in ((4, "measure"), (5, "run")):
+        found = evaluate({f"r{place}": RUN for place in range(count)}, QRELS, ["map", "P_5"], bootstrap=5)
+        head, *rows = str(found).split("\n\n")[0].splitlines()
+        assert head.split()[0] == first
+        assert [row.split()[0] for row in rows[:2]] == (["map", "P_5"] if first == "measure" else ["r0", "r1"])
 
 
 # ---------------------------------------------------------------------------------------------------------- the command

@@ -12,6 +12,7 @@ from .. import intervals_of_means
 from ..statistics import holm, paired_t_test
 from .texts import Array
 
+LEAST_P = 1e-15  # smaller ones are below what their computation resolves
 POWER = 0.8  # chance to find the smallest difference that is called detectable
 
 
@@ -46,6 +47,15 @@ class Difference:
     better: int
     worse: int
     queries: int
+
+
+def chance(p: float) -> str:
+    """A p-value in two digits.
+
+    >>> chance(0.0412), chance(0.0)
+    ('0.041', '<1e-15')
+    """
+    return f"{p:.2g}" if p >= LEAST_P else f"<{LEAST_P:g}"
 
 
 def pairs_of(runs: Sequence[str], baseline: str | None) -> list[tuple[str, str]]:

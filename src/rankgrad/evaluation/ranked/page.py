@@ -15,7 +15,7 @@ from markupsafe import Markup
 from ...html import charts
 from ...html.page import write_page as write_html
 from ...html.text import DASH, enumeration
-from .comparison import Difference
+from .comparison import Difference, chance
 from .texts import Array
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def write_page(path: str | os.PathLike[str], found: Evaluation, *, title: str | 
     means = found.means
     main = means[0] if means else found.measures[0]
     ordered = sorted(found.runs, key=lambda run: -found.values[run][main])
-    number = {run: place for place, run in enumerate(found.runs)}
+    kind = {run: place for place, run in enumerate(ordered[:COLOURS])}
     level = 1 - found.settings["confidence"]
     tests = {name: _tests([each for each in found.differences if each.measure == name], level) for name in means}
     return write_html(
@@ -54,18 +54,20 @@ def write_page(path: str | os.PathLike[str], found: Evaluation, *, title: str | 
         main=main,
         means=means,
         others=[name for name in found.measures if name not in means],
-        runs=[(number[run], run) for run in ordered],
-        coloured=len(found.runs) <= COLOURS,
+        runs=ordered,
+        kind=kind,
         best={name: max(found.values[run][name] for run in found.runs) for name in means},
         found=found,
         cell=_number,
         bounds=_bounds,
         signed=_signed,
-        marks={run: charts.intervals([_mark(found, run, main, number[run])]) for run in found.runs},
+        chance=chance,
+        marks={run: charts.intervals([_mark(found, run, main, kind.get(run))]) for run in found.runs},
         sure=f"{100 * found.settings['confidence']:g}",
         level=level,
+        neighbours=_neighbours(found, main, ordered, level),
         tests={name: each for name, each in tests.items() if each["rows"]},
-        curves=_curves(found, main),
+        curves=_curves(found, main, kind),
         queries=_queries(found, main),
         groups=_groups(found, main),
         settings=[(name, _shown(value)) for name, value in found.settings.items()],
@@ -105,8 +107,9 @@ def _shown(value: Any) -> str:
     return {None: "none", True: "yes", False: "no"}.get(value, str(value)) if not isinstance(value, int) else str(value)
 
 
-def _mark(found: Evaluation, run: str, main: str, kind: int) -> tuple[str, float, tuple[float, float] | None]:
-    return f"s{kind % COLOURS}", found.values[run][main], found.intervals[run].get(main)
+def _mark(found: Evaluation, run: str, main: str, kind: int | None) -> tuple[str, float, tuple[float, float] | None]:
+    colour = "before" if kind is None else f"s{kind}"  # "before" is grey
+    return colour, found.values[run][main], found.intervals[run].get(main)
 
 
 def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
@@ -118,27 +121,34 @@ def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
         "left": len(rows) - len(shown),
         "all": len(rows),
         "sure": sum(each.corrected < level for each in rows),
-        "detectable": statistics.median(varied) if varied else math.nan,
+        "detectable": statistics.median(varied) if varied else None,
     }
 
 
-def _curves(found: Evaluation, main: str) -> list[Markup]:
-    """Values of the queries from the lowest to the highest, and differences to the first run."""
-    shown = list(found.runs[:COLOURS])
-    several = len(shown) > 1
-    columns = {run: found.per_query[run][main] for run in shown}
+def _neighbours(found: Evaluation, main: str, ordered: Sequence[str], level: float) -> tuple[int, int]:
+    """(those that differ, all that were tested) of the pairs of runs that follow one another by the main measure."""
+    tests = {frozenset((each.run, each.other)): each for each in found.differences if each.measure == main}
+    pairs = [frozenset(pair) for pair in zip(ordered, ordered[1:], strict=False)]
+    tested = [tests[pair] for pair in pairs if pair in tests]
+    return sum(each.corrected < level for each in tested), len(tested)
+
+
+def _curves(found: Evaluation, main: str, kind: dict[str, int]) -> list[Markup]:
+    """Values of the queries from the lowest to the highest, and differences to one run: the runs that have a colour."""
+    several = len(kind) > 1
+    columns = {run: found.per_query[run][main] for run in kind}
     lines = [
-        charts.Series(run if several else "", _spread(np.sort(column[~np.isnan(column)])), kind)
-        for kind, (run, column) in enumerate(columns.items())
+        charts.Series(run if several else "", _spread(np.sort(column[~np.isnan(column)])), kind[run])
+        for run, column in columns.items()
     ]
     percent = "queries, per cent"
     drawn = [charts.lines(f"{main} of the queries, sorted", lines, percent, summary="", size=charts.WIDE)]
     if several:
-        first = found.settings["baseline"] or shown[0]
+        first = found.settings["baseline"] or found.runs[0]
         base = found.per_query[first][main]
         away = [
-            charts.Series(run, _spread(np.sort((column - base)[~np.isnan(column - base)])), kind)
-            for kind, (run, column) in enumerate(columns.items())
+            charts.Series(run, _spread(np.sort((column - base)[~np.isnan(column - base)])), kind[run])
+            for run, column in columns.items()
             if run != first
         ]
         title = f"{main}, run minus {first}, sorted"

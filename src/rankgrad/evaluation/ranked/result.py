@@ -15,10 +15,11 @@ import numpy as np
 
 from ...files import atomic_write, shown, write_text
 from ...tables import aligned
-from .comparison import Difference
+from .comparison import Difference, chance
 from .measures import asked, averaged
 from .texts import Array
 
+SIDE_BY_SIDE = 4  # runs of which a printed table has a column each; more have a row each
 MOST_TESTS = 20  # lines of tests in a printed table
 
 
@@ -82,9 +83,14 @@ class Evaluation:
         return [*printed, *(f"{name:<22}\tall\t{_printed(name, value)}" for name, value in self.values[run].items())]
 
     def __str__(self) -> str:
-        head = ["measure", *map(shown, self.runs)]
-        rows = [[name, *(self._cell(run, name) for run in self.runs)] for name in self.measures]
-        sure = f"in brackets: {100 * self.settings['confidence']:g} % interval over queries"
+        if len(self.runs) <= SIDE_BY_SIDE:
+            head = ["measure", *map(shown, self.runs)]
+            rows = [[name, *(self._cell(run, name) for run in self.runs)] for name in self.measures]
+            sure = f"in brackets: {100 * self.settings['confidence']:g} % interval over queries"
+        else:
+            head = ["run", *self.measures]
+            rows = [[shown(run), *(_printed(*each) for each in self.values[run].items())] for run in self.runs]
+            sure = "intervals over queries are in `intervals` and on the page"
         tested = [["difference", "measure", "mean", "interval", "p (Holm)", "detectable"]]
         shown_tests = [found for found in self.differences if found.measure == self.differences[0].measure][:MOST_TESTS]
         for found in shown_tests:
@@ -94,7 +100,7 @@ class Evaluation:
                     found.measure,
                     f"{found.mean:+.4f}",
                     f"{found.low:+.4f} to {found.high:+.4f}",
-                    f"{found.corrected:.2g}",
+                    chance(found.corrected),
                     f"{found.detectable:.4f}",
                 ]
             )
