@@ -664,6 +664,17 @@ def test_a_page_survives_lost_pictures_and_odd_names(tmp_path):
         write_answers(tmp_path / "no" / "s.html", answers)
 
 
+def test_a_page_says_of_what_it_is(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(photos / "class 0")
+    hit = Hit(1, 0.5, "a", "0.png", photos / "class 0" / "0.png")
+    images = write_answers(tmp_path / "page.html", [Answer(Path("0.png"), (hit,))]).read_text()
+    assert "the images nearest to it: rank, similarity, class and file" in images
+    assert '<span class="muted"></span>' in images  # no dot for the folder in which one is
+    sentence = Hit(1, 0.5, "a", "line 3", Path("line 3"), "my card is lost")
+    texts = write_answers(tmp_path / "page.html", [Answer("where is my card", (sentence,))]).read_text()
+    assert "the texts nearest to it: rank, similarity, class and line" in texts
+
+
 def test_names_do_nothing_to_a_terminal():
     evil = "a\x1b]0;title\x07\n  rank"
     table = as_text([Answer(Path(evil), (Hit(1, 0.5, evil, evil, Path(evil)),))])

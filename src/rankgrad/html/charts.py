@@ -213,7 +213,7 @@ def histogram(
         marks: (name, place) of vertical lines.
         top: upper end of the vertical axis.
         spoken: the figure in words, for screen readers.
-        below: what stands under it.
+        below: what stands under it, if anything.
         size: width and height of the drawing.
     """
     across = Axis("similarity", edges[0], edges[-1], ticks=tuple(ticks(edges[0], edges[-1], 6)))
@@ -235,7 +235,7 @@ def histogram(
             names.append(f'<text class="strong" {at}>{escaped(name)}</text>')  # above all lines
     body = [frame.grid(lambda share: f"{100 * share:.6g} %"), outline(negative, "area negative")]
     body += [outline(positive, "area positive"), *upright, *names]
-    words = f'<p class="small muted">{escaped(below)}</p>'
+    words = f'<p class="small muted">{escaped(below)}</p>' if below else ""
     return figure(title, "", frame.drawing(spoken, "".join(body)) + words)
 
 

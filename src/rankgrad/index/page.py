@@ -49,7 +49,7 @@ def write_answers(
     def asked(file: Path | str) -> Asked:
         if isinstance(file, str):
             return Asked(None, "query", "", "", text=file)
-        return Asked(picture(file), f"query {file.name}", file.name, str(file.parent))
+        return Asked(picture(file), f"query {file.name}", file.name, "" if file.parent == Path() else str(file.parent))
 
     return write_page(
         path,
@@ -57,6 +57,7 @@ def write_answers(
         styles=["html/base.css", "html/neighbours.css", "index/page.css"],
         images=images,
         title=title,
+        texts=any(hit.text is not None for answer in answers for hit in answer.hits),
         facts=[("queries", f"{len(answers):,}"), *(facts or {}).items()],
         answers=[
             (

@@ -94,7 +94,7 @@ def compare(runs: Sequence[Retrieved], queries: int, k: int, seed: int = 0) -> S
 def _measure(run: Retrieved, space: Space, rows: Tensor, k: int) -> Answers | None:
     if len(space.gallery[0]) < 1 + space.leave_one_out:
         return None
-    alpha, beta, _ = run.thresholds
+    alpha, beta = run.thresholds or (0.0, 0.0)  # nothing is said of them where there are none
     scores, items = numbers.nearest(space, rows, k)
     return Answers(
         space=space,

@@ -24,8 +24,6 @@ from .content import RunContent
 if TYPE_CHECKING:
     from ..datasets.rows import Rows
 
-ALPHA, BETA = 0.9, 0.6  # CalibrationLoss's defaults, for losses that have no such thresholds
-
 
 @dataclass(frozen=True, eq=False)
 class Space:
@@ -262,16 +260,16 @@ class Retrieved(RunContent):
         return MAIN
 
     @property
-    def thresholds(self) -> tuple[float, float, bool]:
-        """(alpha, beta) of the calibration, and whether they are the run's own or ROADMAP's defaults.
+    def thresholds(self) -> tuple[float, float] | None:
+        """(alpha, beta) of the calibration; None: the loss has none, or none were logged.
 
         Those that follow the scores are the last ones that were logged.
         """
         found = self.config.get("loss", {})
         logged = [self.curves.get(name) for name in ("alpha", "beta")]
         if logged[0] and logged[1]:
-            return logged[0][-1][1], logged[1][-1][1], True
+            return logged[0][-1][1], logged[1][-1][1]
         own = {ROADMAPLoss.__name__, CalibrationLoss.__name__}
         if self.loss in own and {"alpha", "beta"} <= set(found):
-            return float(found["alpha"]), float(found["beta"]), True
-        return ALPHA, BETA, False
+            return float(found["alpha"]), float(found["beta"])
+        return None

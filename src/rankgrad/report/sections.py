@@ -156,17 +156,11 @@ def _level_from(points: Sequence[tuple[int, float]]) -> int:
 
 
 def _whose_thresholds(runs: Sequence[Retrieved]) -> str:
-    own = [run for run in runs if run.thresholds[2]]
-    if len(own) == len(runs):
-        return "where the calibration of the loss pulls them, above \u03b1 and below \u03b2."
+    own = [run.name for run in runs if run.thresholds is not None]
     if not own:
-        return (
-            "ROADMAP's default thresholds, above \u03b1 and below \u03b2, for orientation; the loss does not know them."
-        )
-    return (
-        f"where the calibration in the loss of {enumeration([run.name for run in own], 8)} pulls them, above \u03b1 "
-        "and below \u03b2; for the others ROADMAP's default thresholds, for orientation."
-    )
+        return ""
+    whose = "the loss" if len(own) == len(runs) else f"the loss of {enumeration(own, 8)}"
+    return f" Upright lines: where the calibration in {whose} pulls them, above \u03b1 and below \u03b2."
 
 
 def _histograms(runs: Sequence[Retrieved], found: SideBySide) -> list[Markup]:
@@ -177,19 +171,22 @@ def _histograms(runs: Sequence[Retrieved], found: SideBySide) -> list[Markup]:
     if not used:
         return []
     width = 2 / numbers.BINS
-    marked = [int((min(max(bound, -1.0), 1.0) + 1) / width) for i, _ in known for bound in runs[i].thresholds[:2]]
+    marked = [int((min(max(bound, -1.0), 1.0) + 1) / width) for i, _ in known for bound in runs[i].thresholds or ()]
     first, last = min(*used, *marked), min(numbers.BINS - 1, max(*used, *marked))
     edges = [-1 + width * place for place in range(first, last + 2)]
     top = 1.08 * max(float(share.max()) for share in shares)
     drawn = []
     for i, similarities in known:
-        alpha, beta, own = runs[i].thresholds
-        default = "" if own else ", default"
         pairs = int(similarities.positive.sum()), int(similarities.negative.sum())
-        words = (
-            f"{percent(1 - similarities.below_alpha / max(1, pairs[0]))} % of same-class pairs above \u03b1, "
-            f"{percent(1 - similarities.above_beta / max(1, pairs[1]))} % of the others below \u03b2"
-        )
+        marks: list[tuple[str, float]] = []
+        words = ""
+        if (thresholds := runs[i].thresholds) is not None:
+            marks = [(f"{sign} = {at:.3g}", at) for sign, at in zip("\u03b1\u03b2", thresholds, strict=True)]
+            words = (
+                f"{percent(1 - similarities.below_alpha / max(1, pairs[0]))} % of same-class pairs above \u03b1, "
+                f"{percent(1 - similarities.above_beta / max(1, pairs[1]))} % of the others below \u03b2"
+            )
+        spoken = f"Similarities of {pairs[0]:,} same-class and {pairs[1]:,} other pairs"
         positive, negative = (share[first : last + 1].tolist() for share in similarities.shares)
         drawn.append(
             charts.histogram(
@@ -197,9 +194,9 @@ def _histograms(runs: Sequence[Retrieved], found: SideBySide) -> list[Markup]:
                 edges,
                 positive,
                 negative,
-                [(f"\u03b1 = {alpha:.3g}{default}", alpha), (f"\u03b2 = {beta:.3g}{default}", beta)],
+                marks,
                 top=top,
-                spoken=f"Similarities of {pairs[0]:,} same-class and {pairs[1]:,} other pairs: {words}",
+                spoken=f"{spoken}: {words}" if words else spoken,
                 below=words,
                 size=charts.SMALL if len(runs) > 1 else charts.WIDE,
             )
