@@ -68,13 +68,15 @@ docs: $(READY)
 	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
 
 tables: $(READY)
-	$(BIN)/python docs/make_tables.py
+	PYTHONPATH=. $(BIN)/python docs/make_tables.py
 
+# make bench ARGS="long_list --long": a part of it; python -m benchmarks --help lists the options
+ARGS ?= --json benchmarks/results.json --markdown benchmarks/README.md --figure benchmarks/scaling.svg
 bench: $(READY)
-	$(BIN)/rankgrad bench --json benchmarks/results.json --markdown benchmarks/README.md --figure benchmarks/scaling.svg
+	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-gpu: $(READY)
-	$(BIN)/rankgrad bench --device cuda --json benchmarks/gpu.json --markdown benchmarks/gpu.md
+	$(BIN)/python -m benchmarks --device cuda --json benchmarks/gpu.json --markdown benchmarks/gpu.md
 
 # what is published: the wheel, the sdist, and a look at both
 dist: $(VENV)/.release
@@ -103,8 +105,8 @@ $(VENV)/.demo: $(INSTALLED) $(CONSTRAINTS)
 	$(INSTALL) "rankgrad[train]"
 	touch $@
 
-$(READY): $(INSTALLED) $(CONSTRAINTS)
-	$(INSTALL) "rankgrad[dev]"
+$(READY): $(INSTALLED) $(CONSTRAINTS) papers/pyproject.toml
+	$(INSTALL) "rankgrad[dev]" -e papers
 	touch $@
 
 $(VENV)/.release: pyproject.toml | $(BIN)/python

@@ -1,4 +1,4 @@
-r"""`rankgrad bench`: time and memory, as ratios within one run, so that the machine cancels out.
+r"""`make bench`: time and memory, as ratios within one run, so that the machine cancels out.
 
 What is compared alternates within one process (round by round, so that a slow moment hits all of it), on one thread.
 Times are processor time (user + system), which other programs disturb least; a ratio is the median over the rounds of
@@ -15,8 +15,4 @@ One file per suite; a suite is a function `Options` -> `Result`, listed in `suit
 
 from __future__ import annotations
 
-from .results import Check, Options, Result, ResultTable
-from .runner import run
-from .suites import GPU_SUITES, SUITES
-
-__all__ = ["GPU_SUITES", "SUITES", "Check", "Options", "Result", "ResultTable", "run"]
+CASE = "benchmarks.case"  # measures one case in a process of its own

@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 
-from .results import Cell, Check, Options, Result, ResultTable
+from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
 
 SIZES = ((64, 128), (160, 64))  # side of the images, images in a batch
 PROGRAM = """

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import losses
-from . import memory
-from .clocks import CPU, Action, Timing, alternate, clock_of
-from .references import exact_step, h_minus, pairs_ap, sigmoid_step
-from .results import Cell, Check, Options, Result, ResultTable
+from rankgrad import losses
+from rankgrad_papers.timing import memory
+from rankgrad_papers.timing.clocks import CPU, Action, Timing, alternate, clock_of
+from rankgrad_papers.timing.references import exact_step, h_minus, pairs_ap, sigmoid_step
+from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
+
+from . import CASE
 
 FLOORS = {"supap": "floor of H-", "smooth_ap": "floor of sigmoid"}
 PAIRS = ", pairs"  # with every difference evaluated, whatever is chosen by itself
@@ -61,7 +63,11 @@ def bank(options: Options) -> Result:
         for name, mine in times.items():
             floor = times[FLOORS["supap" if name.startswith("supap") or name == FLOORS["supap"] else "smooth_ap"]]
             printed = times.get(f"{name} as printed")
-            peak = memory.peak_mib(CASES, f"bank {name}", *size, device=options.device) if name in LOSSES else None
+            peak = (
+                memory.peak_mib(CASES, f"bank {name}", *size, device=options.device, module=CASE)
+                if name in LOSSES
+                else None
+            )
             rows.append(
                 [
                     f"{size}: {name}",

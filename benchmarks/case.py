@@ -1,10 +1,11 @@
-"""`python -m rankgrad.bench CASE SIZES`: bytes that one case takes at its peak, for `memory.peak_mib`."""
+"""`python -m benchmarks.case CASE SIZES`: bytes that a case takes at its peak, for `memory.peak_mib`."""
 
 from __future__ import annotations
 
 import sys
 
-from .memory import main
+from rankgrad_papers.timing.memory import main
+
 from .suites import CASES
 
 if __name__ == "__main__":

@@ -8,10 +8,12 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional as F
 
-from ..detection import DetectionAPLoss, one_hot_targets
-from . import memory
-from .clocks import CPU, Action, Timing, alternate, clock_of
-from .results import Cell, Check, Options, Result, ResultTable
+from rankgrad.detection import DetectionAPLoss, one_hot_targets
+from rankgrad_papers.timing import memory
+from rankgrad_papers.timing.clocks import CPU, Action, Timing, alternate, clock_of
+from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
+
+from . import CASE
 
 OURS, WHOLE, SORTS, CE = "ours", "without filter", "two argsorts", "cross-entropy"
 # By how much the score of a proposal's own class exceeds the others, in standard deviations of these.
@@ -61,7 +63,10 @@ def detection(options: Options) -> Result:
                 if batches and shape == (16_000, 20) and options.device.type == "cpu":
                     what = f"two argsorts over the loss, {size}"
                     checks.append(Check(what, 1 / ours.over(times[SORTS]), 3.0, at_most=False))
-            cells = [memory.peak_mib(CASES, f"detection {name}", *size, device=options.device) for name in ACTIONS]
+            cells = [
+                memory.peak_mib(CASES, f"detection {name}", *size, device=options.device, module=CASE)
+                for name in ACTIONS
+            ]
             peaks.append([str(size), 4 * shape[0] * shape[1] / memory.MIB, *cells])
     columns = (
         "proposals x classes",

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .. import metrics
-from ..search import MAX_BLOCK, MEMORY, PAIR_BYTES, rank_blocks
-from . import memory
-from .clocks import CPU, Action, Timing, alternate, clock_of, threads
+from rankgrad import metrics
+from rankgrad.search import MAX_BLOCK, MEMORY, PAIR_BYTES, rank_blocks
+from rankgrad_papers.timing import memory
+from rankgrad_papers.timing.clocks import CPU, Action, Timing, alternate, clock_of, threads
+from rankgrad_papers.timing.results import DIM, PER_CLASS, Cell, Check, Options, Result, ResultTable
+
+from . import CASE
 from .peers import ap_functions
-from .results import DIM, PER_CLASS, Cell, Check, Options, Result, ResultTable
 
 GEMM, RANKS, OURS = "GEMM", "evaluation ranks", "ours"
 
@@ -47,7 +49,9 @@ def evaluator(options: Options) -> Result:
                 times = _times(size, options)
             name = f"{size}" + (f", {count} threads" if count > 1 else "")
             ours, floor = times[RANKS], times[GEMM]
-            peak = memory.peak_mib(CASES, "evaluator", *size, device=options.device) if count == 1 else None
+            peak = (
+                memory.peak_mib(CASES, "evaluator", *size, device=options.device, module=CASE) if count == 1 else None
+            )
             share = 100 * floor.wall_over(ours)
             rows.append([name, floor.wall_ms, ours.wall_ms, ours.wall_over(floor), share, ours.over(floor), peak])
             if size == common[0] and count == 1:

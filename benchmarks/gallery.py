@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..files import write_npz
-from .results import Cell, Options, Result, ResultTable
+from rankgrad.files import write_npz
+from rankgrad_papers.timing.results import Cell, Options, Result, ResultTable
 
 if TYPE_CHECKING:
-    from ..index.builder import Kind
+    from rankgrad.index.builder import Kind
 
 KINDS: tuple[Kind, ...] = ("exact", "ivf", "ivfpq")  # hnsw is built for minutes
 
@@ -41,8 +41,8 @@ def gallery(options: Options) -> Result:
 
 
 def _measured(count: int, dim: int) -> list[list[Cell]]:
-    from ..index.builder import build
-    from ..index.embedder import Embedded
+    from rankgrad.index.builder import build
+    from rankgrad.index.embedder import Embedded
 
     g = np.random.default_rng(0)
     centres = g.normal(size=(5000, dim)).astype(np.float32)

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .. import losses
-from .clocks import CPU, Action, Timing, alternate, clock_of
+from rankgrad import losses
+from rankgrad_papers.timing.clocks import CPU, Action, Timing, alternate, clock_of
+from rankgrad_papers.timing.references import cube_smooth_ap, cube_sup_ap
+from rankgrad_papers.timing.results import DIM, PER_CLASS, Cell, Check, Options, Result, ResultTable
+
 from .peers import pml_losses
-from .references import cube_smooth_ap, cube_sup_ap
-from .results import DIM, PER_CLASS, Cell, Check, Options, Result, ResultTable
 
 GEMM = "GEMM"
 # Timed with the promise of their number of positives as well: then a GPU is not waited for.

@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .. import losses
-from .clocks import Action, alternate, event_clock
+from rankgrad import losses
+from rankgrad_papers.timing.clocks import Action, alternate, event_clock
+from rankgrad_papers.timing.results import PER_CLASS, Cell, Options, Result, ResultTable
+
 from .in_batch import GEMM, batch, gemm, step
 from .peers import pml_losses
-from .results import PER_CLASS, Cell, Options, Result, ResultTable
 
 # Losses whose kernels are listed, and how many of them.
 LISTED = ("roadmap", "supap", "rambo_ap")

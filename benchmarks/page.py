@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..tables import aligned, markdown
+from rankgrad.tables import markdown
+from rankgrad_papers.timing.results import Check, ResultTable, cells
+
 from .peers import PEERS
-from .results import Check, ResultTable, shown
 
 CPU_TIMES = "Times are processor time (user + system), which other programs disturb least, on one thread."
 GPU_TIMES = "Times are those of the GPU between two events, gaps in its queue included."
@@ -15,22 +16,6 @@ NO_GPU = (
     "On a CUDA GPU, `make bench-gpu` measures the same losses there, longer lists, larger banks and the share of a "
     "ResNet-50 training step. It is tested on CPU tensors and **has not been run on a GPU yet**; there are no numbers."
 )
-
-
-def as_text(table: ResultTable) -> str:
-    """A table as aligned lines: title, head, rows, note.
-
-    >>> print(as_text(ResultTable("Speed", ("loss", "ms"), [["a", 1.0], ["longer", None]])))
-    Speed
-    loss      ms
-    a       1.00
-    longer     -
-    """
-    return "\n".join([table.title, aligned(_cells(table)), *([table.note] if table.note else [])])
-
-
-def _cells(table: ResultTable) -> list[list[str]]:
-    return [list(table.columns), *([shown(cell) for cell in row] for row in table.rows)]
 
 
 def page(record: Mapping[str, Any]) -> str:
@@ -41,7 +26,7 @@ def page(record: Mapping[str, Any]) -> str:
     lines = [
         "# Benchmarks on a GPU" if on_gpu else "# Benchmarks",
         "",
-        "Written by `rankgrad bench`; the numbers behind it are in the json file if one was asked for. Command:",
+        "Written by `python -m benchmarks`; the numbers behind it are in the json file if one was asked for. Command:",
         "",
         f"    {record['command']}",
         "",
@@ -65,7 +50,7 @@ def page(record: Mapping[str, Any]) -> str:
         lines += ["", f"## {name}", "", suite["about"]]
         for found in suite["tables"]:
             table = ResultTable(**found)
-            lines += ["", f"**{table.title}**", "", markdown(_cells(table))]
+            lines += ["", f"**{table.title}**", "", markdown(cells(table))]
             if table.note:
                 lines += ["", table.note]
         if suite["checks"]:

@@ -16,11 +16,11 @@ import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from .clocks import Action, alternate
-from .results import Cell, Check, Options, Result, ResultTable
+from rankgrad_papers.timing.clocks import Action, alternate
+from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
 
 if TYPE_CHECKING:
-    from ..datasets.base import Cache
+    from rankgrad.datasets.base import Cache
 
 BATCH = 32
 CACHES: tuple[Cache, ...] = ("none", "ram", "disk")
@@ -92,7 +92,7 @@ class Decoded(Dataset[int]):
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        from ..datasets.base import read_image  # the suites of losses need no more than torch
+        from rankgrad.datasets.base import read_image  # the suites of losses need no more than torch
 
         self.paths, self.read = paths, read_image
 
@@ -125,8 +125,8 @@ def _photographs(root: Path, images: int, height: int, width: int) -> None:
 
 
 def _actions(root: Path, home: Path, options: Options) -> dict[str, Action]:
-    from ..datasets import ImageSet, load_folder
-    from ..datasets.transforms import Collate, PhotoTrain
+    from rankgrad.datasets import ImageSet, load_folder
+    from rankgrad.datasets.transforms import Collate, PhotoTrain
 
     table = load_folder(root, test_fraction=0, check=False)
     assert table.paths is not None

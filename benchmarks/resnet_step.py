@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .. import losses
-from .clocks import alternate, clock_of
+from rankgrad import losses
+from rankgrad_papers.timing.clocks import alternate, clock_of
+from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
+
 from .peers import pml_losses
-from .results import Cell, Check, Options, Result, ResultTable
 
 NOTHING = "no loss"
 PER_CLASS = 4

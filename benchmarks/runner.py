@@ -14,14 +14,15 @@ from typing import Any
 
 import torch
 
-from .._version import __version__
-from ..files import write_text
-from . import memory
-from .clocks import threads
-from .figure import check_format, figure
-from .page import as_text, page
+from rankgrad._version import __version__
+from rankgrad.files import write_text
+from rankgrad_papers.timing import memory
+from rankgrad_papers.timing.clocks import threads
+from rankgrad_papers.timing.growth import check_format, figure
+from rankgrad_papers.timing.results import Options, ResultTable, as_text
+
+from .page import page
 from .peers import PEERS, installed
-from .results import Options, ResultTable
 from .suites import GPU_SUITES, SUITES, Suite
 
 
@@ -135,7 +136,7 @@ def _device(name: str) -> torch.device:
 
 def _command(names: Sequence[str], files: Mapping[str, Path | None], options: Options) -> str:
     """The command line that does the same, with folders of this machine left out."""
-    words = ["rankgrad", "bench", *names]
+    words = ["python", "-m", "benchmarks", *names]
     words += ["--long"] * options.long + ["--quick"] * options.quick
     words += [f"--device {options.device.type}"] if options.device.type != "cpu" else []
     words += ["--data-root DIR"] if options.data_root is not None else []

@@ -9,15 +9,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .. import losses
-from . import memory
-from .clocks import CPU, Action, Timing, alternate, clock_of, exponent
+from rankgrad import losses
+from rankgrad_papers.timing import memory
+from rankgrad_papers.timing.clocks import CPU, Action, Timing, alternate, clock_of, exponent
+from rankgrad_papers.timing.growth import MEMORY, TIME
+from rankgrad_papers.timing.references import cube_smooth_ap, cube_sup_ap
+from rankgrad_papers.timing.results import DIM, PER_CLASS, Cell, Check, Options, Result, ResultTable
+
+from . import CASE
 from .in_batch import GEMM, batch, gemm, step
 from .peers import pml_losses
-from .references import cube_smooth_ap, cube_sup_ap
-from .results import DIM, PER_CLASS, Cell, Check, Options, Result, ResultTable
 
-TIME, MEMORY = "Growth with the batch: time, ms", "Growth with the batch: peak memory, MiB"
 # Largest batch of which a cube [B, B, B] is formed, of which backward keeps about eight.
 LARGEST_CUBE = 512
 OURS = ("supap", "smooth_ap", "rambo_ap", "fastap")
@@ -99,7 +101,7 @@ def _peak_mib(case: str, size: int, options: Options) -> float | None:
     copies = 8 * 4 * size**3
     if _is_cube(case) and (size > LARGEST_CUBE or copies > memory.room(options.device)):
         return None
-    return memory.peak_mib(CASES, case, size, device=options.device)
+    return memory.peak_mib(CASES, case, size, device=options.device, module=CASE)
 
 
 def _peak(name: str, size: int, device: torch.device = CPU) -> int:

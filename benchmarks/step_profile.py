@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from .. import losses
-from .results import Cell, Options, Result, ResultTable
+from rankgrad import losses
+from rankgrad_papers.timing.results import Cell, Options, Result, ResultTable
 
 STAGES = ("batch", "forward", "loss", "loss backward", "model backward", "update")
 OPERATORS = 10
@@ -35,9 +35,9 @@ def step_profile(options: Options) -> Result:
 
 def _profiled(name: str, settings: Sequence[str], loss: nn.Module, steps: int) -> list[ResultTable]:
     """Mean of each stage over the steps after the first two, and the operators that take the most time themselves."""
-    from ..config import compose, make
-    from ..models.build import build_model
-    from ..training.data import TrainingData
+    from rankgrad.config import compose, make
+    from rankgrad.models.build import build_model
+    from rankgrad.training.data import TrainingData
 
     config = compose(settings)
     table = make(config.data.load, slot="data").select("train")

@@ -7,11 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..large_batch import embed_in_parts
-from ..losses import ROADMAPLoss
-from . import memory
-from .clocks import CPU, alternate, clock_of
-from .results import Cell, Options, Result, ResultTable
+from rankgrad.large_batch import embed_in_parts
+from rankgrad.losses import ROADMAPLoss
+from rankgrad_papers.timing import memory
+from rankgrad_papers.timing.clocks import CPU, alternate, clock_of
+from rankgrad_papers.timing.results import Cell, Options, Result, ResultTable
+
+from . import CASE
 
 WHOLE = 0  # as a size of parts
 
@@ -27,7 +29,7 @@ def sub_batch(options: Options) -> Result:
     rows: list[list[Cell]] = []
     for size in sizes:
         mine = times[str(size)]
-        peak = memory.peak_mib(CASES, "sub_batch", batch, side, size, device=options.device)
+        peak = memory.peak_mib(CASES, "sub_batch", batch, side, size, device=options.device, module=CASE)
         rows.append([f"parts of {size}" if size else "whole", mine.ms, mine.over(whole), peak])
     note = (
         f"resnet18 of timm with frozen batch norm, {batch} images of {side} x {side}, ROADMAP; forward and backward. "
@@ -38,7 +40,7 @@ def sub_batch(options: Options) -> Result:
 
 def _stepping(batch: int, side: int, device: torch.device) -> Callable[[int], None]:
     """A forward and backward pass with parts of a size."""
-    from ..models.timm import timm_model
+    from rankgrad.models.timm import timm_model
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

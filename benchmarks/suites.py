@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rankgrad_papers.timing import long_list, memory
+from rankgrad_papers.timing.results import Options, Result
+
 from . import (
     allocator,
     bank,
@@ -12,8 +15,6 @@ from . import (
     gallery,
     in_batch,
     launches,
-    long_list,
-    memory,
     pipeline,
     resnet_step,
     scaling,
@@ -22,7 +23,6 @@ from . import (
     texts,
     training,
 )
-from .results import Options, Result
 
 Suite = Callable[[Options], Result]
 

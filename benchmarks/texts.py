@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .results import Cell, Options, Result, ResultTable
+from rankgrad_papers.timing.results import Cell, Options, Result, ResultTable
 
 CLASSES, EACH, LENGTH = 200, 20, 12  # of the texts that are trained on; words of every text
 WORDS = 20_000

@@ -9,17 +9,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from .. import losses
-from .clocks import alternate
+from rankgrad import losses
+from rankgrad_papers.timing.clocks import alternate
+from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
+
 from .peers import pml_losses
-from .results import Cell, Check, Options, Result, ResultTable
 
 STAGES = ("batch", "forward", "loss", "backward", "update")
 
 
 def training(options: Options) -> Result:
     """An epoch with each loss against the epoch with cross-entropy, and where its time goes."""
-    from ..losses.baselines import CrossEntropyLoss
+    from rankgrad.losses.baselines import CrossEntropyLoss
 
     table, batches = _training_data(options)
     size = {"classes": len(table.class_names), "dim": 128}
@@ -53,7 +54,8 @@ def training(options: Options) -> Result:
 
 def _training_data(options: Options) -> tuple[Any, int]:
     """Table of training images with classes 0 .. C - 1, and batches per epoch."""
-    from ..datasets import load_glyphs, load_omniglot
+    from rankgrad.datasets import load_glyphs
+    from rankgrad_papers.datasets import load_omniglot
 
     table = load_glyphs() if options.data_root is None else load_omniglot(options.data_root)
     table = table.select("train")
@@ -68,10 +70,10 @@ class _Epoch:
     def __init__(self, loss: nn.Module, table: Any, batches: int, dim: int) -> None:
         from torch.utils.data import DataLoader
 
-        from ..datasets import ImageSet
-        from ..datasets.samplers import MPerClassBatchSampler
-        from ..datasets.transforms import Collate, InkTrain
-        from ..models.convnet import convnet
+        from rankgrad.datasets import ImageSet
+        from rankgrad.datasets.samplers import MPerClassBatchSampler
+        from rankgrad.datasets.transforms import Collate, InkTrain
+        from rankgrad.models.convnet import convnet
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

@@ -5,16 +5,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rankgrad.datasets import DATASETS, OFFICIAL, Official
+from rankgrad.datasets import DATASETS, Official
+from rankgrad_papers import datasets as of_papers
 
 PAGE = Path(__file__).with_name("datasets.md")
 
 
 def tables() -> dict[str, list[list[str]]]:
     """Name of a table -> its rows, the head first."""
-    names = [["`data=`", "what"], *([f"`{name}`", _first_line(load.__doc__)] for name, load in DATASETS.items())]
+    names = [
+        ["`data=`", "what"],
+        *([f"`{name}`", _first_line(load.__doc__)] for name, load in {**DATASETS, **of_papers.DATASETS}.items()),
+    ]
     head = ["`data=`", "what", "train: images / classes", "test", "super-labels", "protocol", "R@K in papers"]
-    return {"names": names, "published": [head, *(_row(name, official) for name, official in OFFICIAL.items())]}
+    return {
+        "names": names,
+        "published": [head, *(_row(name, official) for name, official in of_papers.OFFICIAL.items())],
+    }
 
 
 def _first_line(text: str | None) -> str:

@@ -6,8 +6,8 @@ import csv
 import io
 from pathlib import Path
 
-from rankgrad.papers.experiments.cost import work_of_grid
-from rankgrad.papers.experiments.grid import grids
+from rankgrad_papers.experiments.cost import work_of_grid
+from rankgrad_papers.experiments.grid import grids
 
 PAGE = Path(__file__).with_name("results") / "full-size.csv"
 HEAD = ["`ID`", "`NAME`", "cells", "runs", "trained, million", "embedded, million", "hours"]

@@ -3,7 +3,7 @@
     python docs/make_gallery.py                      what needs nothing, and the page
     python docs/make_gallery.py --work runs/gallery  everything; short runs on the built-in glyphs are trained there
 
-Runs that are finished are kept. The page is made of `rankgrad.papers.experiments.figures` and of the table
+Runs that are finished are kept. The page is made of `rankgrad_papers.experiments.figures` and of the table
 `FROM_RUNS` below; each picture stands for the commands above it.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankgrad.cli import main as rankgrad
-from rankgrad.papers.experiments import catalogue, figures
+from rankgrad_papers.experiments import catalogue, figures
 
 HERE = Path(__file__).parent
 PAGE, IMAGES = HERE / "gallery.md", HERE / "images" / "gallery"
@@ -57,27 +57,33 @@ _STAND_IN = (
 )
 
 FROM_RUNS: Mapping[str, FromRuns] = {
-    "rambo/fig6": FromRuns(["rankgrad figure rambo/fig6"], ""),  # its sorter takes minutes
+    "rambo/fig6": FromRuns(["rankgrad paper-figure rambo/fig6"], ""),  # its sorter takes minutes
     "rambo/table1": FromRuns(
-        ["rankgrad bench scaling --json scaling.json", "rankgrad figure rambo/table1 --results scaling.json"],
+        [
+            "python -m benchmarks scaling --json scaling.json",
+            "rankgrad paper-figure rambo/table1 --results scaling.json",
+        ],
         "Here: the benchmark's own numbers, see [its page](../benchmarks/README.md).",
     ),
     "rambo/fig4": FromRuns(
-        [f"rankgrad compare {SHORT} -o runs/glyphs", "rankgrad figure rambo/fig4 --run runs/glyphs/roadmap-seed0"],
+        [
+            f"rankgrad compare {SHORT} -o runs/glyphs",
+            "rankgrad paper-figure rambo/fig4 --run runs/glyphs/roadmap-seed0",
+        ],
         _GLYPHS,
     ),
     "pnp/fig7": FromRuns(
-        ["rankgrad figure pnp/fig7 --run runs/glyphs/roadmap-seed0 --show failures"],
+        ["rankgrad paper-figure pnp/fig7 --run runs/glyphs/roadmap-seed0 --show failures"],
         _GLYPHS + " Only queries whose nearest image is wrong.",
     ),
     **{
         name: FromRuns(
-            [f"rankgrad reproduce {name} {SWEPT}", f"rankgrad figure {name} --runs runs/omniglot"], _STAND_IN
+            [f"rankgrad reproduce {name} {SWEPT}", f"rankgrad paper-figure {name} --runs runs/omniglot"], _STAND_IN
         )
         for name in SWEEPS
     },
     "roadmap/fig6": FromRuns(
-        [f"rankgrad figure roadmap/fig6 --run {COMPARED} --show differ --queries 3"],
+        [f"rankgrad paper-figure roadmap/fig6 --run {COMPARED} --show differ --queries 3"],
         _GLYPHS
         + " Only queries whose nearest image is right in one run and wrong in the other. The supplement's three "
         "figures are the same of runs on CUB, SOP and iNaturalist.",
@@ -88,9 +94,9 @@ FROM_RUNS: Mapping[str, FromRuns] = {
 HEAD = """\
 # Gallery
 
-Every figure of the papers that can be drawn here, with its command. `rankgrad figure` lists them; `-o FILE.pdf` or
+Every figure of the papers that can be drawn here, with its command. `rankgrad paper-figure` lists them; `-o FILE.pdf` or
 `.svg` gives vectors, `--json FILE` the numbers. Widths are those of one and of two columns of a page. In Python,
-`rankgrad.papers.analysis.FIGURES` holds the function that computes and the one that draws.
+`rankgrad_papers.analysis.FIGURES` holds the function that computes and the one that draws.
 
 This page is made by `python docs/make_gallery.py --work runs/gallery`.
 """
@@ -107,7 +113,7 @@ def page() -> str:
         for name, figure in known.items():
             if figure.paper != paper or name in others:
                 continue
-            made = FROM_RUNS.get(name, FromRuns([f"rankgrad figure {name}"], ""))
+            made = FROM_RUNS.get(name, FromRuns([f"rankgrad paper-figure {name}"], ""))
             note = figure.note.replace("*", r"\*")
             parts += [
                 f"### {', '.join([name, *made.more])}",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rankgrad.papers.experiments import sources
+from rankgrad_papers.experiments import sources
 
 HEAD = """\
 # Sources of the settings
 
 Where each value of the papers' experiments and tables comes from. `rankgrad reproduce ID --sources` prints the same
 for one table. This page is made by `python docs/make_sources.py`, from the comments of
-`src/rankgrad/configs/experiment`, the `sources:` of `src/rankgrad/papers/experiments/tables` and `sources.yaml` there.
+`papers/src/rankgrad_papers/configs/experiment`, the `sources:` of `papers/src/rankgrad_papers/experiments/tables` and `sources.yaml` there.
 A test fails for a setting without a source, and for a place that a paper has not.
 
 * **rambo, auc, pnp, roadmap** and a section, heading, table or figure: the paper says it there. RaMBO's appendix A is

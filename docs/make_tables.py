@@ -22,7 +22,7 @@ Measured numbers are kept value by value, and all that a page says of them is co
 A row is one number. `metric` and `value` are always there, shares are per cent, and full precision is kept. `seed` says
 which training it was. `unit` says which alphabet, fold or data set, where those are compared: the seeds of a unit are
 then averaged first. All other columns are the setting. Rows may come in any order, and a queue of trainings adds those
-of a run when it ends (`rankgrad.papers.values`: `append`, `cells`). In the table of such a file a row is a setting: its
+of a run when it ends (`rankgrad_papers.values`: `append`, `cells`). In the table of such a file a row is a setting: its
 mean ± standard deviation over the units, and how many there are. What follows the columns, behind a semicolon:
 
     table FILE: loss, R@1; where rate=.01 and memory=none      some of the settings
@@ -44,12 +44,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.page import page as benchmarks
+
 from rankgrad import defaults
-from rankgrad.bench.page import page as benchmarks
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
-from rankgrad.papers.values import Setting, Values, read
-from rankgrad.papers.values import difference as minus
+from rankgrad_papers.values import Setting, Values, read
+from rankgrad_papers.values import difference as minus
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -27,9 +27,13 @@ STEPS = ("trainer.max_epochs=3", "trainer.log_every_n_steps=1")
 
 def commands() -> dict[str, list[str]]:
     """Command -> its options and the names of its arguments."""
-    from rankgrad.cli import _parser
+    from rankgrad.cli import COMMANDS, _parser
+    from rankgrad.plugins import registered
 
-    subs = next(action for action in _parser([])._actions if isinstance(action, argparse._SubParsersAction))
+    def parser_of(name: str) -> argparse.ArgumentParser:
+        """A plug-in's is made only where it is named."""
+        actions = _parser([name])._actions
+        return next(action for action in actions if isinstance(action, argparse._SubParsersAction)).choices[name]
 
     def options(parser: argparse.ArgumentParser) -> Iterator[str]:
         for action in parser._actions:
@@ -39,7 +43,7 @@ def commands() -> dict[str, list[str]]:
             else:
                 yield from action.option_strings or [action.dest]
 
-    return {name: sorted(options(sub)) for name, sub in subs.choices.items()}
+    return {name: sorted(options(parser_of(name))) for name in (*COMMANDS, *registered("commands", COMMANDS))}
 
 
 def settings() -> dict[str, list[str]]:
@@ -51,21 +55,20 @@ def settings() -> dict[str, list[str]]:
         for group in groups:
             found[f"{name} {group}="] = options(group, name)
     for loss in options("loss"):
-        more = ["loss.ranks=null"] if loss.startswith("sodeep") else []
-        found[f"loss={loss}"] = keys(compose([f"loss={loss}", *more]).loss)
+        found[f"loss={loss}"] = keys(compose([f"loss={loss}"]).loss)
     return {name: sorted(each) for name, each in found.items()}
 
 
 def tables() -> dict[str, list[str]]:
     """What can be named in Python and in settings."""
     from rankgrad import metrics
-    from rankgrad.datasets import DATASETS
+    from rankgrad.config import options
     from rankgrad.losses import LOSSES
     from rankgrad.models import MODELS
 
     public = [name for name, each in vars(metrics).items() if inspect.isfunction(each) and name[0] != "_"]
     own = [name for name in public if getattr(metrics, name).__module__ == "rankgrad.metrics"]
-    found = {"data sets": DATASETS, "losses": LOSSES, "models": MODELS, "metrics": own}
+    found = {"data sets": options("data"), "losses": LOSSES, "models": MODELS, "metrics": own}
     return {name: sorted(each) for name, each in found.items()}
 
 

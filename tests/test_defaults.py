@@ -35,11 +35,6 @@ DIFFER = {
     "model/convnet.embedding_size": "likewise",
     "memory/joint.combine": "two uses of one class, a file each",
     "memory/sum.warmup": "likewise",
-    "loss/sodeep_ap.metric": "two uses of one class, a file each",
-    "loss/sodeep_ap.items": "a sorter for the 128 rows of a batch",
-    "loss/sodeep_spearman.items": "likewise",
-    "loss/sodeep_spearman.ranks": "likewise",
-    "data/omniglot.turns": "in Python letters are read as they are drawn; a run trains on them in four turns",
     "data/text.test_fraction": "in Python a file is read whole; a run holds classes out",
     "data/table.test_fraction": "likewise",
 }
@@ -87,7 +82,7 @@ def test_the_settings_of_a_run_are_the_defaults_of_the_classes_that_take_them():
             compared += 1
             if given != plainly(argument.default):
                 differ[f"{where}.{name}"] = (given, argument.default)
-    assert compared > 100 and differ.keys() == DIFFER.keys(), {
+    assert compared > 90 and differ.keys() == DIFFER.keys(), {
         name: differ.get(name) for name in differ.keys() ^ DIFFER.keys()
     }
 

@@ -54,7 +54,8 @@ NEEDY = [
     ["compare", "loss=pnp"],
     ["tune", "loss=pnp"],
     ["reproduce"],
-    ["figure"],
+    ["paper-figure"],
+    ["figure", "--run", "run"],
     ["report", "run"],
     ["embed", "run", "."],
     ["index", "e.npz"],
@@ -64,13 +65,11 @@ NEEDY = [
     ["detect", "compare", "loss=ap"],
     ["detect", "evaluate", "run"],
     ["datasets", "glyphs"],
-    ["bench", "training", "--quick"],
 ]
 ENOUGH = [
     ["evaluate", "e.npz", "--bootstrap", "10", "-o", "numbers.json"],
     ["datasets"],
-    ["bench", "--list"],
-    *([command, "--help"] for command in ("train", "compare", "evaluate", "detect", "search", "bench", "reproduce")),
+    *([command, "--help"] for command in ("train", "compare", "evaluate", "detect", "search", "reproduce")),
 ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rankgrad.papers.values import append, read
+from rankgrad_papers.values import append, read
 
 ROOT = Path(__file__).parents[1]
 MAKER = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))

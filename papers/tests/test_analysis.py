@@ -11,8 +11,8 @@ import reference
 import torch
 
 from rankgrad import losses, metrics, relaxations
-from rankgrad.papers import analysis
-from rankgrad.papers.analysis import (
+from rankgrad_papers import analysis
+from rankgrad_papers.analysis import (
     batch_bias,
     decomposability,
     gradients,

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from rankgrad.config import compose
-from rankgrad.datasets import OFFICIAL
 from rankgrad.datasets.samplers import class_batches
-from rankgrad.papers.experiments.cost import work_of
-from rankgrad.papers.experiments.grid import grids
-from rankgrad.papers.experiments.reproduce import reproduce
+from rankgrad_papers.datasets import OFFICIAL
+from rankgrad_papers.experiments.cost import work_of
+from rankgrad_papers.experiments.grid import grids
+from rankgrad_papers.experiments.reproduce import reproduce
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -18,13 +18,13 @@ from rankgrad.config import GROUPS, compose, make, options, plain
 from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
 from rankgrad.memory import CrossBatchMemory
 from rankgrad.models.build import build_model
-from rankgrad.papers.experiments.numbers import numbers
 from rankgrad.runs.history import best, evaluations
 from rankgrad.training import retrieval as runs
+from rankgrad_papers.experiments.numbers import numbers
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
-FOLDER = Path(str(resources.files("rankgrad.configs"))) / "experiment"
+FOLDER = Path(str(resources.files("rankgrad_papers"))) / "configs" / "experiment"
 NAMES = [name for name in options("experiment") if name != "none"]
 RAMBO = {"sop": 2, "cub": 3, "inshop": 4}  # data set -> table
 

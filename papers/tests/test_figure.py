@@ -1,4 +1,4 @@
-"""`rankgrad figure`: every figure draws and can be read; curves over runs; retrieved examples; errors; the gallery."""
+"""`rankgrad paper-figure`: figures draw and can be read; curves over runs; retrieved examples; errors; the gallery."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import evaluate
-from rankgrad.papers.analysis import (
+from rankgrad.report import examples as retrieved
+from rankgrad_papers.analysis import (
     FIGURES,
     auc_slopes,
     batch_bias,
@@ -29,12 +30,11 @@ from rankgrad.papers.analysis import (
     landscapes,
     margin_collapse,
     pnp_toy,
-    retrieved,
     style,
 )
-from rankgrad.papers.experiments import catalogue, figures, picture, sweep
-from rankgrad.papers.experiments.grid import grids
-from rankgrad.papers.experiments.reproduce import reproduce
+from rankgrad_papers.experiments import catalogue, figures, picture, sweep
+from rankgrad_papers.experiments.grid import grids
+from rankgrad_papers.experiments.reproduce import reproduce
 
 matplotlib = pytest.importorskip("matplotlib")
 from drawn_text import boxes, faults, smallest  # noqa: E402  (needs matplotlib)
@@ -114,7 +114,7 @@ def test_equal_numbers_give_equal_files(ending, tmp_path):
 
 
 def test_the_panel_of_sodeep_is_drawn_as_soon_as_its_sorter_is_kept(tmp_path, monkeypatch):
-    from rankgrad.papers import sodeep
+    from rankgrad_papers import sodeep
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert landscapes.learned() == {}
@@ -173,7 +173,7 @@ def test_figures_are_named_as_in_the_catalogue():
 
 
 def test_the_listing_says_of_each_figure_what_one_sees_and_what_it_needs(capsys):
-    assert main(["figure"]) == 0
+    assert main(["paper-figure"]) == 0
     shown = capsys.readouterr().out
     for each in figures.drawables().values():
         need = figures.NEEDS[each.needs].partition(" ")[0].rstrip(":")
@@ -184,10 +184,10 @@ def test_the_listing_says_of_each_figure_what_one_sees_and_what_it_needs(capsys)
 
 def test_a_figure_is_written_as_asked_with_its_numbers(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["figure", "roadmap/fig8"]) == 0
+    assert main(["paper-figure", "roadmap/fig8"]) == 0
     assert (tmp_path / "roadmap-fig8.png").read_bytes().startswith(b"\x89PNG")
     assert "SupAP" in capsys.readouterr().out
-    assert main(["figure", "roadmap/fig11", "-o", "a/b.pdf", "--json", "c/d.json"]) == 0
+    assert main(["paper-figure", "roadmap/fig11", "-o", "a/b.pdf", "--json", "c/d.json"]) == 0
     assert Path("a/b.pdf").read_bytes().startswith(b"%PDF")
     content = json.loads(Path("c/d.json").read_text())
     assert content["id"] == "roadmap/fig11" and content["numbers"]["delta"] == pytest.approx(0.04595, abs=5e-6)
@@ -202,7 +202,7 @@ def test_all_figures_that_need_nothing_are_drawn_into_a_folder(tmp_path, monkeyp
     quick = {name: FIGURES[name] for name in ("roadmap/fig8", "pnp/fig5")}
     few = {name: figures.drawables()[name] for name in (*quick, "roadmap/fig6", "roadmap/fig4")}
     monkeypatch.setattr(figures, "drawables", lambda: few)
-    assert main(["figure", "--all", "-o", str(tmp_path), "--format", "svg"]) == 0
+    assert main(["paper-figure", "--all", "-o", str(tmp_path), "--format", "svg"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pnp-fig5.svg", "roadmap-fig8.svg"]
     assert capsys.readouterr().out.count("wrote") == 2
 
@@ -212,7 +212,7 @@ def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_dra
     assert "gap 0.1895" in text
     assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".pdf", ".json"}
     assert "draws roadmap/fig9" in reproduce("roadmap/fig9", out=tmp_path / "dry", dry_run=True)
-    with pytest.raises(ConfigError, match="drawn from finished runs: rankgrad figure roadmap/fig6 --run RUN"):
+    with pytest.raises(ConfigError, match="drawn from finished runs: rankgrad paper-figure roadmap/fig6 --run RUN"):
         reproduce("roadmap/fig6", out=tmp_path)
 
 
@@ -228,14 +228,14 @@ def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_dra
         (["roadmap/fig4"], "is drawn from results: --runs DIR"),
         (["roadmap/fig6"], "is drawn from results: --run RUN [RUN ...]"),
         (["rambo/table1"], "is drawn from results: --results FILE"),
-        (["rambo/table1", "--results", "nowhere.json"], "nowhere.json does not exist: rankgrad bench scaling --json"),
+        (["rambo/table1", "--results", "nowhere.json"], "nowhere.json does not exist: make bench"),
         (["roadmap/fig4", "--runs", "nowhere"], "nowhere does not exist: give a folder of runs"),
         (["roadmap/fig4", "--runs", "."], "no finished run below ."),
         (["roadmap/fig6", "--run", "."], ". is no finished run"),
         (["roadmap/fig8", "--format", "pdf"], "--format goes with --all"),
         (["roadmap/fig8", "--dpi", "0"], "--dpi is dots per inch"),
-        (["-o", "x.png"], "which figure? rankgrad figure NAME -o FILE"),
-        (["--all"], "--all writes into a folder: rankgrad figure --all -o DIR; got None"),
+        (["-o", "x.png"], "which figure? rankgrad paper-figure NAME -o FILE"),
+        (["--all"], "--all writes into a folder: rankgrad paper-figure --all -o DIR; got None"),
         (["--all", "-o", "x.pdf"], "--all writes into a folder"),
         (["--all", "pnp/fig5", "-o", "x"], "leave out --all, or pnp/fig5"),
         (["--all", "-o", "x", "--seed", "1"], "--all draws the figures that need nothing"),
@@ -243,7 +243,7 @@ def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_dra
 )
 def test_errors_say_what_to_do(arguments, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["figure", *arguments]) == 2
+    assert main(["paper-figure", *arguments]) == 2
     assert text in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -266,8 +266,8 @@ def test_records_become_plain_numbers_and_large_arrays_their_shape():
 
 
 def growth() -> dict[str, Any]:
-    """A file of results, as `rankgrad bench scaling --json` writes it."""
-    from rankgrad.bench.scaling import MEMORY, TIME
+    """A file of results, as the benchmarks write it."""
+    from rankgrad_papers.timing.growth import MEMORY, TIME
 
     columns = ["loss", "B=64", "B=128", "B=256", "exponent"]
     rows = [["GEMM", 1.0, 2.0, 8.0, 2.0], ["supap", 2.0, 6.0, 24.0, 2.0], ["supap as printed", 9.0, 70.0, None, 3.0]]
@@ -283,9 +283,9 @@ def test_growth_is_drawn_from_a_file_of_results(tmp_path, capsys):
     assert [axes.get_yscale() for axes in drawn.drawing.axes] == ["log", "log"]
     names = [text.get_text() for text in drawn.drawing.axes[0].get_legend().get_texts()]
     assert len(names) == 3 and any("B^{3.0}" in name or "B^{2.0}" in name for name in names)
-    assert main(["figure", "rambo/table1", "--results", str(path), "-o", str(tmp_path / "growth.png")]) == 0
+    assert main(["paper-figure", "rambo/table1", "--results", str(path), "-o", str(tmp_path / "growth.png")]) == 0
     path.write_text(json.dumps({"suites": {"in_batch": {}}}))
-    assert main(["figure", "rambo/table1", "--results", str(path)]) == 2
+    assert main(["paper-figure", "rambo/table1", "--results", str(path)]) == 2
     assert "holds no suite scaling" in capsys.readouterr().err
 
 
@@ -352,7 +352,7 @@ def test_runs_are_drawn_over_any_setting_of_ones_own(runs, tmp_path, capsys):
         ("PNP", "loss.alpha", place, 2) for place in (1.0, 4.0, 8.0)
     }
     out = tmp_path / "alpha.png"
-    command = ["figure", "pnp/fig8", "--runs", str(runs), "--over", "loss.alpha", "-o", str(out)]
+    command = ["paper-figure", "pnp/fig8", "--runs", str(runs), "--over", "loss.alpha", "-o", str(out)]
     assert main(command) == 0 and out.exists()
     assert "loss.alpha = 4  R@1  0:54 1:56" in capsys.readouterr().out
 
@@ -402,7 +402,7 @@ def test_runs_that_belong_to_no_place_are_told_what_differs_between_them(runs):
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """ID.json and ID.csv of a stand-in for figure 12, as `rankgrad reproduce` writes them."""
-    from rankgrad.papers.experiments import outcome, page
+    from rankgrad_papers.experiments import outcome, page
 
     grid = grids()["roadmap/fig12"]
     label = "stand-in: small convnet on the built-in glyphs"
@@ -579,7 +579,7 @@ def photo_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_runs_are_shown_side_by_side_from_their_folders(photo_runs, tmp_path, capsys):
     out, numbers = tmp_path / "x.png", tmp_path / "x.json"
     runs = [str(run) for run in photo_runs]
-    command = ["figure", "roadmap/fig6", "--run", *runs, "--queries", "2", "-k", "3", "-o", str(out)]
+    command = ["paper-figure", "roadmap/fig6", "--run", *runs, "--queries", "2", "-k", "3", "-o", str(out)]
     assert main([*command, "--json", str(numbers)]) == 0
     assert out.exists() and "first right: " in capsys.readouterr().out
     content = json.loads(numbers.read_text())["numbers"]

@@ -17,24 +17,26 @@ from torch.nn import functional as F
 from rankgrad import cli
 from rankgrad.config import compose, make
 from rankgrad.datasets import (
-    DATASETS,
-    OFFICIAL,
     CountWarning,
     ImageSet,
     Table,
     check,
     inspect,
-    load_cub,
-    load_inaturalist,
-    load_inshop,
-    load_sop,
-    load_vehicleid,
     over_draws,
     read_image,
     trials,
 )
 from rankgrad.datasets.images import image_area
 from rankgrad.evaluation import evaluate
+from rankgrad_papers.datasets import (
+    DATASETS,
+    OFFICIAL,
+    load_cub,
+    load_inaturalist,
+    load_inshop,
+    load_sop,
+    load_vehicleid,
+)
 
 NAMES = list(TREES)
 HAND_MADE = "ignore:.* does not have the published counts:rankgrad.datasets.CountWarning"
@@ -556,7 +558,7 @@ def test_missing_files_are_those_that_a_look_at_each_would_miss(tmp_path):
 
 def test_the_command_prints_what_was_found_and_fails_when_something_is_wrong(damaged, monkeypatch, capsys):
     tree = damaged("cub")
-    monkeypatch.setitem(OFFICIAL, "cub", official("cub", tree))
+    monkeypatch.setattr(load_cub, "official", official("cub", tree))
     assert cli.main(["datasets", "check", "cub", "--root", str(tree.root)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "complete"
     assert cli.main(["datasets", "check", "cub", "--root", str(tree.root), "--images"]) == 0

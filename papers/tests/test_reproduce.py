@@ -28,17 +28,18 @@ from rankgrad.datasets import DATASETS, load_glyphs
 from rankgrad.datasets.base import Table
 from rankgrad.datasets.folds import load_with_val
 from rankgrad.evaluation import Report
-from rankgrad.papers.analysis.decomposability import class_batches
-from rankgrad.papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
-from rankgrad.papers.experiments import reproduce as reproduce_module
-from rankgrad.papers.experiments.grid import Cell, Grid, grids, parse
-from rankgrad.papers.experiments.numbers import Number, find, numbers, select
-from rankgrad.papers.experiments.reproduce import collect, planned, reproduce
-from rankgrad.papers.experiments.sweep import drawn, from_outcome, read
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import evaluations
 from rankgrad.training import retrieval as runs
+from rankgrad_papers.analysis.decomposability import class_batches
+from rankgrad_papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
+from rankgrad_papers.experiments import reproduce as reproduce_module
+from rankgrad_papers.experiments.grid import Cell, Grid, grids, parse
+from rankgrad_papers.experiments.numbers import Number, find, numbers, select
+from rankgrad_papers.experiments.reproduce import collect, planned, reproduce
+from rankgrad_papers.experiments.sweep import drawn, from_outcome, read
+from rankgrad_papers.timing.results import Result, ResultTable
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -411,7 +412,7 @@ def test_other_settings_need_another_folder(whole):
         (["rambo/table5"], "nothing to run: no voc: say where it is with --data-root voc=DIR"),
         (["rambo/table5", "--stand-in", "glyphs"], "unknown stand-in 'glyphs' for this table; known: bccd"),
         (["rambo/table5", "--stand-in", "bccd"], "--stand-in bccd reads files: say where with --data-root DIR"),
-        (["roadmap/fig13"], "rankgrad figure roadmap/fig13 --run RUN"),
+        (["roadmap/fig13"], "rankgrad paper-figure roadmap/fig13 --run RUN"),
         (["roadmap/table2"], "nothing to run: no cub: say where it is with --data-root cub=DIR"),
         (
             ["roadmap/table2", "--stand-in", "omniglot"],
@@ -557,11 +558,13 @@ def test_the_rule_that_selects_on_training_classes_holds_a_tenth_of_them_out(tmp
             config = compose(settings)
             loader = reproduce_module.LOADER if name == "roadmap/table2" else LOAD_MERGED
             assert config.evaluation.keep_best == "val" and config.data.load._target_ == loader
-            assert config.data.load.held_out == 0.1 and config.data.load.source.startswith("rankgrad.datasets.load_")
+            assert config.data.load.held_out == 0.1 and re.match(
+                r"rankgrad(_papers)?\.datasets\.load_", config.data.load.source
+            )
             assert config.data.load.get("merge", 1) == (3 if name == "pnp/table6" else 1)
 
 
-LOAD_MERGED = "rankgrad.papers.experiments.merged.load_merged"
+LOAD_MERGED = "rankgrad_papers.experiments.merged.load_merged"
 
 
 def test_held_out_classes_are_those_that_earlier_runs_held_out():
@@ -823,10 +826,10 @@ def test_slopes_of_auc_follow_the_step_and_small_steps_estimate_the_area_better(
 
 
 def test_long_lists_are_measured_by_the_benchmark(tmp_path, monkeypatch):
-    asked: list[Any] = []
-    monkeypatch.setattr("rankgrad.bench.run", lambda names, **options: asked.append((names, options)))
-    reproduce("rambo/table6", out=tmp_path)
-    files = {"json_path": tmp_path / "rambo-table6.json", "markdown_path": tmp_path / "rambo-table6.md"}
-    assert asked == [(["long_list"], files)]
+    found = Result([ResultTable("Long lists", ("scores", "ms"), [["100,000", 3.0]])], [])
+    monkeypatch.setattr("rankgrad_papers.timing.long_list.long_list", lambda options: found)
+    assert "100,000  3.00" in reproduce("rambo/table6", out=tmp_path)
+    assert "100,000" in (tmp_path / "rambo-table6.md").read_text()
+    assert json.loads((tmp_path / "rambo-table6.json").read_text())[0]["rows"] == [["100,000", 3.0]]
     assert "computes rambo/table9" in reproduce("rambo/table9", out=tmp_path / "dry", dry_run=True)
     assert not (tmp_path / "dry").exists()

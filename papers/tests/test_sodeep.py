@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 from rankgrad import blackbox_rank, cli, metrics
-from rankgrad.bench import memory
 from rankgrad.config import compose, make
 from rankgrad.datasets.cache import CacheWarning
 from rankgrad.losses import RankLoss, SpearmanLoss
-from rankgrad.papers import sodeep
-from rankgrad.papers.analysis import landscapes
-from rankgrad.papers.sodeep import costs
-from rankgrad.papers.sodeep.networks import ARCHITECTURES, Learned, Sorter
-from rankgrad.papers.sodeep.store import load
-from rankgrad.papers.sodeep.training import KINDS, Recipe, train_sorter
 from rankgrad.ranks import exact_ranks
+from rankgrad_papers import sodeep
+from rankgrad_papers.analysis import landscapes
+from rankgrad_papers.sodeep import costs
+from rankgrad_papers.sodeep.networks import ARCHITECTURES, Learned, Sorter
+from rankgrad_papers.sodeep.store import load
+from rankgrad_papers.sodeep.training import KINDS, Recipe, train_sorter
+from rankgrad_papers.timing import memory
 
 # A second of training: off by about half a rank.
 TINY = Recipe(items=6, steps=150, batch_size=64, lr=1e-2)
@@ -388,7 +388,9 @@ def test_command_trains_again_when_told_to_and_judges_other_lengths(home, capsys
 
 
 def test_command_says_what_steps_cost(capsys, monkeypatch):
-    monkeypatch.setattr("rankgrad.bench.memory.peak_mib", lambda cases, case, items, module: 3.0)  # a process each
+    monkeypatch.setattr(
+        "rankgrad_papers.timing.memory.peak_mib", lambda cases, case, items, module: 3.0
+    )  # a process each
     assert cli.main(["sodeep", "cost", "--lengths", "4", "--architecture", "grus"]) == 0
     rows = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0][1:] == ["items", "ms", "x blackbox", "MiB", "weights"]

@@ -14,9 +14,9 @@ from omegaconf import OmegaConf
 
 from rankgrad.cli import main
 from rankgrad.config import GROUPS, ConfigError
-from rankgrad.papers.experiments import sources
-from rankgrad.papers.experiments.grid import Grid, grids
-from rankgrad.papers.experiments.sources import Setting, of_experiment, of_loss, of_table, parsed
+from rankgrad_papers.experiments import sources
+from rankgrad_papers.experiments.grid import Grid, grids
+from rankgrad_papers.experiments.sources import Setting, of_experiment, of_loss, of_table, parsed
 
 GRIDS = [grid for command in ("train", "detect train") for grid in grids(command).values()]
 EXPERIMENTS = [(name, tree) for tree in ("train", "detect") for name in sources.experiments(tree)]

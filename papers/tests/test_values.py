@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankgrad.evaluation.statistics import paired_t_test
-from rankgrad.papers.values import FEWEST, append, cells, difference, read
+from rankgrad_papers.values import FEWEST, append, cells, difference, read
 
 ONE, OTHER = {"loss": "supap", "rate": ".01"}, {"loss": "pnp", "rate": ".01"}
 

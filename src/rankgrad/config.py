@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from importlib import resources
@@ -17,7 +18,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from . import defaults
+from . import defaults, plugins
 from .checks import closest, unknown
 from .files import shown
 from .targets import TARGET, ConfigError, check, make, named, packages
@@ -28,8 +29,8 @@ DETECT_GROUPS = ("data", "model", "loss", "experiment")
 TREES = {"train": ("rankgrad.configs", GROUPS), "detect": ("rankgrad.configs.detect", DETECT_GROUPS)}
 # Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
 PATHS = (
-    *("out", "resume", "init", "data.root", "data.cache_dir", "data.load.icons", "data.load.omniglot"),
-    *("data.load.images", "model.weights", "model.name"),
+    *("out", "resume", "init", "data.root", "data.cache_dir", "data.load.images"),
+    *("model.weights", "model.name"),
 )
 # Columns of a file and signs in it: taken as they are, too.
 WORDS = (
@@ -71,14 +72,16 @@ def options(group: str, name: str = "train") -> list[str]:
     >>> options("memory")
     ['joint', 'none', 'sum']
     """
-    root = resources.files(TREES[name][0]) / group
+    ours: Iterable[str] = ()
     if (group, name) == ("loss", "train"):
-        from .loss_names import LOSSES as ours
-    else:
-        ours = {}
+        from .loss_names import LOSSES
 
-    def walk(folder: Any, prefix: str) -> Iterator[str]:
-        for entry in folder.iterdir():
+        ours = (*LOSSES, *plugins.registered("losses", LOSSES))
+    elif (group, name) == ("data", "train"):
+        ours = _data_sets()
+
+    def walk(folder: Path, prefix: str) -> Iterator[str]:
+        for entry in folder.iterdir() if folder.is_dir() else ():
             if entry.name.startswith("_"):
                 continue  # what others are made of
             if entry.name.endswith(".yaml"):
@@ -86,13 +89,27 @@ def options(group: str, name: str = "train") -> list[str]:
             elif entry.is_dir():
                 yield from walk(entry, f"{prefix}{entry.name}/")
 
-    return sorted({*walk(root, ""), *ours})
+    return sorted({*ours, *(option for folder in folders(name) for option in walk(folder / group, ""))})
 
 
-def _offer_losses(name: str) -> None:
-    """Tell Hydra the settings of our losses, which are their signatures, and those that data brings, such as _texts.
+def folders(name: str) -> list[Path]:
+    """The folders with files of settings of a root configuration: ours, and those of plug-ins."""
+    own = Path(str(resources.files(TREES[name][0])))
+    inside = "" if name == "train" else name
+    return [own, *(folder / inside for folder in plugins.config_folders() if (folder / inside).is_dir())]
 
-    A detector has losses of its own.
+
+def _data_sets() -> dict[str, plugins.Plugin]:
+    """Data sets of plug-ins. Ours are those that have a file."""
+    own = {file.stem for file in (folders("train")[0] / "data").glob("*.yaml")}
+    found = plugins.registered("datasets", own)
+    return {name: plugin for name, plugin in found.items() if not name.startswith("_")}
+
+
+def _offer_losses(name: str, words: Sequence[str]) -> None:
+    """Tell Hydra the settings of losses, which are their signatures, and those that data brings, such as _texts.
+
+    A detector has losses of its own. Of plug-ins those that are named, as others are not imported.
     """
     from hydra.core.config_store import ConfigStore
 
@@ -100,10 +117,40 @@ def _offer_losses(name: str) -> None:
 
     store = ConfigStore.instance()
     store.repo.pop("loss", None)
-    for loss in LOSSES if name == "train" else ():
+    named = {value for key, _, value in (word.partition("=") for word in words) if key.lstrip("+").startswith("loss")}
+    asked = [loss for loss in plugins.registered("losses", LOSSES) if loss in named]
+    for loss in (*LOSSES, *asked) if name == "train" else ():
         store.store(name=loss, node=settings(loss), group="loss", provider="rankgrad")
     for takes, (loss, own) in defaults.LOSSES.items() if name == "train" else ():
         store.store(name=f"_{takes}", node={"defaults": [loss, "_self_"], **own}, group="loss", provider="rankgrad")
+
+
+def _offer_data(name: str, words: Sequence[str]) -> None:
+    """Tell Hydra the settings of a plug-in's data set that is named and brings no file: its loader's arguments."""
+    from hydra.core.config_store import ConfigStore
+
+    store = ConfigStore.instance()
+    store.repo.pop("data", None)
+    asked = [word.removeprefix("data=") for word in words if name == "train" and word.startswith("data=")]
+    with_file = {file.stem for folder in folders(name) for file in (folder / "data").glob("*.yaml")}
+    for data in {*asked} & _data_sets().keys() - with_file:
+        load = _data_sets()[data].load()
+        texts = "TextTable" in str(inspect.signature(load).return_annotation)
+        own = {"name": data, "epochs": 10 if texts else 20, "load": _arguments(load, _data_sets()[data].target)}
+        base = "_base/texts" if texts else "_base/photos@_here_"
+        node = {"defaults": [base, "_self_"], **({"data": own} if texts else own)}
+        package = "_global_" if texts else None
+        store.store(name=data, node=node, group="data", package=package, provider="rankgrad")
+
+
+def _arguments(load: Callable[..., Any], target: str) -> dict[str, Any]:
+    """The settings of a loader: its arguments but those that the base of images or texts brings."""
+    brought = ("root", "shorter_side", "cache", "cache_dir")
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = [each for each in inspect.signature(load).parameters.values() if each.kind not in several]
+    own = {each.name: each.default for each in parameters if each.name not in brought}
+    needed = inspect.Parameter.empty
+    return {TARGET: target, **{name: "???" if default is needed else default for name, default in own.items()}}
 
 
 def _offer_defaults() -> None:
@@ -240,10 +287,13 @@ def _by_hydra(overrides: Sequence[str], name: str) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
 
-    _offer_losses(name)
     words = [word for override in overrides for word in _parts_of_sum(override)]
+    _offer_losses(name, words)
+    _offer_data(name, words)
+    others = [f"file://{folder}" for folder in folders(name)[1:]]
+    path = [f"hydra.searchpath=[{','.join(others)}]"] if others else []
     with initialize_config_module(TREES[name][0], version_base="1.3"):
-        return hydra_compose(name, overrides=words)
+        return hydra_compose(name, overrides=[*words, *path])
 
 
 def _parts_of_sum(override: str) -> list[str]:

@@ -7,7 +7,7 @@ W times dL/d(embedding), at the process that has the image's graph. DistributedD
 processes of each weight's gradient: 1/W of the sum. The two factors cancel, and nothing is multiplied by hand.
 
 This holds for every loss, whatever it does with the batch. Its price is that all processes do the loss's work, which
-`rankgrad bench` shows to be a few per cent of a training step.
+benchmarks show to be a few per cent of a training step.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from . import plugins
 from .checks import as_keys, closest, spelled
 
 TARGET = "_target_"
@@ -71,8 +72,7 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
         Offer("rankgrad.detection", "DETECTION_LOSSES"),
         Offer("pytorch_metric_learning.losses"),
     ),
-    "ranks": (Offer("rankgrad.ranks"), Offer("rankgrad.papers.sodeep", ("Learned", "load_sorter"))),
-    "sorter": (Offer("rankgrad.papers.sodeep", ("load_sorter",)),),
+    "ranks": (Offer("rankgrad.ranks"),),
     "step": (Offer("rankgrad.relaxations"),),
     "penalty": (Offer("rankgrad.penalties"),),
     "metric": (Offer("rankgrad.metrics", "functions"),),
@@ -81,7 +81,6 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
         Offer("rankgrad.datasets", "DATASETS"),
         Offer("rankgrad.datasets.folds", ("load_with_val",)),
         Offer("rankgrad.datasets.given", ("load_given",)),
-        Offer("rankgrad.papers.experiments.merged", ("load_merged",)),
     ),
     "transform": (Offer("rankgrad.datasets.transforms"),),
     "miner": (Offer("pytorch_metric_learning.miners"),),
@@ -89,6 +88,9 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
     "reducer": (Offer("pytorch_metric_learning.reducers"),),
     "regularizer": (Offer("pytorch_metric_learning.regularizers"),),
 }
+
+# Slot -> the group of plug-ins that it also takes: exactly the objects that are registered, with plain values.
+PLUGINS = {"loss": "losses", "metric": "metrics", "data": "datasets"}
 
 # Parameter -> the slot that it is, where the two are not called alike.
 PARAMETERS = {
@@ -206,7 +208,11 @@ def find(target: str, slot: str | None, *, trust: Sequence[str] = (), where: str
     """
     offer, name = _listed(target, slot, tuple(trust), where)
     found: Callable[..., Any] | None
-    if offer is None:
+    if isinstance(offer, plugins.Plugin):
+        found = offer.load()
+        if not callable(found):
+            raise ConfigError(f"{where} is {target!r}: the {offer} is no class or function")
+    elif offer is None:
         found = _own(target, where)
     else:
         things = offer.things()
@@ -216,7 +222,9 @@ def find(target: str, slot: str | None, *, trust: Sequence[str] = (), where: str
     return found
 
 
-def _listed(target: Any, slot: str | None, trust: tuple[str, ...], where: str) -> tuple[Offer | None, str]:
+def _listed(
+    target: Any, slot: str | None, trust: tuple[str, ...], where: str
+) -> tuple[Offer | plugins.Plugin | None, str]:
     """Where a name comes from (None: from a trusted package), and its last part."""
     if not isinstance(target, str) or not _is_name(target):
         raise ConfigError(f"{where} is {target!r}, which is no name of a class; nothing was run")
@@ -229,6 +237,9 @@ def _listed(target: Any, slot: str | None, trust: tuple[str, ...], where: str) -
     for offer in offers:
         if offer.module == (module or offers[0].module) and (not offer.ours or name in offer.things()):
             return offer, name
+    plugin = _plugin(target, slot)
+    if plugin is not None:
+        return plugin, name
     known = [f"{offer.module}.{name}" for offer in offers if offer.ours for name in offer.things()]
     if target.startswith(("rankgrad.", "pytorch_metric_learning.")) or "." not in target:
         names = [name.rpartition(".")[2] for name in known] if "." not in target else known
@@ -238,6 +249,18 @@ def _listed(target: Any, slot: str | None, trust: tuple[str, ...], where: str) -
         f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad; nothing was run. Only if it is code of your "
         "own, name its package: trust=PACKAGE for train, --trust PACKAGE for other commands"
     )
+
+
+def _plugin(target: Any, slot: str | None) -> plugins.Plugin | None:
+    """The plug-in of a slot that has this name in settings, or, of a metric, is called so."""
+    groups = PLUGINS.values() if slot == "" else [PLUGINS[slot]] if slot in PLUGINS else []
+    for group in groups if isinstance(target, str) else ():
+        found = plugins.by_target(group, target)
+        if found is None and group == "metrics":
+            found = plugins.registered(group).get(target)
+        if found is not None:
+            return found
+    return None
 
 
 def _own(target: str, where: str) -> Callable[..., Any]:
@@ -310,11 +333,12 @@ def _names(value: Any, slot: str | None, trust: tuple[str, ...], where: str) -> 
 
 def _arguments(node: dict[Any, Any], trust: Sequence[str]) -> Iterator[tuple[Any, Any, str | None]]:
     """Name, value and slot of each argument. A class of the user's may hold anything listed, at any parameter."""
-    own = _is_own(node[TARGET], trust)
+    own, foreign = _is_own(node[TARGET], trust), _plugin(node[TARGET], "")
     for name, value in node.items():
         if name != TARGET:
             slot = PARAMETERS.get(name, name if name in SLOTS else None)
-            yield name, value, "" if own else slot
+            # what a plug-in is given is plain: nothing is made inside it, but a function may be named
+            yield name, value, "" if own else None if foreign and not isinstance(value, str) else slot
 
 
 def _as_name(name: str, value: Any, node: Mapping[Any, Any], trust: Sequence[str]) -> str | None:

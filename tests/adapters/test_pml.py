@@ -617,7 +617,7 @@ def test_mistakes_of_an_evaluation_are_told():
 
 LARGE = """
 import torch
-from rankgrad.bench.memory import peak_rise
+from rankgrad_papers.timing.memory import peak_rise
 from rankgrad.adapters.pml import AccuracyCalculator
 torch.set_num_threads(1)
 g = torch.Generator().manual_seed(0)

@@ -28,7 +28,7 @@ from rankgrad.training.retrieval import summary
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
-COMMANDS = ("train", "compare", "evaluate", "embed", "index", "search", "export", "bench", "datasets")
+COMMANDS = ("train", "compare", "evaluate", "embed", "index", "search", "export", "datasets", "figure")
 
 
 @pytest.fixture(scope="module")

@@ -25,11 +25,11 @@ from voc_trees import shapes
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError
-from rankgrad.papers.experiments.measures import measure
-from rankgrad.papers.sodeep.store import read_sorter, sorter_file
-from rankgrad.papers.sodeep.training import Recipe
 from rankgrad.runs.compare import train_all
 from rankgrad.runs.folder import Run
+from rankgrad_papers.experiments.measures import measure
+from rankgrad_papers.sodeep.store import read_sorter, sorter_file
+from rankgrad_papers.sodeep.training import Recipe
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +318,7 @@ def test_a_pickle_in_the_place_of_a_sorter_is_not_opened(capsys, tmp_path, photo
     path.write_bytes(sha256(memory.getvalue()).digest() + memory.getvalue())
     with pytest.raises(ValueError, match="can be read safely: it asks for .*system to be run. Nothing was run"):
         read_sorter(path)
-    settings = small(photos, "loss=sodeep_ap", "loss.ranks.sorter.items=8", "loss.ranks.sorter.steps=60")
+    settings = small(photos, "loss=sodeep_ap", "loss.items=8", "loss.steps=60")
     assert "can be read safely" in refused(capsys, "train", *settings, f"out={tmp_path / 'out'}")
 
 

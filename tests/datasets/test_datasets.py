@@ -29,11 +29,8 @@ from rankgrad.datasets import (
     contact_sheet,
     find_images,
     glyphs,
-    load_drawings,
     load_folder,
     load_glyphs,
-    load_icons,
-    load_omniglot,
     read_image,
     trials,
 )
@@ -45,6 +42,8 @@ from rankgrad.datasets.folds import held_out
 from rankgrad.datasets.images import check_image
 from rankgrad.datasets.samplers import EpochList
 from rankgrad.datasets.transforms import Collate, PhotoEval, PhotoTrain
+from rankgrad_papers import datasets as of_papers
+from rankgrad_papers.datasets import load_drawings, load_icons, load_omniglot
 
 DATA = os.environ.get("RANKGRAD_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="RANKGRAD_DATA is not set to the folder that holds omniglot/")
@@ -1153,8 +1152,9 @@ def test_the_tables_of_the_docs_are_those_of_the_registry():
 
 
 def test_every_loader_is_in_the_table_under_its_name():
-    assert {name: loader.__name__ for name, loader in DATASETS.items()} == {name: f"load_{name}" for name in DATASETS}
-    assert sorted(DATASETS) == config.options("data")
+    every = {**DATASETS, **of_papers.DATASETS}
+    assert {name: loader.__name__ for name, loader in every.items()} == {name: f"load_{name}" for name in every}
+    assert sorted(every) == config.options("data")
     assert replace(small_table(), name="x").name == "x"
 
 

@@ -12,7 +12,8 @@ import torch
 
 from rankgrad.checks import as_keys, as_options, spelled
 from rankgrad.datasets.division import CALLED
-from rankgrad.datasets.text import load_banking77, load_clinc150, load_text, read_texts
+from rankgrad.datasets.text import load_text, read_texts
+from rankgrad_papers.datasets import load_banking77, load_clinc150
 
 HEADER = "text,label,topic,part,who"
 ROWS = [

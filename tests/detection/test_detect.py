@@ -31,11 +31,11 @@ from rankgrad.detection import run as runs
 from rankgrad.detection.data import DetectionSet
 from rankgrad.detection.training import detect
 from rankgrad.detection.voc import load_voc
-from rankgrad.papers.experiments.grid import grids
-from rankgrad.papers.experiments.numbers import find, select
-from rankgrad.papers.experiments.reproduce import planned, reproduce
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import curves
+from rankgrad_papers.experiments.grid import grids
+from rankgrad_papers.experiments.numbers import find, select
+from rankgrad_papers.experiments.reproduce import planned, reproduce
 
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
 real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")
@@ -456,7 +456,7 @@ def test_a_table_lists_its_commands_and_runs_that_two_cells_share_once(tmp_path)
 def test_a_table_trains_its_cells_and_shows_them_beside_the_papers(tree, tmp_path, monkeypatch):
     grid = grids("detect train")["rambo/table8"]
     small = replace(grid, cells=grid.cells[:2])
-    monkeypatch.setattr("rankgrad.papers.experiments.reproduce.grids", lambda command: {grid.id: small})
+    monkeypatch.setattr("rankgrad_papers.experiments.reproduce.grids", lambda command: {grid.id: small})
     text = reproduce(
         "rambo/table8", [*TINY, *QUICK[:-2], "threads=1"], tmp_path, data_roots=[str(tree)], stand_in="bccd", seeds="0"
     )

@@ -14,7 +14,7 @@ from torch import Tensor
 from rankgrad import blackbox_rank, losses, metrics, relevance
 from rankgrad.losses import SpearmanLoss
 from rankgrad.losses.spearman import wanted_ranks
-from rankgrad.papers.sodeep.judge import sigmoid_ranks
+from rankgrad_papers.sodeep.judge import sigmoid_ranks
 
 
 def gradient(loss: torch.nn.Module, scores: Tensor, *lists: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ from small_runs import make_photos, same_results, small, train
 from rankgrad.cli import main
 from rankgrad.config import ConfigError
 from rankgrad.files.folders import LinkError, lock
-from rankgrad.papers.experiments import reproduce as reproduce_module
 from rankgrad.runs import children as children_module
 from rankgrad.runs import launchers, signals
 from rankgrad.runs.children import Child, Children
@@ -30,6 +29,7 @@ from rankgrad.runs.folder import Run
 from rankgrad.runs.launchers import LOCAL, RunCommand, base, read_launcher
 from rankgrad.runs.signals import Stopped
 from rankgrad.tuning import tune as tune_module
+from rankgrad_papers.experiments import reproduce as reproduce_module
 
 # -------------------------------------------------------------------------------------------------------- the words
 

@@ -16,11 +16,11 @@ from small_runs import cut_off, make_photos, small
 from rankgrad.cli import main
 from rankgrad.figure_style import figure, save
 from rankgrad.files.folders import HOLDER, LOCK, LinkError
-from rankgrad.papers.experiments import computed
-from rankgrad.papers.experiments.catalogue import find
 from rankgrad.runs import compare
 from rankgrad.runs.folder import Run
 from rankgrad.runs.log import LogTable
+from rankgrad_papers.experiments import computed
+from rankgrad_papers.experiments.catalogue import find
 
 
 @pytest.fixture(scope="module")

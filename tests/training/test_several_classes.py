@@ -12,7 +12,7 @@ from small_runs import make_texts, small_texts, train
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose
-from rankgrad.datasets import load_clinc150, load_text
+from rankgrad.datasets import load_text
 from rankgrad.datasets.rows import numbered_several
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.index.run import index_of_run
@@ -20,6 +20,7 @@ from rankgrad.losses import HAPLoss, SmoothAPLoss
 from rankgrad.losses.bi_encoder import SentenceTransformersLoss
 from rankgrad.models.weights import load_weights
 from rankgrad.training.retrieval import RetrievalTask
+from rankgrad_papers.datasets import load_clinc150
 
 LABELS = ("card", "loan", "rent", "tax")
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..evaluation.statistics import PairedDifference, paired_t_test
+from rankgrad.evaluation.statistics import PairedDifference, paired_t_test
 
 SEED, UNIT, METRIC, VALUE = "seed", "unit", "metric", "value"
 FEWEST = 6  # units under a p-value: below, a t-test leans on a normality that nobody can check

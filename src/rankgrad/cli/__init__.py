@@ -10,14 +10,14 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from .._version import __version__
 from ..extras import missing
 from ..files import shown
+from ..plugins import Plugin, PluginError, registered
 from ..runs import signals
 from . import (
-    bench,
     check,
     compare,
     datasets,
@@ -28,9 +28,7 @@ from . import (
     figure,
     index,
     report,
-    reproduce,
     search,
-    sodeep,
     train,
     tune,
 )
@@ -65,7 +63,6 @@ COMMANDS: dict[str, Command] = {
     "train": train,
     "compare": compare,
     "tune": tune,
-    "reproduce": reproduce,
     "figure": figure,
     "evaluate": evaluate,
     "report": report,
@@ -74,11 +71,12 @@ COMMANDS: dict[str, Command] = {
     "index": index,
     "search": search,
     "export": export,
-    "sodeep": sodeep,
     "detect": detect,
-    "bench": bench,
     "datasets": datasets,
 }
+
+
+LABORATORY = ("reproduce", "paper-figure", "sodeep")  # commands of rankgrad-papers
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,6 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = next((word for word in words if not word.startswith("-")), "")
     # commands that take settings train, and the same command again goes on
     command = COMMANDS.get(name)
+    if command is None and name in registered("commands", COMMANDS):
+        with suppress(ValueError):  # told below
+            command = registered("commands", COMMANDS)[name].load()
     again = words if getattr(command, "GOES_ON", getattr(command, "SETTINGS", False)) else []
     try:
         with signals.graceful(), signals.continue_with(lambda: again), plain_warnings():
@@ -128,7 +129,15 @@ def plain_warnings() -> Iterator[None]:
 
 
 def _main(argv: list[str]) -> int:
-    parser = _parser(argv)
+    name = next((word for word in argv if not word.startswith("-")), "")
+    if name in LABORATORY and name not in registered("commands", COMMANDS):
+        print(f"rankgrad: {name} is a command of the papers' laboratory: pip install rankgrad-papers", file=sys.stderr)
+        return MENDABLE
+    try:
+        parser = _parser(argv)
+    except ValueError as error:  # a plug-in that can't be used
+        print(f"rankgrad: {shown(str(error))}", file=sys.stderr)
+        return MENDABLE
     arguments, rest = parser.parse_known_args(argv)
     if arguments.command is None:
         parser.print_help()
@@ -196,16 +205,39 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
     parser.set_defaults(settings_allowed=False, command=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    named = next((word for word in argv if not word.startswith("-")), "")
     for name, command in COMMANDS.items():
-        # they are read from the files of settings: only for whom they are shown to
-        details = getattr(command, "details", None) if helps and name in argv else None
-        sub = commands.add_parser(
-            name,
-            help=command.HELP.splitlines()[0],
-            description=command.HELP if details is None else command.HELP + "\n" + details(),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        command.options(sub)
-        sub.set_defaults(run=command.run, settings_allowed=getattr(command, "SETTINGS", False))
+        _add(commands, name, command, details=helps and name in argv)
+    for name, plugin in registered("commands", COMMANDS).items():
+        if name == named:  # only then it is imported
+            _add(commands, name, _of_plugin(plugin), details=helps)
+        else:
+            commands.add_parser(name, help=f"of {plugin.distribution} {plugin.version}")
     return parser
+
+
+def _add(commands: Any, name: str, command: Command, *, details: bool) -> None:
+    """Add a command to the parser; its details, read from the files of settings, only where they are shown."""
+    more = getattr(command, "details", None) if details else None
+    sub = commands.add_parser(
+        name,
+        help=command.HELP.splitlines()[0],
+        description=command.HELP if more is None else command.HELP + "\n" + more(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.options(sub)
+    sub.set_defaults(run=command.run, settings_allowed=getattr(command, "SETTINGS", False))
+
+
+def _of_plugin(plugin: Plugin) -> Command:
+    """The command that a plug-in brings: a module, or an object, with HELP, options and run.
+
+    Raises:
+        PluginError: it can't be imported, or lacks one of them.
+    """
+    command: Command = plugin.load()
+    lacking = [name for name in ("HELP", "options", "run") if not hasattr(command, name)]
+    if lacking:
+        raise PluginError(f"the {plugin} has no {lacking[0]}: see docs/plugins.md")
+    return command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 
 HELP = """\
@@ -13,7 +14,7 @@ List the data sets, describe one, draw its contact sheet, or check that a publis
   rankgrad datasets glyphs --sheet glyphs.png
   rankgrad datasets folder --root PHOTOS                read and divided as rankgrad train does it
   rankgrad datasets text --root mine.csv data.load.text=question data.load.label=intent
-  rankgrad datasets check cub --root CUB_200_2011       files, counts, presence of every image
+  rankgrad datasets check cub --root CUB_200_2011       files, counts, presence of every image (of rankgrad-papers)
   rankgrad datasets check cub --root CUB_200_2011 --images    also decode every image
 """
 SETTINGS, GOES_ON = True, False
@@ -31,8 +32,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List, describe, draw or check data sets."""
-    from ..checks import as_options, spelled, unknown
-    from ..datasets import DATASETS
+    from ..checks import as_options, spelled
+    from ..datasets import DATASETS, find
+    from ..plugins import registered
 
     words, given = ([word for word in arguments.words if ("=" in word) == setting] for setting in (False, True))
     given += settings
@@ -41,13 +43,16 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if not words:
         for name, load in DATASETS.items():
             print(f"{name:12} {(load.__doc__ or '').splitlines()[0]}")
+        for name, plugin in registered("datasets", DATASETS).items():  # named, and not imported
+            if not name.startswith("_"):
+                print(f"{name:12} of {plugin.distribution} {plugin.version}")
         return
     if len(names) != 1:
-        raise ValueError(f"one data set at a time; got {' '.join(names) or 'none'}. Known: {', '.join(DATASETS)}")
+        known = [*DATASETS, *registered("datasets", DATASETS)]
+        raise ValueError(f"one data set at a time; got {' '.join(names) or 'none'}. Known: {', '.join(known)}")
     name = names[0]
-    if name not in DATASETS:
-        raise ValueError(unknown("data set", name, sorted(DATASETS)))
-    from_files = "root" in inspect.signature(DATASETS[name]).parameters
+    load = find(name)
+    from_files = "root" in inspect.signature(load).parameters
     if from_files and arguments.root is None:
         raise ValueError(f"{name} is read from files: say where with --root DIR")
     if not from_files and arguments.root is not None:
@@ -56,7 +61,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         if given:
             raise ValueError(f"a check takes no settings; leave out {' '.join(given)}")
         with spelled(as_options({})):
-            _check_dataset(name, arguments)
+            _check_dataset(name, load, arguments)
         return
     if arguments.images:
         raise ValueError(f"--images goes with a check: rankgrad datasets check {name} --root DIR --images")
@@ -74,18 +79,16 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         print(f"wrote {arguments.sheet}")
 
 
-def _check_dataset(name: str, arguments: argparse.Namespace) -> None:
-    from ..datasets import OFFICIAL
+def _check_dataset(name: str, load: Callable[..., object], arguments: argparse.Namespace) -> None:
     from ..datasets import inspect as look
+    from ..datasets import official_of
 
-    if name not in OFFICIAL:
-        raise ValueError(
-            f"{name} has no official layout to check; rankgrad datasets {name} reads and describes it. "
-            f"To check: {', '.join(OFFICIAL)}"
-        )
+    official = official_of(load)
+    if official is None:
+        raise ValueError(f"{name} has no official layout to check; rankgrad datasets {name} reads and describes it")
     if arguments.sheet:
         raise ValueError(f"--sheet draws images that are there: rankgrad datasets {name} --root DIR --sheet FILE")
-    found = look(OFFICIAL[name], arguments.root, arguments.images)
+    found = look(official, arguments.root, arguments.images)
     print(found)
     if found.wrong:
         raise ValueError(f"{name} is not as it was published: {found.wrong} thing(s) to mend, listed above")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from pathlib import Path
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from ..config import TREES
+from ..config import TREES, folders
 
 KEY = re.compile(r"^(?P<indent> *)(?P<key>[^\s#'\":-][^\s:]*):(?P<value>.*?)(?:\s+# (?P<comment>.*))?$")
 COLUMN = 40  # where comments begin, if there is room
@@ -51,14 +50,15 @@ def keys(text: str) -> Iterator[tuple[str, str]]:
 
 def comments(overrides: Sequence[str], tree: str) -> dict[str, str]:
     """Dotted setting -> its comment, of the root file and of the options of groups that are chosen."""
-    package, groups = TREES[tree]
-    root = Path(str(resources.files(package)))
+    _, groups = TREES[tree]
+    root, *others = folders(tree)
     chosen = dict(override.split("=", 1) for override in overrides if override.split("=", 1)[0] in groups)
     found = _of_file(root / f"{tree}.yaml", "")
     for entry in _defaults(root / f"{tree}.yaml"):
         if isinstance(entry, dict):
             (group, option), *_ = entry.items()
-            found |= _of_option(root / group, chosen.get(group, option), f"{group}.")
+            for folder in (root, *others):
+                found |= _of_option(folder / group, chosen.get(group, option), f"{group}.")
     return found
 
 

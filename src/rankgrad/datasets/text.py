@@ -1,17 +1,12 @@
-"""Texts with classes: a file of rows (csv, tsv, jsonl, parquet) -> `TextTable`; what is wrong is named with its row.
-
-And two public sets of sentences with intents, CLINC150 and BANKING77, divided by intents: the test asks for classes
-that training never saw.
-"""
+"""Texts with classes: a file of rows (csv, tsv, jsonl, parquet) -> `TextTable`; what is wrong is named with its row."""
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,14 +23,11 @@ from .tabular import (
     need_split_of_several,
     need_two_splits,
     read_columns,
-    read_rows,
     require_one,
     text_of,
-    word,
 )
 from .transforms import Collate
 
-Validation = Literal["apart", "train"]
 LINES = ".txt"  # a text per line, for what needs no classes
 NAMED = 60  # characters of a text that a message shows
 
@@ -164,7 +156,7 @@ def load_text(
     said = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in columns.items()]
     if "split" not in columns and test_fraction + val_fraction > 0:
         said.append("divided by class")
-    return _table(
+    return text_table(
         path.stem,
         found["text"],
         labels,
@@ -196,91 +188,13 @@ def read_texts(
     lines = _plain_lines(path) if path.suffix.lower() == LINES and path.is_file() else None
     read = read_columns(path, {"text": text, "label": label}, delimiter, lines)
     texts = read.values["text"]
-    return _table(path.stem, texts, read.values.get("label", [""] * len(texts)), ["test"] * len(texts), read.rows)
+    return text_table(path.stem, texts, read.values.get("label", [""] * len(texts)), ["test"] * len(texts), read.rows)
 
 
 def _plain_lines(path: Path) -> Iterator[tuple[str, Row]]:
     for number, line in enumerate(text_of(path).splitlines(), 1):
         if line.strip():
             yield f"{shown(path)}, line {number}", {"text": line.strip()}
-
-
-def load_clinc150(root: str | Path, validation: Validation = "apart") -> TextTable:
-    """CLINC150: 22 500 sentences of 150 intents in 10 domains, divided by intents; super-label = domain.
-
-    Larson et al., An Evaluation Dataset for Intent Classification and Out-of-Scope Prediction, EMNLP-IJCNLP 2019
-    (CC BY 3.0). The out-of-scope sentences are `distractors`. The official splits share their intents. Here intents are
-    divided: those of a domain sorted by name, the domains sorted by name, number i of 0 .. 149: i % 3 == 2 is test
-    (50), i % 6 == 0 val (25), the rest train (75); all sentences of the three official splits together.
-
-    Args:
-        root: folder with data_full.json and domains.json.
-        validation: "apart", for choosing settings; "train": the 25 intents belong to training, for final numbers.
-    """
-    root = Path(root)
-    data, domains = (_json(root / name, "CLINC150") for name in ("data_full.json", "domains.json"))
-    order = [(domain, intent) for domain in sorted(domains) for intent in sorted(domains[domain])]
-    of = {intent: (domain, _of_number(number, validation)) for number, (domain, intent) in enumerate(order)}
-    rows = [(text, intent) for part in ("train", "val", "test") for text, intent in data[part]]
-    lost = next((intent for _, intent in rows if intent not in of), None)
-    if lost is not None:
-        raise ValueError(f"domains.json of CLINC150 knows no intent {lost!r}: the two files do not belong together")
-    table = _table(
-        "clinc150",
-        [text for text, _ in rows],
-        [intent for _, intent in rows],
-        [of[intent][1] for _, intent in rows],
-        [f"{part} {number}" for part in ("train", "val", "test") for number in range(len(data[part]))],
-        [of[intent][0] for _, intent in rows],
-    )
-    return replace(
-        table, distractors=tuple(text for part in ("oos_train", "oos_val", "oos_test") for text, _ in data[part])
-    )
-
-
-def load_banking77(root: str | Path, validation: Validation = "apart") -> TextTable:
-    """BANKING77: 13 083 questions to a bank, of 77 intents that are close to each other, divided by intents.
-
-    Casanueva et al., Efficient Intent Detection with Dual Sentence Encoders, 2020, arXiv:2003.04807 (CC BY 4.0). Intents
-    sorted by name, number i of 0 .. 76: i % 3 == 2 is test (25), i % 6 == 0 val (13), the rest train (39); the questions
-    of train.csv and test.csv together.
-
-    Args:
-        root: folder with train.csv and test.csv.
-        validation: as of `load_clinc150`.
-    """  # noqa: E501
-    root = Path(root)
-    rows: list[tuple[str, str]] = []
-    names: list[str] = []
-    for name in ("train.csv", "test.csv"):
-        if not (root / name).is_file():
-            raise FileNotFoundError(f"{shown(root)} has no {name}: BANKING77 is a folder with train.csv and test.csv")
-        for place, row in read_rows(root / name, None):
-            if not {"text", "category"} <= set(row):
-                raise ValueError(f"{place} is not of BANKING77: its columns are text and category")
-            rows.append((word(row["text"], "text", place), word(row["category"], "category", place)))
-            names.append(f"{name} {place.rpartition(', ')[2]}")
-    intents = {intent: number for number, intent in enumerate(sorted({intent for _, intent in rows}))}
-    splits = [_of_number(intents[intent], validation) for _, intent in rows]
-    return _table("banking77", [text for text, _ in rows], [intent for _, intent in rows], splits, names)
-
-
-def _of_number(number: int, validation: str) -> str:
-    """The split of an intent by its number."""
-    if validation not in ("apart", "train"):
-        raise ValueError(f"validation must be 'apart' or 'train'; got {validation!r}")
-    if number % 3 == 2:
-        return "test"
-    return "val" if number % 6 == 0 and validation == "apart" else "train"
-
-
-def _json(path: Path, title: str) -> Any:
-    if not path.is_file():
-        raise FileNotFoundError(f"{shown(path.parent)} has no {path.name}, which belongs to {title}")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{shown(path)} is no JSON, or it is damaged: {error}") from None
 
 
 def _require_apart(texts: Sequence[str], splits: Sequence[str], places: Sequence[str]) -> None:
@@ -309,7 +223,7 @@ def _require_one_label(texts: Sequence[str], labels: Sequence[str], places: Sequ
         )
 
 
-def _table(
+def text_table(
     name: str,
     texts: Sequence[str],
     labels: Sequence[str],
@@ -320,6 +234,19 @@ def _table(
     understood: str = "",
     classes: Sequence[Sequence[str]] | None = None,
 ) -> TextTable:
+    """A table of what was read, its classes numbered by name.
+
+    Args:
+        name: of the data set.
+        texts: of each row.
+        labels: of each row.
+        splits: of each row.
+        names: of each row: where it stands, for messages.
+        supers: super-label of each row; None: there are none.
+        groups: of each row; None: there are none.
+        understood: how the rows were divided, for the summary.
+        classes: of each row all its classes; None: each has its label alone.
+    """
     class_names, label, several = (*numbered(labels), None) if classes is None else numbered_several(classes)
     super_names, super_label = ((), None) if supers is None else numbered(supers)
     return TextTable(

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import loss_names
 from ..checks import closest
+from ..plugins import registered
 from .auc import AUCLoss
 from .average_precision import SmoothAPLoss, SupAPLoss
 from .base import RetrievalLoss, still
@@ -47,22 +48,32 @@ def settings(name: str) -> dict[str, Any]:
     {'_target_': 'rankgrad.losses.SmoothAPLoss', 'tau': 0.01, 'include_self': False}
     """
     kind = find(name)
-    own = [each for each in inspect.signature(kind).parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
-    plain = {each.name: list(each.default) if isinstance(each.default, tuple) else each.default for each in own}
-    return {"_target_": f"{__name__}.{kind.__name__}", **plain, "include_self": False}
+    parameters = inspect.signature(kind).parameters.values()
+    own = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    plain: dict[str, Any] = {
+        each.name: list(each.default) if isinstance(each.default, tuple) else each.default for each in own
+    }
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):  # what all losses of ours take
+        plain["include_self"] = False
+    target = f"{__name__}.{kind.__name__}" if name in LOSSES else registered("losses", LOSSES)[name].target
+    return {"_target_": target, **plain}
 
 
 def find(name: str) -> type[RetrievalLoss]:
-    """The class of a loss by its name in `LOSSES`; a misspelt name is answered with the closest ones.
+    """The class of a loss by its name in `LOSSES`, or of a plug-in; a misspelt name is answered with the closest ones.
 
     >>> find("smooth_ap").__name__
     'SmoothAPLoss'
     """
+    others = {} if name in LOSSES else registered("losses", LOSSES)
+    if name in others:
+        kind: type[RetrievalLoss] = others[name].load()
+        return kind
     if name not in LOSSES:
         # class names and any capitals count as attempts at the short name
         classes = {cls.__name__.lower(): key for key, cls in LOSSES.items()}
-        hint = closest(classes.get(str(name).lower(), str(name).lower()), LOSSES)
-        raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted(LOSSES))}")
+        hint = closest(classes.get(str(name).lower(), str(name).lower()), [*LOSSES, *others])
+        raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted([*LOSSES, *others]))}")
     return LOSSES[name]
 
 

@@ -1,7 +1,7 @@
 """The papers' studies that need no training of a large network: as numbers, and as figures.
 
 A file per study. Each has a frozen record of what was found, a function that finds it (seeded, no drawing) and one
-that draws it on a matplotlib `Figure`. `FIGURES` names them as `rankgrad reproduce` and `rankgrad figure` do:
+that draws it on a matplotlib `Figure`. `FIGURES` names them as `rankgrad reproduce` and `rankgrad paper-figure` do:
 
     study = FIGURES["rambo/fig2"]
     found = study.compute()
@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ... import figure_style as style
+from rankgrad import figure_style as style
+
 from . import (
     auc_slopes,
     batch_bias,

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ... import figure_style as style
-from ... import metrics
-from ...losses import AUCLoss
-from ...tables import aligned
+from rankgrad import figure_style as style
+from rankgrad import metrics
+from rankgrad.losses import AUCLoss
+from rankgrad.tables import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

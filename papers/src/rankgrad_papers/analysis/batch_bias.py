@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ... import figure_style as style
-from ...metrics import mean_average_precision
-from ...tables import aligned
+from rankgrad import figure_style as style
+from rankgrad.metrics import mean_average_precision
+from rankgrad.tables import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

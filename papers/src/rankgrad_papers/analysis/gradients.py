@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ... import figure_style as style
-from ...losses import RankLoss, SmoothAPLoss, SupAPLoss
-from ...metrics import average_precision
-from ...ranks import Soft, exact_ranks
-from ...relaxations import Heaviside, Sigmoid, Step, SupStep
-from ...tables import aligned
+from rankgrad import figure_style as style
+from rankgrad.losses import RankLoss, SmoothAPLoss, SupAPLoss
+from rankgrad.metrics import average_precision
+from rankgrad.ranks import Soft, exact_ranks
+from rankgrad.relaxations import Heaviside, Sigmoid, Step, SupStep
+from rankgrad.tables import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

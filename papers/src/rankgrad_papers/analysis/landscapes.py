@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ... import figure_style as style
-from ...losses.histogram import soft_histogram
-from ...ranks import blackbox_rank
+from rankgrad import figure_style as style
+from rankgrad.losses.histogram import soft_histogram
+from rankgrad.ranks import blackbox_rank
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

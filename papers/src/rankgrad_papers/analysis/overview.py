@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ... import figure_style as style
+from rankgrad import figure_style as style
+
 from . import decomposability, gradients
 
 if TYPE_CHECKING:

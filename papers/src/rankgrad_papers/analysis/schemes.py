@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ... import figure_style as style
-from ...losses import CalibrationLoss, SupAPLoss
-from ...penalties import Penalty, Power, Rational
-from ...relaxations import Heaviside, SupStep
+from rankgrad import figure_style as style
+from rankgrad.losses import CalibrationLoss, SupAPLoss
+from rankgrad.penalties import Penalty, Power, Rational
+from rankgrad.relaxations import Heaviside, SupStep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,22 +6,22 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .trust import add_trust
+from rankgrad.cli.trust import add_trust
 
 if TYPE_CHECKING:
-    from ..papers.experiments.figures import Drawable, Drawn
+    from ..experiments.figures import Drawable, Drawn
 
 HELP = """\
 Draw a figure of the four papers; without a NAME, list all with what one sees and what they need.
 
-  rankgrad figure
-  rankgrad figure rambo/fig1                                         rambo-fig1.png in this folder
-  rankgrad figure rambo/fig1 -o landscape.pdf --json landscape.json  as vectors, and the numbers
-  rankgrad figure --all -o DIR                                       all that need nothing
-  rankgrad figure roadmap/fig4 --runs runs/reproduce                 curves over a setting, from runs
-  rankgrad figure pnp/fig8 --runs runs/compare --over loss.alpha     ... over a setting of your own
-  rankgrad figure roadmap/fig6 --run RUN RUN --show differ           what runs retrieve for the same queries
-  rankgrad figure rambo/table1 --results benchmarks/results.json     growth with the batch, as measured
+  rankgrad paper-figure
+  rankgrad paper-figure rambo/fig1                                         rambo-fig1.png in this folder
+  rankgrad paper-figure rambo/fig1 -o landscape.pdf --json landscape.json  as vectors, and the numbers
+  rankgrad paper-figure --all -o DIR                                       all that need nothing
+  rankgrad paper-figure roadmap/fig4 --runs runs/reproduce                 curves over a setting, from runs
+  rankgrad paper-figure pnp/fig8 --runs runs/compare --over loss.alpha     ... over a setting of your own
+  rankgrad paper-figure roadmap/fig6 --run RUN RUN --show differ           what runs retrieve for the same queries
+  rankgrad paper-figure rambo/table1 --results benchmarks/results.json     growth with the batch, as measured
 """
 
 
@@ -50,7 +50,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     run.add_argument("-k", type=int, help="images per query (default: 8)")
     run.add_argument("--seed", type=int, help="of the draw of queries (default: 0)")
     run.add_argument("--data-root", type=Path, metavar="DIR", help="where the images are, if they have moved")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="of rankgrad bench --json, for the growth")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="of the benchmarks, for the growth")
     add_trust(parser)
 
 
@@ -65,8 +65,9 @@ OPTIONS = {
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List the figures, or draw."""
-    from .. import figure_style as style
-    from ..papers.experiments import figures
+    from rankgrad import figure_style as style
+
+    from ..experiments import figures
 
     name, out = arguments.name, arguments.out
     if arguments.dpi < 1:
@@ -82,7 +83,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         raise ValueError(f"--format goes with --all; here the ending of -o says it: -o FILE.{arguments.format}")
     if name is None:
         if any(value is not None for value in (out, arguments.json, arguments.runs, arguments.run_, arguments.results)):
-            raise ValueError("which figure? rankgrad figure NAME -o FILE; rankgrad figure lists them")
+            raise ValueError("which figure? rankgrad paper-figure NAME -o FILE; rankgrad paper-figure lists them")
         print(figures.listing())
         return
     figure = figures.find(name)
@@ -104,20 +105,21 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _check_all(arguments: argparse.Namespace) -> None:
-    from .. import figure_style as style
+    from rankgrad import figure_style as style
 
     if arguments.name is not None:
         raise ValueError(f"--all draws all figures; leave out --all, or {arguments.name}")
     if arguments.json or any(getattr(arguments, option) is not None for names in OPTIONS.values() for option in names):
         raise ValueError("--all draws the figures that need nothing and takes --out, --format and --dpi alone")
     if arguments.out is None or arguments.out.suffix in style.FORMATS or arguments.out.is_file():
-        raise ValueError(f"--all writes into a folder: rankgrad figure --all -o DIR; got {arguments.out}")
+        raise ValueError(f"--all writes into a folder: rankgrad paper-figure --all -o DIR; got {arguments.out}")
 
 
 def _drawn(figure: Drawable, arguments: argparse.Namespace) -> Drawn:
     """The figure, with what it needs."""
-    from ..config import packages
-    from ..papers.experiments import figures
+    from rankgrad.config import packages
+
+    from ..experiments import figures
 
     given = {option: value for option in OPTIONS[figure.needs] if (value := getattr(arguments, option)) is not None}
     if figure.needs == "nothing":

@@ -45,7 +45,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List the papers' tables, or run one."""
-    from ..papers.experiments.reproduce import reproduce, sources_of
+    from ..experiments.reproduce import reproduce, sources_of
 
     name = arguments.id
     if name is not None and "=" in name:  # a setting that stands where the ID belongs

@@ -20,7 +20,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("action", nargs="?", choices=("train", "check", "cost"))
     parser.add_argument("--items", type=int, default=20, help="length of the lists (default: 20)")
-    parser.add_argument("--architecture", default="lstm_small", help="see rankgrad.papers.sodeep.ARCHITECTURES")
+    parser.add_argument("--architecture", default="lstm_small", help="see rankgrad_papers.sodeep.ARCHITECTURES")
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--lr", type=float, default=1e-2)
@@ -31,7 +31,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train, judge or time a sorter, or list those that are kept."""
-    from ..papers import sodeep
+    from .. import sodeep
 
     if arguments.action is None:
         _list()
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         if min(lengths) < 2:
             raise ValueError(f"--lengths: a list to sort has two items or more; got {arguments.lengths}")
     if arguments.action == "cost":
-        from ..papers.sodeep.costs import costs
+        from ..sodeep.costs import costs
 
         print(costs(lengths, recipe.architecture))
         return
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _list() -> None:
-    from ..papers import sodeep
+    from .. import sodeep
 
     folder = sodeep.default_folder()
     found = [(path, sodeep.read_sorter(path)) for path in sorted(folder.glob("*.sorter"))]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .base import Table
-from .check import Need, Official, parts_of
+from rankgrad.datasets.base import Table
+from rankgrad.datasets.check import Need, Official, parts_of, published
+
 from .lists import Reading, by_id, find_home, finished, listed, read_rows
 
 if TYPE_CHECKING:
@@ -123,3 +124,5 @@ def _official(cropped: bool) -> Official:
 
 
 OFFICIAL, OFFICIAL_CROPPED = _official(cropped=False), _official(cropped=True)
+published(load_cub, OFFICIAL)
+published(load_cub_cropped, OFFICIAL_CROPPED)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch
 
-from ..checks import renamed
-from .base import Table
-from .glyphs import SIZE, load_glyphs
+from rankgrad.checks import renamed
+from rankgrad.datasets.base import Table
+from rankgrad.datasets.glyphs import SIZE, load_glyphs
+
 from .icons import load_icons
 from .omniglot import load_omniglot
 

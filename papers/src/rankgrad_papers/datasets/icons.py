@@ -16,9 +16,10 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional as F
 
-from ..checks import setting
-from ..files import read_npz
-from .base import SPLITS, Table
+from rankgrad.checks import setting
+from rankgrad.datasets.base import SPLITS, Table
+from rankgrad.files import read_npz
+
 from .lists import numbered
 
 PACKED = "icons48.npz"

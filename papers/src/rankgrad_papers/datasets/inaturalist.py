@@ -10,8 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .base import Table
-from .check import Need, Official, parts_of
+from rankgrad.datasets.base import Table
+from rankgrad.datasets.check import Need, Official, parts_of, published
+
 from .lists import Reading, find_home, finished, first_of, listed, read_rows
 
 if TYPE_CHECKING:
@@ -100,3 +101,4 @@ OFFICIAL = Official(
         "Inat_dataset_splits.zip": "unzip Inat_dataset_splits.zip, then check again",
     },
 )
+published(load_inaturalist, OFFICIAL)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .base import Table
-from .check import Need, Official, parts_of
+from rankgrad.datasets.base import Table
+from rankgrad.datasets.check import Need, Official, parts_of, published
+
 from .lists import Columns, Reading, find_home, finished, first_of, listed, read_rows
 
 if TYPE_CHECKING:
@@ -100,3 +101,4 @@ OFFICIAL = Official(
     ks=(1, 10, 20, 30, 50),
     archives={"img.zip": "unzip img.zip where it lies, then check again"},
 )
+published(load_inshop, OFFICIAL)

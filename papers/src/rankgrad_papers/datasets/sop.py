@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .base import Table
-from .check import Need, Official, parts_of
+from rankgrad.datasets.base import Table
+from rankgrad.datasets.check import Need, Official, parts_of, published
+
 from .lists import Reading, find_home, finished, first_of, listed, read_rows
 
 if TYPE_CHECKING:
@@ -84,3 +85,4 @@ OFFICIAL = Official(
     ks=(1, 10, 100, 1000),
     archives={"Stanford_Online_Products.zip": "unzip Stanford_Online_Products.zip, then check again"},
 )
+published(load_sop, OFFICIAL)

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from .base import Table
-from .check import Need, Official, parts_of
+from rankgrad.datasets.base import Table
+from rankgrad.datasets.check import Need, Official, parts_of, published
+
 from .lists import Reading, by_id, find_home, finished, listed, read_rows
 
 if TYPE_CHECKING:
@@ -121,3 +122,4 @@ OFFICIAL = Official(
     counts={"train": TRAIN, **{f"test {size}": count for size, count in TESTS.items()}},
     elsewhere={"the papers": {"train": PAPER_TRAIN, **{f"test {size}": count for size, count in PAPER_TESTS.items()}}},
 )
+published(load_vehicleid, OFFICIAL)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from ...checks import closest
-from ...config import ConfigError
-from ...tables import aligned
+from rankgrad.checks import closest
+from rankgrad.config import ConfigError
+from rankgrad.tables import aligned
+
 from ..analysis import FIGURES
 from .grid import Grid, grids
 from .outcome import group
@@ -25,11 +26,11 @@ PAPERS = {
 }
 # What each way means, and the command.
 WAYS: Mapping[How, str] = {
-    "runs": "training runs: rankgrad reproduce ID; of a figure also rankgrad figure ID --runs DIR, from runs of yours",
+    "runs": "training runs: rankgrad reproduce ID; a figure also from runs of yours: rankgrad paper-figure ID --runs DIR",
     "computed": "computed or read from the settings: rankgrad reproduce ID",
-    "bench": "measured: rankgrad reproduce ID (rankgrad bench long_list)",
-    "figure": "drawn: rankgrad figure ID (rankgrad reproduce ID: with its numbers)",
-    "examples": "drawn from finished runs: rankgrad figure ID --run RUN",
+    "bench": "measured: rankgrad reproduce ID",
+    "figure": "drawn: rankgrad paper-figure ID (rankgrad reproduce ID: with its numbers)",
+    "examples": "drawn from finished runs: rankgrad paper-figure ID --run RUN",
     "detection": "training runs of detectors: rankgrad reproduce ID",
 }
 DATA = {

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...config import compose
-from ...datasets import OFFICIAL
+from rankgrad.config import compose
+
+from ..datasets import OFFICIAL
 from .grid import Grid, merge
 
 # Images per second of a ResNet-50 at 224 x 224 on one V100 (16 GB): trained, embedded. NVIDIA's DeepLearningExamples,

@@ -1,4 +1,4 @@
-"""Everything that `rankgrad figure` draws: the studies, curves over runs, retrieved examples, growth with the batch."""
+"""All that `rankgrad paper-figure` draws: the studies, curves over runs, retrieved examples, growth with the batch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from ...checks import closest
-from ...config import ConfigError
-from ...files import write_text
-from ...tables import aligned
+from rankgrad.checks import closest
+from rankgrad.config import ConfigError
+from rankgrad.files import write_text
+from rankgrad.tables import aligned
+
 from ..analysis import FIGURES, style
 from . import catalogue
 from .catalogue import PAPERS, Entry
@@ -31,7 +32,7 @@ NEEDS: Mapping[Needs, str] = {
     "nothing": "nothing",
     "runs": "--runs DIR: a folder of rankgrad reproduce or compare, or a csv or json of results",
     "run": "--run RUN [RUN ...]: folders of finished runs, of any data set",
-    "results": "--results FILE: of rankgrad bench scaling --json FILE",
+    "results": "--results FILE: of make bench ARGS='scaling --json FILE'",
 }
 LARGEST = 100_000  # numbers of one array in a json; larger ones are named, not written
 
@@ -136,7 +137,7 @@ def find(name: str) -> Drawable:
         return known[entry.id]
     if entry is not None:
         raise ConfigError(f"{entry.id} ({entry.title}) is not a figure: {entry.way}")
-    raise ConfigError(f"no figure {name!r}{closest(name, known)} rankgrad figure lists them")
+    raise ConfigError(f"no figure {name!r}{closest(name, known)} rankgrad paper-figure lists them")
 
 
 def listing() -> str:
@@ -171,20 +172,20 @@ def draw_runs(figure: Drawable, paths: Sequence[Path], **options: Any) -> Drawn:
 
 
 def draw_examples(runs: Sequence[Path], **options: Any) -> Drawn:
-    """Draw what runs retrieve, see `analysis.retrieved.compute` for the options."""
-    from ..analysis import retrieved
+    """Draw what runs retrieve, see `report.examples.compute` for the options."""
+    from rankgrad.report import examples
 
-    found = retrieved.compute(runs, **options)
-    return Drawn(retrieved.draw(found), found)
+    found = examples.compute(runs, **options)
+    return Drawn(examples.draw(found), found)
 
 
 def draw_growth(path: Path) -> Drawn:
-    """Draw the suite `scaling` of a file that `rankgrad bench --json` wrote.
+    """Draw the suite `scaling` of a file that the benchmarks have written.
 
     Raises:
         ConfigError: no such file, or nothing of that suite in it.
     """
-    from ...bench import figure, page, results
+    from ..timing import growth, results
 
     how = f"{NEEDS['results'].partition('of ')[2]} writes one"
     if not path.exists():
@@ -194,7 +195,7 @@ def draw_growth(path: Path) -> Drawn:
         found = [results.ResultTable(**table) for table in tables]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} holds no suite scaling ({type(error).__name__}: {error}): {how}") from None
-    return Drawn(figure.draw(found), Growth(found, "\n\n".join(map(page.as_text, found))))
+    return Drawn(growth.draw(found), Growth(found, "\n\n".join(map(results.as_text, found))))
 
 
 def make(entry: Entry, out: Path, dry_run: bool = False) -> str:

@@ -28,7 +28,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ...config import ConfigError, options
+from rankgrad.config import ConfigError, options
 
 # Reporting: best on the test classes, as papers do; best on training classes held out; after the last epoch.
 RULES = ("best", "held_out", "last")
@@ -167,7 +167,7 @@ def grids(command: str = "train") -> Mapping[str, Grid]:
 
 @cache
 def _all() -> list[Grid]:
-    folder = resources.files("rankgrad.papers.experiments") / "tables"
+    folder = resources.files("rankgrad_papers.experiments") / "tables"
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
     return [parse(entry.read_text(encoding="utf-8"), entry.name) for entry in files]
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...evaluation import Report, evaluate
-from ...files import read_json, read_npz, write_text
-from ...models.weights import load_weights
-from ...runs.folder import Run
-from ...runs.history import CHOSEN_BY, Chooser, best
+from rankgrad.evaluation import Report, evaluate
+from rankgrad.files import read_json, read_npz, write_text
+from rankgrad.models.weights import load_weights
+from rankgrad.runs.folder import Run
+from rankgrad.runs.history import CHOSEN_BY, Chooser, best
+
 from ..analysis.decomposability import class_batches, gaps
 
 # Rule of reporting -> where its evaluation is chosen; "last" chooses nothing.
@@ -115,7 +116,7 @@ def relative(metric: str, ours: Mapping[int, float], theirs: Mapping[int, float]
 
 def minutes_per_epoch(run: Run) -> float:
     """Minutes of training, evaluations included."""
-    from ...config import load
+    from rankgrad.config import load
 
     seconds = read_json(run.facts, "train_seconds")["train_seconds"]
     return float(seconds) / int(load(run.config).trainer.max_epochs) / 60
@@ -141,8 +142,8 @@ def _evaluated(run: Run, chosen: Checkpoint, test: Sequence[str] = ()) -> tuple[
     """Report, embeddings and labels of weights of a run, on its test set or that of other settings."""
     from omegaconf import OmegaConf
 
-    from ... import training
-    from ...config import load, make
+    from rankgrad import training
+    from rankgrad.config import load, make
 
     config = OmegaConf.merge(load(run.config), OmegaConf.from_dotlist(list(test)))
     model, _ = load_weights(chosen.weights)
@@ -172,7 +173,7 @@ def nmi_of_run(run: Run, chosen: Checkpoint) -> float:
     path = chosen.beside(run, "nmi")
     if path.exists():
         return float(read_json(path, "NMI")["NMI"])
-    from ...config import load
+    from rankgrad.config import load
 
     report = evaluate(*_embedded(run, chosen), ks=[1], bootstrap=0, seed=load(run.config).seed)
     value = report.values["NMI"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ...datasets.folds import shuffled_classes, with_val
-from ...datasets.rows import Rows
+from rankgrad.datasets.folds import shuffled_classes, with_val
+from rankgrad.datasets.rows import Rows
 
 
 def load_merged(
@@ -25,7 +25,7 @@ def load_merged(
     three is not said: at random here [ours]. What is left over after the last whole group joins it.
 
     Args:
-        source: the loader; settings give its name, e.g. rankgrad.datasets.load_sop.
+        source: the loader; settings give its name, e.g. rankgrad_papers.datasets.load_sop.
         merge: classes that become one, >= 1.
         merge_seed: of the choice.
         held_out: share of the training classes that become the split val first, unmerged, with the same seed; see

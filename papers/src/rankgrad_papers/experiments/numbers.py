@@ -50,7 +50,7 @@ def numbers() -> tuple[Number, ...]:
     >>> len(numbers())
     938
     """
-    text = resources.files("rankgrad.papers.experiments").joinpath("paper_tables.csv").read_text(encoding="utf-8")
+    text = resources.files("rankgrad_papers.experiments").joinpath("paper_tables.csv").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return tuple(
         Number(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...runs.folder import Run
+from rankgrad.runs.folder import Run
+
 from ..values import difference
 from . import measures
 from .grid import Cell, Grid

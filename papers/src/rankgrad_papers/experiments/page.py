@@ -9,7 +9,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ... import tables
+from rankgrad import tables
+
 from .measures import DISTANCES, MINUTES
 from .numbers import Number
 from .outcome import Outcome, ResultLine

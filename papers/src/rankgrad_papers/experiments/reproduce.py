@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...config import ConfigError, compose
-from ...files import write_text
-from ...runs.compare import read_seeds, shared, train_all, with_threads
-from ...runs.folder import Run
-from ...runs.launchers import LOCAL, Launcher, read_launcher
+from rankgrad.config import ConfigError, compose
+from rankgrad.files import write_text
+from rankgrad.runs.compare import read_seeds, shared, train_all, with_threads
+from rankgrad.runs.folder import Run
+from rankgrad.runs.launchers import LOCAL, Launcher, read_launcher
+
 from . import page, sources, standin
 from .catalogue import find, listing, stand_in_seeds
 from .cost import GPU, Work, work_of

@@ -23,11 +23,12 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from ...checks import closest
-from ...config import TREES, ConfigError, compose, flat, options
-from ...losses import LOSSES
-from ...losses import settings as loss_settings
-from ...tables import aligned
+from rankgrad.checks import closest
+from rankgrad.config import ConfigError, compose, flat, options
+from rankgrad.losses import LOSSES
+from rankgrad.losses import settings as loss_settings
+from rankgrad.tables import aligned
+
 from .grid import Grid, grids
 
 # Sections, tables, figures, algorithms and appendices of the four papers. RaMBO's appendix A is also its supplement's.
@@ -195,7 +196,8 @@ def _file() -> Any:
 @cache
 def _written(name: str, tree: str) -> Mapping[str, tuple[str, Source | None]]:
     """Setting -> (value, source): what an experiment's file and those that it includes say, the last one winning."""
-    text = (resources.files(TREES[tree][0]) / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
+    folder = resources.files("rankgrad_papers") / "configs" / ("" if tree == "train" else tree)
+    text = (folder / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
     lines, where = text.splitlines(), f"experiment/{name}.yaml"
 
     def source(node: yaml.Node) -> Source | None:

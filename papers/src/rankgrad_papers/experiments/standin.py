@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...config import ConfigError
+from rankgrad.config import ConfigError
 
 # What every page, table and picture of a stand-in says.
 LABELS = {
@@ -21,7 +21,7 @@ LABELS["bccd"] = "stand-in: small detector on BCCD, not the paper's data; paper'
 WITH_VAL = ("glyphs",)  # those that have classes held out of training already
 # Of the runs of a command.
 NAMES = {"train": ("omniglot", "glyphs"), "detect train": ("bccd",)}
-LOADERS = {"omniglot": "rankgrad.datasets.load_omniglot", "glyphs": "rankgrad.datasets.load_glyphs"}
+LOADERS = {"omniglot": "rankgrad_papers.datasets.load_omniglot", "glyphs": "rankgrad.datasets.load_glyphs"}
 # All list lengths of all tables, so that tables share their runs.
 KS = "evaluation.ks=[1,2,4,5,8,10,16,20,30,32,50,100,1000]"
 IMAGE_SCALE, EMBEDDING_SCALE = 8, 4

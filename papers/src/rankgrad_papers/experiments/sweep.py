@@ -16,9 +16,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ...checks import unknown
-from ...config import ConfigError, compose, keys, load
-from ...runs.folder import Run
+from rankgrad.checks import unknown
+from rankgrad.config import ConfigError, compose, keys, load
+from rankgrad.runs.folder import Run
+
 from .grid import Cell, Grid, grids
 from .measures import RELATIVE, measure, relative
 from .outcome import Outcome

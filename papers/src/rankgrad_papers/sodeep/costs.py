@@ -9,16 +9,17 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ... import losses, metrics
-from ...bench import memory
-from ...bench.clocks import CPU, alternate
-from ...tables import aligned
+from rankgrad import losses, metrics
+from rankgrad.tables import aligned
+
 from .. import sodeep
+from ..timing import memory
+from ..timing.clocks import CPU, alternate
 
 # Lists of a step: a batch of 128 images.
 ROWS = 128
 PER_CLASS = 4
-MODULE = "rankgrad.papers.sodeep.costs"  # of the fresh processes
+MODULE = "rankgrad_papers.sodeep.costs"  # of the fresh processes
 
 
 def costs(lengths: Sequence[int], architecture: str = "lstm_small", *, rounds: int = 5) -> str:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
-from ...metrics import spearman
-from ...ranks import blackbox_rank
-from ...tables import aligned
-from ...types import Scores
+from rankgrad.metrics import spearman
+from rankgrad.ranks import blackbox_rank
+from rankgrad.tables import aligned
+from rankgrad.types import Scores
+
 from .networks import Sorter, unit_range
 from .training import KINDS
 

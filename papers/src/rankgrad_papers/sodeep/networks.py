@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ...ranks import computed, exact_ranks
-from ...types import Mask, Ranks, Scores
+from rankgrad.ranks import computed, exact_ranks
+from rankgrad.types import Mask, Ranks, Scores
 
 
 @dataclass(frozen=True)

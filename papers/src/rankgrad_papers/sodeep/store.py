@@ -10,9 +10,10 @@ from pathlib import Path
 
 import torch
 
-from ...files import atomic_write
-from ...files.folders import alone
-from ...models.state_dicts import read_plain
+from rankgrad.files import atomic_write
+from rankgrad.files.folders import alone
+from rankgrad.models.state_dicts import read_plain
+
 from .networks import ARCHITECTURES, Sorter
 from .training import Recipe, train_sorter
 
@@ -22,7 +23,7 @@ FORMAT = 1
 
 def default_folder() -> Path:
     """Where sorters are kept if nobody says otherwise: sodeep/ in $XDG_CACHE_HOME/rankgrad, else ~/.cache/rankgrad."""
-    from ...datasets import cache
+    from rankgrad.datasets import cache
 
     return cache.default_folder() / "sodeep"
 
@@ -107,7 +108,7 @@ def read_sorter(path: Path, *, warn: bool = True) -> Sorter | None:
     Raises:
         ValueError: a file that is whole and holds something else, such as code.
     """
-    from ...datasets.cache import CacheWarning
+    from rankgrad.datasets.cache import CacheWarning
 
     try:
         content = path.read_bytes()

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
-from ...progress import bar
-from ...ranks import blackbox_rank
-from ...types import Mask
+from rankgrad.progress import bar
+from rankgrad.ranks import blackbox_rank
+from rankgrad.types import Mask
+
 from .networks import Sorter, architecture_of
 
 Draw = Callable[[int, int, Generator], Tensor]

@@ -1,6 +1,6 @@
 """Leave one alphabet of Omniglot out: every method is tuned on the other seven, then meets the eighth.
 
-    python -m rankgrad.papers.studies.alphabets --data-root DIR adaptive_roadmap pml/multi_similarity
+    python -m rankgrad_papers.studies.alphabets --data-root DIR adaptive_roadmap pml/multi_similarity
 
 A cell is a method and an alphabet. Its search sees the training alphabets alone; then three seeds are trained and
 judged on the alphabet that was left out. The values of a cell are added to the csv when its last seed ends. If the
@@ -16,10 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ...files import read_npz
-from ...runs.compare import compare_variants, folders_of, own_settings
-from ...runs.folder import Run
-from ...tuning.tune import tune
+from rankgrad.files import read_npz
+from rankgrad.runs.compare import compare_variants, folders_of, own_settings
+from rankgrad.runs.folder import Run
+from rankgrad.tuning.tune import tune
+
 from ..values import append, cells
 
 ALPHABETS = (

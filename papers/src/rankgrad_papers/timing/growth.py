@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import figure_style as style
-from ..figure_style import check_format
+from rankgrad import figure_style as style
+from rankgrad.figure_style import check_format
+
 from .results import ResultTable
-from .scaling import MEMORY, TIME
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["STYLES", "check_format", "draw", "figure"]
+__all__ = ["MEMORY", "STYLES", "TIME", "check_format", "draw", "figure"]
+
+TIME, MEMORY = "Growth with the batch: time, ms", "Growth with the batch: peak memory, MiB"  # titles of the tables
 
 # Ours are solid; what is printed in papers, and others' code, is dashed and hollow.
 STYLES: dict[str, tuple[str, str, str, str]] = {

@@ -7,7 +7,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .. import losses
+from rankgrad import losses
+
 from . import memory
 from .clocks import CPU, Action, Timing, alternate, clock_of
 from .references import printed_rambo_ap

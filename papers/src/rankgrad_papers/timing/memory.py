@@ -49,7 +49,9 @@ def _peak() -> int:
     return used if sys.platform == "darwin" else 1024 * used
 
 
-def peak_mib(cases: Cases, case: str, *sizes: int, device: torch.device = CPU, module: str = "rankgrad.bench") -> float:
+def peak_mib(
+    cases: Cases, case: str, *sizes: int, device: torch.device = CPU, module: str = "rankgrad_papers.timing"
+) -> float:
     """MiB that a case takes at its peak: in a fresh process on a CPU, in this one on a GPU.
 
     Args:

@@ -17,19 +17,23 @@ import torch
 from pretended import pretended
 from torch import Tensor
 
-from rankgrad import bench, losses
-from rankgrad.bench import Check, Options, ResultTable, clocks, launches, memory, peers, references, scaling, texts
-from rankgrad.bench.clocks import Timing
-from rankgrad.bench.figure import STYLES, figure
-from rankgrad.bench.page import as_text, page
-from rankgrad.bench.results import shown
-from rankgrad.cli import main
+from benchmarks import CASE, launches, peers, scaling, texts
+from benchmarks.__main__ import main
+from benchmarks.page import page
+from benchmarks.runner import run
+from benchmarks.suites import GPU_SUITES
+from benchmarks.suites import SUITES as ON_CPU
+from rankgrad import cli, losses
+from rankgrad_papers.timing import clocks, memory, references
+from rankgrad_papers.timing.clocks import Timing
+from rankgrad_papers.timing.growth import STYLES, figure
+from rankgrad_papers.timing.results import Check, Options, Result, ResultTable, as_text, shown
 
-SUITES = {**bench.SUITES, **bench.GPU_SUITES}
+SUITES = {**ON_CPU, **GPU_SUITES}
 
 
 @cache
-def found_by(suite: str) -> bench.Result:
+def found_by(suite: str) -> Result:
     """What a suite finds at tiny size."""
     with clocks.threads(1):
         return SUITES[suite](Options(quick=True))
@@ -43,12 +47,12 @@ def quickly(request, monkeypatch):
         monkeypatch.setattr(texts, name, count)
     if "fresh" not in request.fixturenames:
 
-        def peak_mib(cases, case, *sizes, device=clocks.CPU):
+        def peak_mib(cases, case, *sizes, device=clocks.CPU, module=""):
             return cases[case](*sizes, device=device) / 2**20
 
         def seconds(words):
             start = time.perf_counter()
-            assert main(words) == 0
+            assert cli.main(words) == 0
             return time.perf_counter() - start
 
         monkeypatch.setattr(memory, "peak_mib", peak_mib)
@@ -202,7 +206,7 @@ def test_cases_are_measured_in_this_process_on_a_gpu(fresh):
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak can only be set back on Linux")
 def test_peak_of_memory_that_was_freed_again_is_seen():
     lines = (  # a process of its own: this one may hold freed memory that it takes again
-        "import torch; from rankgrad.bench.memory import peak_rise",
+        "import torch; from rankgrad_papers.timing.memory import peak_rise",
         "print(peak_rise(lambda: torch.ones(2**24).sum()), peak_rise(lambda: None))",  # 64 MiB
     )
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
@@ -218,12 +222,12 @@ def test_exponent_is_that_of_the_last_doubling():
 
 
 def test_a_fresh_process_measures_a_cube_where_the_formula_is_taken_literally(fresh):
-    assert memory.peak_mib({}, "supap cube", 256) > 64  # MiB; one tensor [256, 256, 256]
+    assert memory.peak_mib({}, "supap cube", 256, module=CASE) > 64  # MiB; one tensor [256, 256, 256]
 
 
 @pytest.mark.slow
 def test_a_fresh_process_measures_little_more_than_score_matrices_for_our_loss(fresh):
-    assert 0.25 < memory.peak_mib({}, "supap", 256) < 32  # MiB; one matrix has 1/4
+    assert 0.25 < memory.peak_mib({}, "supap", 256, module=CASE) < 32  # MiB; one matrix has 1/4
 
 
 def stand_in(path: Path, lines: str) -> str:
@@ -236,7 +240,7 @@ def stand_in(path: Path, lines: str) -> str:
 def test_a_case_that_fails_says_why(fresh, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.executable", stand_in(tmp_path / "python", "echo out of memory >&2\nexit 1"))
     with pytest.raises(RuntimeError, match="measuring the memory of 'supap' failed: out of memory"):
-        memory.peak_mib({}, "supap", 256)
+        memory.peak_mib({}, "supap", 256, module=CASE)
     with pytest.raises(RuntimeError, match="rankgrad search failed: out of memory"):
         texts._seconds(["search"])
 
@@ -268,7 +272,7 @@ def test_suite_runs_and_every_cell_is_a_name_or_a_sane_number(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", bench.GPU_SUITES)
+@pytest.mark.parametrize("name", GPU_SUITES)
 def test_a_suite_of_a_gpu_mixes_no_devices(name, monkeypatch):
     """On a pretended device, whose clock and memory are the CPU's: the numbers mean nothing, the ways are a GPU's."""
     monkeypatch.setattr(clocks, "event_clock", clocks.processor_clock)
@@ -276,7 +280,7 @@ def test_a_suite_of_a_gpu_mixes_no_devices(name, monkeypatch):
         monkeypatch.setattr(torch.cuda, counted, lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=2**34))
     with clocks.threads(1), pretended() as device:
-        assert bench.GPU_SUITES[name](Options(quick=True, device=device)).tables
+        assert GPU_SUITES[name](Options(quick=True, device=device)).tables
 
 
 def test_every_loss_of_the_table_is_timed_and_the_floor_has_ratio_one():
@@ -329,12 +333,13 @@ def test_shares_of_a_training_step_sum_to_one():
 def test_run_prints_and_writes_the_same_tables(tmp_path, capsys):
     torch.set_num_threads(1)
     file, text = tmp_path / "numbers.json", tmp_path / "new" / "page.md"
-    bench.run(["evaluator", "long_list", "evaluator"], file, quick=True, markdown_path=text)
+    run(["evaluator", "long_list", "evaluator"], file, quick=True, markdown_path=text)
     record = json.loads(file.read_text())
     assert list(record["suites"]) == ["evaluator", "long_list"]
     assert record["machine"]["threads"] == 1 and record["machine"]["cores"] >= 1
     assert record["versions"]["torch"].startswith(torch.__version__.split("+")[0])
-    assert record["command"] == "rankgrad bench evaluator long_list evaluator --quick"  # no folders of this machine
+    command = "python -m benchmarks evaluator long_list evaluator --quick"  # no folders of this machine
+    assert record["command"] == command
     printed = capsys.readouterr().out
     for suite in record["suites"].values():
         assert suite["checks"] == []  # limits are not meant for tiny sizes
@@ -348,13 +353,13 @@ def test_run_prints_and_writes_the_same_tables(tmp_path, capsys):
 
 
 def test_a_suite_that_fails_does_not_take_the_others_with_it(tmp_path, monkeypatch):
-    def broken(options: Options) -> bench.Result:
+    def broken(options: Options) -> Result:
         """Breaks."""
         raise ZeroDivisionError("out of luck")
 
-    monkeypatch.setitem(bench.SUITES, "scaling", broken)
+    monkeypatch.setitem(ON_CPU, "scaling", broken)
     with pytest.raises(RuntimeError, match="failed: scaling") as caught:
-        bench.run(["scaling", "evaluator"], tmp_path / "numbers.json", quick=True, figure_path=tmp_path / "growth.svg")
+        run(["scaling", "evaluator"], tmp_path / "numbers.json", quick=True, figure_path=tmp_path / "growth.svg")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert list(json.loads((tmp_path / "numbers.json").read_text())["suites"]) == ["evaluator"]
     assert not (tmp_path / "growth.svg").exists()
@@ -364,7 +369,7 @@ def test_threads_are_given_back_after_a_run():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        bench.run(["long_list"], quick=True)
+        run(["long_list"], quick=True)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -372,27 +377,27 @@ def test_threads_are_given_back_after_a_run():
 
 def test_unknown_suite_is_refused_before_anything_runs():
     with pytest.raises(ValueError, match="unknown suite 'in-batch' for cpu; known: in_batch, scaling, long_list, "):
-        bench.run(["evaluator", "in-batch"])
+        run(["evaluator", "in-batch"])
     with pytest.raises(ValueError, match="unknown suite 'training' for cuda; known: long_list, in_batch, "):
-        bench.run(["training"], device="cuda")
+        run(["training"], device="cuda")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_command_says_what_is_missing(capsys):
-    assert main(["bench", "--device", "cuda"]) == 2
+    assert main(["--device", "cuda"]) == 2
     assert "--device cuda needs an NVIDIA GPU" in capsys.readouterr().err
 
 
 def test_suites_of_a_device_are_listed(capsys):
-    for words, suites in (([], bench.SUITES), (["--device", "cuda"], bench.GPU_SUITES)):
-        assert main(["bench", "--list", *words]) == 0
+    for words, suites in (([], ON_CPU), (["--device", "cuda"], GPU_SUITES)):
+        assert main(["--list", *words]) == 0
         assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(suites)
 
 
 def a_record(**machine) -> dict:
     found = {"cpu": "a CPU", "cores": 2, "memory_gib": 8.0, "system": "Linux", "load": "0.1", "threads": 1, "gpu": None}
     versions = {"torch": "2.6", "torchmetrics": None, "pytorch-metric-learning": "2.9", "scikit-learn": "1.4"}
-    return {"command": "rankgrad bench", "machine": {**found, **machine}, "versions": versions, "suites": {}}
+    return {"command": "python -m benchmarks", "machine": {**found, **machine}, "versions": versions, "suites": {}}
 
 
 def test_page_says_where_it_was_measured_and_what_was_not():
@@ -405,25 +410,23 @@ def test_page_says_where_it_was_measured_and_what_was_not():
     assert "](scaling.svg)" in page({**a_record(), "figure": "scaling.svg"})
 
 
-def growth() -> bench.Result:
+def growth() -> Result:
     """What the suite `scaling` might find."""
     columns = ("loss", "B=64", "B=128", "B=256", "exponent")
     rows = [[name, 1.0 + i, 3.0 + i, None if "printed" in name else 9.0 + i, 1.5] for i, name in enumerate(STYLES)]
     empty = ["PML SmoothAPLoss", None, None, None, None]
-    return bench.Result(
-        [ResultTable(scaling.TIME, columns, rows), ResultTable(scaling.MEMORY, columns, [*rows[:4], empty])]
-    )
+    return Result([ResultTable(scaling.TIME, columns, rows), ResultTable(scaling.MEMORY, columns, [*rows[:4], empty])])
 
 
 def test_figure_of_a_run_shows_time_and_memory_with_their_exponents(tmp_path, monkeypatch):
 
-    def known(options: Options) -> bench.Result:
+    def known(options: Options) -> Result:
         """Growth."""
         return growth()
 
-    monkeypatch.setitem(bench.SUITES, "scaling", known)
+    monkeypatch.setitem(ON_CPU, "scaling", known)
     path, text = tmp_path / "pictures" / "growth.svg", tmp_path / "page.md"
-    bench.run(["evaluator"], quick=True, markdown_path=text, figure_path=path)
+    run(["evaluator"], quick=True, markdown_path=text, figure_path=path)
     drawn = path.read_text()
     assert "](pictures/growth.svg)" in text.read_text() and "## scaling" in text.read_text()
     for words in ("SupAP as printed", "matrix product", "time of a step, ms", "peak memory, MiB", "batch size B"):
@@ -444,7 +447,7 @@ def test_figure_knows_the_losses_it_is_drawn_from():
 
 def test_format_that_cannot_be_drawn_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(ValueError, match="a figure is written as .svg, .png, .pdf; got"):
-        bench.run(["evaluator"], quick=True, figure_path=tmp_path / "growth.gif")
+        run(["evaluator"], quick=True, figure_path=tmp_path / "growth.gif")
 
 
 def test_check_says_what_was_missed():

@@ -9,6 +9,8 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
+from rankgrad.tables import aligned
+
 T = TypeVar("T")
 Cell: TypeAlias = "str | float | None"  # None: not measured
 
@@ -112,3 +114,20 @@ def shown(cell: Cell) -> str:
         return "-"
     digits = 0 if abs(cell) >= 100 else 1 if abs(cell) >= 10 else 2 if abs(cell) >= 0.1 or cell == 0 else 3
     return f"{cell:,.{digits}f}"
+
+
+def as_text(table: ResultTable) -> str:
+    """A table as aligned lines: title, head, rows, note.
+
+    >>> print(as_text(ResultTable("Speed", ("loss", "ms"), [["a", 1.0], ["longer", None]])))
+    Speed
+    loss      ms
+    a       1.00
+    longer     -
+    """
+    return "\n".join([table.title, aligned(cells(table)), *([table.note] if table.note else [])])
+
+
+def cells(table: ResultTable) -> list[list[str]]:
+    """The head and the rows of a table as text."""
+    return [list(table.columns), *([shown(cell) for cell in row] for row in table.rows)]

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ... import figure_style as style
-from ... import search
-from ...files import read_npz
-from ...runs.folder import Run
+from .. import figure_style as style
+from .. import search
+from ..files import read_npz
+from ..runs.folder import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ...datasets.base import Table
+    from ..datasets.base import Table
 
 Choice = Literal["random", "failures", "differ"]
 # What each means, said under the picture.
@@ -132,9 +132,11 @@ def compute(
     Raises:
         ValueError: no run, one that is not finished, runs of different test sets, no such query.
     """
-    from ...config import load
-    from ...datasets.base import Table
-    from ...training.retrieval import load_table
+    from ..config import load
+    from ..datasets.base import Table
+    from ..datasets.folds import held_out
+    from ..datasets.rows import Rows
+    from ..targets import make
 
     if choice not in CHOICES:
         raise ValueError(f"queries are chosen by one of {', '.join(CHOICES)}; got {choice!r}")
@@ -146,8 +148,8 @@ def compute(
     config = load(Run(runs[0]).config, trust)
     if data_root is not None:
         config.data.root = config.data.load.root = str(data_root.absolute())
-    config.trust = list(trust)
-    table = load_table(config).select(config.evaluation.split)
+    rows: Rows = held_out(make(config.data.load, slot="data", trust=trust), config.fold)
+    table = rows.select(config.evaluation.split)
     if not isinstance(table, Table):
         raise ValueError(f"this figure is of images, and {table.name} is {table.takes}: rankgrad report shows those")
     found = [_embeddings(folder, table) for folder in runs]
@@ -178,8 +180,8 @@ def among(
     Raises:
         ValueError: no query fits the choice.
     """
-    from ...datasets.base import ImageSet
-    from ...datasets.protocols import trials
+    from ..datasets.base import ImageSet
+    from ..datasets.protocols import trials
 
     trial = trials(table)[0]
     asked, gallery = trial.query, trial.query if trial.gallery is None else trial.gallery

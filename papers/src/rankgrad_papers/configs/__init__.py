@@ -1,0 +1,1 @@
+"""Settings of the laboratory: data sets, experiments, recipes. rankgrad finds the folder by the entry point."""

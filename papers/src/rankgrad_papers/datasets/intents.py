@@ -1,0 +1,92 @@
+"""Two public sets of sentences with intents, divided by intents: the test asks for classes that training never saw."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rankgrad.datasets.tabular import read_rows, word
+from rankgrad.datasets.text import TextTable, text_table
+from rankgrad.files import shown
+
+Validation = Literal["apart", "train"]
+
+
+def load_clinc150(root: str | Path, validation: Validation = "apart") -> TextTable:
+    """CLINC150: 22 500 sentences of 150 intents in 10 domains, divided by intents; super-label = domain.
+
+    Larson et al., An Evaluation Dataset for Intent Classification and Out-of-Scope Prediction, EMNLP-IJCNLP 2019
+    (CC BY 3.0). The out-of-scope sentences are `distractors`. The official splits share their intents. Here intents are
+    divided: those of a domain sorted by name, the domains sorted by name, number i of 0 .. 149: i % 3 == 2 is test
+    (50), i % 6 == 0 val (25), the rest train (75); all sentences of the three official splits together.
+
+    Args:
+        root: folder with data_full.json and domains.json.
+        validation: "apart", for choosing settings; "train": the 25 intents belong to training, for final numbers.
+    """
+    root = Path(root)
+    data, domains = (_json(root / name, "CLINC150") for name in ("data_full.json", "domains.json"))
+    order = [(domain, intent) for domain in sorted(domains) for intent in sorted(domains[domain])]
+    of = {intent: (domain, _of_number(number, validation)) for number, (domain, intent) in enumerate(order)}
+    rows = [(text, intent) for part in ("train", "val", "test") for text, intent in data[part]]
+    lost = next((intent for _, intent in rows if intent not in of), None)
+    if lost is not None:
+        raise ValueError(f"domains.json of CLINC150 knows no intent {lost!r}: the two files do not belong together")
+    table = text_table(
+        "clinc150",
+        [text for text, _ in rows],
+        [intent for _, intent in rows],
+        [of[intent][1] for _, intent in rows],
+        [f"{part} {number}" for part in ("train", "val", "test") for number in range(len(data[part]))],
+        [of[intent][0] for _, intent in rows],
+    )
+    return replace(
+        table, distractors=tuple(text for part in ("oos_train", "oos_val", "oos_test") for text, _ in data[part])
+    )
+
+
+def load_banking77(root: str | Path, validation: Validation = "apart") -> TextTable:
+    """BANKING77: 13 083 questions to a bank, of 77 intents that are close to each other, divided by intents.
+
+    Casanueva et al., Efficient Intent Detection with Dual Sentence Encoders, 2020, arXiv:2003.04807 (CC BY 4.0).
+    Intents sorted by name, number i of 0 .. 76: i % 3 == 2 is test (25), i % 6 == 0 val (13), the rest train (39);
+    the questions of train.csv and test.csv together.
+
+    Args:
+        root: folder with train.csv and test.csv.
+        validation: as of `load_clinc150`.
+    """
+    root = Path(root)
+    rows: list[tuple[str, str]] = []
+    names: list[str] = []
+    for name in ("train.csv", "test.csv"):
+        if not (root / name).is_file():
+            raise FileNotFoundError(f"{shown(root)} has no {name}: BANKING77 is a folder with train.csv and test.csv")
+        for place, row in read_rows(root / name, None):
+            if not {"text", "category"} <= set(row):
+                raise ValueError(f"{place} is not of BANKING77: its columns are text and category")
+            rows.append((word(row["text"], "text", place), word(row["category"], "category", place)))
+            names.append(f"{name} {place.rpartition(', ')[2]}")
+    intents = {intent: number for number, intent in enumerate(sorted({intent for _, intent in rows}))}
+    splits = [_of_number(intents[intent], validation) for _, intent in rows]
+    return text_table("banking77", [text for text, _ in rows], [intent for _, intent in rows], splits, names)
+
+
+def _of_number(number: int, validation: str) -> str:
+    """The split of an intent by its number."""
+    if validation not in ("apart", "train"):
+        raise ValueError(f"validation must be 'apart' or 'train'; got {validation!r}")
+    if number % 3 == 2:
+        return "test"
+    return "val" if number % 6 == 0 and validation == "apart" else "train"
+
+
+def _json(path: Path, title: str) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"{shown(path.parent)} has no {path.name}, which belongs to {title}")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{shown(path)} is no JSON, or it is damaged: {error}") from None

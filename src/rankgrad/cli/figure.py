@@ -1,0 +1,58 @@
+"""What runs retrieve, as a static picture."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .trust import add_trust
+
+HELP = """\
+Draw what finished runs retrieve for the same queries, for a paper or a talk.
+
+  rankgrad figure --run RUN -o retrieved.png                     four queries, drawn among all
+  rankgrad figure --run RUN RUN --show differ -o retrieved.pdf   queries that one run gets right and the other does not
+  rankgrad figure --run RUN --show failures --queries 6 -k 10    wrong in every run
+
+The figures of the papers are drawn by rankgrad paper-figure (of rankgrad-papers).
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    # `run` is taken: it is what does the command
+    parser.add_argument(
+        "--run", dest="runs", type=Path, nargs="+", metavar="RUN", required=True, help="folders of finished runs"
+    )
+    parser.add_argument("-o", "--out", type=Path, default=Path("retrieved.png"), help=".png, .pdf or .svg")
+    parser.add_argument(
+        "--show", choices=("random", "failures", "differ"), default="random", help="queries (default: random)"
+    )
+    parser.add_argument("--queries", type=int, default=4, help="how many (default: 4)")
+    parser.add_argument("-k", type=int, default=8, help="images per query (default: 8)")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw of queries (default: 0)")
+    parser.add_argument("--data-root", type=Path, metavar="DIR", help="where the images are, if they have moved")
+    parser.add_argument("--dpi", type=int, default=200, help="of a png, dots per inch (default: 200)")
+    add_trust(parser)
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Draw."""
+    from .. import figure_style as style
+    from ..config import packages
+    from ..report import examples
+
+    if arguments.dpi < 1:
+        raise ValueError(f"--dpi is dots per inch, such as 200; got {arguments.dpi}")
+    style.check_format(arguments.out)
+    found = examples.compute(
+        arguments.runs,
+        choice=arguments.show,
+        queries=arguments.queries,
+        k=arguments.k,
+        seed=arguments.seed,
+        data_root=arguments.data_root,
+        trust=packages(arguments.trust),
+    )
+    print(found)
+    print(f"wrote {style.save(examples.draw(found), arguments.out, arguments.dpi)}")

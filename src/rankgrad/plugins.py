@@ -1,0 +1,142 @@
+"""What other packages bring: losses, metrics, data sets and commands, by the entry points of their metadata.
+
+A package says in its pyproject.toml what it has:
+
+    [project.entry-points."rankgrad.losses"]
+    hinge = "mypackage.losses:HingeLoss"
+
+From then on `rankgrad train loss=hinge` works. Names are read from the metadata. A plug-in is imported only when its
+name is used. docs/plugins.md has the rules of each group.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Container
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module, metadata
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+#: Group -> what one of it is called. `configs` is a folder of settings, which a data set may bring.
+GROUPS = {"losses": "loss", "metrics": "metric", "datasets": "data set", "commands": "command", "configs": "folder"}
+SWITCH = "RANKGRAD_PLUGINS"  # none, or the distributions whose plug-ins are used: a,b
+
+
+class PluginWarning(UserWarning):
+    """A plug-in that is left out, and why."""
+
+
+class PluginError(ValueError):
+    """A plug-in that was asked for and can't be used."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One thing that a package brings.
+
+    Attributes:
+        group: a key of `GROUPS`.
+        name: what users type.
+        value: module, or module:object.
+        distribution, version: of the package.
+    """
+
+    group: str
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+    def __str__(self) -> str:
+        """The name and where it comes from."""
+        return f"{GROUPS[self.group]} {self.name} of {self.distribution} {self.version}"
+
+    @property
+    def target(self) -> str:
+        """How settings name it: module.object."""
+        return self.value.replace(":", ".")
+
+    def load(self) -> Any:
+        """Import it.
+
+        Raises:
+            PluginError: it can't be imported.
+        """
+        module, _, path = self.value.partition(":")
+        try:
+            found = import_module(module)
+            for part in path.split(".") if path else ():
+                found = getattr(found, part)
+        except Exception as error:  # code of somebody else, which fails in its own way
+            raise PluginError(f"the {self} can't be imported: {type(error).__name__}: {error}") from error
+        return found
+
+    def folder(self) -> Path | None:
+        """The folder of a group `configs`, found without importing the package; None: it is not there."""
+        top, *inside = self.value.split(".")
+        spec = PathFinder.find_spec(top)
+        for place in (spec.submodule_search_locations or ()) if spec else ():
+            folder = Path(place, *inside)
+            if folder.is_dir():
+                return folder
+        return None
+
+
+def registered(group: str, taken: Container[str] = ()) -> dict[str, Plugin]:
+    """Plug-ins of a group by name. None of them is imported.
+
+    Args:
+        group: a key of `GROUPS`.
+        taken: the names of rankgrad itself, which stay its own.
+
+    Warns:
+        PluginWarning: a plug-in has a name that is taken, by rankgrad or by another plug-in. It is left out.
+    """
+    found: dict[str, Plugin] = {}
+    for plugin in _installed(os.environ.get(SWITCH)):
+        if plugin.group != group:
+            continue
+        owner = "rankgrad" if plugin.name in taken else found[plugin.name].distribution if plugin.name in found else ""
+        if owner:
+            warnings.warn(f"the {plugin} is left out: {owner} has that name", PluginWarning, stacklevel=2)
+        else:
+            found[plugin.name] = plugin
+    return found
+
+
+def by_target(group: str, target: str) -> Plugin | None:
+    """The plug-in that is exactly this object, such as mypackage.losses.HingeLoss."""
+    return next(
+        (each for each in _installed(os.environ.get(SWITCH)) if (each.group, each.target) == (group, target)), None
+    )
+
+
+def config_folders() -> list[Path]:
+    """Folders of settings that plug-ins bring."""
+    return [folder for plugin in registered("configs").values() if (folder := plugin.folder())]
+
+
+@lru_cache(maxsize=4)
+def _installed(switch: str | None) -> tuple[Plugin, ...]:
+    """All plug-ins that the switch lets through, in the order of their names."""
+    wanted = None if switch is None else {_normal(name) for name in switch.split(",")}
+    found = {
+        Plugin(group, entry.name, entry.value, entry.dist.metadata["Name"], entry.dist.version)
+        for group in GROUPS
+        for entry in metadata.entry_points(group=f"rankgrad.{group}")
+        if entry.dist is not None and (wanted is None or _normal(entry.dist.metadata["Name"]) in wanted)
+    }
+    return tuple(sorted(found, key=lambda each: (each.group, each.name, each.distribution)))
+
+
+def _normal(name: str) -> str:
+    """A distribution's name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+__all__ = ["GROUPS", "SWITCH", "Plugin", "PluginError", "PluginWarning", "by_target", "config_folders", "registered"]
