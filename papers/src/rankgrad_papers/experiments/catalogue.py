@@ -26,7 +26,7 @@ PAPERS = {
 }
 # What each way means, and the command.
 WAYS: Mapping[How, str] = {
-    "runs": "training runs: rankgrad reproduce ID; a figure also from runs of yours: rankgrad paper-figure ID --runs DIR",
+    "runs": "training runs: rankgrad reproduce ID; a figure also from runs of yours, paper-figure ID --runs DIR",
     "computed": "computed or read from the settings: rankgrad reproduce ID",
     "bench": "measured: rankgrad reproduce ID",
     "figure": "drawn: rankgrad paper-figure ID (rankgrad reproduce ID: with its numbers)",
