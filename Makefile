@@ -106,7 +106,8 @@ $(VENV)/.demo: $(INSTALLED) $(CONSTRAINTS)
 	touch $@
 
 $(READY): $(INSTALLED) $(CONSTRAINTS) papers/pyproject.toml
-	$(INSTALL) "rankgrad[dev]" -e papers
+	$(INSTALL) "rankgrad[dev]"
+	$(INSTALL) -e papers
 	touch $@
 
 $(VENV)/.release: pyproject.toml | $(BIN)/python

@@ -94,8 +94,8 @@ FROM_RUNS: Mapping[str, FromRuns] = {
 HEAD = """\
 # Gallery
 
-Every figure of the papers that can be drawn here, with its command. `rankgrad paper-figure` lists them; `-o FILE.pdf` or
-`.svg` gives vectors, `--json FILE` the numbers. Widths are those of one and of two columns of a page. In Python,
+Every figure of the papers that can be drawn here, with its command. `rankgrad paper-figure` lists them; `-o FILE.pdf`
+or `.svg` gives vectors, `--json FILE` the numbers. Widths are those of one and of two columns of a page. In Python,
 `rankgrad_papers.analysis.FIGURES` holds the function that computes and the one that draws.
 
 This page is made by `python docs/make_gallery.py --work runs/gallery`.

@@ -10,8 +10,9 @@ HEAD = """\
 # Sources of the settings
 
 Where each value of the papers' experiments and tables comes from. `rankgrad reproduce ID --sources` prints the same
-for one table. This page is made by `python docs/make_sources.py`, from the comments of
-`papers/src/rankgrad_papers/configs/experiment`, the `sources:` of `papers/src/rankgrad_papers/experiments/tables` and `sources.yaml` there.
+for one table. This page is made by `python docs/make_sources.py`. It reads three places in
+`papers/src/rankgrad_papers`: the comments of `configs/experiment`, the `sources:` of `experiments/tables`, and
+`experiments/sources.yaml`.
 A test fails for a setting without a source, and for a place that a paper has not.
 
 * **rambo, auc, pnp, roadmap** and a section, heading, table or figure: the paper says it there. RaMBO's appendix A is

@@ -45,7 +45,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.page import page as benchmarks
-
 from rankgrad import defaults
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES

@@ -258,7 +258,7 @@ def test_a_module_of_ones_own_is_trained_by_the_same_rules(tmp_path, capsys):
         (["classes_per_batch=8"], "sampler.classes_per_batch"),
         (["data=folder", "data.root=x", "test_fraction=0.3"], "data.load.test_fraction"),
         (["data=folder", "data.root=x", "data.test_fraction=0.3"], "data.load.test_fraction"),
-        (["data.root=my photos"], "data=folder data.root=my photos"),
+        (["data.root=my photos"], "data=folder 'data.root=my photos'"),
         (["data.root=mine.csv"], "data=text data.root=mine.csv"),
         (["data.root=mine.npz"], "data=table data.root=mine.npz"),
     ],

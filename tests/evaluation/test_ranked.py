@@ -333,7 +333,7 @@ def test_damaged_judgements_are_refused_with_file_and_line(tmp_path, qrels, word
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.trec.gz", gzip.compress("\n".join(GOOD * 50).encode())[:-12], ()),
+        ("a.trec.gz", gzip.compress("\n".join(GOOD * 50).encode(), mtime=0)[:-12], ()),
         ("a.trec.gz", b"no gzip", ()),
         ("a.trec", gzip.compress(b"1 Q0 d1 1 3.5 a\n", mtime=0), ("line 1", ".gz")),
         ("a.trec", "\n".join(GOOD).encode("utf-16"), ("line 1", "UTF-8")),
