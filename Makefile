@@ -107,7 +107,7 @@ $(VENV)/.demo: $(INSTALLED) $(CONSTRAINTS)
 
 $(READY): $(INSTALLED) $(CONSTRAINTS) papers/pyproject.toml
 	$(INSTALL) "rankgrad[dev]"
-	$(INSTALL) -e papers
+	$(INSTALL) -e ./papers
 	touch $@
 
 $(VENV)/.release: pyproject.toml | $(BIN)/python

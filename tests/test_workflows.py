@@ -72,7 +72,7 @@ def test_what_a_target_needs_is_added_to_an_installed_package_which_is_not_taken
         (tmp_path / stamp).touch()
     assert installs("demo", tmp_path) == []
     for target in ("docs", "test"):
-        assert installs(target, tmp_path) == ["rankgrad[dev]", "papers"]
+        assert installs(target, tmp_path) == ["rankgrad[dev]", "./papers"]
     (tmp_path / ".ready").touch()
     for target in ("demo", "docs", "test"):
         assert installs(target, tmp_path) == []

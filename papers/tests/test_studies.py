@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rankgrad.papers.studies import starts, texts
+from rankgrad_papers.studies import starts, texts
 
 
 @pytest.fixture

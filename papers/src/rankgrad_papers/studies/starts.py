@@ -1,6 +1,6 @@
 """Does a loss start? Photographs of unseen animals, a small network from scratch, the command as it comes.
 
-    python -m rankgrad.papers.studies.starts --data-root DIR
+    python -m rankgrad_papers.studies.starts --data-root DIR
 
 DIR has a folder per class below train/. A third of these classes is kept back from the training and judged; test/ is
 not read. A cell is a loss and a seed. Its values are added to the csv when its training ends. If the command is
@@ -16,9 +16,10 @@ from pathlib import Path
 import torch
 from torch.nn.functional import normalize
 
-from ...files import read_npz
-from ...runs.compare import compare_variants, folders_of
-from ...runs.folder import Run
+from rankgrad.files import read_npz
+from rankgrad.runs.compare import compare_variants, folders_of
+from rankgrad.runs.folder import Run
+
 from ..values import append, cells
 
 SEEDS = (0, 1, 2, 3, 4)

@@ -1,7 +1,7 @@
 """Losses for texts, and the rate of SGD: the command as it comes, on folds of the training intents of two sets.
 
-    python -m rankgrad.papers.studies.texts --data-root DIR
-    python -m rankgrad.papers.studies.texts --data-root DIR "log_sum_exp, tau .1, adamw, 1"
+    python -m rankgrad_papers.studies.texts --data-root DIR
+    python -m rankgrad_papers.studies.texts --data-root DIR "log_sum_exp, tau .1, adamw, 1"
 
 DIR has the folders clinc150 and banking77. A third of the training intents is kept back and judged; the intents of
 validation and test are not read. A cell is a row of the table and a fold. Its values are added to the csv when its
@@ -17,9 +17,10 @@ from pathlib import Path
 import torch
 from torch.nn.functional import normalize
 
-from ...files import read_npz
-from ...runs.compare import compare_variants, folders_of
-from ...runs.folder import Run
+from rankgrad.files import read_npz
+from rankgrad.runs.compare import compare_variants, folders_of
+from rankgrad.runs.folder import Run
+
 from ..values import append, cells
 
 #: Data set and fold, all of one fold before the next.
