@@ -68,6 +68,7 @@ FILES = {
     "benchmarks-gallery": "../benchmarks/gallery.md",
     "benchmarks-texts": "../benchmarks/texts.md",
     "benchmarks-launches": "../benchmarks/launches.md",
+    "benchmarks-runs": "../benchmarks/runs.md",
     "finding-images": "search.md",
 }
 exclude_patterns = ["search.md", "shared"]
