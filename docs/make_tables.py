@@ -45,6 +45,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.page import page as benchmarks
+from benchmarks.runs import table as run_files
 from rankgrad import defaults
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
@@ -260,10 +261,11 @@ def filled(page: Path) -> str:
 def measured() -> dict[Path, str]:
     """The pages of benchmarks, as their numbers have them."""
     folder = ROOT / "benchmarks"
-    return {
+    pages = {
         folder / name: benchmarks(json.loads((folder / record).read_text(encoding="utf-8")))
         for record, name in MEASURED.items()
     }
+    return pages | {folder / "runs.md": run_files(json.loads((folder / "runs.json").read_text(encoding="utf-8")))}
 
 
 if __name__ == "__main__":

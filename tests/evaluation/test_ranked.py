@@ -6,7 +6,6 @@ import csv
 import gzip
 import json
 import re
-import runpy
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from rankgrad.evaluation.ranked import Evaluation, comparison, evaluate, reading
 from rankgrad.evaluation.ranked.measures import asked
 from rankgrad.evaluation.ranked.texts import Texts, mixed
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = json.loads((Path(__file__).parent / "trec_eval.json").read_text(encoding="utf-8"))["cases"]
 OFFICIAL = Path(__file__).parent / "trec_eval"  # files of trec_eval's own tests
 
@@ -607,9 +605,3 @@ def test_a_file_in_the_place_of_the_folder_is_told_before_the_work(tmp_path, cap
 def test_options_that_do_not_go_together_are_named(capsys, words, named):
     assert main(["evaluate", *words]) == 2
     assert named in capsys.readouterr().err
-
-
-def test_the_page_of_the_benchmark_is_what_its_numbers_say():
-    script = runpy.run_path(str(ROOT / "benchmarks" / "runs.py"))
-    numbers = json.loads((ROOT / "benchmarks" / "runs.json").read_text(encoding="utf-8"))
-    assert script["table"](numbers) == (ROOT / "benchmarks" / "runs.md").read_text(encoding="utf-8")
