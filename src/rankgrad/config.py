@@ -135,9 +135,12 @@ def _offer_data(name: str, words: Sequence[str]) -> None:
     with_file = {file.stem for folder in folders(name) for file in (folder / "data").glob("*.yaml")}
     for data in {*asked} & _data_sets().keys() - with_file:
         load = _data_sets()[data].load()
-        texts = "TextTable" in str(inspect.signature(load).return_annotation)
+        signature = inspect.signature(load)
+        texts = "TextTable" in str(signature.return_annotation)
         own = {"name": data, "epochs": 10 if texts else 20, "load": _arguments(load, _data_sets()[data].target)}
-        base = "_base/texts" if texts else "_base/photos@_here_"
+        # what is drawn and not read from files is small, as characters are
+        images = "_base/photos@_here_" if "root" in signature.parameters else "_base/drawings@_here_"
+        base = "_base/texts" if texts else images
         node = {"defaults": [base, "_self_"], **({"data": own} if texts else own)}
         package = "_global_" if texts else None
         store.store(name=data, node=node, group="data", package=package, provider="rankgrad")

@@ -116,6 +116,26 @@ def by_target(group: str, target: str) -> Plugin | None:
     )
 
 
+def used(settings: Any) -> list[Plugin]:
+    """The plug-ins that settings name: what is made of them, and metrics of the evaluation.
+
+    Args:
+        settings: of a run, as plain values.
+    """
+    named: set[str] = set()
+
+    def walk(value: Any) -> None:
+        if isinstance(value, str):
+            named.add(value)
+        else:
+            for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+                walk(each)
+
+    walk(settings)
+    installed = [each for each in _installed(os.environ.get(SWITCH)) if each.group in ("losses", "metrics", "datasets")]
+    return [each for each in installed if each.target in named or (each.group == "metrics" and each.name in named)]
+
+
 def config_folders() -> list[Path]:
     """Folders of settings that plug-ins bring."""
     return [folder for plugin in registered("configs").values() if (folder := plugin.folder())]
@@ -139,4 +159,14 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
-__all__ = ["GROUPS", "SWITCH", "Plugin", "PluginError", "PluginWarning", "by_target", "config_folders", "registered"]
+__all__ = [
+    "GROUPS",
+    "SWITCH",
+    "Plugin",
+    "PluginError",
+    "PluginWarning",
+    "by_target",
+    "config_folders",
+    "registered",
+    "used",
+]

@@ -246,7 +246,9 @@ def test_command_exists_and_its_settings_fit(name, words):
         launcher, rest = rest[: rest.index("-m")], rest[rest.index("-m") + 1 :]
         assert all(word.startswith("--") for word in launcher)
         program, *rest = rest
-    if program == "make":
+    if (program, *rest[:2]) == ("python3", "-m", "venv"):
+        assert rest[2:] == [".venv", "&&", ".", ".venv/bin/activate"]
+    elif program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert {word for word in rest if "=" not in word} <= set(targets)
     elif program == "pip":

@@ -14,6 +14,7 @@ import torch
 
 from .. import metrics
 from ..checks import closest, number
+from ..plugins import Plugin, registered
 from ..types import TiedRanks
 
 
@@ -197,6 +198,9 @@ def reading(name: str) -> Read:
     """
     if name in WHOLE:
         return WHOLE[name].read
+    plugin = _plugin(name)
+    if plugin is not None:
+        return _read_by(plugin)
     kind, k = _with_length(name)
     if kind is None:
         length = re.sub(r".*?(\d*)$", r"\1", name) or "10"
@@ -207,6 +211,26 @@ def reading(name: str) -> Read:
         )
     read = AT[kind].read
     return lambda part: read(part, k)
+
+
+def _plugin(name: str) -> Plugin | None:
+    """The metric of a plug-in, whose name no metric of ours has."""
+    return registered("metrics", {*WHOLE, *AT, *OTHERS}).get(name)
+
+
+def _read_by(plugin: Plugin) -> Read:
+    """How the metric of a plug-in is read off ranks: a function of `Ranks`, ties counted as above."""
+    metric = plugin.load()
+
+    def read(part: Ranked) -> torch.Tensor:
+        ranks = part.ranks.pessimistic
+        values = metric(ranks)
+        if not isinstance(values, torch.Tensor) or values.shape != (ranks.num_queries,):
+            came = tuple(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
+            raise ValueError(f"the {plugin} must give a value for each of {ranks.num_queries} queries; got {came}")
+        return values
+
+    return read
 
 
 def meaning(name: str) -> str:
@@ -234,6 +258,9 @@ def _words(name: str) -> tuple[str, str]:
         return measure.meaning, measure.definition
     if name.startswith(FNMR):
         return _FNMR[0].format(f=name[len(FNMR) :]), _FNMR[1].format(f=name[len(FNMR) :])
+    plugin = _plugin(name)
+    if plugin is not None:
+        return f"of {plugin.distribution} {plugin.version}", f"The {plugin}."
     kind, k = _with_length(name)
     return ("", "") if kind is None else (AT[kind].meaning.format(k=k), AT[kind].definition.format(k=k))
 

@@ -18,6 +18,7 @@ from ..config import PATHS, TREES, ConfigError, compose
 from ..evaluation.statistics import caution, paired_t_test, spread
 from ..files import read_json, remove_leftovers, write_text
 from ..files.folders import lock, make_folder
+from ..plugins import registered
 from ..progress import bar
 from ..tables import markdown
 from . import signals
@@ -303,6 +304,7 @@ def _located(setting: str) -> tuple[str, str]:
 
 def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:
     kind = RESULTS[command]
+    shown = (*kind.columns, *registered("metrics", kind.columns))
     values: dict[str, dict[str, dict[int, float]]] = {}  # loss -> column -> seed -> per cent
     seconds: dict[str, list[float]] = {}
     for loss in losses:
@@ -311,11 +313,11 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
             if not run.finished:
                 continue
             measured = run.read_values()
-            for name in kind.columns:
+            for name in shown:
                 if name in measured:
                     values.setdefault(loss, {}).setdefault(name, {})[seed] = 100 * measured[name]
             seconds.setdefault(loss, []).append(run.read_facts()["train_seconds"])
-    columns = [name for name in kind.columns if any(name in of for of in values.values())]
+    columns = [name for name in shown if any(name in of for of in values.values())]
     ordered = sorted(values, key=lambda loss: -statistics.mean(values[loss][kind.main].values()))
     rows = [
         [loss, *(_spread(list(values[loss][name].values())) for name in columns), _spread(seconds.get(loss, []), 0)]

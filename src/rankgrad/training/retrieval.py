@@ -500,7 +500,7 @@ def evaluate_model(
         model: images, or what the rows are, -> embeddings.
         table: test rows.
         transform: of evaluation.
-        settings: ks, batch_size, bootstrap, clusters; levels, if super-labels count too.
+        settings: ks, batch_size, bootstrap, clusters; extra metrics; levels, if super-labels count too.
         workers: of the DataLoader.
         seed: of bootstrap and k-means.
         progress: show bars, of what takes longer than two seconds.
@@ -583,6 +583,7 @@ def _ranked(
         class_names=table.class_names,
         super_names=table.super_names or None,
         ks=tuple(settings["ks"]),
+        extra=tuple(settings.get("extra", ())),
         bootstrap=settings["bootstrap"],
         clusters=settings["clusters"],
         seed=seed,

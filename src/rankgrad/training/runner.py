@@ -30,6 +30,7 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from .. import plugins
 from .._version import __version__
 from ..config import PATHS, ConfigError, flat, load, packages, plain
 from ..distributed import on_first, world
@@ -240,7 +241,10 @@ def _train(
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     L.seed_everything(config.seed, verbose=False)
-    task = kind.make(config, quiet or not first, partial(print, flush=True) if first else silent)
+    say = partial(print, flush=True) if first else silent
+    for plugin in plugins.used(plain(config)):
+        say(f"with the {plugin}")
+    task = kind.make(config, quiet or not first, say)
     module = task.module
     state = on_first(lambda: read_state(run.state) if run.state.exists() else None)
     data = on_first(task.fingerprint)
@@ -287,6 +291,7 @@ def _train(
         "processes": trainer.world_size,
         "threads": torch.get_num_threads(),
         "device": str(trainer.strategy.root_device),
+        "plugins": [str(plugin) for plugin in plugins.used(plain(config))],
         "data": data,
     }
     on_first(lambda: run.finish(task.write(run, result, facts)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..checks import unknown
 from ..config import ConfigError
+from ..plugins import registered
 from ..runs.compare import RESULTS, read_losses, read_seeds
 
 OURS = ("fold", "lean", "seed", "out", "resume", "evaluation.split")  # settings that a search gives its runs itself
@@ -64,8 +65,9 @@ def read_plan(settings: Sequence[str]) -> Plan:
         elif key == "seeds":
             plan = replace(plan, seeds=() if value == "none" else tuple(read_seeds(value)))
         elif key == "metric":
-            if value not in METRICS:
-                raise ConfigError(unknown("metric", value, METRICS))
+            known = (*METRICS, *registered("metrics", METRICS))
+            if value not in known:
+                raise ConfigError(unknown("metric", value, known))
             plan = replace(plan, metric=value)
         elif key.startswith("space."):
             plan = replace(plan, space={**plan.space, key.removeprefix("space."): value})

@@ -1,0 +1,1 @@
+"""A plug-in for rankgrad, to start from."""
