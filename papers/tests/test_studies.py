@@ -1,13 +1,17 @@
-"""What the studies measure of a run, on embeddings that one can check by hand."""
+"""What the studies measure of a run, on embeddings that one can check by hand, and what was decided by them."""
 
 from __future__ import annotations
 
+from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from rankgrad import defaults
 from rankgrad_papers.studies import starts, texts
+from rankgrad_papers.values import difference, read
 
 
 @pytest.fixture
@@ -35,3 +39,14 @@ def test_what_a_study_trains_are_settings_that_there_are(study):
     data = () if study is starts else ("data=clinc150", "fold=1/3")
     for own in rows.values():
         compose([*study.SHARED, *data, "data.root=.", *own])
+
+
+def test_the_temperature_for_texts_is_the_better_one_of_those_that_were_measured():
+    found = read(Path(__file__).parents[2] / "docs" / "results" / "texts" / "folds.csv")
+    name, own = defaults.LOSSES["texts"]
+    default = f"{name}, tau {own['tau']:g}".replace("0.", ".")
+    others = {row["loss"] for row in found.settings if row["loss"].startswith(name)} - {default}
+    assert others
+    for other, metric in product(others, ("R@1", "mAP@R")):
+        ahead = difference(*(found.units({"loss": loss, "optimizer": "adamw"}, metric) for loss in (default, other)))
+        assert ahead is not None and ahead.low > 0

@@ -12,7 +12,7 @@ from typing import Literal
 #: What the rows are -> the loss that is recommended for them: its name, and settings that are not its own defaults.
 LOSSES: dict[str, tuple[str, Mapping[str, float]]] = {
     "images": ("adaptive_roadmap", {}),
-    "texts": ("log_sum_exp", {"tau": 0.2}),
+    "texts": ("log_sum_exp", {"tau": 0.1}),  # docs/your-texts.md#the-loss
     "vectors": ("adaptive_roadmap", {}),
 }
 
