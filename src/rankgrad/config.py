@@ -22,6 +22,7 @@ from . import defaults, plugins
 from .checks import closest, unknown
 from .files import shown
 from .targets import TARGET, ConfigError, check, make, named, packages
+from .tasks import TASKS
 
 GROUPS = ("data", "model", "loss", "memory", "recipe", "experiment")
 DETECT_GROUPS = ("data", "model", "loss", "experiment")
@@ -222,6 +223,9 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
                 f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}{lies_there}"
             )
         key, value = override.split("=", 1)
+        if key == "task" and (value not in TASKS or TASKS[value].settings != name):
+            others = [f"rankgrad {row.command} trains {task}" for task, row in TASKS.items()]
+            raise ConfigError(f"task={value} does not belong to this command: {', '.join(others)}")
         parts = value.split("+") if (key, name) == ("loss", "train") else [value]
         for part in parts if key in TREES[name][1] else ():
             internal = part == GIVEN or (key == "loss" and part.removeprefix("_") in defaults.LOSSES)
@@ -433,7 +437,9 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
         config = parsed(path)
         config.pop("trust", None)  # only who types a command can trust, never a file
         values: Any = OmegaConf.to_container(config)
-        name = "detect" if "ranking" in values else "train"
+        if values.get("task") not in TASKS:
+            raise ConfigError("it lacks task, the kind of run: the file is damaged, or not of a run")
+        name = TASKS[values["task"]].settings
         _check_complete(_dotted(values), name)
         _check_names(values, name, trust)
     except (ConfigError, OmegaConfBaseException) as error:

@@ -16,9 +16,10 @@ from ..config import flat
 from ..datasets.vectors import FORMATS
 from ..files import AGAIN, read_json
 from ..html.images import Images
-from ..runs.folder import COMMANDS, Kind, Run
+from ..runs.folder import Run
 from ..runs.history import curves, evaluations
 from ..runs.log import TEST
+from ..tasks import TASKS
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 Interval = tuple[float, float]
@@ -116,7 +117,7 @@ class RunContent(ABC):
     notes: tuple[str, ...] = ()
     siblings: tuple[RunContent, ...] = ()
 
-    kind: ClassVar[str]  # a key of `READERS`
+    kind: ClassVar[str]  # a key of `tasks.TASKS`
 
     @property
     @abstractmethod
@@ -192,13 +193,9 @@ def named(value: object) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- reading
 
-# Kind of run -> the module that reads it, by a function `read`. Imported when such a run is read: those below this room
-# know it, and not the other way round.
-READERS = {"retrieval": "rankgrad.report.retrieval", "detection": "rankgrad.detection.page"}
 
-
-def kind_of(run: Run) -> Kind:
-    """Kind of a run, a key of `READERS`.
+def kind_of(run: Run) -> str:
+    """Kind of a run, a key of `tasks.TASKS`.
 
     Raises:
         FileNotFoundError: the folder is no run.
@@ -227,14 +224,14 @@ def read_runs(
     twice = [str(folder) for folder, times in Counter(places).items() if times > 1]
     if twice:
         raise ValueError(f"a run is compared with others, not with itself: {twice[0]} is given more than once")
-    kinds: dict[str, Kind] = {
+    kinds: dict[str, str] = {
         str(place): "retrieval" if place.suffix in FORMATS else kind_of(Run(place)) for place in folders
     }
     one_kind(kinds)
     known: dict[str, Any] = {}
     found = []
     for place, kind in zip(folders, kinds.values(), strict=True):
-        reader = import_module(READERS[kind])
+        reader = import_module(TASKS[kind].reads)
         if place.suffix in FORMATS:
             found.append(reader.read_embeddings(place, images))
         else:
@@ -319,7 +316,7 @@ def _how_far(run: Run, logged: Curves, latest: tuple[int, Mapping[str, float]] |
     shown = f", and the numbers are of the evaluation after {latest[0]:,} steps" if latest else ""
     return (
         f"This run is not finished: {reached}{shown}. Pictures, tables and histograms come with the evaluation after "
-        f"training; rankgrad {COMMANDS[run.kind]} resume={run.folder} goes on with it."
+        f"training; rankgrad {TASKS[run.kind].command} resume={run.folder} goes on with it."
     )
 
 

@@ -10,14 +10,9 @@ from pathlib import Path
 from ..config import parsed
 from ..files import check_archive, load_json, sha256_of
 from ..files.folders import LOCK
-from .folder import Kind, Run
+from ..tasks import TASKS
+from .folder import Run
 from .log import TABLE
-
-# What a finished run holds, beside its state and its logs.
-FILES: dict[Kind, tuple[str, ...]] = {
-    "retrieval": ("config", "before", "weights", "embeddings", "facts", "page", "after"),
-    "detection": ("config", "weights", "detections", "facts", "page", "after"),
-}
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ def check(folder: Path) -> Checked:
         return Checked(folder, "run", files)
     kind, finished = run.kind, run.finished
     sums = _sums(run)
-    for path in (getattr(run, name) for name in FILES[kind]):
+    for path in (getattr(run, name) for name in TASKS[kind].files):
         if path.exists():
             files[path.name] = _read(path, sums.get(path.name))
         elif finished:

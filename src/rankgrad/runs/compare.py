@@ -9,7 +9,6 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -21,29 +20,12 @@ from ..files.folders import lock, make_folder
 from ..plugins import registered
 from ..progress import bar
 from ..tables import markdown
+from ..tasks import of_command
 from . import signals
 from .children import Child, Children
 from .folder import Run
 from .launchers import LOCAL, Launcher, RunCommand, read_launcher
 
-
-@dataclass(frozen=True)
-class Results:
-    """Name what a table shows of the runs that a command trains.
-
-    Attributes:
-        columns: of the table.
-        main: the one that orders the table and is tested.
-    """
-
-    columns: tuple[str, ...]
-    main: str
-
-
-RESULTS = {
-    "train": Results(("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI"), "mAP@R"),
-    "detect train": Results(("AP50", "AP50_11", "AP75"), "AP50"),
-}
 LONGEST = 200  # letters of a variant in the name of a folder; the rest is a checksum
 
 
@@ -60,7 +42,7 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
             on other machines, see `launchers`.
         out: folder of the runs.
         jobs: runs at a time; each gets cores / jobs threads, unless threads= says otherwise.
-        command: that trains, one of `RESULTS`.
+        command: that trains, see `tasks.TASKS`.
 
     Raises:
         ConfigError: no loss, an unknown loss or setting, a folder that holds other settings, a run that failed.
@@ -90,7 +72,7 @@ def compare_variants(
         rest: settings of all runs.
         out: folder of the runs.
         jobs: runs at a time.
-        command: that trains, one of `RESULTS`.
+        command: that trains, see `tasks.TASKS`.
         launcher: of the runs.
     """
     losses = list(variants)
@@ -303,7 +285,7 @@ def _located(setting: str) -> tuple[str, str]:
 
 
 def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:
-    kind = RESULTS[command]
+    kind = of_command(command)
     shown = (*kind.columns, *registered("metrics", kind.columns))
     values: dict[str, dict[str, dict[int, float]]] = {}  # loss -> column -> seed -> per cent
     seconds: dict[str, list[float]] = {}

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..evaluation import Report
 from ..files import AGAIN, read_json, remove_leftovers, sha256_of, write_text
 from ..files.folders import lock
 from ..targets import ConfigError
+from ..tasks import TASKS
 
-#: What was trained.
-Kind = Literal["retrieval", "detection"]
-#: The command that trains a kind of run.
-COMMANDS: dict[Kind, str] = {"retrieval": "train", "detection": "detect train"}
-#: The file that a kind of run writes last.
-RESULTS: dict[Kind, str] = {"retrieval": "after.json", "detection": "metrics.json"}
 # The facts that are counted with, and their kinds.
 FACTS: dict[str, tuple[type, ...]] = {
     "steps": (int,),
@@ -73,7 +69,7 @@ class Run:
     @property
     def after(self) -> Path:
         """Result of the trained model, the last file of a run."""
-        return self.folder / RESULTS[self.kind]
+        return self.folder / TASKS[self.kind].result
 
     @property
     def facts(self) -> Path:
@@ -121,13 +117,13 @@ class Run:
         return self.folder / "checksums.sha256"
 
     @property
-    def kind(self) -> Kind:
-        """What was trained. A folder without settings counts as retrieval."""
+    def kind(self) -> str:
+        """What was trained, a key of `tasks.TASKS`. A folder without settings counts as retrieval."""
         if not self.config.exists():
             return "retrieval"
         text = self.config.read_text(encoding="utf-8", errors="replace")
-        # without parsing, which may be refused: a detector's settings have those of its ranking
-        return "detection" if "\nranking:" in f"\n{text}" else "retrieval"
+        found = re.search(r"^task: (\w+)$", text, re.MULTILINE)  # without parsing, which may be refused
+        return found[1] if found and found[1] in TASKS else "retrieval"
 
     @property
     def finished(self) -> bool:
@@ -197,7 +193,7 @@ class Run:
 
 
 @contextmanager
-def opened(folder: Path, kind: Kind) -> Iterator[Run]:
+def opened(folder: Path, kind: str) -> Iterator[Run]:
     """The run in a folder, held for this process alone, to go on with it. What a killed process left is removed.
 
     Raises:
@@ -210,7 +206,7 @@ def opened(folder: Path, kind: Kind) -> Iterator[Run]:
     if run.kind != kind:
         other = {"retrieval": "a retrieval run", "detection": "a detector's run"}
         raise ConfigError(
-            f"{folder} is {other[run.kind]}: continue it with rankgrad {COMMANDS[run.kind]} resume={folder}"
+            f"{folder} is {other[run.kind]}: continue it with rankgrad {TASKS[run.kind].command} resume={folder}"
         )
     with lock(folder, "this run"):
         run.remove_leftovers()
@@ -275,4 +271,4 @@ def _discard(run: Run, there: set[str], folders: list[Path]) -> None:
             break
 
 
-__all__ = ["COMMANDS", "RESULTS", "Kind", "Run", "created", "opened"]
+__all__ = ["Run", "created", "opened"]

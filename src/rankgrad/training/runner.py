@@ -35,9 +35,10 @@ from .._version import __version__
 from ..config import PATHS, ConfigError, flat, load, packages, plain
 from ..distributed import on_first, world
 from ..files import write_text
+from ..models.build import READ
 from ..progress import bars_are_seen
 from ..runs import launch, signals
-from ..runs.folder import Kind, Run, created, opened
+from ..runs.folder import Run, created, opened
 from ..runs.log import TEST
 from .callbacks import Clock, EvaluateEvery, LossBar, ProgressLines
 from .data import EpochData, SetEpoch
@@ -104,7 +105,7 @@ class TaskType(Generic[Result]):
         make: (settings, quiet, where to say what the data is and how it is trained on) -> the task.
     """
 
-    kind: Kind
+    kind: str
     name: Callable[[DictConfig], str]
     make: Callable[[DictConfig, bool, Say], Task[Result]]
 
@@ -348,7 +349,7 @@ def lasting(config: DictConfig) -> DictConfig:
         if path is not None:
             OmegaConf.update(copy, key, str(Path(path).absolute()))
     name = OmegaConf.select(copy, "model.name")
-    if OmegaConf.select(copy, "model.kind") == "sentence_transformer" and Path(name).is_dir():  # no name on the hub
+    if OmegaConf.select(copy, "model.kind") in READ and Path(name).is_dir():  # no name on the hub
         OmegaConf.update(copy, "model.name", str(Path(name).absolute()))
     return copy
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from ..checks import unknown
 from ..config import ConfigError
 from ..plugins import registered
-from ..runs.compare import RESULTS, read_losses, read_seeds
+from ..runs.compare import read_losses, read_seeds
+from ..tasks import TASKS
 
 OURS = ("fold", "lean", "seed", "out", "resume", "evaluation.split")  # settings that a search gives its runs itself
-METRICS = tuple(name for name in RESULTS["train"].columns if name != "NMI")  # of k-means, which a trial leaves out
+METRICS = tuple(name for name in TASKS["retrieval"].columns if name != "NMI")  # of k-means, which a trial leaves out
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Plan:
     trials: int = 30
     folds: int = 3
     seeds: tuple[int, ...] = (0, 1, 2)
-    metric: str = RESULTS["train"].main
+    metric: str = TASKS["retrieval"].main
     search_seed: int = 0
     space: Mapping[str, str] = field(default_factory=dict)
     final: tuple[str, ...] = ()
