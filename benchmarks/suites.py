@@ -15,6 +15,7 @@ from . import (
     gallery,
     in_batch,
     launches,
+    lists,
     pipeline,
     resnet_step,
     scaling,
@@ -41,6 +42,7 @@ SUITES: dict[str, Suite] = {
     "allocator": allocator.allocator,
     "texts": texts.texts,
     "launches": launches.launches,
+    "lists": lists.lists,
 }
 GPU_SUITES: dict[str, Suite] = {
     "long_list": long_list.long_list,
@@ -52,6 +54,7 @@ GPU_SUITES: dict[str, Suite] = {
     "detection": detection.detection,
     "resnet_step": resnet_step.resnet_step,
     "sub_batch": sub_batch.sub_batch,
+    "lists": lists.lists,
 }
 
 CASES: memory.Cases = {

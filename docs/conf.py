@@ -69,6 +69,7 @@ FILES = {
     "benchmarks-texts": "../benchmarks/texts.md",
     "benchmarks-launches": "../benchmarks/launches.md",
     "benchmarks-runs": "../benchmarks/runs.md",
+    "benchmarks-lists": "../benchmarks/lists.md",
     "finding-images": "search.md",
 }
 exclude_patterns = ["search.md", "shared"]

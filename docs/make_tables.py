@@ -67,6 +67,7 @@ MEASURED = {
     "gallery.json": "gallery.md",
     "texts.json": "texts.md",
     "launches.json": "launches.md",
+    "lists.json": "lists.md",
 }
 
 

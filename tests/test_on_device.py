@@ -31,6 +31,7 @@ from rankgrad.distributed import GlobalBatch, leave
 from rankgrad.evaluation import evaluate
 from rankgrad.large_batch import embed_in_parts
 from rankgrad.losses import LOSSES as LISTED
+from rankgrad.losses import by_query
 from rankgrad.losses.baselines import BinomialDevianceLoss, CrossEntropyLoss, HistogramLoss, TieAwareAPLoss
 from rankgrad.memory import CrossBatchMemory
 from rankgrad.ranks import Soft, exact_ranks
@@ -109,6 +110,20 @@ def test_a_loss_and_its_gradient_are_those_of_the_cpu(name, promised, device, dt
     got = value_and_gradient(loss.to(device), embeddings.to(device, dtype), labels.to(device))
     for mine, theirs in zip(got, expected, strict=True):
         near(mine, theirs, dtype)
+
+
+@pytest.mark.parametrize("name", ["smooth_ap", "rambo_ap"])
+def test_lists_of_rows_are_those_of_the_cpu(name, device, monkeypatch):
+    monkeypatch.setattr(by_query, "WORTH", 0)
+    g = torch.Generator().manual_seed(0)
+    scores, query = torch.rand(40, generator=g), torch.randint(-3, 9, (40,), generator=g) ** 2
+    found = []
+    for where in (torch.device("cpu"), device):
+        leaf = scores.detach().to(where).requires_grad_()
+        value = LOSSES[name]().from_lists(leaf, torch.arange(40, device=where) % 3 == 0, query.to(where))
+        value.backward()
+        found.append((value.detach().cpu(), leaf.grad.cpu()))
+    torch.testing.assert_close(found[1], found[0])
 
 
 @pytest.mark.parametrize("cls", [BinomialDevianceLoss, HistogramLoss, TieAwareAPLoss, CrossEntropyLoss])

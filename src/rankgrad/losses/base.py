@@ -16,6 +16,7 @@ from ..ranks import check_lists, computed
 from ..ranks.lists import require_positives
 from ..relevance import MOST_LEVELS, Labels, from_indices_tuple, from_labels, validity
 from ..types import Mask, PerQuery, Scores
+from .by_query import Rectangles, checked_rows
 from .checked import Batch, CheckedLoss, tensor_on
 
 if TYPE_CHECKING:
@@ -66,12 +67,15 @@ class RetrievalLoss(CheckedLoss):
         levels: whether it takes integers as well: the number of levels that query and item share, 0 .. 64.
             Hierarchical labels come to it so.
         differences_only: whether it sees only differences of scores: a constant added to a row changes nothing.
+        separate: whether a query's cost and its gradient, times the number of counted queries, depend on its own list
+            alone. Then `from_lists` may compute lists in groups of like length.
         optimises: what it optimises, in a few words.
         source: authors, venue, year and number, Markdown: a model card cites it.
     """
 
     graded: ClassVar[bool] = True
     differences_only: ClassVar[bool] = False
+    separate: bool = False
     optimises: ClassVar[str] = ""
     source: ClassVar[str] = ""
     levels: ClassVar[bool] = False
@@ -231,6 +235,40 @@ class RetrievalLoss(CheckedLoss):
         with torch.autocast(scores.device.type, enabled=False):
             return self._reduced(scores, relevant, valid)
 
+    def from_lists(self, scores: Numbers, relevance: Numbers, query: Labels | None = None) -> Tensor:
+        """Loss of rows that say which list they belong to: documents with their query, or the rows of a table.
+
+        It equals `from_scores` of the lists side by side, the shorter ones filled up with items that are not valid. No
+        list needs to be filled up here: memory is that of the rows, for any lengths, if the loss is `separate`. Of
+        other losses, where a query's cost depends on all lists, it is queries x longest list.
+
+        Args:
+            scores: [row] float, higher is more relevant.
+            relevance: [row] bool, or float gains >= 0, or integers if the loss takes `levels`.
+            query: [row] integers or strings: rows of the same id are a list; in any order. None: all rows are one list.
+
+        Returns:
+            Scalar, or with reduction="none" [query] by ascending id.
+
+        Raises:
+            ValueError, TypeError: shapes or dtypes that do not fit, NaN or infinity, saying which row.
+
+        >>> from rankgrad.losses import SmoothAPLoss
+        >>> scores, hits = torch.tensor([0.9, 0.3, 0.5, 0.1]), torch.tensor([False, True, True, False])
+        >>> SmoothAPLoss().from_lists(scores, hits, query=[7, 4, 7, 4])  # list 4 is in order, list 7 is not
+        tensor(0.2500)
+        """
+        scores = tensor(scores, "scores")
+        relevance = tensor_on(scores.device, relevance, "relevance")
+        ids = checked_rows(scores, relevance, query, levels=self.levels)
+        self._require_computable("scores", scores.unsqueeze(1))
+        if relevance.dtype != torch.bool:
+            self._check_gains(relevance.unsqueeze(1), "relevance")
+        one = Rectangles([(1, len(scores))], None, None)
+        shape = one if ids is None else Rectangles.of(ids, self.separate)
+        with torch.autocast(scores.device.type, enabled=False):
+            return self._mean_of(shape, shape.cut(computed(scores)), shape.cut(relevance), shape.valid())
+
     # ------------------------------------------------------------------ how
 
     def _relevance(self, batch: Batch) -> tuple[Tensor, Mask | None]:
@@ -253,15 +291,25 @@ class RetrievalLoss(CheckedLoss):
     def _reduced(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> Tensor:
         if relevant.dtype != torch.bool:
             self._check_gains(relevant)
-        if self.positives is not None:
-            require_positives(relevant, valid, self.positives)
-        scores = computed(scores)
+        one = Rectangles([(len(scores), scores.shape[1])], None, None)
+        return self._mean_of(one, [computed(scores)], [relevant], [valid])
+
+    def _mean_of(
+        self, shape: Rectangles, scores: list[Scores], relevant: list[Tensor], valid: list[Mask | None]
+    ) -> Tensor:
+        """The reduction over the lists of one or more rectangles."""
         self.stats = {}
-        values, counted = self.per_query(scores, relevant, valid)
-        values = values.to(scores.dtype)
-        if not values.requires_grad:
-            values = values + 0 * scores.sum(1)  # a loss is attached to the graph even where it is constant
-        per_query = torch.where(counted, values, 0)
+        costs, which = [], []
+        for part in zip(scores, relevant, valid, strict=True):
+            if self.positives is not None:
+                require_positives(*part[1:], self.positives)
+            values, counts = self.per_query(*part)
+            values = values.to(part[0].dtype)
+            if not values.requires_grad:
+                values = values + 0 * part[0].sum(1)  # a loss is attached to the graph even where it is constant
+            costs.append(torch.where(counts, values, 0))
+            which.append(counts)
+        per_query, counted = shape.by_id(costs), shape.by_id(which)
         self._require_no_overflow(per_query)
         if self.moves:
             self.remember()
@@ -270,17 +318,17 @@ class RetrievalLoss(CheckedLoss):
             return per_query
         return per_query.sum() / counted.sum().clamp(min=1)
 
-    def _check_gains(self, gains: Tensor) -> None:
+    def _check_gains(self, gains: Tensor, name: str = "relevant") -> None:
         if not self.graded:
             raise ValueError(
                 f"{type(self).__name__} knows only relevant or not, but got float gains: pass bool relevance, "
                 "e.g. gains > 0, or use a rank loss such as HAPLoss or NDCGLoss"
             )
         if not gains.is_floating_point():
-            self._require_between("relevant", gains, 0, MOST_LEVELS, f"levels must lie in 0 .. {MOST_LEVELS}")
+            self._require_between(name, gains, 0, MOST_LEVELS, f"levels must lie in 0 .. {MOST_LEVELS}")
             return
         most = _largest(gains)
-        self._require_between("relevant", gains, 0, most, f"gains must be finite, >= 0 and at most {most:g}")
+        self._require_between(name, gains, 0, most, f"gains must be finite, >= 0 and at most {most:g}")
 
     def _require_computable(self, name: str, scores: Scores) -> None:
         most = _largest(scores)

@@ -192,6 +192,7 @@ class RecallAtKLoss(RankLoss):
         step = Sigmoid(tau1)
         super().__init__(Soft(step, step), metric=self._recall, **common)
         self.k, self.tau1, self.tau2, self.clip, self.rank_query = k, tau1, tau2, clip, rank_query
+        self.separate = not rank_query  # published code caps k by the longest list
         self._temperatures = temperatures
 
     def _recall(self, ranks: Ranks, longest: int | None = None) -> PerQuery:

@@ -32,6 +32,7 @@ def soft_histogram(position: Tensor, count: Tensor, bins: int) -> Tensor:
 
 class _HistogramAP(RetrievalLoss):
     graded: ClassVar[bool] = False
+    separate: bool = True
 
     def position(self, scores: Scores) -> tuple[Tensor, int]:
         """Positions in units of bins, best scores first, and the number of bins."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor
 
 from ..penalties import Penalty
-from ..ranks import Blackbox
+from ..ranks import Blackbox, Soft, exact_ranks
 from ..types import Mask, PerPair, PerQuery, Ranks, Scores
 from .base import Common, RetrievalLoss
 
@@ -60,6 +60,8 @@ class RankLoss(RetrievalLoss):
             if given is not None and not callable(given):
                 raise ValueError(f"{name} must be a function; got {given!r}")
         self.ranks, self.metric, self.penalty = ranks, metric, penalty
+        # blackbox ranks are perturbed by the gradient of the mean over all queries
+        self.separate = isinstance(ranks, Soft) or ranks is exact_ranks
         taken = inspect.signature(ranks.values if isinstance(ranks, Blackbox) else ranks).parameters
         self._promise: dict[str, Any] = {}
         if self.positives is not None and "positives" in taken:

@@ -29,12 +29,7 @@ def check_lists(scores: Tensor, relevant: Tensor, valid: Tensor | None, *, level
             f"relevant must have the shape of scores {tuple(scores.shape)}; got {tuple(relevant.shape)}. "
             "Build it with relevance.from_labels(...)."
         )
-    whole = relevant.dtype != torch.bool and not relevant.is_floating_point() and not relevant.is_complex()
-    if relevant.is_complex() or (whole and not levels):
-        raise ValueError(
-            f"relevant must be bool, or float gains >= 0; got {relevant.dtype}. Use relevant.bool() for 0/1 relevance "
-            "or relevant.float() for gains."
-        )
+    check_relevance(relevant, levels=levels)
     if valid is not None and (valid.dtype != torch.bool or valid.shape != scores.shape):
         raise ValueError(
             f"valid must be bool with the shape of scores {tuple(scores.shape)}; got {valid.dtype} {tuple(valid.shape)}"
@@ -42,6 +37,16 @@ def check_lists(scores: Tensor, relevant: Tensor, valid: Tensor | None, *, level
     for name, tensor in (("relevant", relevant), ("valid", valid)):
         if tensor is not None and tensor.device != scores.device:
             raise ValueError(f"{name} is on {tensor.device} but scores are on {scores.device}; move one of them")
+
+
+def check_relevance(relevant: Tensor, *, levels: bool = False, name: str = "relevant") -> None:
+    """Raise unless relevance is bool or float gains, or integers where the numbers of shared `levels` may be given."""
+    whole = relevant.dtype != torch.bool and not relevant.is_floating_point() and not relevant.is_complex()
+    if relevant.is_complex() or (whole and not levels):
+        raise ValueError(
+            f"{name} must be bool, or float gains >= 0; got {relevant.dtype}. Use {name}.bool() for 0/1 relevance "
+            f"or {name}.float() for gains."
+        )
 
 
 def refuse_transforms() -> None:

@@ -1,0 +1,97 @@
+"""Lists without padding: `from_lists` of rows against `from_scores` of the same lists, filled up before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankgrad.losses import SmoothAPLoss, SupAPLoss
+from rankgrad_papers.timing.clocks import Action, alternate, clock_of
+from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
+
+LOSSES = {"smooth_ap": SmoothAPLoss, "supap": SupAPLoss}
+
+
+class Rows(NamedTuple):
+    """Rows of lists; `lengths` are those of the lists."""
+
+    scores: Tensor
+    relevant: Tensor
+    query: Tensor | None
+    lengths: Tensor
+
+
+def lists(options: Options) -> Result:
+    """Rows with query ids against lists that were filled up before, forward and backward."""
+    many, most = (20, 100) if options.quick else (10_000, 1_000_000)
+    even, uneven = torch.full((many,), 10), (many // (3 * torch.arange(1, many // 3))).clamp(min=1)
+    between = torch.randint(1, 20, (many,), generator=torch.Generator().manual_seed(0))
+    cases = {
+        f"{many:,} lists of 10, in order": (even, True),
+        f"{many:,} lists of 10, mixed": (even, False),
+        f"{many:,} lists of 1 to 19, mixed": (between, False),
+        f"{len(uneven):,} lists, the k-th of {int(uneven[0]):,} / k, mixed": (uneven, False),
+        f"1 list of {most:,}": (torch.tensor([most]), True),
+    }
+    rows: list[list[Cell]] = []
+    ratios = {}
+    for about, (lengths, in_order) in cases.items():
+        given = _rows(lengths, in_order, options.device)
+        cells: list[Cell] = [about]
+        for name, make in LOSSES.items():
+            loss = make()
+            actions = {
+                "lists": _step(given.scores, partial(_from_rows, loss, given)),
+                "padded": _padded(loss, given),
+            }
+            times = alternate(actions, options.rounds, f"lists {name}: {about}", clock_of(options.device))
+            ratios[name, about] = times["lists"].over(times["padded"])
+            cells += [times["lists"].ms, ratios[name, about]]
+        rows.append(cells)
+    heads = tuple(text for name in LOSSES for text in (f"{name}: ms", "x padded"))
+    note = (
+        "Scores [row] float32; 3 rows of 10 are relevant, of the one list 2 of 100. Padded: `from_scores` of [list, "
+        "longest list] tensors that are there already; `from_lists` finds the lists of mixed rows as well."
+    )
+    free = [about for about, (_, in_order) in cases.items() if in_order]
+    worst = max(ratio for (_, about), ratio in ratios.items() if about in free)
+    checks = [Check("Rows over padded lists where padding is free, the slowest", worst, 1.3)]
+    return Result([ResultTable("Lists without padding", ("lists", *heads), rows, note)], checks)
+
+
+def _rows(lengths: Tensor, in_order: bool, device: torch.device) -> Rows:
+    g = torch.Generator().manual_seed(1)
+    query = torch.arange(len(lengths)).repeat_interleave(lengths)
+    order = torch.arange(len(query)) if in_order else torch.randperm(len(query), generator=g)
+    scores = torch.randn(len(query), generator=g)
+    relevant = torch.rand(len(query), generator=g) < (0.02 if len(lengths) == 1 else 0.3)
+    ids = None if len(lengths) == 1 else query[order].to(device)
+    return Rows(scores[order].to(device), relevant[order].to(device), ids, lengths.to(device))
+
+
+def _from_rows(loss: SmoothAPLoss | SupAPLoss, given: Rows, scores: Tensor) -> Tensor:
+    return loss.from_lists(scores, given.relevant, given.query)
+
+
+def _padded(loss: SmoothAPLoss | SupAPLoss, given: Rows) -> Action:
+    lengths = given.lengths
+    valid = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
+    order = slice(None) if given.query is None else given.query.argsort(stable=True)
+    scores, relevant = given.scores.new_zeros(valid.shape), torch.zeros_like(valid)
+    scores[valid], relevant[valid] = given.scores[order], given.relevant[order]
+    exists = None if bool(valid.all()) else valid
+    return _step(scores, lambda s: loss.from_scores(s, relevant, exists))
+
+
+def _step(scores: Tensor, loss: Callable[[Tensor], Tensor]) -> Action:
+    leaf = scores.detach().requires_grad_()
+
+    def act() -> None:
+        leaf.grad = None
+        loss(leaf).backward()  # type: ignore[no-untyped-call]
+
+    return act
