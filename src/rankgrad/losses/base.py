@@ -16,6 +16,7 @@ from ..ranks import check_lists, computed
 from ..ranks.lists import require_positives
 from ..relevance import MOST_LEVELS, Labels, from_indices_tuple, from_labels, validity
 from ..types import Mask, PerQuery, Scores
+from .by_class import checked_targets
 from .by_query import Rectangles, checked_rows
 from .checked import Batch, CheckedLoss, tensor_on
 
@@ -268,6 +269,50 @@ class RetrievalLoss(CheckedLoss):
         shape = one if ids is None else Rectangles.of(ids, self.separate)
         with torch.autocast(scores.device.type, enabled=False):
             return self._mean_of(shape, shape.cut(computed(scores)), shape.cut(relevance), shape.valid())
+
+    def from_classes(
+        self, logits: Numbers, targets: Numbers, valid: Numbers | None = None, *, one_list: bool = False
+    ) -> Tensor:
+        r"""Loss of a classifier: each class ranks the rows by its own logits, and the classes are the queries.
+
+            L = 1/|C+| sum_{c in C+} l(logits_c, targets_c)        C+: the classes that have a positive row
+
+        With l = 1 - AP it is 1 - mAP of RaMBO (Rolínek et al., CVPR 2020, section 3.1.1, eq. 6); classes without a
+        positive, for which AP is undefined, are left out. Rows may have any number of classes, one or none too. To
+        weigh the classes, multiply the values of reduction="none".
+
+        Args:
+            logits: [row, class] float, higher is more likely.
+            targets: [row, class] bool, or 0 and 1 in any dtype. Numbers of classes become such targets by
+                torch.nn.functional.one_hot.
+            valid: [row, class] bool; False where the label is missing: there the row is not in the list of the class,
+                and the target may be anything.
+            one_list: True: all entries are one list, so that the logits of different classes are compared as well
+                (AP^C of RaMBO, section 4.6).
+
+        Returns:
+            Scalar, or with reduction="none" [class], [1] with one_list.
+
+        Raises:
+            ValueError: shapes or dtypes that do not fit, NaN or infinity, targets that are neither 0 nor 1.
+
+        >>> from rankgrad.losses import SmoothAPLoss
+        >>> logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 3.0, 2.0]])
+        >>> targets = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 0]])  # class 0 is in order, class 1 is not
+        >>> SmoothAPLoss(reduction="none").from_classes(logits, targets)
+        tensor([0.0000, 0.5000, 0.0000])
+        >>> SmoothAPLoss().from_classes(logits, targets)  # nothing is of class 2
+        tensor(0.2500)
+        """
+        logits = tensor(logits, "logits")
+        targets = tensor_on(logits.device, targets, "targets")
+        valid = None if valid is None else tensor_on(logits.device, valid, "valid")
+        targets = checked_targets(logits, targets, valid)
+        self._require_computable("logits", logits)
+        shape = (1, -1) if one_list else logits.T.shape
+        logits, targets = logits.T.reshape(shape), targets.T.reshape(shape)
+        with torch.autocast(logits.device.type, enabled=False):
+            return self._reduced(logits, targets, None if valid is None else valid.T.reshape(shape))
 
     # ------------------------------------------------------------------ how
 
