@@ -9,6 +9,8 @@ from typing import Any
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from rankgrad import figure_style as style
+
 SLACK = 1.0  # pixels that boxes may share: letters do not fill theirs
 
 
@@ -67,3 +69,12 @@ def faults(figure: Any) -> list[str]:
 def smallest(figure: Any) -> float:
     """Points of the smallest letters."""
     return min(text.get_fontsize() for text in drawn_texts(figure) if text.get_visible() and text.get_text().strip())
+
+
+def well_drawn(drawing: Any) -> None:
+    """Assert that a figure can be read at the width it is printed at."""
+    assert drawing.get_figwidth() in (style.ONE, style.TWO)
+    assert faults(drawing) == []
+    assert smallest(drawing) >= style.SMALL
+    panels = [axes for axes in drawing.axes if axes.get_visible() and axes.axison]
+    assert all(axes.has_data() for axes in panels)

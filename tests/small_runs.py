@@ -85,11 +85,6 @@ def same_results(one: Path, other: Path) -> bool:
     return all((one / file).read_bytes() == (other / file).read_bytes() for file in files)
 
 
-def small_sorter(loss: str) -> list[str]:
-    """Settings for losses whose sorter is trained at the first use: a small one, for a moment. Set XDG_CACHE_HOME!"""
-    return ["loss.items=16", "loss.steps=60"] if loss.startswith("sodeep") else []
-
-
 WORDS = ("card", "loan", "rent", "tax", "phone", "train", "meal", "song", "game", "shoe")
 
 

@@ -97,7 +97,7 @@ def test_fit_takes_what_the_command_takes():
 
 @pytest.mark.parametrize("data", options("data"))
 def test_data_brings_the_loss_that_is_recommended_for_what_its_rows_are_and_a_given_one_wins(data):
-    words = [f"data={data}", *([] if data in ("glyphs", "drawings") else ["data.root=x"])]
+    words = [f"data={data}", *([] if data == "glyphs" else ["data.root=x"])]
     settled = compose(words)
     name, own = LOSSES[TAKES[settled.model.kind][0]]
     assert plain(settled.loss) == {**plain(compose([f"loss={name}"]).loss), **own}

@@ -53,8 +53,6 @@ NEEDY = [
     ["train", "resume=run"],
     ["compare", "loss=pnp"],
     ["tune", "loss=pnp"],
-    ["reproduce"],
-    ["paper-figure"],
     ["figure", "--run", "run"],
     ["report", "run"],
     ["embed", "run", "."],
@@ -69,7 +67,7 @@ NEEDY = [
 ENOUGH = [
     ["evaluate", "e.npz", "--bootstrap", "10", "-o", "numbers.json"],
     ["datasets"],
-    *([command, "--help"] for command in ("train", "compare", "evaluate", "detect", "search", "reproduce")),
+    *([command, "--help"] for command in ("train", "compare", "evaluate", "detect", "search")),
 ]
 
 

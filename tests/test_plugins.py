@@ -28,6 +28,7 @@ QUICK = [*FEW_WEIGHTS, "evaluation.bootstrap=0", "evaluation.clusters=none", "lo
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
     """Adds a folder of packages; afterwards neither it nor what was imported from it is there."""
     modules = {*sys.modules}
+    monkeypatch.delenv(plugins.SWITCH, raising=False)
 
     def add(folder: Path) -> None:
         monkeypatch.syspath_prepend(str(folder))
@@ -215,8 +216,7 @@ def test_plug_ins_are_switched_off_all_or_all_but_some(tmp_path, fresh, monkeypa
     assert [*plugins.registered("losses")] == ["toy_too"]
 
 
-def test_without_the_laboratory_its_commands_say_what_to_install(monkeypatch, capsys):
-    monkeypatch.setenv(plugins.SWITCH, "none")
+def test_without_the_laboratory_its_commands_say_what_to_install(capsys):
     for command in ("reproduce", "paper-figure", "sodeep"):
         assert main([command, "roadmap/table2"]) == 2
         told = capsys.readouterr().err

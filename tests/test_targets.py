@@ -109,7 +109,6 @@ REFUSED = [
     ("rankgrad.penalties._Log", "penalty", "which is no name of a class"),
     ("rankgrad.datasets.contact_sheet", "data", "is no data of rankgrad"),
     ("rankgrad.models.load_weights", "data", "is no data of rankgrad"),
-    ("rankgrad_papers.sodeep.train_sorter", "loss", "is no loss of rankgrad"),
     ("rankgrad.losses.__builtins__.eval", "loss", "which is no name of a class"),
     ("pytorch_metric_learning.losses.np.load", "loss", "is no loss of rankgrad"),
     ("pytorch_metric_learning.utils.common_functions.os", "loss", "is no loss of rankgrad"),

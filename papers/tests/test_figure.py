@@ -13,13 +13,10 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import OmegaConf
+from drawn_runs import a_run, rand, tiles, two_of_photos
 
-from rankgrad import training
 from rankgrad.cli import main
-from rankgrad.config import ConfigError, compose
-from rankgrad.datasets.base import Table
-from rankgrad.evaluation import evaluate
+from rankgrad.config import ConfigError
 from rankgrad.report import examples as retrieved
 from rankgrad_papers.analysis import (
     FIGURES,
@@ -37,7 +34,7 @@ from rankgrad_papers.experiments.grid import grids
 from rankgrad_papers.experiments.reproduce import reproduce
 
 matplotlib = pytest.importorskip("matplotlib")
-from drawn_text import boxes, faults, smallest  # noqa: E402  (needs matplotlib)
+from drawn_text import boxes, faults, well_drawn  # noqa: E402  (needs matplotlib)
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,15 +58,6 @@ QUICK: Mapping[str, Callable[[], Any]] = {
     "pnp/fig6-ring": partial(small_toy, "ring"),
     "roadmap/bounds": partial(decomposability.bounds, "unequal", draws=40),
 }
-
-
-def well_drawn(drawing: Any) -> None:
-    """Assert that a figure can be read at the width it is printed at."""
-    assert drawing.get_figwidth() in (style.ONE, style.TWO)
-    assert faults(drawing) == []
-    assert smallest(drawing) >= style.SMALL
-    panels = [axes for axes in drawing.axes if axes.get_visible() and axes.axison]
-    assert all(axes.has_data() for axes in panels)
 
 
 # ------------------------------------------------------------------------------------------------------ the studies
@@ -292,31 +280,6 @@ def test_growth_is_drawn_from_a_file_of_results(tmp_path, capsys):
 # ----------------------------------------------------------------------------------------------- curves over a setting
 
 
-def tiles(classes: int = 4, per_class: int = 4) -> Table:
-    """Grey tiles of one tone per class, all for the test."""
-    label = torch.arange(classes).repeat_interleave(per_class)
-    images = (label.view(-1, 1, 1, 1) * 40 + torch.arange(8)).expand(-1, 1, 8, 8).to(torch.uint8)
-    names = tuple(f"{row:02}.png" for row in range(len(label)))
-    return Table("tiles", label, tuple("abcdefgh"[:classes]), ("test",) * len(label), names, channels=1, images=images)
-
-
-def a_run(folder: Path, settings: list[str], recall: float, table: Table, embeddings: torch.Tensor) -> Path:
-    """The folder of a finished run with these settings and this R@1, without the training."""
-    folder.mkdir(parents=True)
-    OmegaConf.save(compose(settings), folder / "config.yaml", resolve=True)
-    report = evaluate(embeddings, table.label, ks=[1], bootstrap=0, clusters="none")
-    content = json.loads(report.to_json())
-    content["values"]["R@1"] = recall
-    (folder / "after.json").write_text(json.dumps(content))
-    (folder / "facts.json").write_text(json.dumps({"steps": 3, "train_seconds": 1.0}))
-    training.save_embeddings(folder / "embeddings.npz", embeddings, table)
-    return folder
-
-
-def rand(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
 # The batches of all points of PNP's figure 8.
 OF_112 = ["sampler.classes_per_batch=28", "sampler.samples_per_class=4"]
 
@@ -466,148 +429,15 @@ def test_other_files_are_refused(tmp_path, runs):
 # -------------------------------------------------------------------------------------------------- retrieved examples
 
 
-def turned(table: Table, degrees: Mapping[int, float]) -> torch.Tensor:
-    """Embeddings on a circle: class c at 60 c degrees, each image a little off, some rows elsewhere."""
-    angle = table.label * 60.0 + torch.arange(len(table)) % 4
-    for row, place in degrees.items():
-        angle[row] = place
-    return torch.stack([angle.deg2rad().cos(), angle.deg2rad().sin()], dim=1)
-
-
-def test_neighbours_are_those_of_a_sort_by_cosine_without_the_query():
-    table, embeddings = tiles(), rand(16, 3, seed=3)
-    found = retrieved.among(table, [embeddings], ["one"], queries=5, k=4)
-    unit = torch.nn.functional.normalize(embeddings, dim=1).double()
-    for query in found.queries:
-        scores = unit @ unit[query.row]
-        scores[query.row] = -2
-        order = scores.argsort(descending=True).tolist()
-        assert [item.row for item in query.items[0]] == order[:4]
-        assert [item.score for item in query.items[0]] == pytest.approx(scores[order[:4]].tolist(), abs=1e-6)
-        own = table.label[query.row]
-        assert [item.correct for item in query.items[0]] == [bool(table.label[row] == own) for row in order[:4]]
-        assert query.first_right == (1 + next(n for n, row in enumerate(order) if table.label[row] == own),)
-
-
-def test_failures_are_wrong_in_every_run_and_those_that_differ_in_some():
-    table = tiles()
-    good, bad = turned(table, {}), turned(table, {0: 125.0, 5: 185.0})
-    failures = retrieved.among(table, [bad], ["bad"], choice="failures", queries=9)
-    assert {query.row for query in failures.queries} == {0, 5} and failures.among == 2
-    differ = retrieved.among(table, [good, bad], ["good", "bad"], choice="differ", queries=9)
-    assert {query.row for query in differ.queries} == {0, 5}
-    assert all(query.items[0][0].correct and not query.items[1][0].correct for query in differ.queries)
-    both = retrieved.among(table, [bad, turned(table, {5: 185.0})], "xy", choice="failures", queries=9)
-    assert {query.row for query in both.queries} == {5}
-    with pytest.raises(ValueError, match="those whose nearest image is wrong in every run: choose random"):
-        retrieved.among(table, [good], ["good"], choice="failures")
-    with pytest.raises(ValueError, match="give two runs that differ, or random"):
-        retrieved.among(table, [good], ["good"], choice="differ")
-
-
-def test_a_gallery_of_its_own_is_what_is_searched():
-    plain = tiles()
-    role = tuple("query" if row % 4 == 0 else "gallery" for row in range(16))
-    table = Table(
-        "divided",
-        plain.label,
-        plain.class_names,
-        plain.split,
-        plain.names,
-        channels=1,
-        images=plain.images,
-        role=role,
-        protocol="query_gallery",
-    )
-    found = retrieved.among(table, [rand(16, 3)], ["one"], queries=9, k=99)
-    assert {query.row for query in found.queries} == {0, 4, 8, 12}
-    for query in found.queries:
-        assert sorted(item.row for item in query.items[0]) == [row for row in range(16) if row % 4]
-
-
-def test_the_draw_of_queries_is_the_seeds():
-    table, embeddings = tiles(), rand(16, 3)
-    one, two, other = (
-        [q.row for q in retrieved.among(table, [embeddings], "x", seed=seed).queries] for seed in (1, 1, 2)
-    )
-    assert one == two != other
-
-
-def test_right_and_wrong_differ_in_sign_and_dash_and_not_in_colour_alone():
-    table = tiles()
-    found = retrieved.among(table, [turned(table, {0: 125.0}), rand(16, 2)], ["a", "b"], queries=3, k=5)
-    drawing = retrieved.draw(found)
-    well_drawn(drawing)
-    [axes] = drawing.axes
-    wrong = sum(not item.correct for query in found.queries for items in query.items for item in items)
-    right = 2 * 3 * 5 - wrong
-    texts = [text.get_text() for text in axes.texts]
-    assert sum(re.fullmatch(r"\d ✓ -?[01]\.\d\d", text) is not None for text in texts) == right > 0
-    assert sum(re.fullmatch(r"\d ✗ -?[01]\.\d\d", text) is not None for text in texts) == wrong > 0
-    dashed = [patch for patch in axes.patches if patch.get_linestyle() not in ("-", "solid")]
-    assert len(dashed) == wrong and len(axes.patches) == 3 + 30
-
-
-def test_images_keep_their_proportions_and_large_ones_become_small():
-    wide = torch.randint(0, 256, (3, 200, 400), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    table = tiles()
-    found = retrieved.among(table, [rand(16, 3)], ["one"], queries=1, k=2)
-    drawing = retrieved.draw(retrieved.Retrieved(**{**vars(found), "image": lambda row: wide}))
-    for image in drawing.axes[0].get_images():
-        left, right, low, high = image.get_extent()
-        assert (right - left) == pytest.approx(2 * (high - low)) and image.get_array().shape == (80, 160, 3)
-
-
-@pytest.fixture(scope="module")
-def photo_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two runs on the same coloured tiles."""
-    from small_runs import make_photos, small
-
-    from rankgrad.training.retrieval import load_table
-
-    root = tmp_path_factory.mktemp("photos")
-    photos = make_photos(root / "photos", classes=6, per_class=4)
-    config = compose(small(photos))
-    table = load_table(config).select("test")
-    one, two = (
-        a_run(root / name, [*small(photos), f"loss={name}"], 0.5, table, rand(len(table), 4, seed=seed))
-        for seed, name in enumerate(("pnp", "smooth_ap"))
-    )
-    return one, two
-
-
-def test_runs_are_shown_side_by_side_from_their_folders(photo_runs, tmp_path, capsys):
+def test_a_figure_of_examples_is_drawn_from_the_folders_of_runs(tmp_path, capsys):
     out, numbers = tmp_path / "x.png", tmp_path / "x.json"
-    runs = [str(run) for run in photo_runs]
+    runs = [str(run) for run in two_of_photos(tmp_path)]
     command = ["paper-figure", "roadmap/fig6", "--run", *runs, "--queries", "2", "-k", "3", "-o", str(out)]
     assert main([*command, "--json", str(numbers)]) == 0
     assert out.exists() and "first right: " in capsys.readouterr().out
     content = json.loads(numbers.read_text())["numbers"]
     assert content["runs"] == ["pnp", "smooth_ap"] and len(content["queries"]) == 2
     assert len(content["queries"][0]["items"][1]) == 3
-
-
-def test_images_that_have_moved_are_found_again_and_other_images_are_refused(photo_runs, tmp_path, capsys):
-    from small_runs import make_photos
-
-    moved = tmp_path / "moved"
-    make_photos(moved, classes=6, per_class=4)
-    assert retrieved.compute([photo_runs[0]], data_root=moved).data == "moved"
-    make_photos(tmp_path / "others", classes=6, per_class=3)
-    with pytest.raises(ValueError, match="was evaluated on other images .* --data-root"):
-        retrieved.compute([photo_runs[0]], data_root=tmp_path / "others")
-
-
-def test_runs_with_the_same_name_are_told_apart_by_their_folders(tmp_path):
-    assert retrieved._names([tmp_path / "a" / "run", tmp_path / "b" / "run"]) == ("a/run", "b/run")
-    assert retrieved._names([tmp_path / "a", tmp_path / "b"]) == ("a", "b")
-
-
-def test_examples_refuse_unknown_choices_and_empty_ones(photo_runs):
-    with pytest.raises(ValueError, match="one of random, failures, differ; got 'best'"):
-        retrieved.compute(photo_runs, choice="best")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at least one run, query and item"):
-        retrieved.compute(photo_runs, k=0)
 
 
 # --------------------------------------------------------------------------------------------------------- the gallery

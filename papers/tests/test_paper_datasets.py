@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from dataset_trees import TREES, Tree, write_image, write_list
+from omegaconf import OmegaConf
 from PIL import Image
 from torch.nn import functional as F
 
@@ -39,6 +41,7 @@ from rankgrad_papers.datasets import (
 )
 
 NAMES = list(TREES)
+SETTLED = json.loads(Path(__file__).with_name("data_configs.json").read_text(encoding="utf-8"))
 HAND_MADE = "ignore:.* does not have the published counts:rankgrad.datasets.CountWarning"
 
 
@@ -76,6 +79,20 @@ def official(name: str, tree: Tree):
 
 def problems(found: check.Inspection) -> list[str]:
     return [finding.text for finding in found.findings if finding.status == "wrong"]
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SETTLED)
+def test_a_data_set_is_composed_to_the_same_settings_as_ever(name):
+    def composed(*settings: str) -> dict[str, object]:
+        data = OmegaConf.to_container(compose([f"data={name}", "data.root=DIR", *settings]).data, resolve=True)
+        return json.loads(json.dumps(data))
+
+    changed = [] if name == "omniglot" else ["data.size=96", "data.cache=disk", "data.cache_dir=KEPT"]
+    assert composed() == SETTLED[name][""]
+    assert composed("seed=3", *changed) == SETTLED[name]["changed"]
 
 
 # --- what loaders give -----------------------------------------------------------------------------------------------

@@ -28,9 +28,11 @@ from rankgrad.datasets import DATASETS, load_glyphs
 from rankgrad.datasets.base import Table
 from rankgrad.datasets.folds import load_with_val
 from rankgrad.evaluation import Report
+from rankgrad.figure_style import figure, save
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import evaluations
+from rankgrad.runs.launchers import RunCommand
 from rankgrad.training import retrieval as runs
 from rankgrad_papers.analysis.decomposability import class_batches
 from rankgrad_papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
@@ -833,3 +835,39 @@ def test_long_lists_are_measured_by_the_benchmark(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "rambo-table6.json").read_text())[0]["rows"] == [["100,000", 3.0]]
     assert "computes rambo/table9" in reproduce("rambo/table9", out=tmp_path / "dry", dry_run=True)
     assert not (tmp_path / "dry").exists()
+
+
+# -------------------------------------------------------------------------------------------------- links, launchers
+
+
+def test_what_reproduce_writes_takes_the_place_of_links(tmp_path):
+    out, names = tmp_path / "out", [f"rambo-table9.{ending}" for ending in ("md", "tex", "csv", "json", "png")]
+    out.mkdir()
+    for name in names:
+        (out / name).symlink_to(tmp_path / name)  # who follows it makes a file outside
+    computed.make(catalogue.find("rambo/table9"), out)
+    save(figure(1, 1), out / names[-1])
+    assert all((out / name).is_file() for name in names) and [*tmp_path.iterdir()] == [out]
+
+
+class Elsewhere:
+    """A launcher that trains nothing: it keeps the runs that it is given."""
+
+    shares_cores = False
+
+    def __init__(self) -> None:
+        self.runs: list[RunCommand] = []
+
+    def start(self, run: RunCommand, children: Any) -> SimpleNamespace:
+        self.runs.append(run)
+        return SimpleNamespace(poll=lambda: 0, wait=lambda: 0, terminate=lambda: None)
+
+
+def test_a_table_hands_its_runs_to_the_launcher(tmp_path, monkeypatch):
+    elsewhere = Elsewhere()
+    read = lambda words: (elsewhere, [word for word in words if "launcher" not in word])  # noqa: E731
+    monkeypatch.setattr(reproduce_module, "read_launcher", read)
+    monkeypatch.setattr(reproduce_module, "collect", lambda *_: None)
+    monkeypatch.setattr(reproduce_module, "write", lambda *_: "")
+    reproduce("roadmap/table9", ["launcher=submitit", "launcher.timeout_min=5"], tmp_path, stand_in="glyphs", seeds="0")
+    assert len(elsewhere.runs) == 2 and not any("launch" in word for run in elsewhere.runs for word in run.settings)

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import make_photos, small, train
 from torch import Tensor
 
 from rankgrad import blackbox_rank, cli, metrics
 from rankgrad.config import compose, make
 from rankgrad.datasets.cache import CacheWarning
+from rankgrad.evaluation import Report
 from rankgrad.losses import RankLoss, SpearmanLoss
 from rankgrad.ranks import exact_ranks
 from rankgrad_papers import sodeep
@@ -276,6 +278,13 @@ def test_losses_with_a_sorter_take_embeddings_pickle_and_have_no_weights_to_trai
             assert torch.equal(again(embeddings, labels), value)
             again.load_state_dict(loss.state_dict())
         assert "Sorter(items=6, architecture='lstm_small')" in repr(loss)
+
+
+@pytest.mark.parametrize("name", ["sodeep_ap", "sodeep_spearman"])
+def test_the_settings_of_a_loss_make_one_that_trains_a_run(name, home, tmp_path):
+    settings = small(make_photos(tmp_path / "photos"), f"loss={name}", "loss.items=16", "loss.steps=60", "loggers=[]")
+    run = train(*settings, "trainer.max_epochs=1", f"out={tmp_path / 'run'}")
+    assert run.finished and run.read_values() != Report.from_json(run.before).values
 
 
 def test_a_sorter_gives_the_panel_of_a_landscape(tiny):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pickle
@@ -24,12 +23,7 @@ from small_runs import make_photos, small
 from voc_trees import shapes
 
 from rankgrad.cli import main
-from rankgrad.config import ConfigError
 from rankgrad.runs.compare import train_all
-from rankgrad.runs.folder import Run
-from rankgrad_papers.experiments.measures import measure
-from rankgrad_papers.sodeep.store import read_sorter, sorter_file
-from rankgrad_papers.sodeep.training import Recipe
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +161,6 @@ def test_settings_that_would_run_something_are_refused_by_every_command(
         told = refused(capsys, *words)
         assert f"{run / 'config.yaml'}: {message}" in told
     assert main(["evaluate", str(run), "--bootstrap", "0"]) == 0  # reads numbers, and no settings
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        measure(Run(run), "minutes_per_epoch", "last")  # of rankgrad reproduce
     assert not page.exists()
 
 
@@ -307,19 +299,6 @@ def test_pickles_in_the_place_of_weights_are_not_opened(capsys, tmp_path, photos
             told = refused(capsys, *words)
             assert "is no weights file that can be read safely" in told
     assert not (tmp_path / "out").exists()
-
-
-def test_a_pickle_in_the_place_of_a_sorter_is_not_opened(capsys, tmp_path, photos, canary, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    memory = io.BytesIO()
-    torch.save({"weights": Touch(canary)}, memory)
-    path = sorter_file(Recipe(items=8, steps=60))
-    path.parent.mkdir(parents=True)
-    path.write_bytes(sha256(memory.getvalue()).digest() + memory.getvalue())
-    with pytest.raises(ValueError, match="can be read safely: it asks for .*system to be run. Nothing was run"):
-        read_sorter(path)
-    settings = small(photos, "loss=sodeep_ap", "loss.items=8", "loss.steps=60")
-    assert "can be read safely" in refused(capsys, "train", *settings, f"out={tmp_path / 'out'}")
 
 
 def test_objects_in_an_npz_are_not_unpickled(capsys, tmp_path, photos, canary):

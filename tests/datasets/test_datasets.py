@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import runpy
 import shutil
 import signal
 import threading
@@ -11,7 +10,6 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -32,21 +30,17 @@ from rankgrad.datasets import (
     load_folder,
     load_glyphs,
     read_image,
-    trials,
 )
 from rankgrad.datasets import base as datasets_base
 from rankgrad.datasets import cache as datasets_cache
 from rankgrad.datasets.contact_sheet import FontWarning
 from rankgrad.datasets.folder import EMPTY, read_folder
-from rankgrad.datasets.folds import held_out
 from rankgrad.datasets.images import check_image
 from rankgrad.datasets.samplers import EpochList
 from rankgrad.datasets.transforms import Collate, PhotoEval, PhotoTrain
-from rankgrad_papers import datasets as of_papers
-from rankgrad_papers.datasets import load_drawings, load_icons, load_omniglot
 
 DATA = os.environ.get("RANKGRAD_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="RANKGRAD_DATA is not set to the folder that holds omniglot/")
+needs_data = pytest.mark.skipif(not DATA, reason="RANKGRAD_DATA is not set to the folder that holds bccd/")
 
 
 def small_table(**change) -> Table:
@@ -695,216 +689,6 @@ def test_glyph_settings_out_of_range_are_refused(arguments):
         load_glyphs(**arguments)
 
 
-# --- omniglot --------------------------------------------------------------------------------------------------------
-
-
-@needs_data
-def test_omniglot_has_the_counts_of_its_protocol():
-    table = load_omniglot(Path(DATA, "omniglot"))
-    train, test = table.select("train"), table.select("test")
-    assert (len(train), len(test)) == (2720, 2120) and len(table.class_names) == 242
-    assert (len(train.label.unique()), len(test.label.unique())) == (136, 106)
-    assert not set(train.label.tolist()) & set(test.label.tolist())
-    assert {table.super_names[i] for i in test.super_label.unique().tolist()} == {
-        "Japanese_(katakana)",
-        "Sanskrit",
-        "Tagalog",
-    }
-
-
-@needs_data
-def test_omniglot_agrees_with_the_columns_of_the_packed_file():
-    table = load_omniglot(Path(DATA, "omniglot", "omniglot_small.npz"), size=105)
-    with np.load(Path(DATA, "omniglot", "omniglot_small.npz")) as packed:
-        assert np.array_equal(table.label.numpy(), packed["label"])
-        assert list(table.class_names) == packed["class_names"].tolist()
-        assert np.array_equal(table.super_label.numpy(), packed["superlabel"])
-        assert [split == "test" for split in table.split] == packed["is_test"].tolist()
-        ink = np.unpackbits(packed["images"], axis=1)[:, : 105 * 105]
-        assert np.array_equal(table.images.flatten(1).numpy(), ink * 255)
-    pooled = F.adaptive_avg_pool2d(torch.from_numpy(ink[::100].reshape(-1, 1, 105, 105)).float(), 28)
-    small = load_omniglot(Path(DATA, "omniglot")).images[::100].float() / 255
-    torch.testing.assert_close(small, pooled, rtol=0, atol=0.5 / 255 + 1e-6)
-
-
-@needs_data
-@pytest.mark.parametrize(("holdout", "turns"), [("latin", 1), ("latin4", 4)])
-def test_the_latin_holdouts_leave_latin_out_of_training_and_have_no_test_alphabet(holdout, turns):
-    whole, table = load_omniglot(Path(DATA, "omniglot")), load_omniglot(Path(DATA, "omniglot"), holdout=holdout)
-    assert table.splits == ("train", "val")
-    train, val = table.select("train"), table.select("val")
-    assert (len(train), len(train.label.unique())) == (2200, 110)
-    assert (len(val), len(val.label.unique())) == (520 * turns, 26 * turns)
-    assert table.label.unique().tolist() == list(range(110 + 26 * turns))
-    assert not any(name.startswith("Latin") for name in train.names)
-    assert all(name.startswith("Latin/") for name in val.names)
-    latin = whole.images[whole.super_label == whole.super_names.index("Latin")]
-    for turn in range(turns):
-        part = val.images[520 * turn : 520 * (turn + 1)]
-        assert torch.equal(part, latin.rot90(turn, (2, 3)))
-        assert val.names[520 * turn].endswith(f"turned {90 * turn}" if turn else ".png")
-    assert (torch.bincount(val.label)[110:] == 20).all()
-
-
-@needs_data
-def test_any_alphabets_can_be_the_test_set_and_the_others_are_trained_on():
-    table = load_omniglot(Path(DATA, "omniglot"), test_alphabets=["Greek", "Latin"])
-    assert {name.partition("/")[0] for name in table.select("test").names} == {"Greek", "Latin"}
-    assert {name.partition("/")[0] for name in table.select("train").names} == {*table.super_names} - {"Greek", "Latin"}
-    for wrong in (["Elvish"], "Greek", table.super_names):
-        with pytest.raises(ValueError, match="Balinese"):
-            load_omniglot(Path(DATA, "omniglot"), test_alphabets=wrong)
-
-
-def test_omniglot_reads_the_official_archives(tmp_path):
-    drawings = {}
-    contents = (["Latin/character01", "Greek/character02"], ["Latin/character01", "Sanskrit/character01"])
-    for number, classes in enumerate(contents, start=1):
-        root = f"images_background_small{number}"
-        with ZipFile(tmp_path / f"{root}.zip", "w") as archive:
-            archive.writestr(f"__MACOSX/{root}/Latin/character01/._0001_01.png", b"")
-            archive.writestr(f"{root}/", b"")
-            for folder in classes:
-                for drawer in (1, 2):
-                    name = f"{folder}/0001_{drawer:02}.png"
-                    ink = np.random.RandomState(len(folder) + drawer).rand(105, 105) > 0.8
-                    drawings[name] = ink
-                    Image.fromarray(~ink).save(tmp_path / "one.png")  # ink is black in the archives
-                    archive.write(tmp_path / "one.png", f"{root}/{name}")
-    table = load_omniglot(tmp_path, size=105)
-    assert table.names == tuple(sorted(drawings))  # the class in both archives counts once
-    assert table.class_names == ("Greek/character02", "Latin/character01", "Sanskrit/character01")
-    assert table.split == ("train",) * 4 + ("test",) * 2
-    for name, image in zip(table.names, table.images, strict=True):
-        assert np.array_equal(image[0].numpy(), drawings[name] * 255)
-
-
-def test_omniglot_says_which_file_it_looked_for_and_where_to_get_it(tmp_path):
-    with pytest.raises(FileNotFoundError) as caught:
-        load_omniglot(tmp_path / "nowhere")
-    assert str(tmp_path / "nowhere" / "omniglot_small.npz") in str(caught.value)
-    assert "github.com/brendenlake/omniglot" in str(caught.value)
-    np.savez(tmp_path / "omniglot_small.npz", images=np.zeros(1))
-    with pytest.raises(ValueError, match="must hold 'images', 'label', 'class_names' and 'file_names'; it has images"):
-        load_omniglot(tmp_path)
-    with pytest.raises(ValueError, match="size must be 1 .. 105"):
-        load_omniglot(tmp_path, size=0)
-    with pytest.raises(ValueError, match="holdout must be"):
-        load_omniglot(tmp_path, holdout="greek")
-
-
-@needs_data
-def test_a_long_tail_leaves_training_classes_20_images_down_to_1_and_the_test_as_it_is():
-    whole, cut = (load_omniglot(Path(DATA, "omniglot"), long_tail=cut) for cut in (False, True))
-    assert torch.equal(cut.select("test").images, whole.select("test").images)
-    counts = torch.unique(cut.select("train").label, return_counts=True)[1].sort().values
-    assert len(counts) == 136 and counts[0] == 1 and counts[-1] == 20
-    assert 6 < counts.double().mean() < 7 and (counts < 4).double().mean() > 0.4
-    assert set(cut.names) < set(whole.names)
-    turned = load_omniglot(Path(DATA, "omniglot"), long_tail=True, turns=4)
-    assert len(turned.select("train")) == 4 * len(cut.select("train"))
-
-
-# --- icons -----------------------------------------------------------------------------------------------------------
-
-
-def packed_icons(folder: Path, **change) -> Path:
-    """Six names in five styles; the first of each is drawn by its number."""
-    names = np.array(["arrow_back", "arrow_down", "bell", "car_a", "car_b", "door"])
-    arrays = {
-        "images": np.arange(30, dtype=np.uint8).repeat(48 * 48).reshape(30, 48, 48),
-        "name": np.arange(6, dtype=np.int16).repeat(5),
-        "names": names,
-        "style": np.tile(np.arange(5, dtype=np.int8), 6),
-        "styles": np.array(["filled", "outlined", "round", "sharp", "two-tone"]),
-        "split": np.array([0, 2, 0, 1, 2, 2], dtype=np.int8),
-    }
-    np.savez(folder / "icons48.npz", **{**arrays, **change})
-    return folder
-
-
-def test_icons_are_the_arrays_of_their_file_with_first_words_as_super_labels(tmp_path):
-    table = load_icons(packed_icons(tmp_path))
-    assert len(table) == 30 and table.class_names[0] == "arrow_back" and table.names[6] == "arrow_down/outlined"
-    assert table.super_names == ("arrow", "bell", "car", "door")
-    assert table.super_label[::5].tolist() == [0, 0, 1, 2, 2, 3]
-    assert table.split[::5] == ("train", "test", "train", "val", "test", "test")
-    assert table.images[7].unique().tolist() == [7] and table.protocol == "leave_one_out" and table.role is None
-    small = load_icons(tmp_path / "icons48.npz", size=28)
-    assert small.images.shape == (30, 1, 28, 28) and small.images[7].unique().tolist() == [7]
-
-
-def test_icons_may_be_asked_with_the_outlined_style(tmp_path):
-    test = load_icons(packed_icons(tmp_path), protocol="query_gallery").select("test")
-    assert test.role.count("query") == 3 and test.role.count("gallery") == 12
-    (trial,) = trials(test)
-    assert {test.names[row].split("/")[1] for row in trial.query.tolist()} == {"outlined"}
-    assert not set(trial.query.tolist()) & set(trial.gallery.tolist())
-
-
-def test_families_apart_never_stand_on_both_sides(tmp_path):
-    table = load_icons(packed_icons(tmp_path), families="apart")
-    sides: dict[int, set[str]] = {}
-    for word, split in zip(table.super_label.tolist(), table.split, strict=True):
-        sides.setdefault(word, set()).add(split)
-    assert all(len(found) == 1 for found in sides.values())
-
-
-def test_drawings_are_the_glyphs_and_the_training_classes_of_other_sets_apart(tmp_path):
-    glyphs, icons = load_glyphs(), load_icons(packed_icons(tmp_path), size=28)
-    both = load_drawings(icons=tmp_path)
-    training = icons.select("train")
-    assert len(both) == len(glyphs) + len(training) and torch.equal(both.images[len(glyphs) :], training.images)
-    assert {both.split[row] for row in range(len(glyphs), len(both))} == {"train"}
-    assert both.class_names[-2:] == ("icons: arrow_back", "icons: bell") and both.super_names[-1] == "icons: bell"
-    assert both.label[-10:].unique().tolist() == [len(both.class_names) - 2, len(both.class_names) - 1]
-    assert torch.equal(both.label[: len(glyphs)], glyphs.label)
-    assert not any("car" in name for name in both.class_names)  # no class that the icons are tested on
-    assert load_drawings().class_names[0] == f"glyphs: {glyphs.class_names[0]}"
-
-
-@needs_data
-def test_drawings_hold_no_test_letter_of_omniglot():
-    table, letters = load_drawings(omniglot=Path(DATA, "omniglot")), load_omniglot(Path(DATA, "omniglot"))
-    there = {name for name in table.names if name.startswith("omniglot")}
-    assert there == {f"omniglot: {name}" for name in letters.select("train").names}
-
-
-@needs_data
-def test_icons_have_the_counts_of_their_protocol():
-    table = load_icons(Path(DATA, "icons"))
-    counts = {split: len(table.select(split).label.unique()) for split in table.splits}
-    assert counts == {"train": 1032, "val": 367, "test": 723} and (torch.bincount(table.label) == 5).all()
-    apart = load_icons(Path(DATA, "icons"), families="apart")
-    train, test = (set(apart.select(split).super_label.tolist()) for split in ("train", "test"))
-    assert not train & test and len(train | test) > 800
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"size": 49}, "size must be 1 .. 48"),
-        ({"protocol": "one_gallery"}, "'leave_one_out' and 'query_gallery'; got 'one_gallery'"),
-        ({"families": "both"}, "families must be 'mixed' or 'apart'"),
-    ],
-)
-def test_settings_of_icons_are_checked_before_the_file_is_read(settings, message):
-    with pytest.raises(ValueError, match=message):
-        load_icons("nowhere", **settings)
-
-
-def test_a_damaged_file_of_icons_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"icons48.npz, which is not there; give its folder: root=.DIR"):
-        load_icons(tmp_path)
-    file = packed_icons(tmp_path) / "icons48.npz"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"icons48.npz is no npz file|icons48.npz is damaged"):
-        load_icons(tmp_path)
-    packed_icons(tmp_path, images=np.zeros((30, 9, 9), np.uint8))
-    with pytest.raises(ValueError, match=r"should hold uint8 images \[30, 48, 48\]; got uint8 \(30, 9, 9\)"):
-        load_icons(tmp_path)
-
-
 # --- folder ----------------------------------------------------------------------------------------------------------
 
 
@@ -1143,38 +927,7 @@ def test_find_images_needs_no_classes(tmp_path):
         find_images(tmp_path / "top.png")
 
 
-def test_the_tables_of_the_docs_are_those_of_the_registry():
-    page = Path(__file__).parents[2] / "docs" / "datasets.md"
-    make = runpy.run_path(str(page.with_name("make_datasets.py")))
-    text = page.read_text(encoding="utf-8")
-    assert make["written"](text) == text, "write them anew: python docs/make_datasets.py"
-    assert make["written"](text.replace("| `cub` |", "| `bird` |")) == text
-
-
 def test_every_loader_is_in_the_table_under_its_name():
-    every = {**DATASETS, **of_papers.DATASETS}
-    assert {name: loader.__name__ for name, loader in every.items()} == {name: f"load_{name}" for name in every}
-    assert sorted(every) == config.options("data")
+    assert {name: loader.__name__ for name, loader in DATASETS.items()} == {name: f"load_{name}" for name in DATASETS}
+    assert sorted(DATASETS) == config.options("data")
     assert replace(small_table(), name="x").name == "x"
-
-
-@needs_data
-def test_turned_training_classes_are_classes_of_their_own_and_the_test_stays_as_it_is():
-    root = Path(DATA or "", "omniglot")
-    drawn, turned = load_omniglot(root), load_omniglot(root, turns=4)
-    train, test = turned.select("train"), turned.select("test")
-    assert len(train) == 4 * 2720 and len(torch.unique(train.label)) == 4 * 136
-    assert torch.equal(test.images, drawn.select("test").images) and torch.equal(test.label, drawn.select("test").label)
-    row = train.names.index(drawn.select("train").names[5] + " turned 90")
-    assert torch.equal(train.images[row], drawn.select("train").images[5].rot90(1, (1, 2)))
-    with pytest.raises(ValueError, match="turns must be 1 or 4"):
-        load_omniglot(root, turns=2)
-
-
-@needs_data
-def test_letters_of_a_fold_stand_upright_as_those_of_the_test_and_the_others_are_turned():
-    root = Path(DATA or "", "omniglot")
-    upright, turned = (held_out(load_omniglot(root, turns=turns), "1/3") for turns in (1, 4))
-    assert turned.select("val").names == upright.select("val").names
-    assert torch.equal(turned.select("val").images, upright.select("val").images)
-    assert len(turned.select("train")) == 4 * len(upright.select("train"))

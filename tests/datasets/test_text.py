@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from pathlib import Path
 
 import pytest
-import torch
 
 from rankgrad.checks import as_keys, as_options, spelled
 from rankgrad.datasets.division import CALLED
 from rankgrad.datasets.text import load_text, read_texts
-from rankgrad_papers.datasets import load_banking77, load_clinc150
 
 HEADER = "text,label,topic,part,who"
 ROWS = [
@@ -210,61 +207,3 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     (tmp_path / "b.csv").write_text("text,label\n")
     with pytest.raises(ValueError, match="delimiter must be one character, .*; got ', '"):
         load_text(tmp_path / "b.csv", delimiter=", ")
-
-
-# --- the public sets --------------------------------------------------------------------------------------------------
-
-needs_data = pytest.mark.skipif(
-    not Path(os.environ.get("RANKGRAD_DATA", ""), "clinc150").is_dir() or not os.environ.get("RANKGRAD_DATA"),
-    reason="RANKGRAD_DATA names no folder with clinc150 and banking77",
-)
-
-
-@needs_data
-def test_clinc150_is_divided_by_intents_within_each_domain():
-    root = Path(os.environ["RANKGRAD_DATA"], "clinc150")
-    table = load_clinc150(root)
-    assert len(table) == 22_500 and len(table.class_names) == 150 and len(table.super_names) == 10
-    assert len(table.distractors) == 1_200
-    for split, intents in (("train", 75), ("val", 25), ("test", 50)):
-        part = table.select(split)
-        assert (
-            len(part) == 150 * intents and len(part.label.unique()) == intents and len(part.super_label.unique()) == 10
-        )
-    # the first domain by name is auto_and_commute: its third intent by name is of the test
-    domains = json.loads((root / "domains.json").read_text())
-    third = sorted(domains[min(domains)])[2]
-    assert table.class_names.index(third) in table.select("test").label.tolist()
-    final = load_clinc150(root, validation="train")
-    assert final.splits == ("train", "test") and len(final.select("train")) == 15_000
-    assert torch.equal(final.select("test").label, table.select("test").label)
-    with pytest.raises(ValueError, match="validation must be 'apart' or 'train'; got 'none'"):
-        load_clinc150(root, validation="none")
-
-
-@needs_data
-def test_banking77_is_divided_by_intents():
-    root = Path(os.environ["RANKGRAD_DATA"], "banking77")
-    table = load_banking77(root)
-    assert len(table) == 13_083 and len(table.class_names) == 77
-    assert [len(table.select(split).label.unique()) for split in ("train", "val", "test")] == [39, 13, 25]
-    assert {number % 3 for number in table.select("test").label.tolist()} == {2}
-    assert load_banking77(root, "train").splits == ("train", "test")
-
-
-def test_folders_without_the_files_are_told_apart(tmp_path):
-    with pytest.raises(FileNotFoundError, match="has no data_full.json, which belongs to CLINC150"):
-        load_clinc150(tmp_path)
-    with pytest.raises(FileNotFoundError, match="has no train.csv: BANKING77 is a folder"):
-        load_banking77(tmp_path)
-    (tmp_path / "train.csv").write_text("text,label\na,b\n")
-    with pytest.raises(ValueError, match="line 2 is not of BANKING77: its columns are text and category"):
-        load_banking77(tmp_path)
-    empty = {part: [] for part in ("train", "val", "test", "oos_train", "oos_val", "oos_test")}
-    (tmp_path / "data_full.json").write_text(json.dumps({**empty, "train": [["a", "b"]]}))
-    (tmp_path / "domains.json").write_text("{}")
-    with pytest.raises(ValueError, match="knows no intent 'b': the two files do not belong together"):
-        load_clinc150(tmp_path)
-    (tmp_path / "domains.json").write_text("{")
-    with pytest.raises(ValueError, match="domains.json is no JSON, or it is damaged"):
-        load_clinc150(tmp_path)

@@ -16,8 +16,6 @@ from rankgrad.losses import LOSSES
 from rankgrad.losses.sum import missing_references
 from rankgrad.memory import CrossBatchMemory
 
-# On a learned sorter (sodeep_*) it is the same class as many in LOSSES, and needs a file of weights.
-NAMES = [name for name in options("loss") if not name.startswith("sodeep")]
 CLASSES, DIM = 4, 5
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
 
@@ -29,7 +27,7 @@ def settings_of(name: str) -> DictConfig:
     return config
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=options("loss"))
 def loss(request) -> nn.Module:
     """A loss in eval mode, so that nothing of a call is left for the next one; it may draw."""
     name = request.param

@@ -112,7 +112,7 @@ def test_a_run_shows_each_part_and_its_proxies_learn(tmp_path):
 
 
 def test_the_space_of_a_sum_is_that_of_its_parts_and_the_weights():
-    words = ["loss=supap+pml/normalized_softmax", "data=omniglot", "data.root=."]
+    words = ["loss=supap+pml/normalized_softmax", "data=folder", "data.root=."]
     space = space_of("supap+pml/normalized_softmax", words, compose(words), {})
     assert {"loss.weights.normalized_softmax", "loss.losses.supap.tau", "optimizer.loss_lr_factor"} <= space.keys()
     assert "loss.losses.normalized_softmax.loss.temperature" in space and "memory" not in space

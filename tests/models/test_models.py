@@ -568,35 +568,6 @@ def test_models_are_built_by_name_and_misspelt_ones_get_a_suggestion():
         convnet(embedding_size=0)
 
 
-# ------------------------------------------------------------------------------------------------------- real data
-
-
-def test_network_tells_real_characters_apart_after_seconds_of_training():
-    root = os.environ.get("RANKGRAD_DATA")
-    if not root:
-        pytest.skip("RANKGRAD_DATA names no folder with omniglot/")
-    import numpy as np
-
-    with np.load(Path(root) / "omniglot" / "omniglot_small.npz") as file:
-        rows = np.flatnonzero(file["label"] < 10)
-        ink = np.unpackbits(file["images"][rows], axis=1)[:, : 105 * 105].reshape(-1, 1, 105, 105)
-        labels = torch.from_numpy(file["label"][rows].astype(np.int64))
-    x = F.adaptive_avg_pool2d(torch.from_numpy(ink).float(), 28)
-    model = convnet(widths=(8, 16, 32, 32), embedding_size=10)
-    optimizer = torch.optim.AdamW(parameter_groups(model, 1e-2))
-    for _ in range(25):
-        value = F.cross_entropy(model(x), labels)
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-    batches = zip(x.split(64), labels.split(64), strict=True)
-    features, found, _ = extract_features(model, batches)
-    unit = F.normalize(features, dim=1)
-    scores = (unit @ unit.T).fill_diagonal_(-2)
-    assert torch.equal(found, labels)
-    assert (labels[scores.argmax(1)] == labels).float().mean() > 0.9
-
-
 def test_an_mlp_head_begins_as_its_affine_map_and_bends():
     vectors = torch.randn(5, 6)
     model = vector_model(6, head="mlp")

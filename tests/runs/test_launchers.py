@@ -29,7 +29,6 @@ from rankgrad.runs.folder import Run
 from rankgrad.runs.launchers import LOCAL, RunCommand, base, read_launcher
 from rankgrad.runs.signals import Stopped
 from rankgrad.tuning import tune as tune_module
-from rankgrad_papers.experiments import reproduce as reproduce_module
 
 # -------------------------------------------------------------------------------------------------------- the words
 
@@ -150,16 +149,6 @@ def test_a_search_hands_its_trials_and_its_comparison_to_the_launcher(tmp_path, 
     outcome = tune_module.tune(words, tmp_path)
     places = [run.folder.relative_to(tmp_path).parts[0] for run in elsewhere.runs]
     assert places == ["trials", "trials", "final"] and "launcher" not in outcome.text()
-
-
-def test_a_table_of_a_paper_hands_its_runs_to_the_launcher(tmp_path, monkeypatch):
-    elsewhere = Elsewhere()
-    monkeypatch.setattr(reproduce_module, "read_launcher", without(elsewhere))
-    monkeypatch.setattr(reproduce_module, "collect", lambda *_: None)
-    monkeypatch.setattr(reproduce_module, "write", lambda *_: "")
-    words = ["launcher=submitit", "launcher.timeout_min=5"]
-    reproduce_module.reproduce("roadmap/table9", words, tmp_path, stand_in="glyphs", seeds="0")
-    assert len(elsewhere.runs) == 2 and not any("launch" in word for run in elsewhere.runs for word in run.settings)
 
 
 def test_a_run_elsewhere_has_the_cores_that_it_is_given_there():

@@ -14,13 +14,10 @@ from kept_runs import copied, kept
 from small_runs import cut_off, make_photos, small
 
 from rankgrad.cli import main
-from rankgrad.figure_style import figure, save
 from rankgrad.files.folders import HOLDER, LOCK, LinkError
 from rankgrad.runs import compare
 from rankgrad.runs.folder import Run
 from rankgrad.runs.log import LogTable
-from rankgrad_papers.experiments import computed
-from rankgrad_papers.experiments.catalogue import find
 
 
 @pytest.fixture(scope="module")
@@ -153,12 +150,3 @@ def test_what_a_comparison_writes_takes_the_place_of_links(tmp_path, valued, mon
     plant(tmp_path / "out", names, valued)
     compare.compare(["loss=pnp", "seeds=0", "data=glyphs", "recipe=small"], tmp_path / "out")
     assert all((tmp_path / "out" / name).is_file() for name in names[:-1])
-
-
-def test_what_reproduce_writes_takes_the_place_of_links(tmp_path, valued):
-    out = tmp_path / "out"
-    names = [f"rambo-table9.{ending}" for ending in ("md", "tex", "csv", "json", "png")]
-    plant(out, names, valued)
-    computed.make(find("rambo/table9"), out)
-    save(figure(1, 1), out / names[-1])
-    assert all((out / name).is_file() for name in names)

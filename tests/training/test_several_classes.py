@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from small_runs import make_texts, small_texts, train
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose
-from rankgrad.datasets import load_text
+from rankgrad.datasets import DATASETS, TextTable, load_text
 from rankgrad.datasets.rows import numbered_several
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.index.run import index_of_run
@@ -20,7 +22,6 @@ from rankgrad.losses import HAPLoss, SmoothAPLoss
 from rankgrad.losses.bi_encoder import SentenceTransformersLoss
 from rankgrad.models.weights import load_weights
 from rankgrad.training.retrieval import RetrievalTask
-from rankgrad_papers.datasets import load_clinc150
 
 LABELS = ("card", "loan", "rent", "tax")
 
@@ -208,22 +209,15 @@ def test_training_does_not_look_at_groups_and_evaluation_does(tmp_path):
 # --------------------------------------------------------------------------------------------------------- distractors
 
 
-def make_clinc(folder: Path) -> Path:
-    folder.mkdir()
-    intents = {f"domain {d}": [f"intent {d}{i}" for i in range(6)] for d in range(2)}
-    rows = [[f"say {intent} {row}", intent] for names in intents.values() for intent in names for row in range(4)]
-    parts = {"train": rows, "val": [], "test": []}
-    out = {f"oos_{part}": [[f"nothing {part} {row}", "oos"] for row in range(5)] for part in parts}
-    (folder / "data_full.json").write_text(json.dumps({**parts, **out}), encoding="utf-8")
-    (folder / "domains.json").write_text(json.dumps(intents), encoding="utf-8")
-    return folder
+def test_texts_of_no_class_make_the_gallery_harder_and_match_nothing(tmp_path, monkeypatch):
+    @wraps(load_text)
+    def load(*given: Any, **options: Any) -> TextTable:
+        table = load_text(*given, **options)
+        return replace(table, distractors=table.select("test").texts[:15])  # as near to a query as its own text
 
-
-def test_sentences_out_of_scope_make_the_gallery_harder_and_match_nothing(tmp_path):
-    root = make_clinc(tmp_path / "clinc")
-    more = load_clinc150(root).distracting
-    assert len(more) == 15 and more.texts[0].startswith("nothing")
-    run = train(*small_texts(root, "data=clinc150", "loss=roadmap", "loggers=[]"), f"out={tmp_path / 'run'}")
+    monkeypatch.setitem(DATASETS, "text", load)
+    settings = small_texts(make_texts(tmp_path / "a.csv"), "loss=roadmap", "loggers=[]")
+    run = train(*settings, f"out={tmp_path / 'run'}")
     report = Report.from_json(run.after)
     for name in ("R@1", "mAP@R", "AP"):
         assert report.values[f"distractors/{name}"] <= report.values[name]

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+from marks import slow_unless
 from small_runs import make_photos, small
 
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, options
 from rankgrad.evaluation.statistics import holm, paired_t_test
 from rankgrad.files.folders import LinkError
-from rankgrad.plugins import registered
 from rankgrad.report.tuning import write_tuning
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
@@ -154,11 +154,6 @@ def test_a_link_in_the_folder_of_a_search_is_not_written_through(made, tmp_path,
 
 # Quick for one loss of each kind: several parameters, choices, a composition, proxies, pairs with a miner.
 QUICK = ("roadmap", "pnp", "recall_at_k", "log_sum_exp", "pml/proxy_anchor", "pml/multi_similarity")
-EVERY = [
-    pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
-    for name in options("loss")
-    if not name.startswith("sodeep")
-]
 
 
 @cache
@@ -167,11 +162,10 @@ def glyphs() -> Any:
 
 
 def test_every_loss_has_a_space():
-    of_plugins = set(registered("losses"))  # of which the rate is searched, and what the command says
-    assert set(options("loss")) - of_plugins <= set(space_module._listed()["losses"])
+    assert set(options("loss")) <= set(space_module._listed()["losses"])
 
 
-@pytest.mark.parametrize("loss", EVERY)
+@pytest.mark.parametrize("loss", slow_unless(QUICK, options("loss")))
 def test_the_space_of_a_loss_holds_its_defaults_and_works_at_both_ends(loss, monkeypatch):
     words = ["recipe=small", f"loss={loss}", "sampler.classes_per_batch=4"]
     base = compose(words)

@@ -13,7 +13,7 @@ import pytest
 
 from rankgrad_papers.values import append, read
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MAKER = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))
 RESULTS = sorted((ROOT / "docs" / "results").rglob("*.csv"))
 PAGES = [
@@ -174,3 +174,11 @@ def test_pages_of_benchmarks_are_those_of_their_numbers():
     pages, records = MAKER["measured"](), list((ROOT / "benchmarks").glob("*.json"))
     assert len(pages) == len(records) > 0
     assert [path.name for path, text in pages.items() if path.read_text("utf-8") != text] == []
+
+
+def test_the_tables_of_data_sets_are_those_of_their_registries():
+    page = ROOT / "docs" / "datasets.md"
+    make = runpy.run_path(str(page.with_name("make_datasets.py")))
+    text = page.read_text(encoding="utf-8")
+    assert make["written"](text) == text, "write them anew: python docs/make_datasets.py"
+    assert make["written"](text.replace("| `cub` |", "| `bird` |")) == text
