@@ -512,7 +512,7 @@ def test_the_value_of_a_group_is_the_mean_of_its_queries(several):
 
 
 def test_the_page_shows_the_runs_and_its_files_hold_every_number(several, tmp_path):
-    page = Page(several.write(tmp_path / "new"))
+    page = Page(ranked.write(several, tmp_path / "new"))
     assert all(f"<{name}>" in page.text for name in ("good", "same", "bad")) and not page.inside["script"]
     assert "q3" in page.text and "Groups of queries" in page.text
     with (tmp_path / "new" / "per-query.csv").open(encoding="utf-8", newline="") as file:
@@ -531,14 +531,16 @@ def test_the_page_says_how_many_neighbours_differ(several, tmp_path):
     p = {frozenset((each.run, each.other)): each.corrected for each in several.differences if each.measure == "map"}
     differ = (p[frozenset((first, second))] < 0.05) + (p[frozenset((second, third))] < 0.05)
     words = "differs" if differ == 1 else "differ"
-    assert f"Of 2 pairs of neighbours in this table, {differ} {words} by map" in Page(several.write(tmp_path)).text
+    assert (
+        f"Of 2 pairs of neighbours in this table, {differ} {words} by map" in Page(ranked.write(several, tmp_path)).text
+    )
 
 
 def test_the_page_counts_only_pairs_that_differ_on_some_query_for_what_is_detectable(tmp_path):
     runs = {"a": RUN, "same": RUN, "b": {query: dict.fromkeys(scores, 1.0) for query, scores in RUN.items()}}
     found = evaluate(runs, QRELS, ["map", "num_ret", "judged_1000"], bootstrap=0)
     sizes = {(each.run, each.other, each.measure): each.detectable for each in found.differences}
-    page = Page(found.write(tmp_path))
+    page = Page(ranked.write(found, tmp_path))
     assert f"map: 0 of 3 pairs differ; detectable: {sizes['b', 'a', 'map']:.4f}" in page.text
     assert "judged_1000: 0 of 3 pairs differ" in page.text and "judged_1000: 0 of 3 pairs differ;" not in page.text
 
@@ -548,7 +550,7 @@ def test_a_page_of_one_run_and_of_more_than_there_are_colours_can_be_written(tmp
         runs = {f"run{place}": {query: dict(list(row.items())[place:]) for query, row in RUN.items()}
                 for place in range(count)}  # fmt: skip
         found = evaluate(runs, QRELS, ["map", "num_ret"], bootstrap=10)
-        page = Page(found.write(tmp_path))
+        page = Page(ranked.write(found, tmp_path))
         assert all(name in page.text for name in runs)
     best = sorted(found.runs, key=lambda run: -found.values[run]["map"])
     legend = re.search(r'<ul class="legend">.*?</ul>', page.source, re.DOTALL)

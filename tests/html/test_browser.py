@@ -81,7 +81,7 @@ def run_files(folder: Path) -> Path:
         for name, step in (("<img src=x onerror=alert(1)>", 5), ("short", 7), ("a-name-that-goes-on-" * 6, 3))
     }
     groups = {query: "a group of queries" for query in judged}
-    return ranked.evaluate(runs, judged, groups=groups, bootstrap=20).write(folder)
+    return ranked.write(ranked.evaluate(runs, judged, groups=groups, bootstrap=20), folder)
 
 
 def table_of(browser: Browser, kind: str) -> list[list[str]]:

@@ -779,4 +779,4 @@ class RankedRetrievalEvaluator(_OfCorpus):
         """The line of numbers, and the page."""
         super().write(folder, epoch, steps)
         if self.write_page:
-            self.report.write(os.path.join(folder, self.csv_file.removesuffix("_results.csv")))
+            ranked.write(self.report, os.path.join(folder, self.csv_file.removesuffix("_results.csv")))

@@ -51,7 +51,7 @@ def run_ranked(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: by `evaluation.ranked.evaluate`, or an option does not fit.
     """
-    from ..evaluation.ranked import evaluate
+    from ..evaluation.ranked import evaluate, write
 
     options: dict[str, Any] = {name: getattr(arguments, name) for name in NEEDS if getattr(arguments, name) is not None}
     lines = options.pop("lines", None)
@@ -73,7 +73,7 @@ def run_ranked(arguments: argparse.Namespace) -> None:
     else:
         print(found)
     if arguments.out:
-        page = found.write(arguments.out)
+        page = write(found, arguments.out)
         print(f"wrote {page}, and beside it the numbers as csv and json", file=sys.stderr)
 
 

@@ -22,8 +22,18 @@ from .reading import QRELS
 from .result import Evaluation
 from .rows import from_columns, from_mapping, from_matrix, from_scores
 from .texts import Array
+from .writing import write
 
-__all__ = ["Difference", "Evaluation", "evaluate", "from_columns", "from_mapping", "from_matrix", "from_scores"]
+__all__ = [
+    "Difference",
+    "Evaluation",
+    "evaluate",
+    "from_columns",
+    "from_mapping",
+    "from_matrix",
+    "from_scores",
+    "write",
+]
 
 PADDED = 0.05  # share of documents at the lowest score from which on it may be padding
 

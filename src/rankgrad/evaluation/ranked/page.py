@@ -7,7 +7,7 @@ import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -16,10 +16,8 @@ from ...html import charts
 from ...html.page import write_page as write_html
 from ...html.text import DASH, enumeration
 from .comparison import Difference, chance
+from .result import Evaluation
 from .texts import Array
-
-if TYPE_CHECKING:
-    from .result import Evaluation
 
 COLOURS = 8  # runs that can be told apart by colour and dashes
 MOST_TESTS = 60  # rows of a table of tests; the csv has all

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...files import atomic_write, shown, write_text
+from ...files import shown
 from ...tables import aligned
 from .comparison import Difference, chance
 from .measures import asked, averaged
@@ -124,51 +119,10 @@ class Evaluation:
         found["version"] = 1
         return json.dumps(_plain(found), allow_nan=False)
 
-    def write(self, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
-        """Write a page, and beside it the numbers as csv and json.
-
-        evaluation.html, evaluation.json, values.csv, per-query.csv, and where there is something to write
-        differences.csv and groups.csv.
-
-        Args:
-            folder: made if it is not there. Files of these names are replaced.
-            title: heading of the page; None: the names of the runs.
-
-        Returns:
-            The page.
-        """
-        from .page import write_page
-
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "evaluation.json", self.to_json() + "\n")
-        bounds = {(run, name): self.intervals[run].get(name, ("", "")) for run in self.runs for name in self.measures}
-        rows = [[run, name, self.values[run][name], *bounds[run, name]] for run in self.runs for name in self.measures]
-        _write_csv(folder / "values.csv", ["run", "measure", "value", "low", "high"], rows)
-        with_each = []
-        for run in self.runs:
-            columns = [column.tolist() for column in self.per_query[run].values()]
-            with_each += [[run, *row] for row in zip(self.queries, *columns, strict=True) if row[1] == row[1]]
-        _write_csv(folder / "per-query.csv", ["run", "query", *self.measures], with_each)
-        if self.differences:
-            found = [asdict(each) for each in (*self.differences, *self.between_groups)]
-            _write_csv(folder / "differences.csv", list(found[0]), [list(row.values()) for row in found])
-        if self.of_groups:
-            names = list(self.of_groups[0])
-            _write_csv(folder / "groups.csv", names, [list(row.values()) for row in self.of_groups])
-        return write_page(folder / "evaluation.html", self, title=title)
-
 
 def _printed(name: str, value: float) -> str:
     """A number as trec_eval prints it."""
     return f"{value:.0f}" if name.startswith("num_") else f"{value:6.4f}"
-
-
-def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    with atomic_write(path) as opened, io.TextIOWrapper(opened, encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(head)
-        writer.writerows(rows)
 
 
 def _plain(value: Any) -> Any:

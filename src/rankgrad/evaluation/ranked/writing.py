@@ -1,0 +1,56 @@
+"""An evaluation of run files as a folder: the page, and beside it the numbers as csv and json."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ...files import atomic_write, write_text
+from .page import write_page
+from .result import Evaluation
+
+
+def write(found: Evaluation, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
+    """Write a page, and beside it the numbers as csv and json.
+
+    evaluation.html, evaluation.json, values.csv, per-query.csv, and where there is something to write
+    differences.csv and groups.csv.
+
+    Args:
+        found: of `evaluate`.
+        folder: made if it is not there. Files of these names are replaced.
+        title: heading of the page; None: the names of the runs.
+
+    Returns:
+        The page.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "evaluation.json", found.to_json() + "\n")
+    bounds = {(run, name): found.intervals[run].get(name, ("", "")) for run in found.runs for name in found.measures}
+    rows = [[run, name, found.values[run][name], *bounds[run, name]] for run in found.runs for name in found.measures]
+    _write_csv(folder / "values.csv", ["run", "measure", "value", "low", "high"], rows)
+    with_each = []
+    for run in found.runs:
+        columns = [column.tolist() for column in found.per_query[run].values()]
+        with_each += [[run, *row] for row in zip(found.queries, *columns, strict=True) if row[1] == row[1]]
+    _write_csv(folder / "per-query.csv", ["run", "query", *found.measures], with_each)
+    if found.differences:
+        compared = [asdict(each) for each in (*found.differences, *found.between_groups)]
+        _write_csv(folder / "differences.csv", list(compared[0]), [list(row.values()) for row in compared])
+    if found.of_groups:
+        names = list(found.of_groups[0])
+        _write_csv(folder / "groups.csv", names, [list(row.values()) for row in found.of_groups])
+    return write_page(folder / "evaluation.html", found, title=title)
+
+
+def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    with atomic_write(path) as opened, io.TextIOWrapper(opened, encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows(rows)
