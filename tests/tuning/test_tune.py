@@ -21,13 +21,13 @@ from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, options
 from rankgrad.evaluation.statistics import holm, paired_t_test
 from rankgrad.files.folders import LinkError
-from rankgrad.report.tuning import write_tuning
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
 from rankgrad.training.retrieval import build, load_table
 from rankgrad.tuning import space as space_module
 from rankgrad.tuning import study as study_module
 from rankgrad.tuning import tune as tune_module
+from rankgrad.tuning.page import write_tuning
 from rankgrad.tuning.space import Choice, Numbers, read, settings_of, space_of
 from rankgrad.tuning.tune import tune
 

@@ -30,8 +30,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Search, compare, and print the tables."""
     from ..report import write_comparison
-    from ..report.tuning import write_tuning
     from ..tuning.outcome import FINAL
+    from ..tuning.page import write_tuning
     from ..tuning.tune import tune
 
     outcome = tune(settings, arguments.out, arguments.jobs)

@@ -17,9 +17,9 @@ from ..html.parallel import Across, Upright, parallel
 from ..html.text import enumeration, number, percent
 
 if TYPE_CHECKING:
-    from ..tuning.outcome import Outcome
-    from ..tuning.space import Values
-    from ..tuning.study import Tried
+    from .outcome import Outcome
+    from .space import Values
+    from .study import Tried
 
 MOST_LINES = 8  # colours and dashes that can be told apart
 
@@ -45,8 +45,8 @@ def write_tuning(path: str | os.PathLike[str], outcome: Outcome) -> Path:
         notes.append("The losses have not had the same number of trials: the search was stopped.")
     return write_page(
         path,
-        "report/tuning.html",
-        styles=["html/base.css", "html/sections.css", "report/page.css", "report/tuning.css"],
+        "tuning/page.html",
+        styles=["html/base.css", "html/sections.css", "report/page.css", "tuning/page.css"],
         title=f"Tuned with the same budget: {enumeration(list(outcome.trials), 4)}",
         facts=[("metric", outcome.metric), ("trials per loss", number(max(counts, default=0)))],
         notes=notes,
