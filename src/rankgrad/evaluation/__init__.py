@@ -39,6 +39,7 @@ Row = dict[str, Any]
 KMEANS_LIMIT = 3e10
 KMEANS_SHORT = 1e9  # below it k-means takes about two seconds, and needs no bar
 NAMED = 10  # how many odd rows a message names
+FEW_DRAWN = 10  # classes or queries; intervals of fewer come with a note
 SAME = 1e-5  # of a row's largest entry: embeddings of one image differ by less, from batch to batch
 DISTANCES = ("dists_intra", "dists_inter")  # in [0, 2], everything else is a share
 
@@ -256,7 +257,7 @@ def evaluate(
     if shared:
         given = dict(locals())
         require_same(**{name: value for name, value in given.items() if name not in ("device", "progress", "shared")})
-    ks, table, rates = _asked(ks, extra)
+    ks, readings, rates = _asked(ks, extra)
     bootstrap = integer(bootstrap, "bootstrap is a number of resamples", low=0)
     seed = integer(seed, "seed begins the random numbers of bootstrap and k-means", low=0)
     _check_settings(confidence, resample, clusters, query_without_relevant, similarity)
@@ -266,95 +267,45 @@ def evaluate(
         raise ValueError("ref_ids name the samples of ref_embeddings, which were not given")
     problem = _problem(embeddings, labels, ref_embeddings, ref_labels, similarity, device)
     classes = problem.levels[-1]
-    weight = np.ones(len(classes))
-    if weights is not None:
-        weight = _array(query_weights(weights, torch.ones(len(classes), dtype=torch.bool)))
+    weight = _weight_of_each(weights, len(classes))
     coarse = _super_labels(super_labels, problem)
-    notes = list(problem.notes)
-    skip = query_without_relevant == "skip"
 
-    how = _How(
-        table=table,
-        rates=rates,
-        protocol={
-            "ids": ids,
-            "ref_ids": ref_ids,
-            "groups": groups,
-            "ref_groups": ref_groups,
-            "ignore": ignore,
-            "similarity": "euclidean" if similarity == "euclidean" else "inner product",  # cosines: of unit rows
-            "block": block,
-        },
-        progress=progress,
-        shared=shared,
-    )
-    found = _ranked(problem, -1, how)
-    if not found.counted.any():
-        raise ValueError(
-            f"none of the {len(classes)} queries has a relevant item in the gallery: nothing can be evaluated. "
-            "Are labels and ref_labels numbered alike, and does a class have two members?"
-        )
-    uncounted = np.flatnonzero(~found.counted)
-    if len(uncounted):
-        one = len(uncounted) == 1
-        have, fate = ("1 query has", "is left") if one else (f"{len(uncounted)} queries have", "are left")
-        fate = f"{fate} out of all means" if skip else "counts as a miss" if one else "count as misses"
-        notes.append(f"{have} no relevant item and {fate}: row{'s' * (not one)} {_some(uncounted)}.")
-    if len(found.copies):
-        notes.append(
-            f"{len(found.copies)} queries have a relevant item with the same embedding in the gallery: rows "
-            f"{_some(found.copies)}. If they are the same samples, name both sides by ids and ref_ids, or each of them "
-            "finds itself."
-        )
-    inside = found.counted if skip else np.ones_like(found.counted)
+    protocol = {
+        "ids": ids,
+        "ref_ids": ref_ids,
+        "groups": groups,
+        "ref_groups": ref_groups,
+        "ignore": ignore,
+        "similarity": "euclidean" if similarity == "euclidean" else "inner product",  # cosines: of unit rows
+        "block": block,
+    }
+    *coarser, finest = _ranked_levels(problem, _Ranking(readings, rates, protocol, progress, shared))
+    # items of the own group leave each level's ranking another gallery
+    graded = _graded([*coarser, finest]) if coarser and groups is None else {}
+    per_query = finest.per_query | graded
+    counting = _Counting.of(finest, weight, query_without_relevant)
     if weights is not None:
-        query_weights(weights, torch.from_numpy(inside))
-    values = _means(found.per_query, inside, weight)
-    if found.auc_hardest is not None:
-        values["AUC_hardest"] = found.auc_hardest
-    values |= found.fnmr
-    above = [_ranked(problem, level, replace(how, rates=[])) for level in range(len(problem.levels) - 1)]
-    coarser = [_means(level.per_query, level.counted if skip else inside, weight) for level in above]
-    if above and groups is None:  # items of the own group leave each level's ranking another gallery
-        graded = _graded([*above, found])
-        values |= _means(graded, inside, weight)
-        found.per_query.update(graded)
+        query_weights(weights, torch.from_numpy(counting.inside))
 
-    intervals: dict[str, tuple[float, float]] = {}
     drawn = "query" if classes.ndim == 2 else resample
-    if bootstrap:
-        weighed = inside & (weight > 0)
-        group = _array(classes)[weighed] if drawn == "class" else np.arange(weighed.sum())
-        columns = np.stack([value[weighed] for value in found.per_query.values()], axis=1)
-        bounds = intervals_of_means(columns, group, weight[weighed], bootstrap, confidence, seed)
-        intervals = {name: (float(low), float(high)) for name, (low, high) in zip(found.per_query, bounds, strict=True)}
-        drawable = len(np.unique(group))
-        if drawable < 10:
-            notes.append(f"The intervals rest on {drawable} {'classes' if drawn == 'class' else 'queries'} only.")
-
+    group = _array(classes) if drawn == "class" else np.arange(len(classes))
     of_the_set, method = _of_the_set(problem.queries, classes, clusters == "auto", seed, shared, progress)
-    values |= of_the_set
+    notes = [*problem.notes, *_odd_queries(finest, query_without_relevant)]
+    if bootstrap and (drawable := len(np.unique(group[counting.weighed]))) < FEW_DRAWN:
+        notes.append(f"The intervals rest on {drawable} {'classes' if drawn == 'class' else 'queries'} only.")
     if clusters == "auto" and classes.ndim == 1 and method == "none":
         notes.append("No NMI and AMI: k-means needs scikit-learn, which is not installed.")
-
     return Report(
-        values=values,
-        intervals=intervals,
-        per_query=found.per_query,
-        uncounted=uncounted,
-        per_class=_table("class", _array(classes), problem.shown, class_names, found.per_query, inside, weight),
+        values=counting.means(finest.per_query) | finest.of_pairs | counting.means(graded) | of_the_set,
+        intervals=counting.intervals(per_query, group, bootstrap, confidence, seed) if bootstrap else {},
+        per_query=per_query,
+        uncounted=np.flatnonzero(~finest.counted),
+        per_class=_table("class", _array(classes), problem.shown, class_names, per_query, counting),
         per_super_label=()
         if coarse is None
-        else _table("super_label", *_numbered(coarse), super_names, found.per_query, inside, weight),
-        levels=tuple(coarser),
-        counts={
-            "queries": len(classes),
-            "counted": int(inside.sum()),
-            "gallery": len(problem.gallery),
-            "classes": classes.shape[1] if classes.ndim == 2 else len(torch.unique(classes)),
-            "zero_vectors": problem.zero_vectors,
-            "duplicates": len(duplicate_rows(problem.gallery)[0]),
-        },
+        else _table("super_label", *_numbered(coarse), super_names, per_query, counting),
+        levels=tuple(_Counting.of(each, weight, query_without_relevant).means(each.per_query) for each in coarser),
+        counts=_counts(problem, counting),
         settings={
             "protocol": "leave-one-out" if problem.leave_one_out else "query-gallery",
             "similarity": similarity,
@@ -415,11 +366,42 @@ def _problem(
     queries = _embeddings("embeddings", embeddings, device)
     if (ref_embeddings is None) != (ref_labels is None):
         raise ValueError("ref_embeddings and ref_labels belong together; got only one of them")
-    gallery = queries
-    if ref_embeddings is not None:
-        gallery = _embeddings("ref_embeddings", ref_embeddings, queries.device)
-    sides_of_labels = zip(("labels", "ref_labels"), as_labels(labels, ref_labels), (queries, gallery), strict=False)
-    both = [_checked_labels(name, side, len(rows), queries.device) for name, side, rows in sides_of_labels]
+    gallery = queries if ref_embeddings is None else _embeddings("ref_embeddings", ref_embeddings, queries.device)
+    truth, ref_truth = _truth(labels, ref_labels, queries, gallery)
+    dtype = torch.promote_types(queries.dtype, gallery.dtype)
+    sides = {"embeddings": queries.to(dtype)}
+    if gallery is not queries:
+        sides["ref_embeddings"] = gallery.to(dtype)
+    zeros = {name: _array((~side.any(dim=1)).nonzero().squeeze(1)) for name, side in sides.items()}
+    if similarity == "cosine":
+        sides = {name: unit_rows(side) for name, side in sides.items()}
+    levels, ref_levels, shown = _levels(truth, ref_truth)
+    if truth.dtype != torch.bool and len(torch.unique(torch.cat([levels[-1], ref_levels[-1]]))) < 2:
+        raise ValueError(
+            "labels name one class only: every item is relevant to every query and every metric is 1. "
+            "Evaluate at least two classes together."
+        )
+    words = words_of(labels) if ref_labels is None else words_of(labels, ref_labels)
+    return _Problem(
+        queries=sides["embeddings"],
+        gallery=sides.get("ref_embeddings", sides["embeddings"]),
+        levels=levels,
+        ref_levels=ref_levels,
+        shown=shown if words is None else words[shown],
+        hierarchy=None if len(levels) == 1 else _array(truth) if words is None else words[_array(truth)],
+        zero_vectors=sum(map(len, zeros.values())),
+        notes=tuple(
+            f"{len(rows)} zero vectors in {name} score 0 with everything: rows {_some(rows)}."
+            for name, rows in zeros.items()
+            if len(rows) and similarity != "euclidean"
+        ),
+    )
+
+
+def _truth(labels: Labels, ref_labels: Labels | None, queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels of both sides as tensors, the same one twice without references; checked against the embeddings."""
+    sides = zip(("labels", "ref_labels"), as_labels(labels, ref_labels), (queries, gallery), strict=False)
+    both = [_checked_labels(name, side, len(rows), queries.device) for name, side, rows in sides]
     truth, ref_truth = both[0], both[-1]
     if gallery.shape[1] != queries.shape[1]:
         raise ValueError(
@@ -430,35 +412,7 @@ def _problem(
             f"labels and ref_labels must be of one kind and width; got {truth.dtype} {tuple(truth.shape)} and "
             f"{ref_truth.dtype} {tuple(ref_truth.shape)}"
         )
-    dtype = torch.promote_types(queries.dtype, gallery.dtype)
-    sides = {"embeddings": queries.to(dtype)}
-    if gallery is not queries:
-        sides["ref_embeddings"] = gallery.to(dtype)
-    notes, zeros = [], 0
-    for name, side in sides.items():
-        zero = (~side.any(dim=1)).nonzero().squeeze(1)
-        zeros += len(zero)
-        if len(zero) and similarity != "euclidean":
-            notes.append(f"{len(zero)} zero vectors in {name} score 0 with everything: rows {_some(_array(zero))}.")
-        if similarity == "cosine":
-            sides[name] = unit_rows(side)
-    levels, ref_levels, shown = _levels(truth, ref_truth)
-    words = words_of(labels) if ref_labels is None else words_of(labels, ref_labels)
-    if truth.dtype != torch.bool and len(torch.unique(torch.cat([levels[-1], ref_levels[-1]]))) < 2:
-        raise ValueError(
-            "labels name one class only: every item is relevant to every query and every metric is 1. "
-            "Evaluate at least two classes together."
-        )
-    return _Problem(
-        queries=sides["embeddings"],
-        gallery=sides.get("ref_embeddings", sides["embeddings"]),
-        levels=levels,
-        ref_levels=ref_levels,
-        shown=shown if words is None else words[shown],
-        hierarchy=None if len(levels) == 1 else _array(truth) if words is None else words[_array(truth)],
-        zero_vectors=zeros,
-        notes=tuple(notes),
-    )
+    return truth, ref_truth
 
 
 def _embeddings(name: str, value: Numbers, device: torch.device | str | None) -> Tensor:
@@ -505,6 +459,13 @@ def _super_labels(super_labels: Labels | None, problem: _Problem) -> Array | Non
     return _array(given) if words is None else words[_array(given)]
 
 
+def _weight_of_each(weights: Numbers | None, queries: int) -> Array:
+    """[query] float64, 1 without weights."""
+    if weights is None:
+        return np.ones(queries)
+    return _array(query_weights(weights, torch.ones(queries, dtype=torch.bool)))
+
+
 def _asked(ks: object, extra: Sequence[str]) -> tuple[list[int], dict[str, Read], list[float]]:
     """List lengths, metric -> how it is read off ranks, and the false match rates that are asked for."""
     if not isinstance(ks, (Sequence, np.ndarray, Tensor)) or isinstance(ks, str) or not len(ks):
@@ -536,18 +497,18 @@ def _check_settings(
 
 
 @dataclass(frozen=True)
-class _How:
-    """What is read off which ranks.
+class _Ranking:
+    """How the gallery is ranked, and what is read off the ranks.
 
     Attributes:
-        table: metric -> how it is read off.
+        readings: metric -> how it is read off.
         rates: false match rates.
         protocol: arguments of `rank_blocks`.
         progress: tell how far the work is.
         shared: between the processes.
     """
 
-    table: dict[str, Read]
+    readings: dict[str, Read]
     rates: list[float]
     protocol: dict[str, Any]
     progress: bool
@@ -555,43 +516,65 @@ class _How:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _RankedLevel:
+    """The metrics at one level of the labels.
+
+    Attributes:
+        per_query: metric -> [query].
+        counted: [query] bool, whether the query has a relevant item.
+        relevant: [query] relevant items.
+        of_pairs: metrics of all pairs of a query and an item together, which are no means over the queries.
+        copies: rows of the queries whose nearest relevant item has the same embedding.
+    """
+
     per_query: dict[str, Array]
     counted: Array
     relevant: Array
-    auc_hardest: float | None
+    of_pairs: dict[str, float]
     copies: Array
-    fnmr: dict[str, float]
 
 
-def _ranked(problem: _Problem, level: int, how: _How) -> _Found:
+def _ranked_levels(problem: _Problem, ranking: _Ranking) -> list[_RankedLevel]:
+    """Every metric at every level of the labels, coarsest first; those of all pairs only at the finest."""
+    finest = _ranked(problem, -1, ranking)
+    if not finest.counted.any():
+        raise ValueError(
+            f"none of the {len(problem.queries)} queries has a relevant item in the gallery: nothing can be evaluated. "
+            "Are labels and ref_labels numbered alike, and does a class have two members?"
+        )
+    without_rates = replace(ranking, rates=[])
+    return [*(_ranked(problem, level, without_rates) for level in range(len(problem.levels) - 1)), finest]
+
+
+def _ranked(problem: _Problem, level: int, ranking: _Ranking) -> _RankedLevel:
     """Every metric of every query, at one level of the labels."""
     queries = len(problem.queries)
-    ranking = partial(_ranked_here, problem, level, how)
-    everyone = gather_objects(on_all(ranking)) if how.shared else [ranking()]
+    own_share = partial(_ranked_share, problem, level, ranking)
+    shares = gather_objects(on_all(own_share)) if ranking.shared else [own_share()]
     # the order of the blocks must not decide about the last bit of a sum
-    rows, pairs, copies, sizes, *columns = map(np.concatenate, zip(*(parts for parts, _ in everyone), strict=True))
+    rows, pairs, copies, sizes, *columns = map(np.concatenate, zip(*(parts for parts, _ in shares), strict=True))
     order = np.argsort(rows)
     counted = np.zeros(queries, dtype=bool)
     counted[rows] = True
     relevant = np.zeros(queries, dtype=np.int64)
     relevant[rows] = sizes
-    per_query = {name: np.zeros(queries) for name in how.table}
-    for name, column in zip(how.table, columns, strict=True):
+    per_query = {name: np.zeros(queries) for name in ranking.readings}
+    for name, column in zip(ranking.readings, columns, strict=True):
         per_query[name][rows] = column
     pairs = pairs[order]
     pairs = pairs[pairs[:, 1] > -np.inf]
-    first = torch.tensor([True, False]).expand(len(pairs), 2)
-    hard = float(metrics.auc_hardest(torch.from_numpy(pairs), first)) if len(pairs) else None
-    fnmr = {}
-    for at, rate in enumerate(how.rates):
-        value = _PairScores.joined([matches[at] for _, matches in everyone]).fnmr()
-        if value is not None:
-            fnmr[f"{FNMR}{rate:g}"] = value
-    return _Found(per_query, counted, relevant, hard, rows[order][copies[order]], fnmr)
+    of_pairs = {}
+    if len(pairs):
+        first = torch.tensor([True, False]).expand(len(pairs), 2)
+        of_pairs["AUC_hardest"] = float(metrics.auc_hardest(torch.from_numpy(pairs), first))
+    for at, rate in enumerate(ranking.rates):
+        fnmr = _PairScores.joined([matches[at] for _, matches in shares]).fnmr()
+        if fnmr is not None:
+            of_pairs[f"{FNMR}{rate:g}"] = fnmr
+    return _RankedLevel(per_query, counted, relevant, of_pairs, rows[order][copies[order]])
 
 
-def _graded(levels: Sequence[_Found]) -> dict[str, Array]:
+def _graded(levels: Sequence[_RankedLevel]) -> dict[str, Array]:
     r"""H-AP and H-NDCG of every query, where an item of l shared levels of L has the gain l / L.
 
     The gain is a sum over the levels, 1 / L for each one shared, and so are the two metrics' numerators: with n_l items
@@ -599,7 +582,7 @@ def _graded(levels: Sequence[_Found]) -> dict[str, Array]:
         H-AP = sum_l n_l AP_l / sum_l n_l,  H-NDCG = sum_l D(n_l) NDCG_l / sum_l D(n_l).
 
     Args:
-        levels: what was found at each, coarsest first.
+        levels: coarsest first.
     """
     sizes = np.stack([level.relevant for level in levels])
     ideal = np.concatenate([[0.0], (1 / np.log2(2.0 + np.arange(sizes.max(initial=0)))).cumsum()])[sizes]
@@ -611,25 +594,25 @@ def _graded(levels: Sequence[_Found]) -> dict[str, Array]:
     return graded
 
 
-def _ranked_here(problem: _Problem, level: int, how: _How) -> tuple[list[Array], list[_PairScores]]:
+def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[list[Array], list[_PairScores]]:
     """This process's share: rows, hardest pairs, copies, relevant items and metrics of its queries; scores of pairs."""
     queries, same = len(problem.queries), problem.leave_one_out
     none = np.zeros(0, dtype=np.int64)
     nothing = [none, np.zeros((0, 2)), np.zeros(0, dtype=bool), none]
-    parts: list[list[Array]] = [[*nothing, *(np.zeros(0) for _ in how.table)]]
-    matches = [_PairScores(rate, len(problem.gallery) * queries) for rate in how.rates]
+    parts: list[list[Array]] = [[*nothing, *(np.zeros(0) for _ in ranking.readings)]]
+    matches = [_PairScores(rate, len(problem.gallery) * queries) for rate in ranking.rates]
     for part in rank_blocks(
         problem.queries,
         problem.levels[level],
         None if same else problem.gallery,
         None if same else problem.ref_levels[level],
-        **how.protocol,
-        progress=how.progress and (not how.shared or world()[0] == 0),
-        turn=world() if how.shared else (0, 1),
+        **ranking.protocol,
+        progress=ranking.progress and (not ranking.shared or world()[0] == 0),
+        turn=world() if ranking.shared else (0, 1),
     ):
         hardest = torch.stack([part.lowest_positive, part.highest_negative], dim=1).double()
         copies = torch.zeros_like(part.rows, dtype=torch.bool) if same else _copies(problem, part)
-        read = [metric(part).double() for metric in how.table.values()]
+        read = [metric(part).double() for metric in ranking.readings.values()]
         sizes = part.ranks.pessimistic.num_relevant
         parts.append([_array(column) for column in (part.rows, hardest, copies, sizes, *read)])
         for match in matches:
@@ -697,20 +680,51 @@ class _PairScores:
         return float((np.concatenate(self.relevant) <= threshold).mean())
 
 
-def _means(per_query: dict[str, Array], inside: Array, weights: Array) -> dict[str, float]:
-    used = weights[inside]
-    if not used.any():
-        return {}
-    return {name: float((value[inside] * used).sum() / used.sum()) for name, value in per_query.items()}
+@dataclass(frozen=True)
+class _Counting:
+    """Which queries are in the means, and by how much.
+
+    Attributes:
+        inside: [query] bool.
+        weight: [query] float64.
+    """
+
+    inside: Array
+    weight: Array
+
+    @classmethod
+    def of(cls, level: _RankedLevel, weight: Array, query_without_relevant: str) -> _Counting:
+        """Those with a relevant item, or all."""
+        return cls(level.counted if query_without_relevant == "skip" else np.ones_like(level.counted), weight)
+
+    @property
+    def weighed(self) -> Array:
+        """[query] bool, those that make a difference to a mean."""
+        return self.inside & (self.weight > 0)
+
+    def means(self, per_query: Mapping[str, Array]) -> dict[str, float]:
+        """Metric -> weighted mean; nothing where no query has a weight."""
+        used = self.weight[self.inside]
+        if not used.any():
+            return {}
+        return {name: float((value[self.inside] * used).sum() / used.sum()) for name, value in per_query.items()}
+
+    def intervals(
+        self, per_query: Mapping[str, Array], group: Array, resamples: int, confidence: float, seed: int
+    ) -> dict[str, tuple[float, float]]:
+        """Metric -> interval of its mean; [query] group: what is drawn together."""
+        kept = self.weighed
+        columns = {name: value[kept] for name, value in per_query.items()}
+        return intervals_of_means(columns, group[kept], self.weight[kept], resamples, confidence, seed)
 
 
 def intervals_of_means(
-    table: Array, group: Array, weights: Array, resamples: int, confidence: float, seed: int
-) -> Array:
-    """[metric, 2] percentile interval of each column's mean when groups of rows are drawn with replacement.
+    columns: Mapping[str, Array], group: Array, weights: Array, resamples: int, confidence: float, seed: int
+) -> dict[str, tuple[float, float]]:
+    """Name -> (low, high), percentile interval of a column's mean when groups of rows are drawn with replacement.
 
     Args:
-        table: [row, metric] values.
+        columns: name -> [row] values.
         group: [row] what is drawn together.
         weights: [row] of each row in the means.
         resamples: how many times all groups are drawn.
@@ -720,9 +734,9 @@ def intervals_of_means(
     number = np.unique(group, return_inverse=True)[1]
     groups = int(number.max()) + 1
     size = np.bincount(number, weights=weights)
-    sums = np.stack([np.bincount(number, weights=weights * column) for column in table.T], axis=1)
+    sums = np.stack([np.bincount(number, weights=weights * column) for column in columns.values()], axis=1)
     generator = np.random.default_rng(seed)
-    means = np.empty((resamples, table.shape[1]))
+    means = np.empty((resamples, len(columns)))
     step = max(1, 2**22 // groups)  # resamples drawn at once
     for start in range(0, resamples, step):
         count = min(step, resamples - start)
@@ -730,8 +744,8 @@ def intervals_of_means(
         times = np.bincount(drawn.ravel(), minlength=count * groups).reshape(count, groups).astype(np.float64)
         means[start : start + count] = (times @ sums) / (times @ size)[:, None]
     tail = (1 - confidence) / 2
-    bounds: Array = np.quantile(means, [tail, 1 - tail], axis=0).T
-    return bounds
+    bounds = np.quantile(means, [tail, 1 - tail], axis=0).T.tolist()
+    return {name: (low, high) for name, (low, high) in zip(columns, bounds, strict=True)}
 
 
 def _of_the_set(
@@ -790,23 +804,17 @@ def _numbered(labels: Array) -> tuple[Array, Array]:
 
 
 def _table(
-    kind: str,
-    group: Array,
-    shown: Array,
-    names: Names,
-    per_query: dict[str, Array],
-    inside: Array,
-    weights: Array,
+    kind: str, group: Array, shown: Array, names: Names, per_query: Mapping[str, Array], counting: _Counting
 ) -> tuple[Row, ...]:
     """A row per group that has a query: label, name, sizes, and the mean of each metric over its counted queries."""
     if group.ndim == 2:
         query, group = group.nonzero()
     else:
         query = np.arange(len(group))
-    kept = inside[query]
+    kept = counting.inside[query]
     queries = np.bincount(group, minlength=len(shown))
     counted = np.bincount(group[kept], minlength=len(shown))
-    used = weights[query[kept]]
+    used = counting.weight[query[kept]]
     size = np.bincount(group[kept], weights=used, minlength=len(shown))
     sums = {
         name: np.bincount(group[kept], weights=used * value[query[kept]], minlength=len(shown))
@@ -834,6 +842,36 @@ def _name(label: int | str, names: Names, kind: str) -> str:
             f"no name for {kind} {label}: {len(names)} names were given. Give every label of the queries one."
         )
     return str(known[label])
+
+
+def _odd_queries(level: _RankedLevel, query_without_relevant: str) -> list[str]:
+    """Notes about queries without a relevant item, and about queries that may find themselves."""
+    notes = []
+    uncounted = np.flatnonzero(~level.counted)
+    if len(uncounted):
+        one, skip = len(uncounted) == 1, query_without_relevant == "skip"
+        have, fate = ("1 query has", "is left") if one else (f"{len(uncounted)} queries have", "are left")
+        fate = f"{fate} out of all means" if skip else "counts as a miss" if one else "count as misses"
+        notes.append(f"{have} no relevant item and {fate}: row{'s' * (not one)} {_some(uncounted)}.")
+    if len(level.copies):
+        notes.append(
+            f"{len(level.copies)} queries have a relevant item with the same embedding in the gallery: rows "
+            f"{_some(level.copies)}. If they are the same samples, name both sides by ids and ref_ids, or each of them "
+            "finds itself."
+        )
+    return notes
+
+
+def _counts(problem: _Problem, counting: _Counting) -> dict[str, int]:
+    classes = problem.levels[-1]
+    return {
+        "queries": len(classes),
+        "counted": int(counting.inside.sum()),
+        "gallery": len(problem.gallery),
+        "classes": classes.shape[1] if classes.ndim == 2 else len(torch.unique(classes)),
+        "zero_vectors": problem.zero_vectors,
+        "duplicates": len(duplicate_rows(problem.gallery)[0]),
+    }
 
 
 def _some(rows: Array) -> str:

@@ -101,8 +101,8 @@ def evaluate_graded(
     intervals: dict[str, tuple[float, float]] = {}
     if bootstrap:
         every = np.arange(len(columns))
-        bounds = intervals_of_means(columns, every, np.ones(len(columns)), bootstrap, confidence, seed)
-        intervals = {name: (float(low), float(high)) for name, (low, high) in zip(names, bounds, strict=True)}
+        of_counted = {name: column[counted] for name, column in per_query.items()}
+        intervals = intervals_of_means(of_counted, every, np.ones(len(columns)), bootstrap, confidence, seed)
     uncounted = np.flatnonzero(~counted)
     notes = [f"{len(uncounted)} queries have no document of positive gain and are left out of all means."]
     return Report(

@@ -159,5 +159,5 @@ def intervals(
     table = table[~np.isnan(table).any(1)]
     if not len(table):
         return {}
-    bounds = intervals_of_means(table, np.arange(len(table)), np.ones(len(table)), resamples, confidence, seed)
-    return {name: (float(low), float(high)) for name, (low, high) in zip(measures, bounds, strict=True)}
+    columns = dict(zip(measures, table.T, strict=True))
+    return intervals_of_means(columns, np.arange(len(table)), np.ones(len(table)), resamples, confidence, seed)
