@@ -1,9 +1,8 @@
-"""Detectors in RaMBO's tables: their experiments, their cells, their stand-in; and real blood cells."""
+"""Detectors in RaMBO's tables: their experiments, their cells, their stand-in."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +12,9 @@ from small_detectors import QUICK, TINY
 from voc_trees import shapes
 
 from rankgrad.config import compose, flat, options, plain
-from rankgrad.detection import run as runs
 from rankgrad_papers.experiments.grid import grids
 from rankgrad_papers.experiments.numbers import find, select
 from rankgrad_papers.experiments.reproduce import planned, reproduce
-
-BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
-real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +87,3 @@ def test_a_table_trains_its_cells_and_shows_them_beside_the_papers(tree, tmp_pat
     assert re.search(r"^\| Faster R-CNN \(RaMBO no\) +\| +\d+\.\d \| +74\.2 \|", text, re.MULTILINE)
     assert "stand-in: small detector on BCCD" in text
     assert json.loads((tmp_path / "rambo-table8.json").read_text())["lines"][1]["values"]["AP50"]["0"] >= 0
-
-
-# --------------------------------------------------------------------------------------------------------------- BCCD
-
-
-@real
-def test_a_few_steps_on_blood_cells(tmp_path):
-    words = ["experiment=bccd", f"data.root={BCCD}", "data.train=val", "data.test=test", "data.cache=false"]
-    words += ["trainer.max_epochs=1", "+trainer.limit_train_batches=2", "data.sides=[96,128]", *TINY, "threads=1"]
-    run = runs.train(compose([*words, f"out={tmp_path / 'run'}"], "detect"), quiet=True)
-    content = json.loads(run.after.read_text("utf-8"))
-    assert content["counts"]["images"] == 72 and set(content["per_class"]) == {"Platelets", "RBC", "WBC"}
-    assert 0 <= content["values"]["AP50"] < 1

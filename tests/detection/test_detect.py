@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 import torch
 from children_here import Here
 from kept_runs import kept
-from small_detectors import settings
+from small_detectors import TINY, settings
 from small_runs import Killed, die_after_writes
 from voc_trees import shapes
 
@@ -320,21 +319,6 @@ def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, mon
     assert made.ranking.warmup == 2 and made.loss.memory == 1 and made.seed == 1
 
 
-def test_commands_and_settings_of_the_page_exist():
-    text = (Path(__file__).parents[2] / "docs" / "detection.md").read_text("utf-8")
-    lines = re.findall(r"^rankgrad detect train (.*)$", text, re.MULTILINE)
-    assert lines
-    for line in lines:
-        words = [word for word in shlex.split(line, comments=True) if not word.startswith("--")]
-        words = [*words, "data.root=x"] if any(word.startswith("resume=") for word in words) else words
-        compose(words, "detect")
-    known = set(configuration.keys(compose(["data.root=x"], "detect")))
-    known |= set(configuration.keys(compose(["data.root=x", "model=faster_rcnn", "loss=supap"], "detect")))
-    words = {word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()}
-    named = {m[1] for word in words if (m := re.fullmatch(r"([a-z_]+\.[a-z_.]+)=.*", word))}
-    assert named - known == set()
-
-
 # -------------------------------------------------------------------------------------------------------------- models
 
 
@@ -386,3 +370,16 @@ def test_a_faster_rcnn_starts_from_a_file_freezes_the_first_stages_and_finds_som
 def test_models_that_cannot_be_built_are_refused(kind, given, message):
     with pytest.raises(ValueError, match=message):
         models.build_detector(kind, 3, (48, 64), **given)
+
+
+# --------------------------------------------------------------------------------------------------------------- BCCD
+
+
+@real
+def test_a_few_steps_on_blood_cells(tmp_path):
+    words = ["experiment=bccd", f"data.root={BCCD}", "data.train=val", "data.test=test", "data.cache=false"]
+    words += ["trainer.max_epochs=1", "+trainer.limit_train_batches=2", "data.sides=[96,128]", *TINY, "threads=1"]
+    run = runs.train(compose([*words, f"out={tmp_path / 'run'}"], "detect"), quiet=True)
+    content = json.loads(run.after.read_text("utf-8"))
+    assert content["counts"]["images"] == 72 and set(content["per_class"]) == {"Platelets", "RBC", "WBC"}
+    assert 0 <= content["values"]["AP50"] < 1

@@ -321,6 +321,23 @@ def test_settings_of_the_training_page_exist():
     assert named - known - files == set()
 
 
+def test_commands_and_settings_of_the_detection_page_exist():
+    from rankgrad import config
+
+    text = (ROOT / "docs" / "detection.md").read_text("utf-8")
+    lines = re.findall(r"^rankgrad detect train (.*)$", text, re.MULTILINE)
+    assert lines
+    for line in lines:
+        words = [word for word in shlex.split(line, comments=True) if not word.startswith("--")]
+        words = [*words, "data.root=x"] if any(word.startswith("resume=") for word in words) else words
+        config.compose(words, "detect")
+    known = set(config.keys(config.compose(["data.root=x"], "detect")))
+    known |= set(config.keys(config.compose(["data.root=x", "model=faster_rcnn", "loss=supap"], "detect")))
+    words = {word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()}
+    named = {m[1] for word in words if (m := re.fullmatch(r"([a-z_]+\.[a-z_.]+)=.*", word))}
+    assert named - known == set()
+
+
 @pytest.mark.parametrize("group", ["data", "model", "recipe", "loss"])
 def test_every_option_of_a_group_is_named(group):
     from rankgrad import config

@@ -15,7 +15,7 @@ Train a detector on images in VOC's layout with a loss that ranks, measure its A
   rankgrad detect train experiment=bccd data.root=DIR                       a small one, minutes on one core
   rankgrad detect train experiment=bccd data.root=DIR loss=cross_entropy    the same by cross-entropy
   rankgrad detect compare loss=cross_entropy,ap,ap:ranking.warmup=50 seeds=0,1,2 experiment=bccd data.root=DIR
-  rankgrad detect train experiment=rambo/voc07_r50 data.root=VOCdevkit      RaMBO's, for a GPU
+  rankgrad detect train experiment=rambo/voc07_r50 data.root=VOCdevkit      RaMBO's, for a GPU (rankgrad-papers)
   rankgrad detect train resume=runs/bccd-...                                continue where a run stopped
   rankgrad detect evaluate RUN --split val --ious 0.5,0.6,0.7
   rankgrad detect check --root VOCdevkit --images
