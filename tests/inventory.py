@@ -4,6 +4,7 @@
     python tests/inventory.py --write    write the file again, where a difference is meant
     python tests/inventory.py --exact    print a fingerprint of each training, to the last bit
 
+The names are those of the library alone; papers/tests/paper_inventory.json has what the laboratory adds.
 The test of this file compares the names, and the loss of the first step to three digits, as processors round
 differently. `--exact` is for two commits on one machine with the same number of threads.
 """
@@ -17,11 +18,14 @@ import inspect
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 FILE = Path(__file__).with_suffix(".json")
+OF_PAPERS = Path(__file__).parents[1] / "papers" / "tests" / "paper_inventory.json"  # what the laboratory adds
 STEPS = ("trainer.max_epochs=3", "trainer.log_every_n_steps=1")
 
 
@@ -46,8 +50,8 @@ def commands() -> dict[str, list[str]]:
     return {name: sorted(options(parser_of(name))) for name in (*COMMANDS, *registered("commands", COMMANDS))}
 
 
-def settings() -> dict[str, list[str]]:
-    """Every setting of `train` and `detect train`, and what each group offers."""
+def settings(known: Container[str] = ()) -> dict[str, list[str]]:
+    """Every setting of `train` and `detect train`, what each group offers, and the settings of losses but the known."""
     from rankgrad.config import TREES, compose, keys, options
 
     found = {"train": keys(compose([])), "detect": keys(compose(["data.root=here"], "detect"))}
@@ -55,6 +59,8 @@ def settings() -> dict[str, list[str]]:
         for group in groups:
             found[f"{name} {group}="] = options(group, name)
     for loss in options("loss"):
+        if f"loss={loss}" in known:
+            continue  # to compose one takes a tenth of a second
         found[f"loss={loss}"] = keys(compose([f"loss={loss}"]).loss)
     return {name: sorted(each) for name, each in found.items()}
 
@@ -86,8 +92,8 @@ def public_names() -> dict[str, list[str]]:
     return found
 
 
-def trainings(work: Path) -> dict[str, Callable[[], Path]]:
-    """Short trainings of each kind; each gives the folder of its run."""
+def trainings(work: Path, *more: str) -> dict[str, Callable[[], Path]]:
+    """Short trainings of each kind, with more settings; each gives the folder of its run."""
     from small_detectors import settings as of_detector
     from small_runs import FEW_WEIGHTS, make_photos, make_texts, small, small_texts, train
     from voc_trees import shapes
@@ -95,14 +101,16 @@ def trainings(work: Path) -> dict[str, Callable[[], Path]]:
     photos, texts = make_photos(work / "photos"), make_texts(work / "texts.csv")
 
     def retrieval(*given: str, name: str) -> Callable[[], Path]:
-        return lambda: train(*given, f"out={work / name}").folder
+        return lambda: train(*given, *more, f"out={work / name}").folder
 
     def detector() -> Path:
         from rankgrad.config import compose
         from rankgrad.detection.run import train as train_detector
 
         tree = shapes(work)
-        return train_detector(compose(of_detector(tree, f"out={work / 'detector'}"), "detect"), quiet=True).folder
+        return train_detector(
+            compose(of_detector(tree, *more, f"out={work / 'detector'}"), "detect"), quiet=True
+        ).folder
 
     return {
         "glyphs, default loss": retrieval("data=glyphs", *FEW_WEIGHTS, *STEPS, name="glyphs"),
@@ -137,9 +145,27 @@ def _tensors(value: Any) -> Iterator[Any]:
             yield from _tensors(each)
 
 
-def names() -> dict[str, Any]:
-    """All names, as the file keeps them."""
-    return {"commands": commands(), "settings": settings(), "tables": tables(), "public": public_names()}
+def names(switch: str = "none", known: Container[str] = ()) -> dict[str, Any]:
+    """All names, as the file keeps them.
+
+    Args:
+        switch: whose plug-ins are there, as `RANKGRAD_PLUGINS` says it.
+        known: of `settings`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RANKGRAD_PLUGINS", switch)
+        return {"commands": commands(), "settings": settings(known), "tables": tables(), "public": public_names()}
+
+
+def added() -> dict[str, dict[str, list[str]]]:
+    """What the laboratory adds to the names of the library, which are those of its file."""
+    alone = json.loads(FILE.read_text(encoding="utf-8"))
+    found: dict[str, dict[str, list[str]]] = {}
+    for part, more in names("rankgrad-papers", alone["settings"]).items():
+        for name, each in more.items():
+            if new := sorted({*each} - {*alone[part].get(name, [])}):
+                found.setdefault(part, {})[name] = new
+    return found
 
 
 def numbers(work: Path) -> dict[str, list[float]]:
@@ -159,15 +185,17 @@ def main() -> None:
         for name, values in found.items():
             print(hashlib.sha256(repr(values).encode()).hexdigest()[:16], name)
         return
-    now = names() | {"trainings": {name: [float(f"{each:.5g}") for each in found[name]] for name in found}}
-    if given.write:
-        FILE.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
-    kept = json.loads(FILE.read_text(encoding="utf-8"))
-    for part in now:
-        for name in sorted({*now[part], *kept[part]}):
-            one, other = kept[part].get(name), now[part].get(name)
-            if one != other:
-                print(f"{part}, {name}: was {one}, is {other}")
+    alone = names() | {"trainings": {name: [float(f"{each:.5g}") for each in found[name]] for name in found}}
+    for file, names_of in ((FILE, lambda: alone), (OF_PAPERS, added)):
+        now = names_of()  # of the laboratory once the file of the library is written
+        if given.write:
+            file.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        for part in {**kept, **now}:
+            before, after = kept.get(part, {}), now.get(part, {})
+            for name in sorted({*before, *after}):
+                if before.get(name) != after.get(name):
+                    print(f"{part}, {name}: was {before.get(name)}, is {after.get(name)}")
 
 
 if __name__ == "__main__":
