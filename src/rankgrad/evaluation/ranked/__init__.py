@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,11 +18,11 @@ from ...checks import integer, number, unknown
 from ...files import shown
 from .comparison import Difference, differences, intervals, pairs_of
 from .given import Groups, Run, groups_of, runs_of, source
-from .measures import USUAL, Lists, asked, averaged, meaning, summed
+from .measures import USUAL, Lists, Measure, asked, averaged, meaning, summed
 from .placing import Judgements, Placed, placed, some
 from .reading import QRELS
 from .result import Evaluation
-from .rows import from_columns, from_mapping, from_matrix, from_scores
+from .rows import Source, from_columns, from_mapping, from_matrix, from_scores
 from .texts import Array
 from .writing import write
 
@@ -34,6 +36,8 @@ __all__ = [
     "from_scores",
     "write",
 ]
+
+Columns = Mapping[str, Array]
 
 PADDED = 0.05  # share of documents at the lowest score from which on it may be padding
 
@@ -92,130 +96,165 @@ def evaluate(
     (0.5, 0.7602)
     """
     wanted = asked(measures)
-    level = integer(level, "level is the lowest relevant grade", low=1)
-    bootstrap = integer(bootstrap, "bootstrap is a number of resamples", low=0)
-    seed = integer(seed, "seed begins the random numbers of the bootstrap", low=0)
-    confidence = number(confidence, "confidence is a coverage", above=0)
-    if confidence >= 1:
-        raise ValueError(f"confidence is a coverage and must lie between 0 and 1; got {confidence}")
-    if depth is not None:
-        depth = integer(depth, "depth counts the documents of a list", low=1)
-    if missing not in ("zero", "skip"):
-        raise ValueError(f"missing must be 'zero' or 'skip'; got {missing!r}")
-    if trec_eval not in (9, 10):
-        raise ValueError(f"trec_eval is the version whose numbers are wanted, 9 or 10; got {trec_eval!r}")
-    worth = {
-        integer(grade, "a grade in gains"): number(gain, f"the gain of grade {grade!r}")
-        for grade, gain in (gains or {}).items()
-    }
+    protocol = _Protocol(
+        level=integer(level, "level is the lowest relevant grade", low=1),
+        gains={
+            integer(grade, "a grade in gains"): number(gain, f"the gain of grade {grade!r}")
+            for grade, gain in (gains or {}).items()
+        },
+        missing=missing,
+        depth=None if depth is None else integer(depth, "depth counts the documents of a list", low=1),
+        judged_only=judged_only,
+        baseline=baseline,
+        bootstrap=integer(bootstrap, "bootstrap is a number of resamples", low=0),
+        confidence=number(confidence, "confidence is a coverage", above=0),
+        seed=integer(seed, "seed begins the random numbers of the bootstrap", low=0),
+        trec_eval=trec_eval,
+    )
     sources = runs_of(runs)
     if baseline is not None and baseline not in sources:
         raise ValueError(unknown("baseline", baseline, sources))
     judgements = Judgements.of(source(qrels, "qrels", QRELS))
     of_group = {} if groups is None else groups_of(groups, judgements.queries)
 
-    values: dict[str, dict[str, float]] = {}
-    per_query: dict[str, dict[str, Array]] = {}
-    around: dict[str, dict[str, tuple[float, float]]] = {}
-    means = [str(measure) for measure in averaged(wanted)]
-    notes: list[str] = []
-    everyone = np.arange(len(judgements.queries))
+    values, per_query, notes = {}, {}, []
     for name, run in sources.items():
-        where = placed(run, judgements, single=trec_eval == 9)
-        notes += _about(name if len(sources) > 1 else "", where, judgements, missing)
-        counted = where.listed > 0 if missing == "skip" else np.ones(len(everyone), bool)
-        where = where if depth is None else where.cut(depth)
-        where = where.judged_only() if judged_only else where
-        lists = Lists(where, judgements, worth, early=trec_eval == 9)
-        columns = {str(measure): measure.values(lists, level) for measure in wanted}
-        values[name] = {str(measure): summed(measure, columns[str(measure)][counted]) for measure in wanted}
-        per_query[name] = {each: np.where(counted, column, np.nan) for each, column in columns.items()}
-        around[name] = intervals(per_query[name], means, everyone, bootstrap, confidence, seed)
-    unanswerable = int((lists.relevant(level).known == 0).sum())
-    if unanswerable:
-        notes.append(
-            f"Judged queries without a relevant document: {unanswerable:,} of {len(judgements.queries):,}. They count "
-            "0, as in trec_eval."
-        )
-    pairs = pairs_of(list(sources), baseline)
-    tested, inside_groups = [], []
-    if pairs:
-        try:
-            tested = differences(per_query, means, pairs, {"": everyone}, confidence)
-            inside_groups = differences(per_query, means, pairs, of_group, confidence)
-        except ModuleNotFoundError as error:
-            if error.name is None or not error.name.startswith("scipy"):
-                raise
-            notes.append("No tests between the runs: they need scipy, which is not installed.")
+        shown_name = name if len(sources) > 1 else ""
+        values[name], per_query[name], about = _measured(run, shown_name, judgements, wanted, protocol)
+        notes += about
+    means = [str(measure) for measure in averaged(wanted)]
+    everyone = np.arange(len(judgements.queries))
+    tested, tested_in_groups, untested = _tests(per_query, means, everyone, of_group, protocol)
     return Evaluation(
         runs=tuple(sources),
         measures=tuple(map(str, wanted)),
         queries=judgements.queries,
         values=values,
         per_query=per_query,
-        intervals=around,
+        intervals={name: protocol.intervals(columns, means, everyone) for name, columns in per_query.items()},
         differences=tuple(tested),
         groups=of_group,
-        of_groups=tuple(_group_rows(per_query, means, of_group, bootstrap, confidence, seed)),
-        between_groups=tuple(inside_groups),
+        of_groups=tuple(_group_rows(per_query, means, of_group, protocol)),
+        between_groups=tuple(tested_in_groups),
         meanings={str(measure): meaning(measure) for measure in wanted},
-        settings={
-            "level": level,
-            "gains": {str(grade): gain for grade, gain in worth.items()},
-            "missing": missing,
-            "depth": depth,
-            "judged_only": judged_only,
-            "baseline": baseline,
-            "bootstrap": bootstrap,
-            "confidence": confidence,
-            "seed": seed,
-            "trec_eval": trec_eval,
-            "judgements": len(judgements.grades),
-        },
-        notes=tuple(notes),
+        settings=protocol.settings() | {"judgements": len(judgements.grades)},
+        notes=(*notes, *_unanswerable(judgements, protocol.level), *untested),
     )
 
 
-def _about(name: str, found: Placed, judgements: Judgements, missing: str) -> list[str]:
+@dataclass(frozen=True)
+class _Protocol:
+    """How runs are measured and compared: see the arguments of `evaluate`."""
+
+    level: int
+    gains: Mapping[int, float]
+    missing: str
+    depth: int | None
+    judged_only: bool
+    baseline: str | None
+    bootstrap: int
+    confidence: float
+    seed: int
+    trec_eval: int
+
+    def __post_init__(self) -> None:
+        if self.confidence >= 1:
+            raise ValueError(f"confidence is a coverage and must lie between 0 and 1; got {self.confidence}")
+        if self.missing not in ("zero", "skip"):
+            raise ValueError(f"missing must be 'zero' or 'skip'; got {self.missing!r}")
+        if self.trec_eval not in (9, 10):
+            raise ValueError(f"trec_eval is the version whose numbers are wanted, 9 or 10; got {self.trec_eval!r}")
+
+    def settings(self) -> dict[str, Any]:
+        """All of it, as json can hold it."""
+        return asdict(self) | {"gains": {str(grade): gain for grade, gain in self.gains.items()}}
+
+    def intervals(self, columns: Columns, means: Sequence[str], rows: Array) -> dict[str, tuple[float, float]]:
+        """Measure -> interval of its mean over some queries."""
+        return intervals(columns, means, rows, self.bootstrap, self.confidence, self.seed)
+
+
+def _measured(
+    run: Source, name: str, judgements: Judgements, wanted: Sequence[Measure], protocol: _Protocol
+) -> tuple[dict[str, float], dict[str, Array], list[str]]:
+    """The values and the columns of one run, as in `Evaluation`, and notes on it."""
+    single = protocol.trec_eval == 9
+    where = placed(run, judgements, single=single)
+    notes = _about(name, where, judgements, protocol.missing)
+    counted = where.listed > 0 if protocol.missing == "skip" else np.ones(len(where.listed), bool)
+    where = where if protocol.depth is None else where.cut(protocol.depth)
+    where = where.judged_only() if protocol.judged_only else where
+    lists = Lists(where, judgements, protocol.gains, early=single)
+    columns = {str(measure): measure.values(lists, protocol.level) for measure in wanted}
+    values = {str(measure): summed(measure, columns[str(measure)][counted]) for measure in wanted}
+    return values, {each: np.where(counted, column, np.nan) for each, column in columns.items()}, notes
+
+
+def _unanswerable(judgements: Judgements, level: int) -> list[str]:
+    """A note about queries that have no relevant document."""
+    queries = len(judgements.queries)
+    relevant = np.bincount(judgements.query[judgements.grades >= level], minlength=queries)
+    count = int((relevant == 0).sum())
+    if not count:
+        return []
+    return [f"Judged queries without a relevant document: {count:,} of {queries:,}. They count 0, as in trec_eval."]
+
+
+def _tests(
+    per_query: Mapping[str, Columns],
+    means: Sequence[str],
+    everyone: Array,
+    groups: Mapping[str, Array],
+    protocol: _Protocol,
+) -> tuple[list[Difference], list[Difference], list[str]]:
+    """The differences between the runs, over all queries and in each group; a note where they cannot be tested."""
+    pairs = pairs_of(list(per_query), protocol.baseline)
+    if not pairs:
+        return [], [], []
+    test = partial(differences, per_query, means, pairs, confidence=protocol.confidence)
+    try:
+        return test(groups={"": everyone}), test(groups=groups), []
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("scipy"):
+            raise
+        return [], [], ["No tests between the runs: they need scipy, which is not installed."]
+
+
+def _about(name: str, where: Placed, judgements: Judgements, missing: str) -> list[str]:
     """What is done about queries that are on one side only, and about scores that look like padding."""
     run = f"the run {shown(name)}" if name else "the run"
     notes = []
-    lacking = [judgements.queries[row] for row in np.flatnonzero(found.listed == 0).tolist()]
+    lacking = [judgements.queries[row] for row in np.flatnonzero(where.listed == 0).tolist()]
     if lacking:
         fate = "count 0 in every measure" if missing == "zero" else "are left out of the means"
         notes.append(
             f"Judged queries without a list in {run}: {len(lacking):,} of {len(judgements.queries):,} "
             f"({some(lacking)}). They {fate}."
         )
-    if found.unknown:
+    if where.unknown:
         notes.append(
-            f"Queries of {run} without judgements: {len(found.unknown):,} ({some(found.unknown)}). They are left out."
+            f"Queries of {run} without judgements: {len(where.unknown):,} ({some(where.unknown)}). They are left out."
         )
-    listed = int(found.listed.sum())
-    if found.at_lowest > max(PADDED * listed, 2 * int((found.listed > 0).sum())):
+    listed = int(where.listed.sum())
+    if where.at_lowest > max(PADDED * listed, 2 * int((where.listed > 0).sum())):
         notes.append(
-            f"Documents of {run} with the lowest score, {found.lowest:g}: {found.at_lowest:,} of {listed:,}. They "
+            f"Documents of {run} with the lowest score, {where.lowest:g}: {where.at_lowest:,} of {listed:,}. They "
             "count as retrieved. If this score marks documents that were not retrieved, leave them out of the run."
         )
     return notes
 
 
 def _group_rows(
-    per_query: Mapping[str, Mapping[str, Array]],
-    means: Sequence[str],
-    groups: Mapping[str, Array],
-    bootstrap: int,
-    confidence: float,
-    seed: int,
+    per_query: Mapping[str, Columns], means: Sequence[str], groups: Mapping[str, Array], protocol: _Protocol
 ) -> list[dict[str, Any]]:
-    found = []
+    table = []
     for group, rows in groups.items():
         for run, columns in per_query.items():
-            bounds = intervals(columns, means, rows, bootstrap, confidence, seed)
+            bounds = protocol.intervals(columns, means, rows)
             for name in means:
                 known = columns[name][rows]
                 known = known[~np.isnan(known)]
                 low, high = bounds.get(name, (None, None))
                 row = {"group": group, "queries": len(known), "run": run, "measure": name}
-                found.append(row | {"value": float(known.mean()) if len(known) else None, "low": low, "high": high})
-    return found
+                table.append(row | {"value": float(known.mean()) if len(known) else None, "low": low, "high": high})
+    return table
