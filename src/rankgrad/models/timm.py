@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,74 +64,28 @@ def timm_model(
     >>> model(torch.zeros(2, 1, 32, 32)).shape, model.feature_size
     (torch.Size([2, 64]), 512)
     """
-    import timm
-
     if pooling not in (*POOLINGS, "token"):
         raise ValueError(unknown("pooling", pooling, (*POOLINGS, "token")))
     if pretrained and weights is not None:
         raise ValueError("give pretrained=True (timm's weights) or weights=FILE (yours), not both")
-    if not timm.is_model(name):
-        raise ValueError(unknown("timm model", name, timm.list_models()))
-    try:
-        defaults = timm.get_pretrained_cfg(name, allow_unregistered=True)
-    except RuntimeError:  # the name of a model, and behind its point one of weights that there are not
-        known = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
-        raise ValueError(unknown("timm model", name, known)) from None
+    defaults = _defaults(name)
     # timm gives a pool size to backbones that end in a map; the others end in tokens and keep their own last norm.
     has_map = defaults is None or defaults.pool_size is not None
-    if not has_map and pooling == "gem":
-        raise ValueError(
-            f"pooling 'gem' needs a spatial map, but {name!r} ends in tokens; use 'avg' or 'max' of the patch tokens, "
-            f"or 'token' for the class token"
-        )
-    if has_map and pooling == "token":
-        raise ValueError(f"pooling 'token' needs a class token, but {name!r} ends in a map; use 'avg', 'max' or 'gem'")
-
+    _check_pooling(pooling, name, has_map)
     options: dict[str, Any] = {"global_pool": ""} if has_map else {}
     options |= {"drop_rate": drop_rate} if drop_rate else {}
     options |= {"drop_path_rate": drop_path_rate} if drop_path_rate else {}
     options |= {"img_size": image_size} if image_size is not None else {}
-    try:
-        backbone = timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0, **options)
-    except TypeError as error:
-        given = ", ".join(f"{key}={value}" for key, value in options.items() if key != "global_pool")
-        raise ValueError(f"{name!r} does not take every one of these options: {given or 'none'} ({error})") from error
-    except Exception as error:  # of the network, and of the libraries around it, each its own
-        if not pretrained:
-            raise
-        raise OSError(
-            f"timm could not get its weights of {name!r} ({one_line(error)}). Without a download give a file that you "
-            f"have, model.weights=FILE (in Python weights=FILE), or train from scratch with model.pretrained=false"
-        ) from error
+    backbone = _backbone(name, in_channels, pretrained, options)
     if weights is not None:
         _load_backbone(backbone, name, Path(weights))
-
-    pool: nn.Module
-    if has_map:
-        pool = POOLINGS[pooling]()
-        if str(getattr(backbone, "output_fmt", "NCHW")) == "NHWC":
-            pool = ChannelsLastMap(pool)
-    else:
-        prefix = int(getattr(backbone, "num_prefix_tokens", 0))
-        if pooling == "token" and prefix == 0:
-            raise ValueError(f"{name!r} has no class token; use pooling 'avg' or 'max' of its patch tokens")
-        # The norm moves with the pooling it follows. Taken after loading: in a file it is called fc_norm.
-        norm = getattr(backbone, "fc_norm", None) or nn.Identity()
-        if hasattr(backbone, "fc_norm"):
-            backbone.fc_norm = nn.Identity()
-        inner = None if pooling == "token" else POOLINGS[pooling]()
-        pool = TokenPool(inner, prefix, 2 if hasattr(backbone, "head_dist") and prefix > 1 else 1, norm)
-
-    exact_size: tuple[int, int] | None = None
-    if defaults is not None and defaults.fixed_input_size:
-        _, height, width = defaults.input_size
-        exact_size = (image_size, image_size) if image_size is not None else (height, width)
+    pool = _map_pool(backbone, pooling) if has_map else _token_pool(backbone, name, pooling)
     feature_size = getattr(backbone, "head_hidden_size", None) or backbone.num_features
     model = EmbeddingModel(
         backbone if has_map else Tokens(backbone),
         pool,
         EmbeddingHead(int(cast(int, feature_size)), embedding_size, head),
-        ImageInput(in_channels, size=exact_size),
+        ImageInput(in_channels, size=_exact_size(defaults, image_size)),
         freeze_batch_norm=freeze_batch_norm,
         config={
             "kind": "timm",
@@ -146,11 +101,81 @@ def timm_model(
         },
     )
     if defaults is not None and (pretrained or weights is not None):
-        mean, std = list(defaults.mean), list(defaults.std)
-        if in_channels != len(mean):  # timm sums or repeats the first layer's filters: the channels become alike
-            mean, std = [sum(mean) / len(mean)] * in_channels, [sum(std) / len(std)] * in_channels
-        model.pixel_mean, model.pixel_std = tuple(mean), tuple(std)
+        model.pixel_mean = _of_channels(defaults.mean, in_channels)
+        model.pixel_std = _of_channels(defaults.std, in_channels)
     return model
+
+
+def _defaults(name: str) -> Any:
+    """What timm says of the weights of a model; None where it has none."""
+    import timm
+
+    if not timm.is_model(name):
+        raise ValueError(unknown("timm model", name, timm.list_models()))
+    try:
+        return timm.get_pretrained_cfg(name, allow_unregistered=True)
+    except RuntimeError:  # the name of a model, and behind its point one of weights that there are not
+        known = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
+        raise ValueError(unknown("timm model", name, known)) from None
+
+
+def _check_pooling(pooling: str, name: str, has_map: bool) -> None:
+    if not has_map and pooling == "gem":
+        raise ValueError(
+            f"pooling 'gem' needs a spatial map, but {name!r} ends in tokens; use 'avg' or 'max' of the patch tokens, "
+            f"or 'token' for the class token"
+        )
+    if has_map and pooling == "token":
+        raise ValueError(f"pooling 'token' needs a class token, but {name!r} ends in a map; use 'avg', 'max' or 'gem'")
+
+
+def _backbone(name: str, in_channels: int, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    """The model of timm, without its classifier."""
+    import timm
+
+    try:
+        return timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0, **options)
+    except TypeError as error:
+        given = ", ".join(f"{key}={value}" for key, value in options.items() if key != "global_pool")
+        raise ValueError(f"{name!r} does not take every one of these options: {given or 'none'} ({error})") from error
+    except Exception as error:  # of the network, and of the libraries around it, each its own
+        if not pretrained:
+            raise
+        raise OSError(
+            f"timm could not get its weights of {name!r} ({one_line(error)}). Without a download give a file that you "
+            f"have, model.weights=FILE (in Python weights=FILE), or train from scratch with model.pretrained=false"
+        ) from error
+
+
+def _map_pool(backbone: nn.Module, pooling: str) -> nn.Module:
+    pool = POOLINGS[pooling]()
+    return ChannelsLastMap(pool) if str(getattr(backbone, "output_fmt", "NCHW")) == "NHWC" else pool
+
+
+def _token_pool(backbone: nn.Module, name: str, pooling: str) -> nn.Module:
+    """Pool the tokens, and then apply the norm that the backbone has behind its own pooling: it moves here."""
+    prefix = int(cast(int, getattr(backbone, "num_prefix_tokens", 0)))
+    if pooling == "token" and prefix == 0:
+        raise ValueError(f"{name!r} has no class token; use pooling 'avg' or 'max' of its patch tokens")
+    # taken after the weights were loaded: in a file it is called fc_norm
+    norm = getattr(backbone, "fc_norm", None) or nn.Identity()
+    if hasattr(backbone, "fc_norm"):
+        backbone.fc_norm = nn.Identity()
+    inner = None if pooling == "token" else POOLINGS[pooling]()
+    return TokenPool(inner, prefix, 2 if hasattr(backbone, "head_dist") and prefix > 1 else 1, norm)
+
+
+def _exact_size(defaults: Any, image_size: int | None) -> tuple[int, int] | None:
+    """(height, width), where the backbone takes images of one size only."""
+    if defaults is None or not defaults.fixed_input_size:
+        return None
+    _, height, width = defaults.input_size
+    return (height, width) if image_size is None else (image_size, image_size)
+
+
+def _of_channels(values: Sequence[float], channels: int) -> tuple[float, ...]:
+    """A statistic of each channel; timm sums or repeats the first layer's filters for another number of them."""
+    return tuple(values) if channels == len(values) else (sum(values) / len(values),) * channels
 
 
 def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
@@ -160,19 +185,19 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"no weights file at {path}")
     try:
-        found = load_state_dict(str(path), weights_only=True)
+        state = load_state_dict(str(path), weights_only=True)
     except Exception as error:  # torch, pickle, zip and safetensors each raise their own
         raise ValueError(f"{path} {why_unread(error)}") from error
-    if not all(isinstance(value, Tensor) for value in found.values()):
-        other = sample(str(key) for key, value in found.items() if not isinstance(value, Tensor))
+    if not all(isinstance(value, Tensor) for value in state.values()):
+        other = sample(str(key) for key, value in state.items() if not isinstance(value, Tensor))
         raise ValueError(
             f"{path} holds no state dict of a backbone (not tensors: {other}); a file from rankgrad is "
             f"read by rankgrad.models.load_weights"
         )
     classifier = cast(Any, backbone).pretrained_cfg.get("classifier") or ()
     heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
-    found = {key: value for key, value in found.items() if not key.startswith(tuple(f"{head}." for head in heads))}
-    wrong = misfits(backbone.state_dict(), found)
+    state = {key: value for key, value in state.items() if not key.startswith(tuple(f"{head}." for head in heads))}
+    wrong = misfits(backbone.state_dict(), state)
     if wrong:
         raise ValueError(f"{path} does not fit the backbone {name!r}: {'; '.join(wrong)}")
-    backbone.load_state_dict(found)
+    backbone.load_state_dict(state)
