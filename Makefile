@@ -7,15 +7,16 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
+LIBRARY = $(VENV)/.library
 READY = $(VENV)/.ready
 # the demo needs less than the tests; where these are installed it takes what is there
-DEMO = $(or $(wildcard $(READY)),$(VENV)/.demo)
+DEMO = $(firstword $(wildcard $(LIBRARY)) $(VENV)/.demo)
 INSTALL = $(BIN)/python -m pip install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 # a worker takes whole files, as the tests of a file share what they make (pytest-xdist 3.8 cannot group under pytest 9.2)
 # (and what it compiles serves the hundred processes that tests start, also where the variable is set, as in containers)
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile $(WARNINGS)
 
-.PHONY: demo test check test-code test-all test-faults test-browser test-gpu test-oldest test-newest test-install \
+.PHONY: demo test check test-code test-library test-all test-faults test-browser test-gpu test-oldest test-newest test-install \
 	lint docs tables bench bench-gpu dist check-tag clean
 
 demo: $(DEMO)
@@ -30,6 +31,10 @@ check: $(READY)
 
 test-code: $(READY)
 	$(PYTEST) -m "not slow"
+
+# those of the library, without the laboratory (papers/) and what tests both: the pages and the benchmarks
+test-library: $(LIBRARY)
+	RANKGRAD_PLUGINS=none $(PYTEST) -m "not slow" --ignore tests/docs --ignore tests/benchmarks tests src
 
 test-all: $(READY)
 	$(PYTEST)
@@ -105,8 +110,11 @@ $(VENV)/.demo: $(INSTALLED) $(CONSTRAINTS)
 	$(INSTALL) "rankgrad[train]"
 	touch $@
 
-$(READY): $(INSTALLED) $(CONSTRAINTS) papers/pyproject.toml
+$(LIBRARY): $(INSTALLED) $(CONSTRAINTS)
 	$(INSTALL) "rankgrad[dev]"
+	touch $@
+
+$(READY): $(LIBRARY) papers/pyproject.toml
 	$(INSTALL) -e ./papers
 	touch $@
 

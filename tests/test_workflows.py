@@ -73,8 +73,11 @@ def test_what_a_target_needs_is_added_to_an_installed_package_which_is_not_taken
     assert installs("demo", tmp_path) == []
     for target in ("docs", "test"):
         assert installs(target, tmp_path) == ["rankgrad[dev]", "./papers"]
+    assert installs("test-library", tmp_path) == ["rankgrad[dev]"]  # not the laboratory
+    (tmp_path / ".library").touch()
+    assert installs("test", tmp_path) == ["./papers"]
     (tmp_path / ".ready").touch()
-    for target in ("demo", "docs", "test"):
+    for target in ("demo", "docs", "test", "test-library"):
         assert installs(target, tmp_path) == []
 
 
