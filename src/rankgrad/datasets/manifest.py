@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..checks import setting
@@ -10,8 +11,8 @@ from .base import Cache, Table, check_reading
 from .cache import in_threads
 from .division import divide, need_fractions
 from .images import check_image
-from .rows import numbered, numbered_several, several_classes
-from .tabular import AUTO, as_split, need_split_of_several, need_two_splits, read_columns, require_one
+from .rows import class_columns
+from .tabular import AUTO, Columns, read_columns, several_classes_of, splits_of
 
 
 def load_manifest(
@@ -72,10 +73,47 @@ def load_manifest(
     home = file.parent if images is None else Path(images)
     if not home.is_dir():
         raise FileNotFoundError(f"there is no folder of images at {shown(home)}")
-    names = read.values["path"]
+    paths = _paths(read, home)
+    classes = several_classes_of(read, separator, file)
+    splits = splits_of(read, file)
+    rows, skipped = _readable(paths) if check else ([*range(len(paths))], [])
+    if not rows:
+        raise ValueError(
+            f"none of the {len(paths)} images of {shown(file)} can be read below {shown(home)}: is that their folder? "
+            f"Say which one it is: {setting('images', 'DIR')}. The first, {shown(skipped[0][0])}: {skipped[0][1]}"
+        )
+    kept = read.take(rows)
+    labels = kept.values["label"]
+    if splits is None:
+        of_class = divide(set(labels), test_fraction, val_fraction, seed)
+        kept_splits = tuple(of_class[label] for label in labels)
+    else:
+        kept_splits = tuple(splits[row] for row in rows)
+    table = Table(
+        name=file.stem,
+        **class_columns(
+            labels,
+            kept.values.get("super_label"),
+            kept.values.get("group"),
+            None if classes is None else [classes[row] for row in rows],
+        ),
+        split=kept_splits,
+        names=tuple(map(shown, kept.values["path"])),
+        channels=channels,
+        paths=tuple(paths[row] for row in rows),
+        skipped=tuple(skipped),
+        shorter_side=shorter_side,
+        draft=draft,
+        understood=read.understood(file, ["divided by class"] if splits is None else []),
+    )
+    return table.cached(cache, cache_dir)
+
+
+def _paths(read: Columns, home: Path) -> list[Path]:
+    """[row] the files, all below one folder and none of them twice."""
     first: dict[str, str] = {}
-    paths: list[Path] = []
-    for name, place in zip(names, read.places, strict=True):
+    paths = []
+    for name, place in zip(read.values["path"], read.places, strict=True):
         if first.setdefault(name, place) != place:
             raise ValueError(
                 f"{place} lists {shown(name)!r} again, which {first[name]} has listed; an image has one row"
@@ -84,46 +122,11 @@ def load_manifest(
             paths.append(inside(home, name))
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
-    listed = None if separator is None else several_classes(read.values["label"], separator, read.places)
-    need_split_of_several(listed, "split" in read.values, file)
-    if "super_label" in read.values and listed is None:
-        require_one(read.values["label"], read.values["super_label"], read.places, read.names["super_label"])
-    splits = [as_split(value, at) for value, at in zip(read.values.get("split", ()), read.places, strict=False)]
-    if splits:
-        need_two_splits(set(splits), file)
-    reasons = list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images")) if check else []
-    good = [row for row in range(len(paths)) if not reasons or reasons[row] is None]
-    skipped = [(str(paths[row]), reason) for row, reason in enumerate(reasons) if reason is not None]
-    if not good:
-        raise ValueError(
-            f"none of the {len(paths)} images of {shown(file)} can be read below {shown(home)}: is that their folder? "
-            f"Say which one it is: {setting('images', 'DIR')}. The first, {shown(skipped[0][0])}: {skipped[0][1]}"
-        )
-    labels = [read.values["label"][row] for row in good]
-    if not splits:
-        of_class = divide(set(labels), test_fraction, val_fraction, seed)
-    supers = read.values.get("super_label")
-    groups = read.values.get("group")
-    class_names, numbers, several = (
-        (*numbered(labels), None) if listed is None else numbered_several([listed[row] for row in good])
-    )
-    super_names, super_numbers = ((), None) if supers is None else numbered([supers[row] for row in good])
-    said = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in read.names.items()]
-    table = Table(
-        name=file.stem,
-        label=numbers,
-        class_names=class_names,
-        split=tuple(splits[row] if splits else of_class[name] for row, name in zip(good, labels, strict=True)),
-        names=tuple(shown(names[row]) for row in good),
-        channels=channels,
-        paths=tuple(paths[row] for row in good),
-        several=several,
-        super_label=super_numbers,
-        super_names=super_names,
-        group=None if groups is None else tuple(groups[row] for row in good),
-        skipped=tuple(skipped),
-        shorter_side=shorter_side,
-        draft=draft,
-        understood=f"{file.name} is understood as {', '.join([*said, *([] if splits else ['divided by class'])])}",
-    )
-    return table.cached(cache, cache_dir)
+    return paths
+
+
+def _readable(paths: Sequence[Path]) -> tuple[list[int], list[tuple[str, str]]]:
+    """Rows of the files that can be read; path and reason of the others."""
+    reasons = list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images"))
+    skipped = [(str(path), reason) for path, reason in zip(paths, reasons, strict=True) if reason is not None]
+    return [row for row, reason in enumerate(reasons) if reason is None], skipped

@@ -361,6 +361,35 @@ def numbered_several(classes: Sequence[Sequence[str]]) -> tuple[tuple[str, ...],
     return names, torch.tensor([number[row[0]] for row in classes], dtype=torch.long), several
 
 
+def class_columns(
+    labels: Sequence[str],
+    supers: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    classes: Sequence[Sequence[str]] | None = None,
+) -> dict[str, Any]:
+    """The columns of a table that say what its rows are of, numbered by name.
+
+    Args:
+        labels: [row].
+        supers: [row] super-labels; None: there are none.
+        groups: [row]; None: there are none.
+        classes: [row] all its classes; None: each row has its label alone.
+
+    >>> class_columns(["dog", "cat"])["label"]
+    tensor([1, 0])
+    """
+    class_names, label, several = (*numbered(labels), None) if classes is None else numbered_several(classes)
+    super_names, super_label = ((), None) if supers is None else numbered(supers)
+    return {
+        "label": label,
+        "class_names": class_names,
+        "several": several,
+        "super_label": super_label,
+        "super_names": super_names,
+        "group": None if groups is None else tuple(groups),
+    }
+
+
 def _need_labels(name: str, label: Tensor, names: str, count: int, rows: int, noun: str) -> None:
     if label.dtype != torch.int64 or label.ndim != 1:
         raise TypeError(f"{name} must be long [{noun}]; got {label.dtype} {tuple(label.shape)}")

@@ -17,7 +17,7 @@ from ..checks import setting
 from ..files import shown
 from ..progress import through
 from .division import CALLED, split_called
-from .rows import SPLITS
+from .rows import SPLITS, several_classes
 
 Row = Mapping[str, Any]
 DELIMITERS = (",", "\t", ";", "|")
@@ -54,6 +54,16 @@ class Columns:
     def rows(self) -> list[str]:
         """[row] what to call it: "line 12" or "row 12"."""
         return [place.rpartition(", ")[2] for place in self.places]
+
+    def take(self, rows: Sequence[int]) -> Columns:
+        """Some of the rows."""
+        values = {role: [column[row] for row in rows] for role, column in self.values.items()}
+        return Columns(values, self.names, [self.places[row] for row in rows])
+
+    def understood(self, path: Path, further: Sequence[str] = ()) -> str:
+        """What a summary says of the columns of a file, and what else it has to say."""
+        columns = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in self.names.items()]
+        return f"{path.name} is understood as {', '.join([*columns, *further])}"
 
 
 def read_columns(
@@ -323,36 +333,52 @@ def need_two_splits(splits: Collection[str], path: Path) -> None:
         )
 
 
-def need_split_of_several(classes: Sequence[Sequence[str]] | None, split: bool, path: Path) -> None:
-    """Raise if rows of several classes are to be divided by class: a row would be on both sides.
+def splits_of(read: Columns, path: Path) -> list[str] | None:
+    """[row] train, val or test; None: the file does not say it.
 
     Args:
-        classes: [row] those of each; None: each has one.
-        split: the file says which row is for what.
+        read: what was read of the file.
         path: the file.
 
     Raises:
-        ValueError: it does not.
+        ValueError: a word that means no split, or all rows are of one.
     """
-    if classes is not None and not split:
+    if "split" not in read.values:
+        return None
+    splits = [as_split(value, place) for value, place in zip(read.values["split"], read.places, strict=True)]
+    need_two_splits(set(splits), path)
+    return splits
+
+
+def several_classes_of(read: Columns, separator: str | None, path: Path) -> list[list[str]] | None:
+    """[row] all its classes; None: each row has its label alone.
+
+    Args:
+        read: what was read of the file.
+        separator: between the classes of a row; None: each row has one.
+        path: the file.
+
+    Raises:
+        ValueError: rows of several classes without a split: divided by class, a row would be on both sides. Rows of one
+            class, of which one has two super-labels.
+    """
+    if separator is None:
+        if "super_label" in read.values:
+            _require_one(read)
+        return None
+    classes = several_classes(read.values["label"], separator, read.places)
+    if "split" not in read.values:
         raise ValueError(
             f"rows of several classes can't be divided by class: {shown(path)} needs a column with train and test, "
             f"called split or named by {setting('split', 'NAME')}"
         )
+    return classes
 
 
-def require_one(labels: Sequence[str], supers: Sequence[str], places: Sequence[str], column: str) -> None:
-    """Raise if a class has two super-labels.
-
-    Args:
-        labels: [row] names of classes.
-        supers: [row] names of super-labels.
-        places: [row] where it stands, for the message.
-        column: of the super-labels.
-
-    Raises:
-        ValueError: naming both rows.
-    """
+def _require_one(read: Columns) -> None:
+    """Raise if a class has two super-labels, naming both rows."""
+    labels, supers, places = read.values["label"], read.values["super_label"], read.places
+    column = read.names["super_label"]
     first: dict[str, int] = {}
     for row, label in enumerate(labels):
         before = first.setdefault(label, row)

@@ -15,17 +15,8 @@ from torch.utils.data import Dataset
 from ..files import shown
 from .division import divide, need_fractions
 from .fingerprint import of_texts
-from .rows import Listed, Rows, numbered, numbered_several, several_classes
-from .tabular import (
-    AUTO,
-    Row,
-    as_split,
-    need_split_of_several,
-    need_two_splits,
-    read_columns,
-    require_one,
-    text_of,
-)
+from .rows import Listed, Rows, class_columns
+from .tabular import AUTO, Row, read_columns, several_classes_of, splits_of, text_of
 from .transforms import Collate
 
 LINES = ".txt"  # a text per line, for what needs no classes
@@ -138,34 +129,27 @@ def load_text(
     need_fractions(test_fraction, val_fraction)
     wanted = {"text": text, "label": label, "super_label": super_label, "split": split, "group": group}
     read = read_columns(path, wanted, delimiter)
-    found, columns, places = read.values, read.names, read.places
-    labels, supers = found["label"], found.get("super_label")
-    several = None if separator is None else several_classes(labels, separator, places)
-    need_split_of_several(several, "split" in found, path)
-    if "split" in found:
-        splits = [as_split(value, place) for value, place in zip(found["split"], places, strict=True)]
-        need_two_splits(set(splits), path)
-        _require_apart(found["text"], splits, places)
+    texts, labels = read.values["text"], read.values["label"]
+    classes = several_classes_of(read, separator, path)
+    splits = splits_of(read, path)
+    divided = splits is None and test_fraction + val_fraction > 0
+    if splits is not None:
+        _require_apart(texts, splits, read.places)
     else:
         of_class = divide(set(labels), test_fraction, val_fraction, seed)
         splits = [of_class[name] for name in labels]
-        if test_fraction + val_fraction > 0:
-            _require_one_label(found["text"], labels, places)
-    if supers is not None and several is None:
-        require_one(labels, supers, places, columns["super_label"])
-    said = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in columns.items()]
-    if "split" not in columns and test_fraction + val_fraction > 0:
-        said.append("divided by class")
+        if divided:
+            _require_one_label(texts, labels, read.places)
     return text_table(
         path.stem,
-        found["text"],
+        texts,
         labels,
         splits,
         read.rows,
-        supers,
-        found.get("group"),
-        f"{path.name} is understood as {', '.join(said)}",
-        several,
+        read.values.get("super_label"),
+        read.values.get("group"),
+        read.understood(path, ["divided by class"] if divided else []),
+        classes,
     )
 
 
@@ -247,18 +231,11 @@ def text_table(
         understood: how the rows were divided, for the summary.
         classes: of each row all its classes; None: each has its label alone.
     """
-    class_names, label, several = (*numbered(labels), None) if classes is None else numbered_several(classes)
-    super_names, super_label = ((), None) if supers is None else numbered(supers)
     return TextTable(
         name=name,
-        label=label,
-        class_names=class_names,
+        **class_columns(labels, supers, groups, classes),
         split=tuple(splits),
         names=tuple(names),
         texts=tuple(texts),
-        several=several,
-        super_label=super_label,
-        super_names=super_names,
-        group=None if groups is None else tuple(groups),
         understood=understood,
     )

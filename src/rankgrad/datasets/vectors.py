@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from ..files import read_npz, shown
 from .division import divide, need_fractions
 from .fingerprint import of_values
-from .rows import Listed, Rows, numbered
+from .rows import Listed, Rows, class_columns
 from .tabular import AUTO, as_split, need_two_splits, no_columns, parquet_table
 from .transforms import Collate
 
@@ -148,21 +148,15 @@ def load_table(
         splits = [as_split(value, f"{shown(path)}, row {row}") for row, value in enumerate(splits)]
         need_two_splits(set(splits), path)
     supers = _words(path, "super_label", found.get("super_label"), columns.get("super_names"))
-    class_names, numbers = numbered(labels)
-    super_names, super_numbers = ((), None) if supers is None else numbered(supers)
     groups, names = _words(path, "group", found.get("group")), _words(path, "name", found.get("name"))
     texts = _words(path, "text", found.get("text"))
     return VectorTable(
         name=path.stem,
-        label=numbers,
-        class_names=class_names,
+        **class_columns(labels, supers, groups),
         split=tuple(splits),
         names=tuple(f"row {row}" for row in range(len(vectors))) if names is None else tuple(names),
         vectors=vectors,
         texts=None if texts is None else tuple(texts),
-        super_label=super_numbers,
-        super_names=super_names,
-        group=None if groups is None else tuple(groups),
     )
 
 
