@@ -567,6 +567,11 @@ def test_blocks_of_queries_make_no_difference(monkeypatch):
     assert evaluate_graded(queries, corpus, gains) == whole
 
 
+def test_a_metric_that_is_named_twice_is_measured_once():
+    twice, once = (evaluate_graded(torch.eye(2), torch.eye(2), [{0: 1}, {1: 1}], names=["AP"] * n) for n in (2, 1))
+    assert twice == once
+
+
 def test_the_graded_evaluator_embeds_queries_and_documents_in_their_own_ways(tmp_path):
     model = static_model()
     model.prompts = {"query": "card ", "document": "loan "}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -64,49 +65,35 @@ def evaluate_graded(
     >>> round(report.values["NDCG"], 3), report.values["R@1"]
     (0.898, 1.0)
     """
-    sides = [as_tensor(queries, "queries").detach(), as_tensor(corpus, "corpus").detach()]
-    for name, side in zip(("queries", "corpus"), sides, strict=True):
-        check_embeddings(name, side)
-    dtype = torch.promote_types(torch.promote_types(sides[0].dtype, sides[1].dtype), torch.float32)
-    sides = [side.to(sides[0].device, dtype) for side in sides]
-    if similarity not in ("cosine", "inner product", "euclidean"):
-        raise ValueError(f"similarity must be 'cosine', 'inner product' or 'euclidean'; got {similarity!r}")
-    if similarity == "cosine":
-        sides = [unit_rows(side) for side in sides]
+    sides = _sides(queries, corpus, similarity)
     integer(bootstrap, "bootstrap is a number of resamples", low=0)
     number(confidence, "confidence is a coverage", above=0, high=1)
-    count, items = len(sides[0]), len(sides[1])
+    count, items = map(len, sides)
     where, values = _pairs(gains, count, items)
     for name in names:
         if name not in GRADED:
             reading(name)  # a misspelt name is told before the work
 
-    scorer = Scorer(sides[0], sides[1], "euclidean" if similarity == "euclidean" else "inner product")
+    scorer = Scorer(*sides, "euclidean" if similarity == "euclidean" else "inner product")
     per_query = {name: np.zeros(count) for name in names}
     for rows in torch.split(torch.arange(count, device=scorer.device), max(1, PAIRS // items)):
-        dense = torch.zeros(len(rows), items, dtype=torch.float64, device=scorer.device)
-        here = (where[0] >= int(rows[0])) & (where[0] <= int(rows[-1]))
-        dense[where[0][here].to(scorer.device) - rows[0], where[1][here].to(scorer.device)] = values[here].to(
-            scorer.device
-        )
-        keys, ranked = scorer(rows), dict[str, Any]()
+        ranks = _BlockRanks(scorer(rows), _dense(where, values, rows, items))
         for name in names:
-            per_query[name][rows.cpu().numpy()] = _column(name, keys, dense, ranked).double().cpu().numpy()
+            per_query[name][rows.cpu().numpy()] = ranks.metric(name).double().cpu().numpy()
 
     counted = np.zeros(count, dtype=bool)
     counted[where[0][values > 0].numpy()] = True
     if not counted.any():
         raise ValueError(f"none of the {count} queries has a document of positive gain: nothing can be evaluated")
-    columns = np.stack([column[counted] for column in per_query.values()], axis=1)
+    columns = {name: column[counted] for name, column in per_query.items()}
+    every = np.arange(counted.sum())
     intervals: dict[str, tuple[float, float]] = {}
     if bootstrap:
-        every = np.arange(len(columns))
-        of_counted = {name: column[counted] for name, column in per_query.items()}
-        intervals = intervals_of_means(of_counted, every, np.ones(len(columns)), bootstrap, confidence, seed)
+        intervals = intervals_of_means(columns, every, np.ones(len(every)), bootstrap, confidence, seed)
     uncounted = np.flatnonzero(~counted)
     notes = [f"{len(uncounted)} queries have no document of positive gain and are left out of all means."]
     return Report(
-        values=dict(zip(names, columns.mean(axis=0).tolist(), strict=True)),
+        values=dict(zip(columns, np.stack([*columns.values()], axis=1).mean(axis=0).tolist(), strict=True)),
         intervals=intervals,
         per_query=per_query,
         uncounted=uncounted,
@@ -126,10 +113,23 @@ def evaluate_graded(
             "confidence": confidence,
             "resample": "query",
             "seed": seed,
-            "precision": str(dtype).removeprefix("torch."),
+            "precision": str(scorer.dtype).removeprefix("torch."),
         },
         notes=tuple(notes if len(uncounted) else ()),
     )
+
+
+def _sides(queries: Numbers, corpus: Numbers, similarity: str) -> tuple[Tensor, Tensor]:
+    """Both sides on one device and in one precision; of length 1 for cosines."""
+    sides = [as_tensor(queries, "queries").detach(), as_tensor(corpus, "corpus").detach()]
+    for name, side in zip(("queries", "corpus"), sides, strict=True):
+        check_embeddings(name, side)
+    if similarity not in ("cosine", "inner product", "euclidean"):
+        raise ValueError(f"similarity must be 'cosine', 'inner product' or 'euclidean'; got {similarity!r}")
+    dtype = torch.promote_types(torch.promote_types(sides[0].dtype, sides[1].dtype), torch.float32)
+    sides = [side.to(sides[0].device, dtype) for side in sides]
+    mine, theirs = map(unit_rows, sides) if similarity == "cosine" else sides
+    return mine, theirs
 
 
 def _pairs(gains: Sequence[Mapping[int, float]], count: int, items: int) -> tuple[Tensor, Tensor]:
@@ -146,6 +146,15 @@ def _pairs(gains: Sequence[Mapping[int, float]], count: int, items: int) -> tupl
     return where, torch.tensor([pair[2] for pair in pairs], dtype=torch.float64)
 
 
+def _dense(where: Tensor, values: Tensor, rows: Tensor, items: int) -> Tensor:
+    """[row, document] float64, the gains of some queries that follow one another; 0 where none is given."""
+    inside = (where[0] >= int(rows[0])) & (where[0] <= int(rows[-1]))
+    query, document, gain = (column[inside].to(rows.device) for column in (*where, values))
+    dense = torch.zeros(len(rows), items, dtype=torch.float64, device=rows.device)
+    dense[query - rows[0], document] = gain
+    return dense
+
+
 class _Binary(NamedTuple):
     """See `measures.Ranked`."""
 
@@ -153,16 +162,33 @@ class _Binary(NamedTuple):
     irrelevant: Tensor
 
 
-def _column(name: str, keys: Tensor, gains: Tensor, of: dict[str, Any]) -> Tensor:
-    """[query] one metric; `of` keeps the ranks with the gains and without, each made when it is first asked for."""
-    kind, _, k = name.partition("@")
-    if name in GRADED or (kind == "NDCG" and k.isdigit() and int(k)):
-        if "graded" not in of:
-            of["graded"] = _under_ties(keys, gains)
-        return GRADED[name](of["graded"]) if name in GRADED else metrics.ndcg(of["graded"], k=int(k))
-    if "binary" not in of:
-        of["binary"] = _Binary(_under_ties(keys, gains > 0), (gains <= 0).sum(1))
-    return reading(name)(of["binary"])
+class _BlockRanks:
+    """The ranks of some queries' documents, with the gains and without; each is made when it is first asked for.
+
+    Args:
+        keys: [query, document] higher is closer.
+        gains: [query, document].
+    """
+
+    def __init__(self, keys: Tensor, gains: Tensor) -> None:
+        self.keys, self.gains = keys, gains
+
+    @cached_property
+    def graded(self) -> TiedRanks:
+        return _under_ties(self.keys, self.gains)
+
+    @cached_property
+    def binary(self) -> _Binary:
+        return _Binary(_under_ties(self.keys, self.gains > 0), (self.gains <= 0).sum(1))
+
+    def metric(self, name: str) -> Tensor:
+        """[query] one metric."""
+        if name in GRADED:
+            return GRADED[name](self.graded)
+        kind, _, k = name.partition("@")
+        if kind == "NDCG" and k.isdigit() and int(k):
+            return metrics.ndcg(self.graded, k=int(k))
+        return reading(name)(self.binary)
 
 
 def _under_ties(keys: Tensor, relevance: Tensor) -> TiedRanks:
