@@ -14,6 +14,7 @@ from . import numbers
 from .numbers import mean_of
 from .retrieved import Space
 
+TITLES = {"random": "Random queries", "worst": "Lowest AP", "best": "Highest AP"}
 CANDIDATES = 2000  # queries among which `retrieval_gallery` looks for the best and the worst
 
 
@@ -95,12 +96,12 @@ def choose(
         "failures": lambda most: sorted((q for q in known if failed[q]), key=lambda q: -wide[q])[:most],
         "disagree": lambda most: sorted((q for q in known if spread[q] > 0), key=lambda q: -spread[q])[:most],
     }
-    found = {reason: [] if reason == "random" else ways[reason](most) for reason, most in counts.items()}
+    chosen = {reason: [] if reason == "random" else ways[reason](most) for reason, most in counts.items()}
     if "random" in counts:
-        taken = {query for chosen in found.values() for query in chosen}
+        taken = {query for of_reason in chosen.values() for query in of_reason}
         order = torch.randperm(len(queries), generator=torch.Generator().manual_seed(seed)).tolist()
-        found["random"] = [q for q in order if not math.isnan(mean[q]) and q not in taken][: counts["random"]]
-    return found
+        chosen["random"] = [q for q in order if not math.isnan(mean[q]) and q not in taken][: counts["random"]]
+    return chosen
 
 
 def failures(right: Sequence[Sequence[bool]]) -> list[bool]:
@@ -165,6 +166,28 @@ def retrieval_gallery(
     >>> [(item.rank, item.class_name, item.correct) for item in example.items], example.average_precision
     ([(1, 'b', False), (2, 'a', True)], 0.5)
     """
+    _check_gallery(embeddings, labels, class_names, names, average_precision)
+    if k < 1:
+        raise ValueError(f"k is a number of items and must be >= 1; got {k}")
+    called = [f"#{row}" for row in range(len(embeddings))] if names is None else names
+    unit = F.normalize(embeddings.detach().float().cpu(), dim=1)
+    space = Space(unit, labels.cpu(), tuple(called), tuple(class_names))
+    if queries is None:
+        groups = _chosen_groups(space, average_precision, {"random": random, "worst": worst, "best": best}, seed)
+    elif all(0 <= query < len(embeddings) for query in queries):
+        groups = {"": [int(query) for query in queries]}
+    else:
+        raise ValueError(f"queries must be rows 0 .. {len(embeddings) - 1}; got {sorted(queries)}")
+    return _examples(space, image, groups, k)
+
+
+def _check_gallery(
+    embeddings: Tensor,
+    labels: Tensor,
+    class_names: Sequence[str],
+    names: Sequence[str] | None,
+    average_precision: Tensor | None,
+) -> None:
     count = len(embeddings)
     if embeddings.ndim != 2 or count < 2:
         raise ValueError(
@@ -180,45 +203,45 @@ def retrieval_gallery(
         raise ValueError(f"names needs one entry per image ({count}); got {len(names)}")
     if average_precision is not None and average_precision.shape != (count,):
         raise ValueError(f"average_precision must be [{count}]; got {list(average_precision.shape)}")
-    if k < 1:
-        raise ValueError(f"k is a number of items and must be >= 1; got {k}")
-    called = tuple(f"#{row}" for row in range(count)) if names is None else tuple(names)
-    unit = F.normalize(embeddings.detach().float().cpu(), dim=1)
-    space = Space(unit, labels.cpu(), called, tuple(class_names))
-    if queries is not None:
-        if not all(0 <= query < count for query in queries):
-            raise ValueError(f"queries must be rows 0 .. {count - 1}; got {sorted(queries)}")
-        groups = {"": [int(query) for query in queries]}
+
+
+def _chosen_groups(
+    space: Space, average_precision: Tensor | None, counts: Mapping[str, int], seed: int
+) -> dict[str, list[int]]:
+    """Why queries are shown -> their rows."""
+    if average_precision is None:
+        rows = numbers.sample(len(space.queries), CANDIDATES, seed)
+        known = numbers.ranked(space, rows).ap
     else:
-        if average_precision is None:
-            rows = numbers.sample(count, CANDIDATES, seed)
-            known = numbers.ranked(space, rows).ap
-        else:
-            rows, known = torch.arange(count), average_precision.detach().double().cpu()
-        counts = {"random": random, "worst": worst, "best": best}
-        chosen = choose([known.tolist()], [[math.nan] * len(rows)], counts, seed)
-        titles = {"random": "Random queries", "worst": "Lowest AP", "best": "Highest AP"}
-        groups = {title: rows[chosen[reason]].tolist() for reason, title in titles.items()}
-    shown = [(row, group) for group, members in groups.items() for row in members]
-    if not shown:
+        rows, known = torch.arange(len(space.queries)), average_precision.detach().double().cpu()
+    chosen = choose([known.tolist()], [[math.nan] * len(rows)], counts, seed)
+    return {TITLES[reason]: rows[places].tolist() for reason, places in chosen.items()}
+
+
+def _examples(
+    space: Space, image: Callable[[int], Tensor], groups: Mapping[str, Sequence[int]], k: int
+) -> list[QueryExample]:
+    """What is found for the queries of each group."""
+    asked = [(row, group) for group, rows in groups.items() for row in rows]
+    if not asked:
         return []
-    asked = torch.tensor([row for row, _ in shown], dtype=torch.long)
-    unique, back = torch.unique(asked, return_inverse=True)
+    queries = torch.tensor([row for row, _ in asked], dtype=torch.long)
+    unique, back = torch.unique(queries, return_inverse=True)
     ranked = numbers.ranked(space, unique)
-    scores, items = (column.tolist() for column in numbers.nearest(space, asked, k))
-    ap, first, label = ranked.ap[back].tolist(), ranked.first[back].tolist(), labels.tolist()
+    scores, items = (column.tolist() for column in numbers.nearest(space, queries, k))
+    ap, first, label = ranked.ap[back].tolist(), ranked.first[back].tolist(), space.labels.tolist()
     return [
         QueryExample(
             image=image(row),
-            name=called[row],
-            class_name=class_names[label[row]],
+            name=space.names[row],
+            class_name=space.class_names[label[row]],
             items=tuple(
-                RetrievedItem(image(item), class_names[label[item]], score, rank, label[item] == label[row])
+                RetrievedItem(image(item), space.class_names[label[item]], score, rank, label[item] == label[row])
                 for rank, (item, score) in enumerate(zip(items[place], scores[place], strict=True), 1)
             ),
             average_precision=ap[place],
             group=group,
             first_right=None if math.isnan(first[place]) else round(first[place]),
         )
-        for place, (row, group) in enumerate(shown)
+        for place, (row, group) in enumerate(asked)
     ]
