@@ -200,55 +200,59 @@ class ClassBatches(EpochBatches):
         _need_integer("seed", seed, 0)
         if seed >= 2**32:
             raise ValueError(f"seed must be < 2**32; got {seed}")
-        array = _labels("labels", labels)
-        order = np.argsort(array, kind="stable")
-        sizes = np.unique(array, return_counts=True)[1]
-        images = np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []
-        needed = 1 if samples_per_class == "all" else samples_per_class
-        usable = [rows for rows in images if len(rows) >= needed or short_classes != "drop"]
-        self.short = int((sizes < needed).sum())
-        self.left_out = len(images) - len(usable)
-        enough = f" with at least {needed} rows each" if short_classes == "drop" else ""
-        if len(usable) < min(classes_per_batch, 2):  # with one class there is nothing to compare
-            raise ValueError(
-                f"a batch needs {min(classes_per_batch, 2)} classes{enough}; of {len(images)} classes ({len(array)} "
-                f"rows) {len(usable)} can be used. Add rows of other classes"
-                + (", lower samples_per_class, or take short_classes=fewer" if self.left_out else "")
-            )
-        self.notes: tuple[str, ...] = ()
-        if len(usable) < classes_per_batch:
-            self._note(
-                f"batches have {len(usable)} classes: there are no more{enough} (classes_per_batch={classes_per_batch})"
-            )
-            classes_per_batch = len(usable)
-        if self.left_out:
-            lost = len(array) - sum(map(len, usable))
-            self._note(
-                f"{self.left_out} of {len(images)} classes ({lost} of {len(array)} rows) have fewer than "
-                f"samples_per_class={samples_per_class} rows and are left out of the batches"
-            )
-        self.classes_per_batch = classes_per_batch
+        self.seed = seed
         self.samples_per_class = samples_per_class
         self.short_classes = short_classes
-        self.seed = seed
-        self._images = usable
-        self._labels = array
-        there = np.array([len(rows) for rows in usable])
-        # images that a class brings to a batch
-        self._brought = there if samples_per_class == "all" else np.full(len(usable), samples_per_class)
-        if short_classes == "fewer":
-            self._brought = np.minimum(self._brought, there)
-        self.ragged = bool((self._brought > there).any() or (self._brought != self._brought[0]).any())
+        self._labels = _labels("labels", labels)
+        every = _rows_by_class(self._labels)
+        enough = 1 if samples_per_class == "all" else samples_per_class
+        self._images = [rows for rows in every if len(rows) >= enough or short_classes != "drop"]
+        self.short = sum(len(rows) < enough for rows in every)
+        self.left_out = len(every) - len(self._images)
+        self.notes: tuple[str, ...] = ()
+        for note in self._shortages(classes_per_batch, enough):
+            self._note(note)
+        self.classes_per_batch = min(classes_per_batch, len(self._images))
+        sizes = np.array([len(rows) for rows in self._images])
+        self._brought = _rows_brought(sizes, samples_per_class, short_classes)
+        self.ragged = bool((self._brought > sizes).any() or (self._brought != self._brought[0]).any())
         by_size = np.sort(self._brought)
-        self._smallest = int(by_size[:classes_per_batch].sum())
-        self.batch_size = int(by_size[-classes_per_batch:].sum())
+        self._smallest = int(by_size[: self.classes_per_batch].sum())
+        self.batch_size = int(by_size[-self.classes_per_batch :].sum())
         if batches_per_epoch is None:
             # images / (P x the mean of what a class brings), in whole numbers
-            mean = classes_per_batch * int(self._brought.sum())
-            batches_per_epoch = max(1, int(there.sum()) * len(usable) // mean)
+            mean = self.classes_per_batch * int(self._brought.sum())
+            batches_per_epoch = max(1, int(sizes.sum()) * len(sizes) // mean)
         self.batches_per_epoch = batches_per_epoch
         if rank is not None:
             self._part()  # a mistake is named now, not when training starts
+
+    def _shortages(self, classes_per_batch: int, enough: int) -> Iterator[str]:
+        """Where batches are not what was asked for, a sentence each.
+
+        Args:
+            classes_per_batch: as asked for.
+            enough: rows of a class that is not short.
+
+        Raises:
+            ValueError: no batch can be made.
+        """
+        rows, usable, left_out = len(self._labels), len(self._images), self.left_out
+        such = f" with at least {enough} rows each" if self.short_classes == "drop" else ""
+        if usable < min(classes_per_batch, 2):  # with one class there is nothing to compare
+            raise ValueError(
+                f"a batch needs {min(classes_per_batch, 2)} classes{such}; of {usable + left_out} classes ({rows} "
+                f"rows) {usable} can be used. Add rows of other classes"
+                + (", lower samples_per_class, or take short_classes=fewer" if left_out else "")
+            )
+        if usable < classes_per_batch:
+            yield f"batches have {usable} classes: there are no more{such} (classes_per_batch={classes_per_batch})"
+        if left_out:
+            lost = rows - sum(map(len, self._images))
+            yield (
+                f"{left_out} of {usable + left_out} classes ({lost} of {rows} rows) have fewer than "
+                f"samples_per_class={self.samples_per_class} rows and are left out of the batches"
+            )
 
     def _note(self, note: str, stacklevel: int = 4) -> None:
         self.notes += (note,)
@@ -479,55 +483,62 @@ class HierarchicalBatchSampler(ClassBatches):
         super().__init__(
             labels, classes_per_batch, samples_per_class, batches_per_epoch, seed, rank, world_size, short_classes
         )
-        names, of_image = np.unique(_labels("super_labels", super_labels), return_inverse=True)
-        if len(of_image) != len(self._labels):
-            raise ValueError(f"super_labels need one entry per image ({len(self._labels)}); got {len(of_image)}")
-        for rows in self._images:
-            found = np.unique(of_image[rows])
-            if len(found) > 1:
-                raise ValueError(
-                    f"a class has one super-label, but class {self._labels[rows[0]]} has images of the super-labels "
-                    f"{', '.join(str(names[i]) for i in found)}. Correct them, or number the combinations of class and "
-                    "super-label as classes."
-                )
-        of_class = np.array([of_image[rows[0]] for rows in self._images])
-        self._members = [np.flatnonzero(of_class == i) for i in range(len(names))]
-        together = super_labels_per_batch
-        if math.comb(len(names), together) > MOST_SETS:
-            raise ValueError(
-                f"{len(names)} super-labels make {math.comb(len(names), together):,} sets of {together}, and each has "
-                "batches: lower super_labels_per_batch"
-            )
-        every = list(itertools.combinations(range(len(names)), together))
-        room = np.array([len(classes) for classes in self._members])
-        held = [int(room[list(one)].sum()) for one in every]
-        # all its super-labels, also where one of them alone has classes enough
-        whole = [
-            one
-            for one, count in zip(every, held, strict=True)
-            if count >= self.classes_per_batch and room[list(one)].all()
-        ]
-        if not whole:
-            raise ValueError(
-                f"no {'two' if together == 2 else together} of {len(names)} super-labels have {self.classes_per_batch} "
-                f"classes with at least {samples_per_class} rows each; the best pair has {max(held, default=0)}. "
-                "Lower classes_per_batch or samples_per_class, or draw from all super-labels at once: "
-                "batches_per_pair=null, in Python MPerClassBatchSampler."
-            )
-        self._pairs = np.array(whole, dtype=np.int64)
+        names, super_label = self._super_label_of_each_class(super_labels)
+        self._members = [np.flatnonzero(super_label == i) for i in range(len(names))]
+        self._pairs, self.pairs_left_out = self._whole_pairs(super_labels_per_batch)
         self.pairs: npt.NDArray[Any] = names[self._pairs]
-        self.pairs_left_out = len(every) - len(whole)
         if self.pairs_left_out:
             self._note(
-                f"{self.pairs_left_out} of {len(every)} pairs of super-labels have fewer than "
-                f"{self.classes_per_batch} classes with {samples_per_class} rows, or all of them on one side, and get "
-                "no batches",
+                f"{self.pairs_left_out} of {self.pairs_left_out + len(self._pairs)} pairs of super-labels have fewer "
+                f"than {self.classes_per_batch} classes with {samples_per_class} rows, or all of them on one side, and "
+                "get no batches",
                 stacklevel=3,
             )
         self.batches_per_pair, self.pair_order = batches_per_pair, pair_order
         self.super_labels_per_batch = super_labels_per_batch
         if batches_per_epoch is None:
             self.batches_per_epoch = len(self._pairs) * batches_per_pair
+
+    def _super_label_of_each_class(self, super_labels: Labels) -> tuple[npt.NDArray[Any], IntArray]:
+        """Names of the super-labels, and [usable class] the place of its own among them."""
+        names, of_image = np.unique(_labels("super_labels", super_labels), return_inverse=True)
+        if len(of_image) != len(self._labels):
+            raise ValueError(f"super_labels need one entry per image ({len(self._labels)}); got {len(of_image)}")
+        for rows in self._images:
+            several = np.unique(of_image[rows])
+            if len(several) > 1:
+                raise ValueError(
+                    f"a class has one super-label, but class {self._labels[rows[0]]} has images of the super-labels "
+                    f"{', '.join(map(str, names[several]))}. Correct them, or number the combinations of class and "
+                    "super-label as classes."
+                )
+        return names, of_image[[rows[0] for rows in self._images]]
+
+    def _whole_pairs(self, together: int) -> tuple[IntArray, int]:
+        """[pair, 2] the pairs of super-labels that fill a batch (sets, of another number), and how many do not."""
+        count = len(self._members)
+        if math.comb(count, together) > MOST_SETS:
+            raise ValueError(
+                f"{count} super-labels make {math.comb(count, together):,} sets of {together}, and each has batches: "
+                "lower super_labels_per_batch"
+            )
+        every = list(itertools.combinations(range(count), together))
+        room = np.array([len(classes) for classes in self._members])
+        held = [int(room[list(one)].sum()) for one in every]
+        # all its super-labels, also where one of them alone has classes enough
+        whole = [
+            one
+            for one, classes in zip(every, held, strict=True)
+            if classes >= self.classes_per_batch and room[list(one)].all()
+        ]
+        if not whole:
+            raise ValueError(
+                f"no {'two' if together == 2 else together} of {count} super-labels have {self.classes_per_batch} "
+                f"classes with at least {self.samples_per_class} rows each; the best pair has {max(held, default=0)}. "
+                "Lower classes_per_batch or samples_per_class, or draw from all super-labels at once: "
+                "batches_per_pair=null, in Python MPerClassBatchSampler."
+            )
+        return np.array(whole, dtype=np.int64), len(every) - len(whole)
 
     def choose(self, rng: np.random.RandomState) -> IntArray:
         """[batch, P] classes, those of the first super-label of the batch's pair before those of the second."""
@@ -738,6 +749,20 @@ def check_settings(
                 f"classes_per_batch must be >= {super_labels_per_batch}, one class of each super-label; got "
                 f"{classes_per_batch}"
             )
+
+
+def _rows_by_class(labels: npt.NDArray[Any]) -> list[IntArray]:
+    """[class] its rows; the classes in the order of their labels."""
+    sizes = np.unique(labels, return_counts=True)[1]
+    return np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1]) if len(sizes) else []
+
+
+def _rows_brought(sizes: IntArray, samples_per_class: SamplesPerClass, short_classes: ShortClasses) -> IntArray:
+    """[class] how many rows it brings to a batch, of so many that it has."""
+    if samples_per_class == "all":
+        return sizes
+    asked = np.full(len(sizes), samples_per_class)
+    return np.minimum(asked, sizes) if short_classes == "fewer" else asked
 
 
 def _hands(cards: int, count: int, size: int, rng: np.random.RandomState) -> IntArray:
