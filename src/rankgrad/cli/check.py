@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Check every file of a run or an index: readable, complete, as it was written.
+Check every file of a run or of an index: is it there, can it be read, and is it as it was written?
 
   rankgrad check runs/glyphs-...
   rankgrad check photos.index
 
-The checksums of a finished run lie beside its files: sha256sum -c checksums.sha256 compares them, too. The exit status
-is 0 if all is well.
+A finished run has a file of checksums. `sha256sum -c checksums.sha256` compares them too. The exit status is 0 if all
+files are well.
 """
 
 

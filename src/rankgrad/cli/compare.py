@@ -6,15 +6,16 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Train several losses on the same data, seeds and budget; table of mean and spread, and one page over all runs.
+Train several losses on the same data, with the same seeds and budget. Write a table and one page about all runs.
 
   rankgrad compare loss=roadmap,pnp,smooth_ap,rambo_recall seeds=0,1,2
-  rankgrad compare loss=pnp:alpha=1,pnp:variant=Ds data=omniglot data.root=DIR recipe=small -j 2 -o runs/pnp
+  rankgrad compare loss=pnp:alpha=1,pnp:variant=Ds data=folder data.root=PHOTOS -j 2 -o runs/pnp
 
-A variant of a loss carries its own settings after a colon, joined by "+"; those of other groups by their whole name
-(loss=pnp:optimizer.lr=0.01). Every other setting is one of `rankgrad train`. Each loss is compared with the first one,
-by a paired t-test over the seeds. Finished runs are kept, a run that was cut off is resumed: the same command again
-goes on. launcher=submitit (SLURM) or launcher=ray trains the runs on other machines, see docs/clusters.md.
+A variant of a loss has its own settings after a colon. Several are joined by "+". A setting of another group has its
+whole name: loss=pnp:optimizer.lr=0.01. All other settings are those of `rankgrad train` and go to every run.
+A paired t-test over the seeds compares each loss with the first one.
+If the command is interrupted, run it again and it continues. Finished runs are kept.
+launcher=submitit (SLURM) or launcher=ray trains the runs on other machines: docs/clusters.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

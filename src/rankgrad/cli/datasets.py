@@ -14,7 +14,7 @@ List the data sets, describe one, draw its contact sheet, or check that a publis
   rankgrad datasets glyphs --sheet glyphs.png
   rankgrad datasets folder --root PHOTOS                read and divided as rankgrad train does it
   rankgrad datasets text --root mine.csv data.load.text=question data.load.label=intent
-  rankgrad datasets check cub --root CUB_200_2011       files, counts, presence of every image (of rankgrad-papers)
+  rankgrad datasets check cub --root CUB_200_2011       files, counts, images (cub comes with rankgrad-papers)
   rankgrad datasets check cub --root CUB_200_2011 --images    also decode every image
 """
 SETTINGS, GOES_ON = True, False
@@ -23,11 +23,14 @@ SETTINGS, GOES_ON = True, False
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
-        "words", nargs="*", metavar="[check] NAME [KEY=VALUE]", help="data set, settings; with check: is it all there"
+        "words",
+        nargs="*",
+        metavar="[check] NAME [KEY=VALUE]",
+        help="name of a data set and its settings; with check first: is it complete?",
     )
-    parser.add_argument("--root", type=Path, help="where its files are")
-    parser.add_argument("--images", action="store_true", help="check: decode every image, which takes a while")
-    parser.add_argument("--sheet", type=Path, help="write a PNG with some images of some classes")
+    parser.add_argument("--root", type=Path, help="folder or file of the data set")
+    parser.add_argument("--images", action="store_true", help="with check: decode every image (slow)")
+    parser.add_argument("--sheet", type=Path, help="write a PNG that shows some images of some classes")
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:

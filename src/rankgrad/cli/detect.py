@@ -10,29 +10,28 @@ from .training import Task, groups, train_one
 from .trust import add_trust
 
 HELP = """\
-Train a detector on images in VOC's layout with a loss that ranks, measure its AP as VOC does, check the data.
+Train a detector with a ranking loss, measure its Average Precision as VOC does, and check the data.
 
-  rankgrad detect train experiment=bccd data.root=DIR                       a small one, minutes on one core
-  rankgrad detect train experiment=bccd data.root=DIR loss=cross_entropy    the same by cross-entropy
-  rankgrad detect compare loss=cross_entropy,ap,ap:ranking.warmup=50 seeds=0,1,2 experiment=bccd data.root=DIR
-  rankgrad detect train experiment=rambo/voc07_r50 data.root=VOCdevkit      RaMBO's, for a GPU (rankgrad-papers)
-  rankgrad detect train resume=runs/bccd-...                                continue where a run stopped
+  rankgrad detect train data.root=DIR                       images and boxes in the layout of VOC2007
+  rankgrad detect train data.root=DIR loss=cross_entropy    the same detector with cross-entropy
+  rankgrad detect compare loss=cross_entropy,ap,ap:ranking.warmup=50 seeds=0,1,2 data.root=DIR
+  rankgrad detect train resume=runs/voc_folder-...          continue where a run stopped
   rankgrad detect evaluate RUN --split val --ious 0.5,0.6,0.7
   rankgrad detect check --root VOCdevkit --images
 """
 SETTINGS = True  # train and compare take KEY=VALUE settings
 
 COMPARE = """\
-Train a detector with several losses, on the same data, seeds and budget; table of mean and spread of its AP, and each
-loss against the first one by a paired t-test over the seeds.
+Train a detector with several losses on the same data, with the same seeds and budget. Write a table of its AP.
 
   rankgrad detect compare loss=cross_entropy,ap seeds=0,1,2,3,4 experiment=bccd data.root=DIR -j 2 -o runs/cells
   rankgrad detect compare loss=ap,ap:margin=0,ap:memory=0,ap:ranking.warmup=50 experiment=bccd data.root=DIR
 
-A variant of a loss carries its own settings after a colon, joined by "+"; those of other groups by their whole name.
-Every other setting is one of `rankgrad detect train`. Finished runs are kept, a run that was cut off is resumed: the
-same command again goes on. launcher=submitit (SLURM) or launcher=ray trains the runs on other machines, see
-docs/clusters.md.
+A variant of a loss has its own settings after a colon. Several are joined by "+". A setting of another group has its
+whole name. All other settings are those of `rankgrad detect train` and go to every run.
+A paired t-test over the seeds compares each loss with the first one.
+If the command is interrupted, run it again and it continues. Finished runs are kept.
+launcher=submitit (SLURM) or launcher=ray trains the runs on other machines: docs/clusters.md.
 """
 
 
@@ -50,14 +49,21 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     train.add_argument("--cfg", action="store_true", help="print the settings and stop")
     several = actions.add_parser("compare", help="losses side by side", description=COMPARE, **text)
-    several.add_argument("-o", "--out", type=Path, default=Path("runs/detect-compare"), help="folder of runs and table")
+    several.add_argument(
+        "-o", "--out", type=Path, default=Path("runs/detect-compare"), help="folder of the runs and the table"
+    )
     several.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
     measure = actions.add_parser("evaluate", help="AP of a run's model", allow_abbrev=False)
     measure.add_argument("run_folder", type=Path, metavar="RUN")
     measure.add_argument("--root", type=Path, help="other data with the same classes (default: the run's)")
     measure.add_argument("--split", help="such as test, val, 2007/test (default: the run's test split)")
     measure.add_argument("--ious", help="thresholds of overlap, comma-separated (default: the run's)")
-    measure.add_argument("--inclusive", action="store_true", default=None, help="add a pixel to widths and heights")
+    measure.add_argument(
+        "--inclusive",
+        action="store_true",
+        default=None,
+        help="add one pixel to widths and heights, as some toolkits do",
+    )
     measure.add_argument("-o", "--out", type=Path, help="also write the numbers as json")
     measure.add_argument("--page", type=Path, help="also write a page with curves and pictures, an html file")
     add_trust(measure)

@@ -14,17 +14,16 @@ if TYPE_CHECKING:
     import torch
 
 HELP = """\
-Embeddings of all images below a folder, or of all texts of a file, with the model of a run.
+Embed all images below a folder, or all texts of a file, with the model of a run.
 
   rankgrad embed RUN PHOTOS            images
   rankgrad embed RUN sentences.csv     texts: csv, tsv, jsonl or parquet with a column text, or txt with one per line
-  rankgrad embed RUN vectors.npz       vectors, with a head that was trained on such (data=table)
+  rankgrad embed RUN vectors.npz       vectors, for a model that was trained with data=table
 
-The npz holds embeddings, names relative to the folder (or lines of the file), labels (the class folders, read as for
-training; or the column label), the folder, and the model with its hash: `rankgrad index` and `rankgrad evaluate` read
-it.
+The npz holds the embeddings, names, labels and the hash of the model. Names are relative to the folder, or lines of
+the file. Labels are the class folders, or the column label. `rankgrad index` and `rankgrad evaluate` read the npz.
 
-Cut off, the same command goes on. Started by torchrun, on one machine or several, the processes share the work:
+If the command is interrupted, run it again and it continues. Started by torchrun, several processes share the work:
 
   torchrun --nproc-per-node=4 -m rankgrad embed RUN PHOTOS -o photos.npz --device cuda
 """
@@ -38,17 +37,19 @@ def options(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--out",
         type=Path,
-        help="npz to write; default: NAME.npz in the folder you are in, NAME that of DIR or FILE",
+        help="npz to write (default: here, named after the folder or file)",
     )
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--workers", type=int, default=0, help="processes that read images beside this one (0)")
+    parser.add_argument("--workers", type=int, default=0, help="more processes that read images (default: 0)")
     parser.add_argument("--invert", action="store_true", help="embed the negatives: dark ink for a model of bright ink")
-    parser.add_argument("--text", default="text", metavar="COLUMN", help="column of the texts (text)")
+    parser.add_argument("--text", default="text", metavar="COLUMN", help="column of the texts (default: text)")
     parser.add_argument(
-        "--label", default="auto", metavar="COLUMN", help="column of the classes (label, if it is there)"
+        "--label", default="auto", metavar="COLUMN", help="column of the classes (default: label, if there is one)"
     )
-    parser.add_argument("--embeddings", default="auto", metavar="COLUMN", help="column of the vectors (embeddings)")
-    parser.add_argument("--delimiter", metavar="SIGN", help="between the columns of a csv (the comma)")
+    parser.add_argument(
+        "--embeddings", default="auto", metavar="COLUMN", help="column of the vectors (default: embeddings)"
+    )
+    parser.add_argument("--delimiter", metavar="SIGN", help="sign between the columns of a csv (default: comma)")
     add_machine(parser)
     add_trust(parser)
 

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     import torch
 
 HELP = """\
-Exact retrieval metrics of a run, of embeddings in a file (npz or parquet), or of run files against judgements.
+Measure retrieval exactly: of a run, of embeddings in a file (npz or parquet), or of run files against judgements.
 
   rankgrad evaluate RUN_OR_FILE
   rankgrad evaluate RUN.trec [RUN2.trec ...] --qrels QRELS [-o FOLDER]
 
-An npz holds embeddings [n, d] and labels [n] (integers or strings); optionally ids, groups (cameras, sequences),
-weights, super_labels, class_names, super_names, and for a separate gallery ref_embeddings, ref_labels, ref_ids,
-ref_groups. docs/evaluation.md says what they are. A parquet holds them as columns, a list of numbers in each row of
-embeddings; embedding, label and group are known, too. Started by torchrun, the processes share the queries.
+An npz holds embeddings [n, d] and labels [n] (integers or strings). It may also hold ids, groups (such as cameras),
+weights, super_labels, class_names and super_names. A gallery of its own is ref_embeddings, ref_labels, ref_ids and
+ref_groups. docs/evaluation.md explains each. A parquet holds the same as columns; embedding, label and group are known
+too. Started by torchrun, several processes share the queries.
 
-A run file lists documents with scores for each query: TREC's text, csv, tsv, json, jsonl or parquet, gzipped or not.
-docs/evaluating-runs.md says what is measured, and how. Several runs are tested against one another.
+A run file lists documents with scores for each query: TREC's text, csv, tsv, json, jsonl or parquet, with or without
+gzip. docs/evaluating-runs.md explains the measures. Several runs are tested against one another.
 """
 
 SETTING = re.compile(r"[A-Za-z_][\w.]*=")

@@ -8,21 +8,26 @@ from pathlib import Path
 from .trust import add_trust
 
 HELP = """\
-Write the model of a run as one file that torch alone can load and run (torch.export).
+Write the model of a run as one file that needs torch alone (torch.export).
 
   rankgrad export runs/glyphs-... -o model.pt2
   rankgrad export runs/glyphs-... -o model.pt2 --normalize --images PHOTOS
 
-It is compared with the original on real images, to 1e-4, before it is written. How to prepare an image stands inside.
+Before it is written, the exported model is compared with the original on real images: it must agree to 1e-4. The file
+also says how to prepare an image.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
-    parser.add_argument("-o", "--out", type=Path, default=Path("model.pt2"), help="file to write (model.pt2)")
-    parser.add_argument("--normalize", action="store_true", help="embeddings of length 1: inner product = cosine")
-    parser.add_argument("--images", type=Path, metavar="DIR", help="images to compare on; default: those of the run")
+    parser.add_argument("-o", "--out", type=Path, default=Path("model.pt2"), help="file to write (default: model.pt2)")
+    parser.add_argument(
+        "--normalize", action="store_true", help="make embeddings of length 1, so that the inner product is the cosine"
+    )
+    parser.add_argument(
+        "--images", type=Path, metavar="DIR", help="images for the comparison (default: those of the run)"
+    )
     add_trust(parser)
 
 

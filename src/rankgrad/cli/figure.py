@@ -8,13 +8,13 @@ from pathlib import Path
 from .trust import add_trust
 
 HELP = """\
-Draw what finished runs retrieve for the same queries, for a paper or a talk.
+Draw what finished runs retrieve for the same queries, as a figure for a paper or a talk.
 
-  rankgrad figure --run RUN -o retrieved.png                     four queries, drawn among all
-  rankgrad figure --run RUN RUN --show differ -o retrieved.pdf   queries that one run gets right and the other does not
-  rankgrad figure --run RUN --show failures --queries 6 -k 10    wrong in every run
+  rankgrad figure --run RUN -o retrieved.png                     four random queries
+  rankgrad figure --run RUN RUN --show differ -o retrieved.pdf   queries that only some of the runs get right
+  rankgrad figure --run RUN --show failures --queries 6 -k 10    queries that every run gets wrong
 
-The figures of the papers are drawn by rankgrad paper-figure (of rankgrad-papers).
+The figures of the papers: rankgrad paper-figure, which comes with rankgrad-papers.
 """
 
 
@@ -26,13 +26,13 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--out", type=Path, default=Path("retrieved.png"), help=".png, .pdf or .svg")
     parser.add_argument(
-        "--show", choices=("random", "failures", "differ"), default="random", help="queries (default: random)"
+        "--show", choices=("random", "failures", "differ"), default="random", help="which queries (default: random)"
     )
-    parser.add_argument("--queries", type=int, default=4, help="how many (default: 4)")
+    parser.add_argument("--queries", type=int, default=4, help="number of queries (default: 4)")
     parser.add_argument("-k", type=int, default=8, help="images per query (default: 8)")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw of queries (default: 0)")
-    parser.add_argument("--data-root", type=Path, metavar="DIR", help="where the images are, if they have moved")
-    parser.add_argument("--dpi", type=int, default=200, help="of a png, dots per inch (default: 200)")
+    parser.add_argument("--seed", type=int, default=0, help="seed that draws the queries (default: 0)")
+    parser.add_argument("--data-root", type=Path, metavar="DIR", help="folder of the images, if they were moved")
+    parser.add_argument("--dpi", type=int, default=200, help="dots per inch of a png (default: 200)")
     add_trust(parser)
 
 

@@ -6,23 +6,27 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Make an index of embeddings, to be asked with pictures or sentences by `rankgrad search`.
+Make an index of embeddings. `rankgrad search` then finds what is like a picture or a sentence.
 
-  rankgrad index photos.npz -o photos.index               exact: every image is compared
-  rankgrad index photos.npz -o photos.index --kind hnsw   for millions of images: looks at a part of them
+  rankgrad index photos.npz -o photos.index               exact: compares every image
+  rankgrad index photos.npz -o photos.index --kind hnsw   for millions of images: compares only a part
   rankgrad index photos.npz -o photos.index --kind ivfpq  for more than memory holds
 
-EMB is the npz of `rankgrad embed`. The index is a folder: index.json and a file of vectors. All kinds but exact are
-measured against the exact result when they are built. Needs faiss, which the extra "search" brings.
+EMB is an npz of `rankgrad embed`. The index is a folder with index.json and a file of vectors. An index that is not
+exact is measured against the exact result when it is built. Needs faiss: the extra "search".
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("embeddings", type=Path, metavar="EMB")
-    parser.add_argument("-o", "--out", type=Path, help="folder to write; default: EMB with the ending .index")
+    parser.add_argument("-o", "--out", type=Path, help="folder to write (default: EMB with the ending .index)")
     parser.add_argument("--kind", choices=("exact", "hnsw", "ivf", "ivfpq"), default="exact")
-    parser.add_argument("--effort", type=int, help="how far hnsw (default 64), ivf and ivfpq (cells; one in 16) look")
+    parser.add_argument(
+        "--effort",
+        type=int,
+        help="how much is searched: candidates of hnsw (default: 64); cells of ivf and ivfpq (default: one in 16)",
+    )
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:

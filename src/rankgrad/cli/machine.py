@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Add --device and --threads to a command; `machine` reads them."""
-    parser.add_argument("--device", default="cpu", help="where to compute: cpu (default), cuda, cuda:1, mps")
-    parser.add_argument("--threads", type=int, help="CPU threads; default: all")
+    parser.add_argument("--device", default="cpu", help="device: cpu (default), cuda, cuda:1, mps")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: all)")
 
 
 def machine(arguments: argparse.Namespace) -> torch.device:

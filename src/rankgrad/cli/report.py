@@ -8,18 +8,18 @@ from pathlib import Path
 from .trust import add_trust
 
 HELP = """\
-Write one HTML file about a run, or about several side by side on the same queries.
+Write one HTML file about a run, or about several runs side by side on the same queries.
 
-  rankgrad report runs/glyphs-...                         its own report.html, written anew
-  rankgrad report runs/roadmap runs/pnp -o compared.html  metrics, curves, pictures, classes and maps beside one another
-  rankgrad report x.npz y.npz --images PHOTOS             embeddings that were made elsewhere, with pictures or texts
-  rankgrad report x.parquet                               the same in columns embedding and label
-  rankgrad report RUN --map tsne                          neighbours stay neighbours; takes some seconds
-  rankgrad report runs/bccd-ap runs/bccd-cross_entropy    detectors, on the same images; no map, no queries
+  rankgrad report runs/glyphs-...                         writes its report.html again
+  rankgrad report runs/roadmap runs/pnp -o compared.html  metrics, curves, pictures, classes and maps side by side
+  rankgrad report x.npz y.npz --images PHOTOS             embeddings from elsewhere, with pictures
+  rankgrad report x.parquet                               the same from the columns embedding and label
+  rankgrad report RUN --map tsne                          a map by t-SNE (slower)
+  rankgrad report runs/voc-ap runs/voc-cross_entropy      detectors; these pages have no map and no queries
 
-The file needs no network and nothing beside it. A run that is not finished is shown as far as it is; one whose images
-were moved is shown without pictures. Such a file holds what rankgrad evaluate takes, names that are the same in each of
-them, and texts where the rows are texts.
+The HTML file needs no network and no other file. An unfinished run is shown as far as it is. If the images of a run
+were moved, its page has no pictures. An npz or parquet holds what `rankgrad evaluate` takes, and names; rows with the
+same name are compared.
 """
 
 
@@ -27,14 +27,16 @@ def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_OR_FILE", help="folder of a run, or embeddings")
     parser.add_argument(
-        "-o", "--out", type=Path, help="file to write; default: report.html in the run, or here for several runs"
+        "-o", "--out", type=Path, help="file to write (default: report.html, in the run or, for several runs, here)"
     )
-    parser.add_argument("--title", help="heading of the page; default: data and runs")
-    parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="how the map is made (default: pca)")
-    parser.add_argument("--queries", type=int, default=4000, help="asked at most, drawn from more (default: 4000)")
-    parser.add_argument("--points", type=int, default=2000, help="of the map, at most (default: 2000)")
-    parser.add_argument("-k", "--items", type=int, default=10, help="shown per query (default: 10)")
-    parser.add_argument("--images", type=Path, metavar="DIR", help="where the images are that such a file names")
+    parser.add_argument("--title", help="heading of the page (default: data and runs)")
+    parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="method of the map (default: pca)")
+    parser.add_argument(
+        "--queries", type=int, default=4000, help="queries that are used at most; of more, a sample (default: 4000)"
+    )
+    parser.add_argument("--points", type=int, default=2000, help="points of the map at most (default: 2000)")
+    parser.add_argument("-k", "--items", type=int, default=10, help="neighbours shown for each query (default: 10)")
+    parser.add_argument("--images", type=Path, metavar="DIR", help="folder of the images that an npz or parquet names")
     add_trust(parser)
 
 

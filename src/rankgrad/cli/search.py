@@ -9,16 +9,16 @@ from .machine import add_machine, machine
 from .trust import add_trust
 
 HELP = """\
-Find the images of a gallery that are most like a picture, or the texts that are most like a sentence.
+Find the images that are most like a picture, or the texts that are most like a sentence.
 
-  rankgrad search RUN query.png                      among the images that the run was tested on
-  rankgrad search RUN "where is my card"             among its texts
-  rankgrad search query.png --index photos.index     among images of your own: rankgrad embed, rankgrad index
+  rankgrad search RUN query.png                      among the test images of the run
+  rankgrad search RUN "where is my card"             among its test texts
+  rankgrad search query.png --index photos.index     among your own images (rankgrad embed, then rankgrad index)
   rankgrad search a.png b.png --index photos.index -k 20 --html page.html
   rankgrad search FOLDER --index photos.index --json
   rankgrad search "where is my card" --index sentences.index
 
-A query is embedded by the model that made the index; another one is refused.
+The model that made the index also embeds the query. Another model is refused.
 """
 
 
@@ -28,14 +28,14 @@ def options(parser: argparse.ArgumentParser) -> None:
         "queries",
         nargs="+",
         metavar="QUERY",
-        help="image files, or folders of them; or sentences. Without --index the first one is a run",
+        help="image files, folders of images, or sentences; without --index the first word is a run",
     )
     parser.add_argument("--index", type=Path, help="folder that rankgrad index wrote, or a run")
-    parser.add_argument("-k", type=int, default=10, help="how many to find (10)")
+    parser.add_argument("-k", type=int, default=10, help="number of results (default: 10)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the pictures")
     parser.add_argument("--json", action="store_true", help="print json instead of a table")
-    parser.add_argument("--model", type=Path, metavar="RUN", help="where the model is, if it was moved")
-    parser.add_argument("--images", type=Path, metavar="DIR", help="where the gallery's images are, if they were moved")
+    parser.add_argument("--model", type=Path, metavar="RUN", help="path of the model, if it was moved")
+    parser.add_argument("--images", type=Path, metavar="DIR", help="folder of the gallery's images, if they were moved")
     add_machine(parser)
     add_trust(parser)
 

@@ -7,16 +7,17 @@ import argparse
 from .training import Task, groups, train_one
 
 HELP = """\
-Train a retrieval model, evaluate it before and after, and write a folder with the model, its numbers and report.html.
+Train a retrieval model and evaluate it before and after. Write a folder with the model, its numbers and report.html.
 
-  rankgrad train                                    the built-in glyphs, a few minutes on two CPU cores
-  rankgrad train data=folder data.root=PHOTOS       your images: one sub-folder per class
-  rankgrad train data=omniglot data.root=DIR loss=pnp loss.alpha=1 seed=1
-  rankgrad train model=timm model.name=resnet50 model.pretrained=true data=folder data.root=PHOTOS   a rate to match
-  rankgrad train trainer.devices=4                  one batch divided between four processes (GPUs, or CPU)
-  rankgrad train memory=sum train.sub_batch=64      earlier batches in the lists; a batch that does not fit, in parts
+  rankgrad train                                    the built-in glyphs: a few minutes on two CPU cores
+  rankgrad train data=folder data.root=PHOTOS       your images: one sub-folder for each class
+  rankgrad train data=text data.root=mine.csv       your texts: columns text and label
+  rankgrad train loss=pnp loss.alpha=1 seed=1       another loss, with its settings
+  rankgrad train model=timm model.name=resnet50 model.pretrained=true data=folder data.root=PHOTOS
+  rankgrad train trainer.devices=4                  one batch on four processes (GPUs, or CPU)
+  rankgrad train memory=sum train.sub_batch=64      embeddings of earlier batches; batches that do not fit at once
   rankgrad train resume=runs/glyphs-...             continue where a run stopped
-  rankgrad train data=omniglot data.root=DIR init=RUN frozen=true model.head=linear   a new head, in seconds
+  rankgrad train data=folder data.root=PHOTOS init=RUN frozen=true model.head=linear   a new head, in seconds
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

@@ -11,5 +11,5 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         "--trust",
         action="append",
         metavar="PACKAGE",
-        help="your own package, if the run's settings name classes of it; nothing else is imported",
+        help="your own package, if the settings of the run name its classes; no other code is imported",
     )

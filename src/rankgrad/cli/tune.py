@@ -6,17 +6,18 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Search the settings of every loss with the same budget, on held-out training classes; compare the winners on the test.
+Search the settings of every loss with the same budget on folds of the training classes, then compare the best on test.
 
-  rankgrad tune loss=supap,pnp,pml/multi_similarity trials=30 folds=3 data=omniglot data.root=DIR recipe=small -j 2
+  rankgrad tune loss=supap,pnp,pml/multi_similarity trials=30 folds=3 data=folder data.root=PHOTOS -j 2
   rankgrad tune loss=supap space.loss.tau="log(0.002,0.1)" space.model.head=linear,none seeds=none
   rankgrad tune loss=supap,pnp recipe=small final.recipe=default seeds=0..9
 
-A trial trains once per fold of the training classes (whole alphabets or other super-labels, where there are some) and
-is judged by metric=mAP@R on the classes held out. Bad trials are given up after a fold, and count. space.KEY=VALUES
-replaces what is searched: log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH) or values; a setting that is
-given is not searched. final.KEY=VALUE is for the comparison alone. The same command again goes on, more trials= too.
-launcher=submitit (SLURM) or launcher=ray trains the runs on other machines, see docs/clusters.md.
+A trial trains once for each fold: a part of the training classes is held out, and metric=mAP@R is measured on it.
+Super-labels stay whole. A trial that is bad on its first fold stops there; it counts as a trial.
+space.KEY=VALUES replaces what is searched: log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH), or a list
+of values. A setting that you give is not searched. final.KEY=VALUE is for the final comparison alone.
+If the command is interrupted, run it again and it continues. A larger trials= adds trials.
+launcher=submitit (SLURM) or launcher=ray trains on other machines: docs/clusters.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

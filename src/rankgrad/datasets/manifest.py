@@ -46,7 +46,8 @@ def load_manifest(
         super_label: column of coarser classes; "auto": the column super_label, if there is one; None: there is none.
         split: column with train, val and test, or what else `division.CALLED` knows; "auto": the column split, if there
             is one; None: there is none.
-        group: column of what a relevant image may not share with its query; "auto": the column group, if there is one.
+        group: column of the group id; "auto": the column group, if there is one. Items of the query's own group are not
+            ranked for it.
         images: folder of the images; None: the one in which the file lies.
         separator: between the classes of an image that has several in its label, such as "|": relevant is then what
             shares a class. Needs a column with the split. None: each image has one class.

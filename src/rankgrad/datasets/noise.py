@@ -1,4 +1,4 @@
-"""Wrong labels on purpose, to see which losses bear them."""
+"""Wrong labels on purpose, to test the robustness of losses."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Rows(ABC):
             them, by which batches are drawn. None: each row has one.
         super_label: [row] long, coarser class (alphabet, domain), or None.
         super_names: names of the super-labels; empty if there are none.
-        group: [row] what an item may not share with its query to be ranked for it (a customer, a camera), or None.
+        group: [row] group id (a customer, a camera), or None. Items of the query's own group are not ranked for it.
         role: [row] "query", "gallery", or "" where a division into queries and gallery does not apply (training rows);
             or None.
         copies: [row] bool, what was made of other rows to train on, such as letters turned by a quarter; a fold that is

@@ -111,7 +111,8 @@ def load_text(
             super_label, if there is one; None: there is none.
         split: column with train, val and test, or what else `division.CALLED` knows; "auto": the column split, if there
             is one; None: there is none.
-        group: column of what a relevant text may not share with its query; "auto": the column group, if there is one.
+        group: column of the group id; "auto": the column group, if there is one. Items of the query's own group are not
+            ranked for it.
         separator: between the classes of a text that has several in its label, such as "|": relevant is then what
             shares a class. Needs a column with the split. None: each text has one class.
         delimiter: of a csv, a backslash and t for a tab; None: the comma, or the tab of a tsv.

@@ -119,7 +119,7 @@ def load_table(
             one class, called "", which is enough to embed them.
         super_label: column of coarser classes; None: there is none.
         split: column with train, val and test, or what else `division.CALLED` knows; None: there is none.
-        group: column of what a relevant vector may not share with its query.
+        group: column of the group id: items of the query's own group are not ranked for it.
         test_fraction: of the classes, 0 .. 1; not used with a split.
         val_fraction: of the classes, 0 .. 1; not used with a split.
         seed: of the division, see `division.divide`.

@@ -32,8 +32,8 @@ CELLS_FROM = 2**16
 MOST_CELLS, TABLE = 2**18, 2**20
 # Scores that go through all passes together: few enough for the cache, enough to make each pass worth its call.
 TILE = 2**18
-# So few entries of a row that is so long are each compared with all items; of few scores more, since making the cells
-# costs as much as comparing `MAKING` scores.
+# Rows with at most FEW relevant entries and at least LONG items are compared directly. Short inputs allow more entries:
+# making the cells costs as much as comparing `MAKING` scores.
 FEW, LONG, MAKING = 8, 2**14, 2**20
 # Scores that are worth another thread.
 PER_THREAD = 2**17

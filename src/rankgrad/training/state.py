@@ -17,7 +17,7 @@ from ..files import atomic_write, check_archive
 from ..models.state_dicts import misfits
 from ..runs import signals
 
-# What may be another when a run goes on: how and where it computes, not what. All other settings are as they were.
+# Settings that you may change on resume: how and where the run computes. All others must stay as they were.
 MAY_CHANGE = (
     *("out", "resume", "trust", "threads", "checkpoint_minutes", "check_data"),
     *("data.root", "data.load.root", "data.workers", "data.cache", "data.load.cache"),

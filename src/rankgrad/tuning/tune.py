@@ -36,7 +36,8 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
 
     A trial is a training run on each of several folds of the training classes (`datasets.folds`); its value is the
     mean of a metric on the classes that were held out. Trials whose mean over the first folds is below the median of
-    the trials before are given up; they count like the others. The same command again goes on where it was stopped.
+    the trials before are given up; they count like the others. If the
+    command is interrupted, run it again and it continues.
 
     Args:
         settings: see `Plan`; launcher=submitit or ray trains the runs on other machines, see `runs.launchers`.

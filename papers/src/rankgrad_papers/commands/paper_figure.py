@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from ..experiments.figures import Drawable, Drawn
 
 HELP = """\
-Draw a figure of the four papers; without a NAME, list all with what one sees and what they need.
+Draw a figure of the four papers. Without a NAME, list all figures: what one sees, and what they need.
 
   rankgrad paper-figure
   rankgrad paper-figure rambo/fig1                                         rambo-fig1.png in this folder
-  rankgrad paper-figure rambo/fig1 -o landscape.pdf --json landscape.json  as vectors, and the numbers
-  rankgrad paper-figure --all -o DIR                                       all that need nothing
+  rankgrad paper-figure rambo/fig1 -o landscape.pdf --json landscape.json  as vectors, and its numbers
+  rankgrad paper-figure --all -o DIR                                       all figures that need nothing
   rankgrad paper-figure roadmap/fig4 --runs runs/reproduce                 curves over a setting, from runs
-  rankgrad paper-figure pnp/fig8 --runs runs/compare --over loss.alpha     ... over a setting of your own
+  rankgrad paper-figure pnp/fig8 --runs runs/compare --over loss.alpha     curves over a setting of your own
   rankgrad paper-figure roadmap/fig6 --run RUN RUN --show differ           what runs retrieve for the same queries
-  rankgrad paper-figure rambo/table1 --results benchmarks/results.json     growth with the batch, as measured
+  rankgrad paper-figure rambo/table1 --results benchmarks/results.json     time and memory against the batch size
 """
 
 

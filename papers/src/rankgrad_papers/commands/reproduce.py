@@ -6,17 +6,17 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Run a table of the four papers and put our cells beside the printed ones; without an ID, list all tables and figures.
+Run a table of the four papers and put our numbers beside the printed ones. Without an ID, list all tables and figures.
 
   rankgrad reproduce
-  rankgrad reproduce roadmap/table2 --data-root sop=DIR --data-root cub=DIR       what these two data sets fill
+  rankgrad reproduce roadmap/table2 --data-root sop=DIR --data-root cub=DIR       the cells of these two data sets
   rankgrad reproduce roadmap/table2 --stand-in omniglot --data-root DIR -j 2      the same grid with a small network
-  rankgrad reproduce pnp/table1 --stand-in glyphs --seeds 0,1 --dry-run           which runs, and which are done
+  rankgrad reproduce pnp/table1 --stand-in glyphs --seeds 0,1 --dry-run           list the runs, and which are done
   rankgrad reproduce pnp/table1 --sources                                         where each setting comes from
 
-KEY=VALUE settings of `rankgrad train` go to all runs; launcher=submitit (SLURM) or launcher=ray trains them on other
-machines, see docs/clusters.md. Finished runs are kept, a run that was cut off is resumed: the same command again goes
-on. A stand-in is not the paper's data, and everything it writes says so.
+KEY=VALUE settings of `rankgrad train` go to all runs. A stand-in is not the paper's data, and every file says so.
+If the command is interrupted, run it again and it continues. Finished runs are kept.
+launcher=submitit (SLURM) or launcher=ray trains on other machines: docs/clusters.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 HELP = """\
-Train a network that sorts (SoDeep), and say how far its ranks are from the exact ones; without a word, list those kept.
+Train a network that sorts (SoDeep), and measure how far its ranks are from the exact ones.
 
-  rankgrad sodeep train --items 128         for lists of up to 128 scores, minutes on a CPU; kept for loss=sodeep_ap
-  rankgrad sodeep check --items 128         its table again
-  rankgrad sodeep cost --lengths 100,384    time and memory of losses on it, and on exact and sigmoid ranks
-  rankgrad sodeep
+  rankgrad sodeep                           list the sorters that are kept
+  rankgrad sodeep train --items 128         for lists of up to 128 scores: minutes on a CPU; kept for loss=sodeep_ap
+  rankgrad sodeep check --items 128         print its table again
+  rankgrad sodeep cost --lengths 100,384    time and memory, beside exact and sigmoid ranks
 
-Sorters are kept in sodeep/ of $XDG_CACHE_HOME/rankgrad, else ~/.cache/rankgrad, one for each recipe.
+Sorters are kept in sodeep/ of $XDG_CACHE_HOME/rankgrad, or of ~/.cache/rankgrad.
 """
 
 
