@@ -850,6 +850,17 @@ def test_what_reproduce_writes_takes_the_place_of_links(tmp_path):
     assert all((out / name).is_file() for name in names) and [*tmp_path.iterdir()] == [out]
 
 
+class Done:
+    """A run that has ended well."""
+
+    returncode = 0
+
+    def poll(self) -> int:
+        return self.returncode
+
+    wait = terminate = poll
+
+
 class Elsewhere:
     """A launcher that trains nothing: it keeps the runs that it is given."""
 
@@ -858,9 +869,9 @@ class Elsewhere:
     def __init__(self) -> None:
         self.runs: list[RunCommand] = []
 
-    def start(self, run: RunCommand, children: Any) -> SimpleNamespace:
+    def start(self, run: RunCommand, children: Any, *, many: bool = False) -> Any:
         self.runs.append(run)
-        return SimpleNamespace(poll=lambda: 0, wait=lambda: 0, terminate=lambda: None)
+        return children.add(Done())
 
 
 def test_a_table_hands_its_runs_to_the_launcher(tmp_path, monkeypatch):
