@@ -6,6 +6,7 @@ scores and the gains (1 or 0 where relevance is binary) of the items that exist 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
@@ -158,6 +159,60 @@ def ndcg_loss(pos: Step, neg: Step, gain: str = "linear") -> Callable[[list[floa
             got += value(g[i]) / math.log2(2 + above_pos + above_neg)
         best = sum(value(x) / math.log2(2 + place) for place, x in enumerate(sorted(g, reverse=True)))
         return 1 - got / best
+
+    return cost
+
+
+def logistic(tau: float) -> Step:
+    return lambda t: (max(t / tau, 0.0) + math.log1p(math.exp(-abs(t / tau)))) / math.log(2)
+
+
+def pairs_loss(rows: list[List], tau: float = 1.0, fpr: float = 1.0) -> float:
+    """Mean over the lists that have a pair of items of different gain; with fpr < 1 of the hardest irrelevant ones."""
+    costs = []
+    for s, g in rows:
+        rest = sorted((j for j in range(len(s)) if g[j] == 0), key=lambda j: (-s[j], j))
+        left_out = rest[max(math.floor(fpr * len(rest)), 1) :]
+        kept = [j for j in range(len(s)) if j not in left_out]
+        pairs = [logistic(tau)(s[j] - s[i]) for i in kept for j in kept if g[i] > g[j]]
+        costs += [fmean(pairs)] if pairs else []
+    return fmean(costs) if costs else 0.0
+
+
+def list_net_loss(tau: float = 1.0) -> Callable[[list[float], list[float]], float]:
+    def cost(s: list[float], g: list[float]) -> float:
+        whole = sum(math.exp((x - max(s)) / tau) for x in s)
+        return -sum(g[i] / sum(g) * math.log(math.exp((s[i] - max(s)) / tau) / whole) for i in relevant_of(g))
+
+    return cost
+
+
+def lambda_loss(
+    metric: str = "ndcg", k: int | None = None, tau: float = 1.0, gain: str = "exp2"
+) -> Callable[[list[float], list[float]], float]:
+    """Every pair is swapped, and the metric of the whole list read again."""
+
+    def value(order: list[float]) -> float:
+        if metric == "ndcg":
+            return ndcg([-float(place) for place in range(len(order))], order, k, gain)
+        places = [place for place, gain in enumerate(order, start=1) if gain > 0]
+        if metric == "mrr":
+            return 1 / places[0]
+        if metric == "precision":
+            return sum(place <= k for place in places) / k
+        return fmean((found + 1) / place for found, place in enumerate(places))
+
+    def cost(s: list[float], g: list[float]) -> float:
+        order = ranking(s)
+        present, total = value([g[j] for j in order]), 0.0
+        for a, i in enumerate(order):
+            for b, j in enumerate(order):
+                if g[i] > g[j]:
+                    swapped = list(order)
+                    swapped[a], swapped[b] = j, i
+                    change = abs(value([g[x] for x in swapped]) - present)
+                    total += change * logistic(tau)(s[j] - s[i])
+        return total
 
     return cost
 
@@ -494,6 +549,21 @@ def roc_auc(s: list[float], g: list[float]) -> float:
     pos = [x for x, gain in zip(s, g, strict=True) if gain > 0]
     neg = [x for x, gain in zip(s, g, strict=True) if gain == 0]
     return fmean((p > n) + 0.5 * (p == n) for p in pos for n in neg)
+
+
+def partial_roc_auc(s: list[float], g: list[float], fpr: float) -> float:
+    """The area below the curve by trapezoids between thresholds, up to fpr, over fpr."""
+    pos, neg = sum(gain > 0 for gain in g), sum(gain == 0 for gain in g)
+    points = [(0.0, 0.0)]
+    for threshold in sorted(set(s), reverse=True):
+        above = [gain > 0 for x, gain in zip(s, g, strict=True) if x >= threshold]
+        points.append((above.count(False) / neg, above.count(True) / pos))
+    area = 0.0
+    for (x, y), (end, top) in itertools.pairwise(points):
+        if x < fpr and end > x:
+            part = (min(end, fpr) - x) / (end - x)
+            area += part * (end - x) * (y + part * (top - y) / 2)
+    return area / fpr
 
 
 def ndcg(s: list[float], g: list[float], k: int | None = None, gain: str = "linear") -> float:

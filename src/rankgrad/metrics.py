@@ -23,7 +23,7 @@ from torch import Tensor
 
 from .checks import Numbers, integer, number, query_weights, tensor
 from .ranks import Ties, check_lists, exact_ranks
-from .relevance import Labels, as_labels
+from .relevance import Labels, as_labels, gains_of
 from .types import Mask, PerPair, PerQuery, Ranks, TiedRanks
 
 Gain = Literal["linear", "exp2"]
@@ -376,12 +376,6 @@ def soft_recall_at_k(ranks: Ranks, k: int, tau: float = 1.0, *, clip: bool = Tru
     return (found.clamp(max=k) if clip else found) / ranks.num_relevant.clamp(min=1, max=k)
 
 
-def _gains(gain: Tensor, kind: Gain) -> Tensor:
-    if kind not in ("linear", "exp2"):
-        raise ValueError(f"gain must be 'linear' (g) or 'exp2' (2^g - 1); got {kind!r}")
-    return gain if kind == "linear" else torch.exp2(gain) - 1
-
-
 def dcg(
     ranks: Source,
     relevant: Numbers | None = None,
@@ -403,7 +397,7 @@ def dcg(
     tensor([1.], dtype=torch.float64)
     """
     read, discounts = _discounts(ranks, relevant, valid, k)
-    return read.sum_per_query(_gains(read.gain.to(discounts.dtype), gain) * discounts)
+    return read.sum_per_query(gains_of(read.gain.to(discounts.dtype), gain) * discounts)
 
 
 def ndcg(
@@ -429,7 +423,7 @@ def ndcg(
     tensor([1.], dtype=torch.float64)
     """
     read, discounts = _discounts(ranks, relevant, valid, k)
-    weight = _gains(read.gain.to(discounts.dtype), gain)
+    weight = gains_of(read.gain.to(discounts.dtype), gain)
     best_first = torch.argsort(weight, descending=True, stable=True)
     best_first = best_first[torch.argsort(read.query[best_first], stable=True)]
     place = torch.arange(len(weight), device=weight.device)
@@ -498,6 +492,37 @@ def roc_auc(
     count = _irrelevant(ranks, relevant, valid, irrelevant, "ROC AUC")
     wrong = low.mean_per_query((low.above_neg + high.above_neg) / 2) / count.clamp(min=1)
     return torch.where(low.counted & (count > 0), 1 - wrong, 0)
+
+
+def partial_roc_auc(scores: Numbers, relevant: Numbers, valid: Numbers | None = None, *, fpr: float = 0.05) -> PerQuery:
+    r"""Area under the ROC curve up to a false positive rate, divided by that rate: in [0, 1], 1 the best; per query.
+
+    The one-way partial AUC. Within level scores the curve is straight. scikit-learn's roc_auc_score(max_fpr=fpr) is
+    (1 + (fpr v - m) / (fpr - m)) / 2 of this value v, with m = fpr^2 / 2. By chance v is fpr / 2. With fpr = 1 it is
+    `roc_auc`. A query without relevant or without irrelevant items has value 0: leave it out.
+
+    Args:
+        scores: [query, item].
+        relevant: [query, item] bool or gains.
+        valid: [query, item] bool.
+        fpr: largest false positive rate, in (0, 1].
+
+    >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.3, 0.1]]), torch.tensor([[True, False, True, False]])
+    >>> partial_roc_auc(scores, relevant, fpr=0.5), partial_roc_auc(scores, relevant, fpr=1)
+    (tensor([0.5000], dtype=torch.float64), tensor([0.7500], dtype=torch.float64))
+    """
+    share = number(fpr, "fpr is the largest false positive rate that counts", above=0, high=1)
+    scores, gains, exists = _lists(scores, relevant, valid)
+    pos, neg = _both_kinds(gains, exists)
+    # The irrelevant items are looked for, and the relevant ones stand above them. Those of one level group are passed
+    # together: `width` of them from `low` on, while the true positives rise from one count to the other.
+    low, high = (exact_ranks(scores, neg, exists, ties=ties) for ties in ("optimistic", "pessimistic"))
+    width = high.above_pos - low.above_pos + 1
+    irrelevant = low.num_relevant.double()
+    passed = (share * irrelevant[low.query] - low.above_pos).clamp(min=0).minimum(width) / width
+    area = passed * (low.above_neg + (high.above_neg - low.above_neg) * passed / 2)
+    most = share * irrelevant * pos.sum(1)
+    return torch.where(most > 0, low.sum_per_query(area) / torch.where(most > 0, most, 1), 0)
 
 
 def auc_hardest(scores: Numbers, relevant: Numbers, valid: Numbers | None = None) -> Tensor:

@@ -259,6 +259,17 @@ def hierarchical_gains(shared: Tensor, levels: int, valid: Mask | None = None, a
     return strength / counts.gather(1, kept).clamp(min=1)
 
 
+def gains_of(grades: Tensor, kind: str) -> Tensor:
+    """What grades are worth to NDCG: "linear" themselves, or "exp2" 2^g - 1.
+
+    >>> gains_of(torch.tensor([0.0, 1.0, 3.0]), "exp2")
+    tensor([0., 1., 7.])
+    """
+    if kind not in ("linear", "exp2"):
+        raise ValueError(f"gain must be 'linear' (g) or 'exp2' (2^g - 1); got {kind!r}")
+    return grades if kind == "linear" else torch.exp2(grades) - 1
+
+
 def from_indices_tuple(indices_tuple: tuple[Tensor, ...], num_queries: int, num_items: int) -> tuple[Tensor, Mask]:
     """(relevant, valid) of pytorch-metric-learning's pairs (a1, p, a2, n) or triplets (a, p, n): the pairs allowed.
 

@@ -107,6 +107,12 @@ def build(case: dict) -> torch.nn.Module:
         return losses.NDCGLoss(tau=hp["tau"], gain=hp["gain"], **common)
     if name == "auc_bh":
         return losses.AUCLoss(step=hp["delta_s"], slope=hp["slope"], t_min=hp["t_min"], t_max=hp["t_max"], **common)
+    if name == "roc_auc":
+        return losses.ROCAUCLoss(tau=hp["tau"], fpr=hp["fpr"], **common)
+    if name == "list_net":
+        return losses.ListNetLoss(tau=hp["tau"], **common)
+    if name == "lambda":
+        return losses.LambdaLoss(hp["metric"], hp["k"], hp["tau"], **common)
     raise AssertionError(f"no loss for {name}")
 
 

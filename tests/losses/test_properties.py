@@ -84,7 +84,10 @@ DEFAULTS = {
     "rambo_ap": rambo_value(reference.ap_cost),
     "fastap": per_query(reference.fastap_loss()),
     "softbin_ap": per_query(reference.softbin_loss()),
+    "roc_auc": reference.pairs_loss,
     "auc": lambda rows: reference.auc_loss(*reference.hardest(rows)),
+    "lambda": per_query(reference.lambda_loss()),
+    "list_net": per_query(reference.list_net_loss()),
     "recall_at_k": per_query(reference.recall_loss((1, 2, 4, 8, 16), 0.01, 1.0)),
     "suprecall": per_query(
         reference.recall_loss((1, 2, 4, 8, 16), 0.01, 1.0, (reference.heaviside, reference.h_minus()), clip=False)
@@ -156,6 +159,13 @@ VARIANTS = [
     ),
     (losses.RaMBORecallLoss(margin=0.25, weight="log"), rambo_value(reference.recall_cost("log"), 0.25)),
     (losses.RaMBORecallLoss(weight=(1.0, 0.5)), rambo_value(reference.recall_cost((1.0, 0.5)))),
+    (losses.ROCAUCLoss(tau=0.1), lambda rows: reference.pairs_loss(rows, 0.1)),
+    (losses.ListNetLoss(tau=0.1), per_query(reference.list_net_loss(0.1))),
+    (losses.LambdaLoss(k=3, tau=0.1), per_query(reference.lambda_loss("ndcg", 3, 0.1))),
+    (losses.LambdaLoss(k=1, gain="linear"), per_query(reference.lambda_loss("ndcg", 1, gain="linear"))),
+    (losses.LambdaLoss("map", tau=0.1), per_query(reference.lambda_loss("map", tau=0.1))),
+    (losses.LambdaLoss("precision", 3), per_query(reference.lambda_loss("precision", 3))),
+    (losses.LambdaLoss("mrr"), per_query(reference.lambda_loss("mrr"))),
     # Compositions that no paper has written.
     (
         RankLoss(Soft(Heaviside(), SupStep()), metric=metrics.ndcg),
@@ -392,7 +402,8 @@ def test_items_that_are_not_valid_do_not_exist(problem, name):
 # --------------------------------------------------------------------------------------------------------- monotonic
 
 
-@pytest.mark.parametrize("name", RANK_LOSSES)
+# The weights of LambdaLoss follow the ranks: a pair that becomes wrong may weigh less than it did.
+@pytest.mark.parametrize("name", [name for name in RANK_LOSSES if name != "lambda"])
 def test_raising_an_irrelevant_score_never_lowers_a_rank_loss(problem, name):
     for seed in range(2):
         scores, relevant, valid = problem(seed)
@@ -573,7 +584,7 @@ def test_vanishing_temperature_gives_the_exact_metric(problem, name):
 
 # AUC and Recall@k keep the tails of their sigmoids; NDCG's relevant items are level here, and share a rank of 1 + 1/2
 # or the last of their places; no permutation correlates fully with two levels of gain (test_spearman has the value).
-NEVER_NOTHING = ("auc", "recall_at_k", "suprecall", "ndcg", "supndcg", "spearman")
+NEVER_NOTHING = ("auc", "roc_auc", "lambda", "list_net", "recall_at_k", "suprecall", "ndcg", "supndcg", "spearman")
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name not in NEVER_NOTHING])
@@ -984,7 +995,10 @@ OPTIONS = {
     "rambo_ap": {"lambda_": 0.2, "normalized_ranks": False},
     "fastap": {"bins": 5},
     "softbin_ap": {"bins": 25, "low": 0.0},
+    "roc_auc": {"tau": 0.5, "fpr": 0.2},
     "auc": {"step": 0.25, "slope": 10.0, "pad_steps": 2},
+    "lambda": {"measure": "ndcg", "k": 3, "tau": 0.5, "gain": "linear"},
+    "list_net": {"tau": 0.5},
     "recall_at_k": {"k": (1, 4), "tau2": (0.5, 1.0), "clip": False, "rank_query": True},
     "suprecall": {"k": (1, 4), "tau2": (0.5, 1.0), "rho": 10.0, "clip": True},
     "supndcg": {"tau": 0.002, "rho": 500.0, "delta": 0.01, "gain": "linear"},

@@ -18,11 +18,14 @@ from .average_precision import SmoothAPLoss, SupAPLoss
 from .base import RetrievalLoss, still
 from .graded import HAPLoss, NDCGLoss, RecallAtKLoss
 from .histogram import FastAPLoss, SoftBinAPLoss
+from .lambda_loss import LambdaLoss
+from .list_net import ListNetLoss
 from .log_sum_exp import LogSumExpLoss
 from .pnp import PNPLoss
 from .rambo import RaMBOAPLoss, RaMBORecallLoss
 from .rank_loss import RankLoss
 from .roadmap import AdaptiveROADMAPLoss, CalibrationLoss, ROADMAPLoss
+from .roc import ROCAUCLoss
 from .spearman import SpearmanLoss
 from .sum import SumLoss
 from .sup_rank import SupNDCGLoss, SupRecallLoss
@@ -85,6 +88,8 @@ __all__ = [
     "CalibrationLoss",
     "FastAPLoss",
     "HAPLoss",
+    "LambdaLoss",
+    "ListNetLoss",
     "LogSumExpLoss",
     "NDCGLoss",
     "PNPLoss",
@@ -94,6 +99,7 @@ __all__ = [
     "RecallAtKLoss",
     "RetrievalLoss",
     "ROADMAPLoss",
+    "ROCAUCLoss",
     "SmoothAPLoss",
     "SoftBinAPLoss",
     "SpearmanLoss",

@@ -1,0 +1,207 @@
+"""Pairs weighted by what a metric would change if their items swapped places: LambdaRank's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ..checks import integer
+from ..metrics import Gain
+from ..ranks.lists import Lists
+from ..relaxations import Softplus
+from ..relevance import gains_of
+from ..types import Mask, PerQuery, Scores
+from .base import Common, RetrievalLoss
+from .graded import check_gain
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Measure = Literal["ndcg", "map", "mrr", "precision"]
+# Differences that are held at once.
+CHUNK = 2**20
+
+
+class LambdaLoss(RetrievalLoss):
+    r"""Logistic cost of the pairs of a list, each weighted by the change of a metric if its two items swapped places.
+
+        L = sum_{(i, j): g_i > g_j} |Delta M_ij| log2(1 + exp((s_j - s_i) / tau))
+
+    Delta M_ij is read off the present ranking (of level scores the lower index ranks first) and is a constant of the
+    gradient, so the gradient is LambdaRank's (Burges, Ragno and Le, NIPS 2006; Burges, MSR-TR-2010-82). Wang et al.
+    (CIKM 2018, "The LambdaLoss framework for ranking metric optimization") give the loss that it belongs to. M is
+
+    * "ndcg": NDCG@k. |Delta| = |G_i - G_j| |d(r_i) - d(r_j)| / (DCG@k of the ideal order), d(r) = 1 / log2(1 + r) up to
+      k and 0 behind it, G the gains. A pair with one item among the best k has a weight: so items rise from behind k.
+    * "map": AP; "mrr": 1 / rank of the best relevant item; "precision": P@k, the share of relevant items among the best
+      k. These know relevant or not: gains > 0 are relevant.
+
+    The loss is at least 1 - M, and of P@k at least what P@k lacks of the best that a list allows: a step is at least 1
+    where a pair is in the wrong order, and the changes of these pairs add up to at least that. (For MRR one of them
+    does: the best relevant item and the first of the list. For NDCG and AP it is an observation: it holds in every
+    order of lists of up to 5 and 6 items, which a test goes through.)
+
+    Args:
+        measure: M.
+        k: of NDCG@k and P@k; None: the whole list, for "ndcg" alone.
+        tau: temperature, score units, > 0. 1 is for logits; for cosines take some .05.
+        gain: of NDCG: "exp2" 2^g - 1, or "linear" g.
+        common: see `RetrievalLoss`. A list counts if it has a relevant item.
+
+    Time is O(relevant x all) per list. Second derivatives take the weights for constants too.
+
+    >>> scores, hits = torch.tensor([1.0, 2.0, 0.0]), torch.tensor([True, False, False])
+    >>> LambdaLoss("mrr").from_lists(scores, hits)  # 1/2 log2(1 + e) + 1/6 log2(1 + 1/e)
+    tensor(1.0226)
+    """
+
+    optimises: ClassVar[str] = "NDCG@k, AP, MRR or P@k, by what swaps of two items change"
+    source: ClassVar[str] = (
+        "LambdaRank: Burges, [MSR-TR-2010-82](https://www.microsoft.com/en-us/research/publication/"
+        "from-ranknet-to-lambdarank-to-lambdamart-an-overview/); Wang et al., CIKM 2018"
+    )
+    differences_only: ClassVar[bool] = True
+    separate: bool = True
+
+    def __init__(
+        self,
+        measure: Measure = "ndcg",
+        k: int | None = None,
+        tau: float = 1.0,
+        gain: Gain = "exp2",
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(**common)
+        if measure not in SWAPS:
+            raise ValueError(f"measure must be one of {', '.join(map(repr, SWAPS))}; got {measure!r}")
+        if (k is None and measure == "precision") or (k is not None and measure in ("map", "mrr")):
+            raise ValueError(f"k is of NDCG@k and P@k, which needs it; got k={k!r} for {measure!r}")
+        check_gain(gain)
+        self.measure, self.tau, self.gain = measure, tau, gain
+        self.k = None if k is None else integer(k, "k counts places", low=1)
+        self._step = Softplus(tau)
+
+    def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
+        """Weighted sum over the pairs of each list; a list counts if it has a relevant item."""
+        if relevant.dtype != torch.bool and self.measure != "ndcg":
+            relevant = relevant > 0
+        places = _Places.of(scores.detach(), relevant, valid, self.positives)
+        swaps = SWAPS[self.measure](places, self.k, self.gain)
+        lists, values = places.lists, scores.new_zeros(len(scores))
+        many = max(CHUNK // max(scores.shape[1], 1), 1)
+
+        def costs(scores: Scores, row: Tensor, item: Tensor, gain: Tensor) -> PerQuery:
+            lower = places.exists[row] & (places.gain[row] < gain.unsqueeze(1))
+            weight = swaps(row, item).masked_fill(~lower, 0)
+            difference = (scores[row] - scores[row, item].unsqueeze(1)).masked_fill(~lower, 0)
+            return torch.zeros_like(values).index_add(0, row, (weight * self._step(difference)).sum(1))
+
+        for start in range(0, len(lists.query), many):
+            pairs = (each[start : start + many] for each in (lists.query, lists.item, lists.gain))
+            # formed again in the backward pass: what is kept is the score matrix, and not the pairs
+            part: PerQuery = checkpoint(costs, scores, *pairs, use_reentrant=False, preserve_rng_state=False)
+            values = values + part
+        return values, lists.count > 0
+
+
+@dataclass(frozen=True)
+class _Places:
+    """A batch of lists and the present ranking of all their items.
+
+    Attributes:
+        lists: the relevant items.
+        gain: [query, item] gains, 0 where an item does not exist.
+        exists: [query, item] bool.
+        rank: [query, item] float, 1 for the best; items that do not exist come last.
+    """
+
+    lists: Lists
+    gain: Tensor
+    exists: Mask
+    rank: Tensor
+
+    @classmethod
+    def of(cls, scores: Scores, relevant: Tensor, valid: Mask | None, positives: int | None) -> _Places:
+        exists = torch.ones_like(relevant, dtype=torch.bool) if valid is None else valid
+        order = scores.masked_fill(~exists, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        places = torch.arange(1, scores.shape[1] + 1, dtype=scores.dtype, device=scores.device)
+        rank = torch.empty_like(scores).scatter_(1, order, places.expand_as(scores).contiguous())
+        return cls(Lists.of(scores, relevant, valid, positives), relevant.to(scores.dtype) * exists, exists, rank)
+
+    def by_place(self, values: Tensor) -> Tensor:
+        """[query, 1 + item] values [query, item] in the order of their ranks, behind a 0 for the place 0."""
+        found = values.new_zeros(len(values), values.shape[1] + 1)
+        return found.scatter_(1, self.rank.long(), values)
+
+
+# (rows [pair], items [pair]) of relevant items -> [pair, item] |Delta M| with every item of the list
+Swaps = Callable[[Tensor, Tensor], Tensor]
+
+
+def _ndcg(places: _Places, k: int | None, gain: Gain) -> Swaps:
+    worth, rank = gains_of(places.gain, gain), places.rank
+    discount = 1 / torch.log2(1 + rank)
+    ideal = 1 / torch.log2(1 + torch.arange(1, rank.shape[1] + 1, dtype=rank.dtype, device=rank.device))
+    if k is not None:
+        discount = discount * (rank <= k)
+        ideal[k:] = 0
+    best = (worth.sort(1, descending=True).values * ideal).sum(1, keepdim=True)
+    worth = worth / torch.where(best > 0, best, 1)
+
+    def swaps(row: Tensor, item: Tensor) -> Tensor:
+        worse = worth[row, item].unsqueeze(1) - worth[row]
+        return worse * (discount[row, item].unsqueeze(1) - discount[row]).abs()
+
+    return swaps
+
+
+def _map(places: _Places, k: int | None, gain: Gain) -> Swaps:
+    hit = places.by_place(places.gain)
+    place = torch.arange(hit.shape[1], dtype=hit.dtype, device=hit.device).clamp(min=1)
+    found, inverse = hit.cumsum(1), (hit / place).cumsum(1)
+    precision, relevant = found / place, places.lists.count.unsqueeze(1).clamp(min=1)
+
+    def swaps(row: Tensor, item: Tensor) -> Tensor:
+        mine, theirs = places.rank[row, item].long().unsqueeze(1), places.rank[row].long()
+        high, low = torch.minimum(mine, theirs), torch.maximum(mine, theirs)
+        of = [each[row] for each in (precision, inverse)]
+        # the precision at the higher place with a hit there, less that at the lower one, and each hit between loses 1/r
+        at_high = of[0].gather(1, high) + (theirs < mine).to(hit.dtype) / high
+        between = of[1].gather(1, low - 1) - of[1].gather(1, high)
+        return (at_high - of[0].gather(1, low) + between.clamp(min=0)) / relevant[row]
+
+    return swaps
+
+
+def _mrr(places: _Places, k: int | None, gain: Gain) -> Swaps:
+    beyond = places.rank.shape[1] + 1.0
+    ranks = places.lists.rectangle(places.rank[places.lists.query, places.lists.item], beyond)
+    ranks = torch.nn.functional.pad(ranks, (0, 2), value=beyond).sort(1).values
+    first, second = ranks[:, :1], ranks[:, 1:2]
+
+    def swaps(row: Tensor, item: Tensor) -> Tensor:
+        mine, theirs, best = places.rank[row, item].unsqueeze(1), places.rank[row], first[row]
+        up = 1 / torch.minimum(theirs, best) - 1 / best
+        down = (mine == best) * (1 / best - 1 / torch.minimum(theirs, second[row]))
+        return torch.where(theirs < mine, up, down)
+
+    return swaps
+
+
+def _precision(places: _Places, k: int | None, gain: Gain) -> Swaps:
+    assert k is not None
+    listed = (places.rank <= k).to(places.rank.dtype) / k
+    return lambda row, item: (listed[row, item].unsqueeze(1) - listed[row]).abs()
+
+
+SWAPS: dict[str, Callable[[_Places, int | None, Gain], Swaps]] = {
+    "ndcg": _ndcg,
+    "map": _map,
+    "mrr": _mrr,
+    "precision": _precision,
+}

@@ -1,0 +1,183 @@
+"""Losses of the metrics of one list: ROC AUC and its part, NDCG@k, AP, MRR; which of them bound their metric."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import reference
+import torch
+from torch import Tensor
+
+from rankgrad import metrics
+from rankgrad.losses import (
+    LambdaLoss,
+    ListNetLoss,
+    LogSumExpLoss,
+    RankLoss,
+    ROCAUCLoss,
+    SupAPLoss,
+    SupNDCGLoss,
+)
+from rankgrad.ranks import Soft
+from rankgrad.relaxations import AutogradStep, Heaviside, SupStep
+
+NONE = {"reduction": "none"}
+
+
+def orders_of(levels: tuple[float, ...], most: int = 6) -> list[tuple[Tensor, Tensor]]:
+    """Scores and gains [order, item]: every order of every list of up to so many items of these levels."""
+    found = []
+    for items in range(2, most + 1):
+        scores = torch.tensor(list(itertools.permutations(range(items))), dtype=torch.float64)
+        for gains in itertools.combinations_with_replacement(levels, items):
+            if any(gains):
+                found.append((scores, torch.tensor(gains, dtype=torch.float64).expand_as(scores)))
+    return found
+
+
+def exact_step(loss: LambdaLoss) -> LambdaLoss:
+    """The loss with the step that its own is never below."""
+    loss._step = AutogradStep(lambda diff: (diff >= 0).to(diff.dtype))
+    return loss
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, None])
+@pytest.mark.parametrize("gain", ["linear", "exp2"])
+def test_changes_by_swaps_of_wrong_pairs_add_up_to_at_least_what_ndcg_misses(k, gain):
+    loss = exact_step(LambdaLoss("ndcg", k, gain=gain, **NONE))
+    for scores, gains in orders_of((0.0, 1.0, 2.0), 5):
+        missed = 1 - metrics.ndcg(scores, gains, k=k, gain=gain)
+        assert (loss.from_scores(scores, gains) >= missed - 1e-12).all()
+
+
+def test_changes_by_swaps_of_wrong_pairs_add_up_to_at_least_what_ap_and_mrr_miss():
+    for scores, gains in orders_of((0.0, 1.0)):
+        for name, metric in (("map", metrics.average_precision), ("mrr", metrics.reciprocal_rank)):
+            found = exact_step(LambdaLoss(name, **NONE)).from_scores(scores, gains > 0)
+            assert (found >= 1 - metric(scores, gains > 0) - 1e-12).all()
+
+
+HARD = Soft(Heaviside(), SupStep())
+BOUNDS = {
+    "roc auc": (ROCAUCLoss(**NONE), metrics.roc_auc),
+    "ap, supap": (SupAPLoss(**NONE), metrics.average_precision),
+    "ap, log-sum-exp": (LogSumExpLoss(**NONE), metrics.average_precision),
+    "mrr, log-sum-exp": (LogSumExpLoss(**NONE), metrics.reciprocal_rank),
+    "ap, list_net": (ListNetLoss(**NONE), metrics.average_precision),
+    "mrr, list_net": (ListNetLoss(**NONE), metrics.reciprocal_rank),
+    "ndcg, list_net": (ListNetLoss(**NONE), metrics.ndcg),
+    "mrr, supap's step": (RankLoss(HARD, metric=metrics.reciprocal_rank, **NONE), metrics.reciprocal_rank),
+    "mrr, lambda": (LambdaLoss("mrr", **NONE), metrics.reciprocal_rank),
+    "ap, lambda": (LambdaLoss("map", **NONE), metrics.average_precision),
+    "ndcg, lambda": (LambdaLoss(gain="linear", **NONE), metrics.ndcg),
+    "ndcg, supndcg": (SupNDCGLoss(gain="linear", **NONE), metrics.ndcg),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_loss_that_says_so_is_never_below_what_the_metric_misses_also_with_ties(problem, name):
+    loss, metric = BOUNDS[name]
+    for seed, ties, scale in itertools.product(range(5), (False, True), (0.1, 1.0, 10.0)):
+        scores, relevant, valid = problem(seed, ties=ties)
+        cost = loss.from_scores(scale * scores, relevant, valid)
+        counted = loss.stats["counted"]
+        assert (cost >= 1 - metric(scale * scores, relevant, valid) - 1e-12)[counted].all()
+
+
+def test_list_net_and_sup_ndcg_bound_ndcg_of_gains(problem):
+    for seed in range(5):
+        scores, gains, valid = problem(seed, graded=True)
+        missed = 1 - metrics.ndcg(scores, gains, valid)
+        for loss in (ListNetLoss(**NONE), SupNDCGLoss(gain="linear", **NONE), LambdaLoss(gain="linear", **NONE)):
+            assert (loss.from_scores(scores, gains, valid) >= missed - 1e-12)[loss.stats["counted"]].all()
+
+
+@pytest.mark.parametrize("fpr", [0.01, 0.2, 0.34, 0.5, 0.9, 1.0])
+def test_partial_roc_auc_and_its_loss_equal_plain_loops_and_the_loss_bounds_it(problem, fpr):
+    for seed, ties in itertools.product(range(3), (False, True)):
+        lists = problem(seed, ties=ties)
+        rows = reference.lists(*lists)
+        exact = metrics.partial_roc_auc(*lists, fpr=fpr)
+        expected = [reference.partial_roc_auc(s, g, fpr) for s, g in rows[:6]] + [0.0] * 3
+        assert exact.tolist() == pytest.approx(expected)
+        loss = ROCAUCLoss(fpr=fpr, tau=0.3)
+        assert loss.from_scores(*lists).item() == pytest.approx(reference.pairs_loss(rows, 0.3, fpr), rel=1e-10)
+        counted = loss.stats["counted"]
+        assert counted.tolist() == [True] * 6 + [False] * 3
+        each = ROCAUCLoss(fpr=fpr, tau=0.3, **NONE).from_scores(*lists)
+        assert (each >= 1 - exact - 1e-12)[counted].all()
+
+
+def test_partial_roc_auc_up_to_1_is_roc_auc(problem):
+    lists = problem(1, ties=True)
+    torch.testing.assert_close(metrics.partial_roc_auc(*lists, fpr=1), metrics.roc_auc(*lists))
+
+
+def test_partial_roc_auc_is_that_of_scikit_learn(problem):
+    sk = pytest.importorskip("sklearn.metrics")
+    for fpr, ties in itertools.product((0.1, 0.37, 0.8), (False, True)):
+        scores, relevant, _ = problem(2, ties=ties)
+        for s, r in zip(scores[:6], relevant[:6], strict=True):
+            value, least = metrics.partial_roc_auc(s.unsqueeze(0), r.unsqueeze(0), fpr=fpr).item(), fpr**2 / 2
+            expected = sk.roc_auc_score(r.numpy(), s.numpy(), max_fpr=fpr)
+            assert (1 + (fpr * value - least) / (fpr - least)) / 2 == pytest.approx(expected)
+
+
+def test_only_the_hardest_irrelevant_items_have_a_gradient_below_an_fpr():
+    scores = torch.tensor([[0.1, 0.9, 0.2, 0.8, 0.8]], requires_grad=True)
+    loss = ROCAUCLoss(fpr=0.5).from_scores(scores, torch.tensor([[True, False, False, False, False]]))
+    loss.backward()
+    assert (scores.grad != 0).tolist() == [[True, True, False, True, False]]  # of level ones the lower index
+
+
+def test_grades_and_a_low_fpr_do_not_go_together():
+    with pytest.raises(ValueError, match="fpr < 1"):
+        ROCAUCLoss(fpr=0.1).from_scores(torch.rand(1, 3), torch.tensor([[2.0, 1.0, 0.0]]))
+
+
+def test_items_behind_k_are_pulled_up_and_pairs_behind_k_are_left_alone():
+    scores = torch.arange(6.0).flip(0).requires_grad_()
+    gains = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+    LambdaLoss(k=2).from_lists(scores, gains).backward()
+    assert scores.grad[3] < 0 and (scores.grad > 0).tolist() == [True, True, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"measure": "dcg"}, "measure must be one of 'ndcg', 'map', 'mrr', 'precision'"),
+        ({"measure": "mrr", "k": 3}, "k is of NDCG@k"),
+        ({"measure": "precision"}, "P@k, which needs it"),
+        ({"k": 0}, "k counts places"),
+        ({"gain": "square"}, "gain must be"),
+        ({"tau": 0}, "tau is a temperature"),
+    ],
+)
+def test_options_of_lambda_loss_that_mean_nothing_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        LambdaLoss(**options)
+
+
+def test_small_chunks_of_pairs_give_the_same(problem, monkeypatch):
+    from rankgrad.losses import lambda_loss
+
+    lists = problem(0, graded=True)
+    found = []
+    for chunk in (lambda_loss.CHUNK, 13, 1):
+        monkeypatch.setattr(lambda_loss, "CHUNK", chunk)
+        leaf = lists.scores.clone().requires_grad_()
+        value = LambdaLoss().from_scores(leaf, *lists[1:])
+        value.backward()
+        found.append((value.detach(), leaf.grad))
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(found[2], found[0])
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_the_loss_of_precision_at_k_bounds_what_is_missed_of_the_best_that_can_be_had(k):
+    for scores, gains in orders_of((0.0, 1.0)):
+        hits = gains > 0
+        missed = hits.sum(1).clamp(max=k) / k - metrics.precision_at_k(scores, hits, k)
+        for loss in (LambdaLoss("precision", k, **NONE), exact_step(LambdaLoss("precision", k, **NONE))):
+            assert (loss.from_scores(scores, hits) >= missed - 1e-12).all()
