@@ -63,7 +63,7 @@ def _names(runs: Sequence[RunContent]) -> list[str]:
 
 def _tiles(runs: Sequence[RunContent]) -> list[dict[str, Any]]:
     """Show each headline metric in every run, the best one marked."""
-    found = []
+    tiles = []
     for name in dict.fromkeys(name for run in runs for name in run.headline):
         values = [run.values.get(name, math.nan) for run in runs]
         best = max((value for value in values if not math.isnan(value)), default=None)
@@ -80,8 +80,8 @@ def _tiles(runs: Sequence[RunContent]) -> list[dict[str, Any]]:
                 lines.append(f"{percent(known)} before training")
             elif runs[0].after is None and runs[0].latest is not None:
                 lines.append(f"after {runs[0].latest[0]:,} steps")
-        found.append({"name": name, "short": short(name), "entries": entries, "lines": list(filter(None, lines))})
-    return found
+        tiles.append({"name": name, "short": short(name), "entries": entries, "lines": list(filter(None, lines))})
+    return tiles
 
 
 def _interval(name: str, evaluated: Evaluated | None) -> str:
@@ -127,13 +127,13 @@ def seeds(runs: Sequence[RunContent]) -> Section:
             cells.append((mean + spread, " ".join(shown(name, value) for value in values)))
         rows.append({"name": run.name, "runs": len(together), "cells": cells})
     tests = [
-        (run.name, name, found)
+        (run.name, name, difference)
         for run in runs[1:]
         for name in run.headline
-        if (found := _over_seeds(run, runs[0], name)) is not None
+        if (difference := _over_seeds(run, runs[0], name)) is not None
     ]
     heads = [(name, short(name)) for name in names]
-    fewest = min((found.n for *_, found in tests), default=1)
+    fewest = min((difference.n for *_, difference in tests), default=1)
     told = caution(fewest) if len(runs) > 1 else ""
     body = render("report/seeds.html", heads=heads, rows=rows, first=runs[0].name, tests=tests, caution=told)
     return Section("seeds", "All runs", body if names else Markup())
@@ -187,33 +187,19 @@ def class_table(
     if not known:
         return None
     by = by if by in known else known[0]
-    if len(runs) == 1:
-        columns = [(0, name) for name in (*(name for name in known if name != by), by)]
-        heads = [name for _, name in columns]
-    else:
-        wanted = [by, *(name for name in beside if name in known and name != by)]
-        columns = [(run, name) for name in wanted for run, table in enumerate(tables) if table]
-        heads = [f"{name} {runs[run].name}" for run, name in columns]
-    rows_by_name: list[dict[str, Row]] = [{str(row["name"]): row for row in table} for table in tables]
-    rows = []
-    for name in dict.fromkeys(name for table in rows_by_name for name in table):
-        here = [table.get(name) for table in rows_by_name]
-        number = next(int(row[count]) for row in here if row is not None)
-        found = [None if (row := here[run]) is None else row.get(metric) for run, metric in columns]
-        values: list[Any] = [None if value is None else round(float(value), 4) for value in found]
-        if len(runs) > 1:
-            of_by = [v for v, (_, metric) in zip(values, columns, strict=True) if metric == by and v is not None]
-            values.append(round(max(of_by) - min(of_by), 4) if of_by else None)
-        rows.append([name, number, *values])
+    several = len(runs) > 1
+    columns = _class_columns(tables, known, by, beside)
+    rows = _class_rows(tables, columns, count, by if several else None)
+    names = [kind, count, *(f"{metric} {runs[run].name}" if several else metric for run, metric in columns)]
     formats = ["", "count", *(FORMATS.get(metric, "share") for _, metric in columns)]
     meanings = ["", "", *(short(metric) for _, metric in columns)]
-    if len(runs) > 1:
-        heads.append(f"range of {by}")
+    if several:
+        names.append(f"range of {by}")
         formats.append("share")
         meanings.append("largest minus smallest, over the runs")
-    lead = 2 + (len(columns) - 1 if len(runs) == 1 else 0)  # the column that the table begins sorted by
+    lead = 2 + (0 if several else len(columns) - 1)  # the column that the table begins sorted by
     rows.sort(key=lambda row: (row[lead] is None, row[lead] if row[lead] is not None else 0.0, row[0]))
-    names, bars = [kind, count, *heads], lead if len(runs) == 1 else -1
+    bars = -1 if several else lead
     html = render(
         "report/classes.html",
         kind=kind,
@@ -229,6 +215,40 @@ def class_table(
     )
     data = {"columns": names, "rows": rows, "sorted": lead, "bars": bars, "page": READABLE, "formats": formats}
     return html, data
+
+
+def _class_columns(
+    tables: Sequence[Sequence[Row]], known: Sequence[str], by: str, beside: Sequence[str]
+) -> list[tuple[int, str]]:
+    """(run, metric) of each column: of a single run all metrics, of several `by` and those beside it, run by run."""
+    if len(tables) == 1:
+        return [(0, name) for name in (*(name for name in known if name != by), by)]
+    wanted = [by, *(name for name in beside if name in known and name != by)]
+    return [(run, name) for name in wanted for run, table in enumerate(tables) if table]
+
+
+def _class_rows(
+    tables: Sequence[Sequence[Row]], columns: Sequence[tuple[int, str]], count: str, ranged: str | None
+) -> list[list[Any]]:
+    """Of each class its name, its count and its values; and the range of a metric over the runs, if one is named.
+
+    Args:
+        tables: rows of each run.
+        columns: (run, metric) of each column.
+        count: what is counted of each class.
+        ranged: the metric.
+    """
+    by_name: list[dict[str, Row]] = [{str(row["name"]): row for row in table} for table in tables]
+    rows = []
+    for name in dict.fromkeys(name for table in by_name for name in table):
+        of_runs = [table.get(name, {}) for table in by_name]
+        exact = [of_runs[run].get(metric) for run, metric in columns]
+        values = [None if value is None else round(float(value), 4) for value in exact]
+        if ranged is not None:
+            known = [v for v, (_, metric) in zip(values, columns, strict=True) if metric == ranged and v is not None]
+            values.append(round(max(known) - min(known), 4) if known else None)
+        rows.append([name, next(int(row[count]) for row in of_runs if row), *values])
+    return rows
 
 
 # ------------------------------------------------------------------------------------------------------- configuration
