@@ -236,6 +236,7 @@ def _is_finished(run: Run, config: DictConfig) -> bool:
 def _train(
     kind: TaskType[Any], run: Run, config: DictConfig, quiet: bool, started: Callable[[Path], object] | None
 ) -> None:
+    """Prepare the process, make the task, check what is gone on from; then begin, fit, evaluate and write."""
     first = world()[0] == 0
     silence_lightning()
     check_trainer(config)
@@ -243,22 +244,22 @@ def _train(
         torch.set_num_threads(config.threads)
     L.seed_everything(config.seed, verbose=False)
     say = partial(print, flush=True) if first else silent
-    for plugin in plugins.used(plain(config)):
+    used = [str(plugin) for plugin in plugins.used(plain(config))]
+    for plugin in used:
         say(f"with the {plugin}")
     task = kind.make(config, quiet or not first, say)
-    module = task.module
     state = on_first(lambda: read_state(run.state) if run.state.exists() else None)
     data = on_first(task.fingerprint)
-    module.kept |= {"kept": settings_of(config), "data": data}
+    task.module.kept |= {"kept": settings_of(config), "data": data}
     trainer = _trainer(run, task, config, quiet or not first, 0 if state is None else int(state["global_step"]))
     if first and trainer.world_size > 1 and not config.trainer.get("sync_batchnorm"):
-        check_batch_norm(module)
+        check_batch_norm(task.module)
     if state is not None:
         check_state(
             state,
-            settings=module.kept["kept"],
+            settings=task.module.kept["kept"],
             data=data if config.check_data else {},
-            weights=module.state_dict(),
+            weights=task.module.state_dict(),
             memories=task.memories,
             where=(run.config, run.state),
         )
@@ -273,16 +274,15 @@ def _train(
             run.config.unlink()  # nothing was trained: the folder stays free for settings that work
         raise
     L.seed_everything(config.seed, verbose=False)  # what came before must not change what comes
-    [clock] = (callback for callback in trainer.callbacks if isinstance(callback, Clock))  # type: ignore[attr-defined]
-    clock.start()
-    _fit(trainer, module, task.data, None if state is None else run.state)
-    took = {name: round(seconds, 1) for name, seconds in clock.state_dict().items()}
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(callback, Health):
-            callback.finish(trainer)
-    values, result = task.evaluate(trainer, task.trained())
-    facts = {
-        **took,
+    took = _fit(trainer, task, None if state is None else run.state)
+    _, result = task.evaluate(trainer, task.trained())
+    facts = {**took, **_facts(trainer, config), "plugins": used, "data": data}
+    on_first(lambda: run.finish(task.write(run, result, facts)))
+
+
+def _facts(trainer: L.Trainer, config: DictConfig) -> dict[str, Any]:
+    """What a run keeps of how and by what it was trained."""
+    return {
         "steps": trainer.global_step,
         "epochs": config.trainer.max_epochs,
         "rankgrad": __version__,
@@ -292,10 +292,7 @@ def _train(
         "processes": trainer.world_size,
         "threads": torch.get_num_threads(),
         "device": str(trainer.strategy.root_device),
-        "plugins": [str(plugin) for plugin in plugins.used(plain(config))],
-        "data": data,
     }
-    on_first(lambda: run.finish(task.write(run, result, facts)))
 
 
 def silent(text: str) -> None:
@@ -390,14 +387,22 @@ def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: i
     return trainer
 
 
-def _fit(trainer: L.Trainer, module: L.LightningModule, data: EpochData, state: Path | None) -> None:
-    """Train, from a saved state if there is one.
+def _fit(trainer: L.Trainer, task: Task[Any], state: Path | None) -> dict[str, float]:
+    """Train, from a saved state if there is one; returns the seconds that each part took.
 
     Raises:
         signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP; `SaveState` has written the state.
     """
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    [clock] = (callback for callback in callbacks if isinstance(callback, Clock))
+    clock.start()
     with signals.deferred():
-        trainer.fit(module, datamodule=data, ckpt_path=state, weights_only=True)
+        trainer.fit(task.module, datamodule=task.data, ckpt_path=state, weights_only=True)
+    took = {name: round(seconds, 1) for name, seconds in clock.state_dict().items()}
+    for callback in callbacks:
+        if isinstance(callback, Health):
+            callback.finish(trainer)
+    return took
 
 
 def silence_lightning() -> None:
