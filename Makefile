@@ -57,12 +57,14 @@ test-oldest:
 test-newest:
 	$(MAKE) test-code VENV=.venv-newest CONSTRAINTS=
 
-# the wheel alone, with torch and numpy
+# the library's wheel alone, with torch and numpy; then the laboratory's, with what it needs
 test-install: dist
 	rm -rf build/fresh
 	$(PYTHON) -m venv build/fresh
-	build/fresh/bin/python -m pip install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) dist/*.whl
+	build/fresh/bin/python -m pip install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) dist/rankgrad-*.whl
 	build/fresh/bin/python tests/fresh_install.py
+	build/fresh/bin/python -m pip install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) dist/rankgrad-*.whl dist/rankgrad_papers-*.whl
+	build/fresh/bin/python tests/fresh_install.py --laboratory
 
 lint: $(READY)
 	$(BIN)/ruff format .
@@ -83,12 +85,13 @@ bench: $(READY)
 bench-gpu: $(READY)
 	$(BIN)/python -m benchmarks --device cuda --json benchmarks/gpu.json --markdown benchmarks/gpu.md
 
-# what is published: the wheel, the sdist, and a look at both
+# what is published: wheel and sdist of the library and of the laboratory, and a look at them
 dist: $(VENV)/.release
-	rm -rf dist build/lib *.egg-info/SOURCES.txt
+	rm -rf dist build/lib papers/build *.egg-info/SOURCES.txt papers/src/*.egg-info/SOURCES.txt
 	$(BIN)/python -m build
+	$(BIN)/python -m build --outdir dist papers
 	$(BIN)/python -m twine check --strict dist/*
-	$(BIN)/python -m zipfile --list $$(ls dist/*.whl)
+	for wheel in dist/*.whl; do $(BIN)/python -m zipfile --list $$wheel || exit 1; done
 
 # TAG=v1.2.3: is it the version of the code, and does the changelog have it?
 check-tag:
@@ -123,4 +126,4 @@ $(VENV)/.release: pyproject.toml | $(BIN)/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-newest build dist *.egg-info
+	rm -rf $(VENV) .venv-oldest .venv-newest build papers/build dist *.egg-info papers/src/*.egg-info

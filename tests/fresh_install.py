@@ -1,7 +1,8 @@
-"""Try an installation of the wheel alone: `make test-install` makes the environment and runs this in it.
+"""Try an installation of the wheels: `make test-install` makes the environment and runs this in it.
 
-Nothing of the extras is there. Losses and evaluation work; commands that need more say what to install. It ends with
-what the package weighs and how long the import of losses and metrics takes, in processor time, beside torch's own.
+First the library's wheel alone. Nothing of the extras is there. Losses and evaluation work; commands that need more say
+what to install. It ends with what the package weighs and how long the import of losses and metrics takes, in processor
+time, beside torch's own. Then, with --laboratory, the laboratory's wheel beside it, whose names the command knows.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ EXTRAS = (
     "faiss",
     "pytest",
 )
+LABORATORY = ("reproduce", "paper-figure", "sodeep")
 IMPORT = """
 import time
 start = time.process_time(); import torch, numpy; middle = time.process_time()
@@ -54,9 +56,30 @@ def run(*words: str, folder: Path, status: int = 0) -> subprocess.CompletedProce
 
 def main() -> None:
     """Try everything; an AssertionError says what is wrong."""
-    assert not [name for name in EXTRAS if importlib.util.find_spec(name)], "this environment has more than the core"
     rankgrad = shutil.which("rankgrad", path=str(Path(sys.executable).parent))
     assert rankgrad, "the command rankgrad is not installed"
+    if sys.argv[1:] == ["--laboratory"]:
+        with_laboratory(rankgrad)
+    else:
+        alone(rankgrad)
+
+
+def with_laboratory(rankgrad: str) -> None:
+    """Try what the laboratory adds."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        commands = run(rankgrad, "--help", folder=folder).stdout
+        assert not [name for name in LABORATORY if name not in commands.split()], commands
+        assert "cub " in run(rankgrad, "datasets", folder=folder).stdout
+        run(rankgrad, "train", "experiment=roadmap/cub", "data.root=x", "--cfg", folder=folder)
+        assert "rambo/table2" in run(rankgrad, "reproduce", folder=folder).stdout
+        run(rankgrad, "paper-figure", "rambo/fig1", folder=folder)
+        assert (folder / "rambo-fig1.png").is_file()
+
+
+def alone(rankgrad: str) -> None:
+    """Try the library with torch and numpy."""
+    assert not [name for name in EXTRAS if importlib.util.find_spec(name)], "this environment has more than the core"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         times = [run(sys.executable, "-c", IMPORT, folder=folder).stdout.splitlines() for _ in range(5)]
@@ -71,6 +94,8 @@ def main() -> None:
         for words in (["train"], ["embed", "run", "."], ["index", "e.npz"], ["report", "run"]):
             told = run(rankgrad, *words, folder=folder, status=2).stderr
             assert "this needs" in told and "pip install" in told and "Traceback" not in told, told
+        for command in LABORATORY:
+            assert "pip install rankgrad-papers" in run(rankgrad, command, folder=folder, status=2).stderr
     package = Path(times[0][2]).parent
     assert "site-packages" in package.parts, f"this is not the installed package: {package}"
     size = sum(path.stat().st_size for path in package.rglob("*") if path.suffix != ".pyc")
