@@ -30,6 +30,7 @@ from rankgrad.datasets.folds import load_with_val
 from rankgrad.evaluation import Report
 from rankgrad.figure_style import figure, save
 from rankgrad.runs import compare as compare_module
+from rankgrad.runs.children import Children
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import evaluations
 from rankgrad.runs.launchers import RunCommand
@@ -878,6 +879,7 @@ def test_a_table_hands_its_runs_to_the_launcher(tmp_path, monkeypatch):
     elsewhere = Elsewhere()
     read = lambda words: (elsewhere, [word for word in words if "launcher" not in word])  # noqa: E731
     monkeypatch.setattr(reproduce_module, "read_launcher", read)
+    monkeypatch.setattr("rankgrad.runs.compare.Children", Children)  # which `whole` has replaced
     monkeypatch.setattr(reproduce_module, "collect", lambda *_: None)
     monkeypatch.setattr(reproduce_module, "write", lambda *_: "")
     reproduce("roadmap/table9", ["launcher=submitit", "launcher.timeout_min=5"], tmp_path, stand_in="glyphs", seeds="0")

@@ -47,7 +47,7 @@ class ROCAUCLoss(RetrievalLoss):
 
     optimises: ClassVar[str] = "upper bound of 1 − ROC AUC of a list, or of its part at low false positive rates"
     source: ClassVar[str] = (
-        "RankNet: Burges et al., ICML 2005, [10.1145/1102351.1102363](https://doi.org/10.1145/1102351.1102363)"
+        "Burges et al., ICML 2005 (RankNet), [10.1145/1102351.1102363](https://doi.org/10.1145/1102351.1102363)"
     )
     differences_only: ClassVar[bool] = True
     separate: bool = True
