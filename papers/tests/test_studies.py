@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rankgrad import defaults
-from rankgrad_papers.studies import starts, texts
-from rankgrad_papers.values import difference, read
+from rankgrad_papers.studies import scores, starts, texts
+from rankgrad_papers.values import cells, difference, read
 
 
 @pytest.fixture
@@ -50,3 +50,27 @@ def test_the_temperature_for_texts_is_the_better_one_of_those_that_were_measured
     for other, metric in product(others, ("R@1", "mAP@R")):
         ahead = difference(*(found.units({"loss": loss, "optimizer": "adamw"}, metric) for loss in (default, other)))
         assert ahead is not None and ahead.low > 0
+
+
+def test_the_study_of_scores_trains_every_cell_once_and_reads_no_row_of_the_test_fold(tmp_path, monkeypatch):
+    g = np.random.default_rng(0)
+    rows, hits = g.normal(size=(80, 3)), np.arange(80) % 4 == 0
+    np.savez(tmp_path / "small.npz", X=rows, y=hits.astype(int))
+    monkeypatch.setattr(scores, "TABLES", ("small",))
+    words = ["--data-root", str(tmp_path), "--values", str(tmp_path / "values"), "--steps", "2", "--only", "tables"]
+    for _ in range(2):  # the second time there is nothing left to do
+        scores.main(words)
+        found = cells(tmp_path / "values" / "temperature.csv")
+        assert len(found) == 2 * len(scores.TEMPERATURES)
+        monkeypatch.setattr(scores, "trained", None)
+    lists = scores.table(tmp_path, "small", 0)
+    assert len(lists.rows) == 64 and int(lists.train.sum()) == 48 and int(lists.relevance.sum()) == 16
+
+
+def test_the_graded_lists_of_the_study_keep_queries_whole():
+    lists = scores.graded(Path(), "drawn", 0)
+    assert lists.query is not None and not set(lists.query[lists.train].tolist()) & set(
+        lists.query[~lists.train].tolist()
+    )
+    found = scores.judged(lists, lists.relevance)
+    assert found["NDCG@10"] == pytest.approx(100) and found["NDCG@10 of training"] == pytest.approx(100)
