@@ -62,8 +62,8 @@ class LambdaLoss(RetrievalLoss):
 
     optimises: ClassVar[str] = "NDCG@k, AP, MRR or P@k, by what swaps of two items change"
     source: ClassVar[str] = (
-        "LambdaRank: Burges, [MSR-TR-2010-82](https://www.microsoft.com/en-us/research/publication/"
-        "from-ranknet-to-lambdarank-to-lambdamart-an-overview/); Wang et al., CIKM 2018"
+        "Burges, [MSR-TR-2010-82](https://www.microsoft.com/en-us/research/publication/"
+        "from-ranknet-to-lambdarank-to-lambdamart-an-overview/) (LambdaRank); Wang et al., CIKM 2018"
     )
     differences_only: ClassVar[bool] = True
     separate: bool = True

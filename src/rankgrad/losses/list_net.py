@@ -37,7 +37,7 @@ class ListNetLoss(RetrievalLoss):
 
     optimises: ClassVar[str] = "upper bound of 1 − MRR, 1 − AP and 1 − NDCG; softmax cross-entropy"
     source: ClassVar[str] = (
-        "ListNet: Cao et al., ICML 2007, [10.1145/1273496.1273513](https://doi.org/10.1145/1273496.1273513)"
+        "Cao et al., ICML 2007 (ListNet), [10.1145/1273496.1273513](https://doi.org/10.1145/1273496.1273513)"
     )
     differences_only: ClassVar[bool] = True
     separate: bool = True
