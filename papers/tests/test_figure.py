@@ -239,7 +239,7 @@ def test_errors_say_what_to_do(arguments, text, tmp_path, monkeypatch, capsys):
 def test_records_become_plain_numbers_and_large_arrays_their_shape():
     found = figures.plain(landscapes.compute("1", ticks=80))
     assert found["plane"]["scores"] == "6400 x 20 numbers, left out" and len(found["surfaces"]["exact"]) == 80
-    assert figures.plain(retrieved.Retrieved("d", ("a",), "random", 1, 0, (), print)) == {
+    assert figures.plain(retrieved.RetrievedExamples("d", ("a",), "random", 1, 0, (), print)) == {
         "data": "d",
         "runs": ["a"],
         "chosen": "random",

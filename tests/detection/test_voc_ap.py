@@ -16,7 +16,7 @@ from PIL import ImageColor
 from torch import Tensor
 from voc_trees import write_image
 
-from rankgrad.detection.page import Numbers
+from rankgrad.detection.page import DetectorNumbers
 from rankgrad.detection.pictures import COLOURS, Mark, draw, marks, tally, worth_seeing
 from rankgrad.detection.voc import Scene
 from rankgrad.detection.voc_ap import (
@@ -284,7 +284,7 @@ def test_a_report_that_is_damaged_anywhere_is_refused_by_name_or_can_be_shown(tm
                 assert str(file) in str(error)
                 refused += 1
             else:
-                table(read), Numbers.of(read).thresholds  # both show it
+                table(read), DetectorNumbers.of(read).thresholds  # both show it
     assert refused > 150
     file.write_text(json.dumps(whole))
     assert read_content(file) == whole
@@ -410,7 +410,7 @@ def test_hits_and_misses_of_the_pictures_are_those_of_the_report():
     assert count["hit"] == sum(r.hits for r in results)
     assert count["missed"] == report.counts["objects"] - count["hit"]
     assert sum(count.values()) - count["missed"] == sum(r.detections for r in results)
-    found = Numbers.of(report.to_dict()).thresholds
+    found = DetectorNumbers.of(report.to_dict()).thresholds
     assert found == {result.name: result.best_f1[0] for result in results} and set(found) == {"a", "b", "c"}
 
 

@@ -19,7 +19,7 @@ from rankgrad.cli import main
 from rankgrad.evaluation import ranked
 from rankgrad.evaluation.ranked import Evaluation, comparison, evaluate, reading, rows
 from rankgrad.evaluation.ranked.measures import asked
-from rankgrad.evaluation.ranked.texts import Texts, mixed
+from rankgrad.evaluation.ranked.texts import TextColumn, mixed
 
 GOLDEN = json.loads((Path(__file__).parent / "trec_eval.json").read_text(encoding="utf-8"))["cases"]
 OFFICIAL = Path(__file__).parent / "trec_eval"  # files of trec_eval's own tests
@@ -272,12 +272,12 @@ def test_equal_keys_of_different_names_are_compared_letter_by_letter(monkeypatch
     run, qrels = {"q": {f"d{place}": -float(place) for place in range(12)}}, {"q": {"d1": 1, "d2": 0, "d8": 2, "d9": 1}}
     expected = numbers({"a": run}, qrels)
 
-    def coarse(self: Texts, seed: int = 0) -> Any:
+    def coarse(self: TextColumn, seed: int = 0) -> Any:
         """At first judged names share keys; then no two of them do, but others share theirs."""
         number = np.array([int(word[1:]) for word in self.words()])
         return mixed((number % (4 + seed)).astype(np.uint64))
 
-    monkeypatch.setattr(Texts, "keys", coarse)
+    monkeypatch.setattr(TextColumn, "keys", coarse)
     assert numbers({"a": run}, qrels) == expected
 
 
@@ -285,7 +285,7 @@ def test_numbers_are_read_as_python_reads_them():
     generator = np.random.default_rng(0)
     values = [f"{value:.{digits}{kind}}" for value in generator.normal(size=50) * 10.0 ** generator.integers(-9, 9, 50)
               for digits in (0, 6, 17) for kind in "feg"]  # fmt: skip
-    assert Texts.of(values).numbers().tolist() == list(map(float, values))
+    assert TextColumn.of(values).numbers().tolist() == list(map(float, values))
 
 
 # ------------------------------------------------------------------------------------------------------- what is wrong
@@ -405,12 +405,12 @@ def test_a_grade_whose_gain_is_beyond_what_floats_hold_is_refused():
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
 def test_the_largest_integers_name_documents_as_they_are_written(kind):
     values = np.array([np.iinfo(kind).max, np.iinfo(kind).min], kind)
-    assert Texts.of_integers(values).words() == list(map(str, values.tolist()))
+    assert TextColumn.of_integers(values).words() == list(map(str, values.tolist()))
 
 
 def test_long_names_of_tied_documents_are_ordered_as_short_ones_are():
     words = ["b" * 100, "a", "b" * 99, "b" * 100, "ä"]
-    assert Texts.of(words).places().tolist() == [2, 0, 1, 2, 3]
+    assert TextColumn.of(words).places().tolist() == [2, 0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(

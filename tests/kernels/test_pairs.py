@@ -10,7 +10,7 @@ from naming import stable
 from torch import Tensor
 
 from rankgrad.kernels import pairs
-from rankgrad.kernels.pairs import Pairs
+from rankgrad.kernels.pairs import PairDifferences
 from rankgrad.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, SupStep
 
 STEPS = [
@@ -40,7 +40,7 @@ def problem(shape: tuple[int, int, int], seed: int) -> tuple[Tensor, Tensor, Ten
 
 @pytest.mark.parametrize("step", [Heaviside(), *STEPS], ids=stable)
 def test_totals_are_sums_of_the_step_in_whatever_memory_was_used_before(step):
-    used = Pairs()
+    used = PairDifferences()
     for number, shape in enumerate([*SHAPES, *reversed(SHAPES)]):
         tile, own, _ = problem(shape, number)
         before = tile.clone(), own.clone()
@@ -50,7 +50,7 @@ def test_totals_are_sums_of_the_step_in_whatever_memory_was_used_before(step):
 
 @pytest.mark.parametrize("step", STEPS, ids=stable)
 def test_pushes_are_weighted_sums_of_the_slope(step):
-    used = Pairs()
+    used = PairDifferences()
     for number, shape in enumerate([*SHAPES, *reversed(SHAPES)]):
         tile, own, weight = problem(shape, number)
         expected = step.slope(tile - own) * weight.unsqueeze(2)
@@ -64,7 +64,7 @@ def test_pushes_are_weighted_sums_of_the_slope(step):
 def test_step_without_slope_pushes_nothing():
     tile, own, weight = problem((2, 3, 8), 0)
     into = torch.zeros_like(tile)
-    assert Pairs().push(Heaviside(), tile, own, weight, into) is None
+    assert PairDifferences().push(Heaviside(), tile, own, weight, into) is None
     assert (into == 0).all()
 
 
@@ -73,6 +73,6 @@ def test_step_without_slope_pushes_nothing():
 def test_pushes_of_saturated_pairs_keep_their_digits_on_both_sides_in_float32(step, distance):
     tile, own, weight = torch.tensor([[-distance, distance]]) / 128, torch.zeros(1, 1, 1), torch.ones(1, 1)
     into = torch.zeros_like(tile)
-    Pairs().push(step, tile, own, weight, into)
+    PairDifferences().push(step, tile, own, weight, into)
     bell = 128 / (2 + math.exp(distance) + math.exp(-distance))
     assert into.tolist()[0] == pytest.approx([bell, bell], rel=1e-6)

@@ -105,7 +105,7 @@ def test_images_keep_their_proportions_and_large_ones_become_small():
     wide = torch.randint(0, 256, (3, 200, 400), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     table = tiles()
     found = retrieved.among(table, [rand(16, 3)], ["one"], queries=1, k=2)
-    drawing = retrieved.draw(retrieved.Retrieved(**{**vars(found), "image": lambda row: wide}))
+    drawing = retrieved.draw(retrieved.RetrievedExamples(**{**vars(found), "image": lambda row: wide}))
     for image in drawing.axes[0].get_images():
         left, right, low, high = image.get_extent()
         assert (right - left) == pytest.approx(2 * (high - low)) and image.get_array().shape == (80, 160, 3)

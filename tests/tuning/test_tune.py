@@ -28,7 +28,7 @@ from rankgrad.tuning import space as space_module
 from rankgrad.tuning import study as study_module
 from rankgrad.tuning import tune as tune_module
 from rankgrad.tuning.page import write_tuning
-from rankgrad.tuning.space import Choice, Numbers, read, settings_of, space_of
+from rankgrad.tuning.space import Choice, NumberRange, read, settings_of, space_of
 from rankgrad.tuning.tune import tune
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -192,7 +192,7 @@ def test_what_the_command_gives_is_not_searched_and_what_it_names_is():
     searched = {"loss.tau": "0.1,0.2", "seed": "int(0,3)"}
     found = space("supap:rho=10", [*given, "loss=supap", "loss.rho=10"], searched)
     assert "optimizer.lr" not in found and "memory" not in found and "loss.rho" not in found
-    assert found["loss.tau"] == Choice(("0.1", "0.2")) and found["seed"] == Numbers("int", 0, 3)
+    assert found["loss.tau"] == Choice(("0.1", "0.2")) and found["seed"] == NumberRange("int", 0, 3)
     assert "loss.tau" not in space("pml/supcon", [*given, "loss=pml/supcon"], {"loss.tau": "0.1,0.2"})
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .training import Task, groups, train_one
+from .training import TrainingModule, groups, train_one
 from .trust import add_trust
 
 HELP = """\
@@ -85,7 +85,7 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
     train_one(["detect", "train"], settings, "detect", arguments.cfg, _task)
 
 
-def _task() -> Task:
+def _task() -> TrainingModule:
     from ..detection import run
 
     return run

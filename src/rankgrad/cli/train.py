@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .training import Task, groups, train_one
+from .training import TrainingModule, groups, train_one
 
 HELP = """\
 Train a retrieval model and evaluate it before and after. Write a folder with the model, its numbers and report.html.
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     train_one(["train"], settings, "train", arguments.cfg, _task)
 
 
-def _task() -> Task:
+def _task() -> TrainingModule:
     from ..training import retrieval
 
     return retrieval

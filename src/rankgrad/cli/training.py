@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..runs.folder import Run
 
 
-class Task(Protocol):
+class TrainingModule(Protocol):
     """A module that trains, such as `training.retrieval`."""
 
     def train(self, config: DictConfig, *, changes: list[str], started: Callable[[Path], object]) -> Run:
@@ -35,7 +35,9 @@ def groups(tree: str, command: str) -> str:
     return "\n".join(["groups:", *lines, "", f"All settings of a run: rankgrad {command} --cfg [KEY=VALUE ...]"])
 
 
-def train_one(words: list[str], settings: list[str], tree: str, cfg: bool, load_task: Callable[[], Task]) -> None:
+def train_one(
+    words: list[str], settings: list[str], tree: str, cfg: bool, load_task: Callable[[], TrainingModule]
+) -> None:
     """Do what `rankgrad train` and `rankgrad detect train` are asked for.
 
     Args:

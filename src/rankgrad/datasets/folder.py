@@ -115,7 +115,7 @@ def load_folder(
 
 
 @dataclass(frozen=True)
-class Folder:
+class ClassFolders:
     """A folder of images as `read_folder` understands it. Print it for a sentence.
 
     Attributes:
@@ -160,7 +160,7 @@ class Folder:
             print(shown(self), file=sys.stderr)
 
 
-def read_folder(root: str | Path) -> Folder:
+def read_folder(root: str | Path) -> ClassFolders:
     """The image files below a folder with their classes, as every command understands it; no file is opened.
 
     `load_folder` says what is a class and what is a division. Some that it refuses are read here, because it takes less
@@ -206,7 +206,7 @@ def read_folder(root: str | Path) -> Folder:
             skipped += [(path, reason) for path, reason in found if reason is not None]
             if here.folders and all(reason is not None for _, reason in found):
                 skipped.append((folder, EMPTY))
-    return Folder(
+    return ClassFolders(
         root,
         divisions,
         {home: len(here.folders) for home, here in homes.items()},
@@ -387,7 +387,7 @@ def check_images(paths: Sequence[Path]) -> list[str | None]:
     return list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images"))
 
 
-def _need_division(folder: Folder) -> None:
+def _need_division(folder: ClassFolders) -> None:
     """Raise unless the classes can be divided, or are divided already.
 
     Raises:
@@ -408,7 +408,7 @@ def _need_division(folder: Folder) -> None:
             )
 
 
-def _need_two_classes(table: Table, folder: Folder) -> None:
+def _need_two_classes(table: Table, folder: ClassFolders) -> None:
     """Raise unless each part of a division that somebody has made holds two classes (`divide` sees to its own).
 
     Raises:

@@ -28,7 +28,7 @@ MEANING = {HIT: "right", **{kind: f"wrong: {text}" for kind, text in WRONG.items
 
 
 @dataclass(frozen=True)
-class Numbers:
+class DetectorNumbers:
     """What `DetectionReport.to_dict` holds, as a page reads it.
 
     Attributes:
@@ -48,7 +48,7 @@ class Numbers:
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Numbers:
+    def of(cls, content: Mapping[str, Any]) -> DetectorNumbers:
         """From the content of a report."""
         values = {name: math.nan if value is None else value for name, value in content["values"].items()}
         return cls(**{**content, "values": values})
@@ -80,7 +80,7 @@ class DetectorContent(RunContent):
         marked: [image] what is right, wrong and missed in each of them.
     """
 
-    after: Numbers | None = None
+    after: DetectorNumbers | None = None
     test: Scenes | None = None
     marked: tuple[Sequence[Mark], ...] = ()
 
@@ -127,7 +127,7 @@ def write_page(
         run: whose evaluation after training it is; None: any evaluation, without curves of the training.
         trust: packages whose classes its settings may name.
     """
-    numbers = Numbers.of(report.to_dict())
+    numbers = DetectorNumbers.of(report.to_dict())
     if run is None:
         common: dict[str, Any] = {"name": f"{test.name}, {config['loss']['name']}", "config": config, "after": numbers}
     else:
@@ -146,7 +146,7 @@ def read(
         pictures: False: numbers and curves alone.
         trust: packages whose classes its settings may name.
     """
-    after = Numbers.of(read_content(run.after)) if run.finished else None
+    after = DetectorNumbers.of(read_content(run.after)) if run.finished else None
     common = read_common(run, after, trust)
     if after is None or not pictures:
         return DetectorContent(**common)
@@ -161,7 +161,7 @@ def read(
 
 
 def _described(found: Sequence[Detections], test: Scenes, common: Mapping[str, Any]) -> DetectorContent:
-    numbers: Numbers = common["after"]
+    numbers: DetectorNumbers = common["after"]
     iou = float(numbers.overlaps[0].removeprefix("AP")) / 100
     marked = marks(found, test.scenes, test.class_names, numbers.thresholds, iou, numbers.inclusive)
     notes = list(common.get("notes", ()))
@@ -186,7 +186,7 @@ def _detections(path: Path, test: Scenes) -> list[Detections]:
 # ------------------------------------------------------------------------------------------------------------ sections
 
 
-def _curves(runs: Sequence[DetectorContent], found: Sequence[Numbers | None]) -> Section:
+def _curves(runs: Sequence[DetectorContent], found: Sequence[DetectorNumbers | None]) -> Section:
     """Precision over recall of each class, a line per run."""
     classes = dict.fromkeys(name for numbers in found if numbers is not None for name in numbers.per_class)
     overlap = next((numbers.overlaps[0] for numbers in found if numbers is not None), "")
@@ -205,7 +205,7 @@ def _curves(runs: Sequence[DetectorContent], found: Sequence[Numbers | None]) ->
     return Section("precision", "Precision and recall", body if drawn else Markup())
 
 
-def _classes(runs: Sequence[DetectorContent], found: Sequence[Numbers | None]) -> Section:
+def _classes(runs: Sequence[DetectorContent], found: Sequence[DetectorNumbers | None]) -> Section:
     known = next((numbers for numbers in found if numbers is not None), None)
     if known is None:
         return Section("classes", "Classes", Markup())

@@ -34,7 +34,7 @@ from .voc_ap import DetectionReport, Detections, evaluate_voc, read_content, tab
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedDetections:
     """AP, and the detections that it was read off."""
 
     report: DetectionReport
@@ -78,7 +78,7 @@ class DetectionTask:
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """An untrained detector finds nothing worth a number."""
 
-    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedDetections]:
         """AP as VOC measures it."""
         found = detect(
             model,
@@ -89,13 +89,13 @@ class DetectionTask:
             device=trainer.strategy.root_device,
         )
         report = evaluate(found, self.test, self.config)
-        return report.values, Evaluated(report, found)
+        return report.values, EvaluatedDetections(report, found)
 
     def trained(self) -> nn.Module:
         """The detector."""
         return self.module.model
 
-    def write(self, run: Run, result: Evaluated, facts: dict[str, Any]) -> str:
+    def write(self, run: Run, result: EvaluatedDetections, facts: dict[str, Any]) -> str:
         """Weights, detections, facts and page; the report comes last."""
         _save_model(run.weights, self.module.model, self.config, self.scenes.class_names)
         save_detections(run.detections, result.found, self.test)
@@ -264,7 +264,7 @@ def _training_options(config: DictConfig) -> dict[str, Any]:
     return {**training_options(config.train), "cache": config.data.cache}
 
 
-TASK: runner.TaskType[Evaluated] = runner.TaskType(
+TASK: runner.TaskType[EvaluatedDetections] = runner.TaskType(
     "detection", lambda config: f"{config.data.name}-{config.loss.name}", DetectionTask
 )
 

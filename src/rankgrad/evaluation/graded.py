@@ -156,7 +156,7 @@ def _dense(where: Tensor, values: Tensor, rows: Tensor, items: int) -> Tensor:
 
 
 class _Binary(NamedTuple):
-    """See `measures.Ranked`."""
+    """See `measures.RankedQueries`."""
 
     ranks: TiedRanks
     irrelevant: Tensor

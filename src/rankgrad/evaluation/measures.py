@@ -18,7 +18,7 @@ from ..plugins import Plugin, registered
 from ..types import TiedRanks
 
 
-class Ranked(Protocol):
+class RankedQueries(Protocol):
     """What a number is read off: of some queries the ranks, and how many items are irrelevant; `search.RankBlock`."""
 
     @property
@@ -31,8 +31,8 @@ class Ranked(Protocol):
 
 
 R = TypeVar("R")
-Read = Callable[["Ranked"], torch.Tensor]
-ReadAt = Callable[["Ranked", int], torch.Tensor]
+Read = Callable[["RankedQueries"], torch.Tensor]
+ReadAt = Callable[["RankedQueries", int], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _read_by(plugin: Plugin) -> Read:
     """How the metric of a plug-in is read off ranks: a function of `Ranks`, ties counted as above."""
     metric = plugin.load()
 
-    def read(part: Ranked) -> torch.Tensor:
+    def read(part: RankedQueries) -> torch.Tensor:
         ranks = part.ranks.pessimistic
         values = metric(ranks)
         if not isinstance(values, torch.Tensor) or values.shape != (ranks.num_queries,):

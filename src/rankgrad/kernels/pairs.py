@@ -16,11 +16,11 @@ from ..relaxations import Sigmoid, Step, SupStep
 FEW, LARGE = 4, 2**14
 
 
-class Pairs:
+class PairDifferences:
     """Differences of tiles to relevant items, evaluated in memory that is used again and again.
 
     >>> tile, own = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[[0.5]]])
-    >>> Pairs().total(Sigmoid(0.1), tile, own)
+    >>> PairDifferences().total(Sigmoid(0.1), tile, own)
     tensor([[1.5000]])
     """
 

@@ -51,7 +51,7 @@ class EmbeddingHead(nn.Module):
             norm = nn.LayerNorm(feature_size, elementwise_affine=False)
             self.layers = nn.Sequential(norm, nn.Linear(feature_size, size))
         elif head == "mlp":
-            self.layers = _Bent(feature_size, size)
+            self.layers = _AffineAndHidden(feature_size, size)
         else:
             raise ValueError(unknown("head", head, HEADS))
 
@@ -59,7 +59,7 @@ class EmbeddingHead(nn.Module):
     def affine(self) -> nn.Linear | None:
         """The affine map that the head begins as; None: there is none."""
         layer = self.layers
-        if isinstance(layer, _Bent):
+        if isinstance(layer, _AffineAndHidden):
             return layer.straight
         if isinstance(layer, nn.Sequential):
             layer = layer[-1]
@@ -72,7 +72,7 @@ class EmbeddingHead(nn.Module):
         return cast(Tensor, self.layers(features))
 
 
-class _Bent(nn.Module):
+class _AffineAndHidden(nn.Module):
     """An affine map, and a hidden layer added to it that gives 0 before training."""
 
     def __init__(self, feature_size: int, size: int) -> None:

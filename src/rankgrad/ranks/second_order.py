@@ -65,7 +65,7 @@ def gradient_of_gradient(
                 own, weight = blocks.own[slots, rows].unsqueeze(2), weight_neg[slots, rows].unsqueeze(2)
                 for tile, towards, to in zip(*tiles, strict=True):
                     turn = towards - own_direction[slots, rows].unsqueeze(2)
-                    bent = _Bent.of(neg, tile - own, turn)
+                    bent = _SlopeAlong.of(neg, tile - own, turn)
                     along_neg[slots, rows] += bent.along.sum(2)
                     push = bent.push(weight * turn)
                     to += push.sum(0)
@@ -76,17 +76,17 @@ def gradient_of_gradient(
     for slots, rows, others, differences in blocks.to_peers():
         turn = peers_direction[rows, others] - own_direction[slots, rows].unsqueeze(2)
         weight = blocks.own.new_zeros(()) if weight_pos is None else weight_pos[slots, rows].unsqueeze(2)
-        bent = _Bent.of(pos, differences, turn)
+        bent = _SlopeAlong.of(pos, differences, turn)
         pushes = []
         if (gains := blocks.gains(slots, rows, others)) is not None:
             lower, shared = gains
             weight = weight * ~lower
             along_gain[slots, rows] += (bent.along * shared).sum(2)
-            bent = _Bent(bent.slope, bent.along.masked_fill(lower, 0), bent.point)
+            bent = _SlopeAlong(bent.slope, bent.along.masked_fill(lower, 0), bent.point)
             if weight_gain is not None:
                 weight = weight + weight_gain[slots, rows].unsqueeze(2) * shared
             if weight_neg is not None:
-                below = _Bent.of(neg, differences.masked_fill(~lower, -torch.inf), turn)
+                below = _SlopeAlong.of(neg, differences.masked_fill(~lower, -torch.inf), turn)
                 along_neg[slots, rows] += below.along.sum(2)
                 pushes.append(below.push(weight_neg[slots, rows].unsqueeze(2) * turn))
         along_pos[slots, rows] += bent.along.sum(2)
@@ -101,7 +101,7 @@ def gradient_of_gradient(
 
 
 @dataclass(frozen=True)
-class _Bent:
+class _SlopeAlong:
     """The slope of a step at some differences, with its graph.
 
     Attributes:
@@ -115,7 +115,7 @@ class _Bent:
     point: Tensor
 
     @classmethod
-    def of(cls, step: Step, differences: Tensor, direction: Tensor) -> _Bent:
+    def of(cls, step: Step, differences: Tensor, direction: Tensor) -> _SlopeAlong:
         with torch.enable_grad():
             point = differences.detach().requires_grad_()
             slope = step.slope(point)

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..checks import integer, number
 from ..kernels.cells import Line, known
 from ..kernels.host import zeros_like
-from ..kernels.pairs import Pairs
+from ..kernels.pairs import PairDifferences
 from ..relaxations import Heaviside, Step, as_step
 from ..types import Mask, PerPair, Ranks, Scores
 from .blocks import Blocks, Method, added, tiles_of
@@ -198,7 +198,7 @@ class _SoftCounts(torch.autograd.Function):
         if rest_line is not None:
             above_neg, rest_slope = blocks.counts(neg, rest_line, blocks.rest, items)
         else:
-            above_neg, pairs = torch.zeros_like(blocks.own), Pairs()
+            above_neg, pairs = torch.zeros_like(blocks.own), PairDifferences()
             for rows, wide, groups in blocks.strips(items):
                 tiles = tiles_of(blocks.rest(rows), wide)
                 for slots in groups:
@@ -299,7 +299,7 @@ def _gradient(
             blocks.write_gradient(grad, rows, into)
         grad_own -= weight_neg * rest_slope
     elif weight_neg is not None:
-        pairs = Pairs()
+        pairs = PairDifferences()
         for rows, wide, groups in blocks.strips(items):
             into = blocks.gradient_rows(grad, rows)
             tiles = list(zip(tiles_of(blocks.rest(rows), wide), tiles_of(into, wide), strict=True))

@@ -76,7 +76,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Retrieved:
+class RetrievedExamples:
     """Show the same queries in every run.
 
     Attributes:
@@ -117,7 +117,7 @@ def compute(
     seed: int = 0,
     data_root: Path | None = None,
     trust: Sequence[str] = (),
-) -> Retrieved:
+) -> RetrievedExamples:
     """Read the embeddings of finished runs and look for the neighbours of some queries.
 
     Args:
@@ -165,7 +165,7 @@ def among(
     queries: int = 4,
     k: int = 8,
     seed: int = 0,
-) -> Retrieved:
+) -> RetrievedExamples:
     """Do so for embeddings at hand.
 
     Args:
@@ -206,7 +206,7 @@ def among(
     lists = [nearest(unit, rows, k) for unit in units]
     first = [_first_right(unit, rows, gallery, label) for unit in units]
     images = ImageSet(table)
-    return Retrieved(
+    return RetrievedExamples(
         data=table.name,
         runs=tuple(names),
         chosen=choice,
@@ -267,7 +267,7 @@ def _names(runs: Sequence[Path]) -> tuple[str, ...]:
 
 
 @style.styled
-def draw(results: Retrieved) -> Figure:
+def draw(results: RetrievedExamples) -> Figure:
     """A row per query and run: the query, then its nearest images with rank and cosine.
 
     Right: green, solid, a tick; wrong: vermilion, dashed, a cross. Grey images that are mostly black are ink, and are
@@ -320,7 +320,7 @@ def draw(results: Retrieved) -> Figure:
     return drawing
 
 
-def _said(results: Retrieved) -> str:
+def _said(results: RetrievedExamples) -> str:
     """How the queries were chosen."""
     text = CHOICES[results.chosen]
     return text if len(results.runs) > 1 else text.removesuffix(" in every run")

@@ -14,7 +14,7 @@ from ..html.text import percent
 from . import numbers
 from .content import Extent, Section
 from .measured import SideBySide
-from .retrieved import Retrieved
+from .retrieved import RetrievalRun
 from .shelf import Shelf
 
 SIDE = 1000  # of a drawing, in its own units
@@ -28,7 +28,7 @@ METHODS = {
 
 
 def section(
-    runs: Sequence[Retrieved], found: SideBySide, shelf: Shelf, extent: Extent, budget: int, seed: int
+    runs: Sequence[RetrievalRun], found: SideBySide, shelf: Shelf, extent: Extent, budget: int, seed: int
 ) -> Section | None:
     """The drawings, and what a script needs to colour them and to name their points.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..html.text import enumeration
-from .retrieved import Retrieved, Space
+from .retrieved import RetrievalRun, Space
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Matching:
         return max((len(rows) for rows in self.rows), default=0)
 
 
-def match(runs: Sequence[Retrieved]) -> Matching:
+def match(runs: Sequence[RetrievalRun]) -> Matching:
     r"""The queries that all runs with embeddings have: the same name and the same class.
 
     >>> from rankgrad.report import Content

@@ -12,8 +12,8 @@ from torch import Tensor
 from . import numbers
 from .gallery import choose
 from .matching import Matching, match
-from .numbers import Confusion, Ranked, Similarities
-from .retrieved import Retrieved, Space
+from .numbers import Confusion, RankingSummary, Similarities
+from .retrieved import RetrievalRun, Space
 
 # How many queries a page shows for each reason; one may be shown for several.
 SHOWN = {"random": 24, "worst": 24, "best": 12, "failures": 24, "disagree": 16}
@@ -36,7 +36,7 @@ class Answers:
     space: Space
     rows: Tensor
     similarities: Similarities
-    ranked: Ranked
+    ranked: RankingSummary
     scores: Tensor
     items: Tensor
     confusions: tuple[Confusion, ...]
@@ -70,7 +70,7 @@ class SideBySide:
     shown: dict[str, list[int]]
 
 
-def compare(runs: Sequence[Retrieved], queries: int, k: int, seed: int = 0) -> SideBySide:
+def compare(runs: Sequence[RetrievalRun], queries: int, k: int, seed: int = 0) -> SideBySide:
     """Match, sample and measure.
 
     Args:
@@ -91,7 +91,7 @@ def compare(runs: Sequence[Retrieved], queries: int, k: int, seed: int = 0) -> S
     return SideBySide(matching, sampled, found, shown)
 
 
-def _measure(run: Retrieved, space: Space, rows: Tensor, k: int) -> Answers | None:
+def _measure(run: RetrievalRun, space: Space, rows: Tensor, k: int) -> Answers | None:
     if len(space.gallery[0]) < 1 + space.leave_one_out:
         return None
     alpha, beta = run.thresholds or (0.0, 0.0)  # nothing is said of them where there are none

@@ -111,7 +111,7 @@ def _binned(values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranked:
+class RankingSummary:
     """How a ranking finds the relevant items of some queries.
 
     Attributes:
@@ -125,7 +125,7 @@ class Ranked:
     precision: Tensor
 
 
-def ranked(space: Space, rows: Tensor) -> Ranked:
+def ranked(space: Space, rows: Tensor) -> RankingSummary:
     """Rank the gallery for some queries.
 
     Precision at recall r is that of the list which is just long enough to hold ceil(r P) of a query's P relevant items,
@@ -164,7 +164,7 @@ def ranked(space: Space, rows: Tensor) -> Ranked:
         wanted = (recall * relevant.unsqueeze(1) - 1e-9).ceil().long() - 1
         total += table.gather(1, wanted).sum(0)
         counted += ranks.num_queries
-    return Ranked(ap, first, total / counted if counted else total * torch.nan)
+    return RankingSummary(ap, first, total / counted if counted else total * torch.nan)
 
 
 def nearest(space: Space, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -14,18 +14,18 @@ from ..models.build import GIVEN
 from ..runs.embeddings import evaluated_columns
 from ..runs.folder import Run
 from .content import Extent, Section, read_common
-from .retrieved import FolderPictures, Pictures, Retrieved, Space
+from .retrieved import FolderPictures, Pictures, RetrievalRun, Space
 from .sections import sections
 
 if TYPE_CHECKING:
     from ..datasets.rows import Rows
 
 
-class Content(Retrieved):
-    """A run that retrieves, as a page shows it: what `Retrieved` holds, and how it is drawn."""
+class Content(RetrievalRun):
+    """A run that retrieves, as a page shows it: what `RetrievalRun` holds, and how it is drawn."""
 
     @classmethod
-    def sections(cls, runs: Sequence[Retrieved], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
+    def sections(cls, runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
         """Paired differences, similarities, retrieved images, confused classes, tables of classes, a map."""
         return sections(runs, images, extent)
 

@@ -231,7 +231,7 @@ class Pictures:
 
 
 @dataclass(frozen=True, eq=False)
-class Retrieved(RunContent):
+class RetrievalRun(RunContent):
     """A run that retrieves, as a page shows it.
 
     Attributes:

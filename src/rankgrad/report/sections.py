@@ -19,7 +19,7 @@ from . import maps, numbers, tables
 from .content import Extent, Section
 from .measured import Answers, SideBySide, compare
 from .paired import Paired, paired_difference
-from .retrieved import Retrieved
+from .retrieved import RetrievalRun
 from .shelf import Shelf
 
 REASONS = {
@@ -35,7 +35,7 @@ CONFUSED = 30  # pairs of classes
 CARD_BYTES, PICTURE_BYTES = 9_000_000, 14_000_000
 
 
-def sections(runs: Sequence[Retrieved], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
+def sections(runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
     """All of them, and what a reader must know about the queries and the pictures."""
     seed = int(runs[0].config.get("seed") or 0)
     found = compare(runs, extent.queries, extent.items, seed)
@@ -54,7 +54,7 @@ def sections(runs: Sequence[Retrieved], images: Images, extent: Extent) -> tuple
     return made, [*found.matching.notes, *_lost(runs, len(images))]
 
 
-def _lost(runs: Sequence[Retrieved], shown: int) -> list[str]:
+def _lost(runs: Sequence[RetrievalRun], shown: int) -> list[str]:
     """Images that were wanted and could not be read."""
     failed = {name: why for run in runs if run.pictures is not None for name, why in run.pictures.failed.items()}
     if not failed:
@@ -68,7 +68,7 @@ def _lost(runs: Sequence[Retrieved], shown: int) -> list[str]:
 # ------------------------------------------------------------------------------------------------- paired differences
 
 
-def paired(runs: Sequence[Retrieved], found: SideBySide, seed: int = 0) -> Markup:
+def paired(runs: Sequence[RetrievalRun], found: SideBySide, seed: int = 0) -> Markup:
     """Every other run minus the first one, query by query."""
     first, *others = runs
     rows = []
@@ -92,7 +92,7 @@ def paired(runs: Sequence[Retrieved], found: SideBySide, seed: int = 0) -> Marku
     )
 
 
-def _paired(first: Retrieved, other: Retrieved, rows: Any, others: Any, name: str, seed: int) -> Paired | None:
+def _paired(first: RetrievalRun, other: RetrievalRun, rows: Any, others: Any, name: str, seed: int) -> Paired | None:
     """None where one run has no such numbers, or they are not of the queries whose embeddings it has."""
     values, keep = [], np.ones(len(rows), dtype=bool)
     for run, own in ((first, rows), (other, others)):
@@ -115,7 +115,7 @@ def _paired(first: Retrieved, other: Retrieved, rows: Any, others: Any, name: st
 # -------------------------------------------------------------------------------------------------------------- ranking
 
 
-def ranking(runs: Sequence[Retrieved], found: SideBySide) -> Section:
+def ranking(runs: Sequence[RetrievalRun], found: SideBySide) -> Section:
     """Similarities of pairs, precision and recall, R@K."""
     several = len(runs) > 1
     known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
@@ -155,7 +155,7 @@ def _level_from(points: Sequence[tuple[int, float]]) -> int:
     return next((k for k, share in points if share >= points[-1][1]), 0)
 
 
-def _whose_thresholds(runs: Sequence[Retrieved]) -> str:
+def _whose_thresholds(runs: Sequence[RetrievalRun]) -> str:
     own = [run.name for run in runs if run.thresholds is not None]
     if not own:
         return ""
@@ -163,7 +163,7 @@ def _whose_thresholds(runs: Sequence[Retrieved]) -> str:
     return f" Upright lines: where the calibration in {whose} pulls them, above \u03b1 and below \u03b2."
 
 
-def _histograms(runs: Sequence[Retrieved], found: SideBySide) -> list[Markup]:
+def _histograms(runs: Sequence[RetrievalRun], found: SideBySide) -> list[Markup]:
     """One per run, on the same axes: as wide as the pairs and the thresholds need."""
     known = [(i, run.similarities) for i, run in enumerate(found.runs) if run is not None]
     shares = [both for _, similarities in known for both in similarities.shares]
@@ -207,7 +207,7 @@ def _histograms(runs: Sequence[Retrieved], found: SideBySide) -> list[Markup]:
 # ----------------------------------------------------------------------------------------------------- retrieved images
 
 
-def gallery(runs: Sequence[Retrieved], found: SideBySide, shelf: Shelf) -> Section:
+def gallery(runs: Sequence[RetrievalRun], found: SideBySide, shelf: Shelf) -> Section:
     """One card per query, a strip of items per run, and what filters them."""
     places: list[int] = []
     cards: list[dict[str, Any]] = []
@@ -241,7 +241,7 @@ def _in_turn(shown: dict[str, list[int]]) -> list[int]:
     return list(dict.fromkeys(order))
 
 
-def _card(runs: Sequence[Retrieved], found: SideBySide, place: int, shelf: Shelf) -> dict[str, Any]:
+def _card(runs: Sequence[RetrievalRun], found: SideBySide, place: int, shelf: Shelf) -> dict[str, Any]:
     known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
     (index, first), several = known[0], len(runs) > 1
     row = int(first.rows[place])
@@ -289,7 +289,7 @@ def _picture(shelf: Shelf, index: int, text: str | None, name: str) -> str | Non
 # ----------------------------------------------------------------------------------------------------- confused classes
 
 
-def confusions(runs: Sequence[Retrieved], found: SideBySide, shelf: Shelf) -> Section:
+def confusions(runs: Sequence[RetrievalRun], found: SideBySide, shelf: Shelf) -> Section:
     """Table of the pairs of classes that are most often confused, with the most similar pair of images of each."""
     known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
     counts: dict[tuple[str, str], dict[int, int]] = {}
@@ -325,7 +325,7 @@ def confusions(runs: Sequence[Retrieved], found: SideBySide, shelf: Shelf) -> Se
 # -------------------------------------------------------------------------------------------------------------- classes
 
 
-def classes(runs: Sequence[Retrieved]) -> Section:
+def classes(runs: Sequence[RetrievalRun]) -> Section:
     """Metrics by super-label and by class."""
     data, parts = {}, []
     metrics = runs[0].main

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..html.images import Images
-from .retrieved import Retrieved
+from .retrieved import RetrievalRun
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +19,7 @@ class Shelf:
         images: the store of the page.
     """
 
-    runs: Sequence[Retrieved]
+    runs: Sequence[RetrievalRun]
     images: Images
 
     def show(self, run: int, name: str, budget: float = math.inf) -> str | None:

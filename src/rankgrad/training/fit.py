@@ -20,7 +20,7 @@ from ..models import load_weights
 from ..models.embedding_model import moved, place_of
 from ..runs.folder import Run
 from . import runner
-from .retrieval import TASK, Evaluated, Given, RetrievalTask, read_table, summary
+from .retrieval import TASK, EvaluatedEmbeddings, Given, RetrievalTask, read_table, summary
 from .state import EPOCHS, MAY_CHANGE
 
 Loss = str | nn.Module | Callable[[Tensor, Tensor], Tensor]
@@ -115,7 +115,7 @@ def fit(
     def make_task(settled: DictConfig, quiet: bool, say: runner.Say) -> RetrievalTask:
         return RetrievalTask(settled, quiet, say, given)
 
-    task: runner.TaskType[Evaluated] = runner.TaskType("retrieval", TASK.name, make_task)
+    task: runner.TaskType[EvaluatedEmbeddings] = runner.TaskType("retrieval", TASK.name, make_task)
     changes: list[str] = []
     if resume:
         if out is None:

@@ -65,7 +65,7 @@ PAIRS = 5e9  # of queries and items: comparing more takes a minute or longer on 
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedEmbeddings:
     """A report, and the embeddings that it was read off."""
 
     report: Report
@@ -226,7 +226,7 @@ class RetrievalTask:
         write_plain(cache, features)
         return features
 
-    def _evaluated(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
+    def _evaluated(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
         config, device = self.config, trainer.strategy.root_device
         report, embeddings = evaluate_model(
             model,
@@ -251,7 +251,7 @@ class RetrievalTask:
                 device=device,
             )
             report = replace(report, values={**report.values, CHOSEN_BY["val"]: chosen.values["R@1"]})
-        return report.values, Evaluated(report, embeddings)
+        return report.values, EvaluatedEmbeddings(report, embeddings)
 
     def _keep_best(self, trainer: L.Trainer, values: Mapping[str, float]) -> None:
         """Write the weights if no evaluation before was as good: the earliest of equals stays."""
@@ -262,7 +262,7 @@ class RetrievalTask:
         if trainer.is_global_zero:
             save_weights(self.run.best, self.model, {"steps": trainer.global_step, "value": self.best})
 
-    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
         """By the protocol of the data; TensorBoard shows what is retrieved."""
         values, found = self._evaluated(trainer, model)
         after = not trainer.training  # during training the values are logged anyway
@@ -273,7 +273,7 @@ class RetrievalTask:
             self.board.finished(trainer, self.module.kept["kept"], found.report)
         return values, found
 
-    def _draw(self, trainer: L.Trainer, found: Evaluated, values: bool = True) -> None:
+    def _draw(self, trainer: L.Trainer, found: EvaluatedEmbeddings, values: bool = True) -> None:
         if self.board is not None:
             self.board.evaluated(trainer, found.report, found.embeddings, values=values)
 
@@ -284,7 +284,7 @@ class RetrievalTask:
         assert isinstance(self.model, EmbeddingModel) and isinstance(self.learner, EmbeddingHead)
         return self.model.with_head(self.learner)
 
-    def write(self, run: Run, result: Evaluated, facts: dict[str, Any]) -> str:
+    def write(self, run: Run, result: EvaluatedEmbeddings, facts: dict[str, Any]) -> str:
         """Weights, embeddings, facts and page; the report comes last. Of a lean run the numbers alone."""
         if self.config.lean:
             write_text(run.facts, json.dumps(facts, indent=1))
@@ -619,7 +619,7 @@ def _loss_name(config: DictConfig) -> str:
     return "+".join(parts) if isinstance(parts, DictConfig) else name
 
 
-TASK: runner.TaskType[Evaluated] = runner.TaskType("retrieval", _name, RetrievalTask)
+TASK: runner.TaskType[EvaluatedEmbeddings] = runner.TaskType("retrieval", _name, RetrievalTask)
 
 
 def train(

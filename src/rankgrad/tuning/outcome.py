@@ -43,7 +43,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Difference:
+class LossDifference:
     """A winner minus the first one, on the test classes.
 
     Attributes:
@@ -88,7 +88,7 @@ class Outcome:
     importances: Mapping[str, Mapping[str, float]]
     budgets: Mapping[str, Budget]
     final: Mapping[str, Mapping[str, Sequence[float]]]
-    differences: Sequence[Difference]
+    differences: Sequence[LossDifference]
     runs: Mapping[str, Sequence[Path]]
 
     def text(self) -> str:
@@ -184,7 +184,7 @@ def _final(out: Path, plan: Plan, winners: Mapping[str, Tried]) -> dict[str, dic
     return {loss: values[name] for loss, name in names.items()}
 
 
-def _differences(final: Mapping[str, Mapping[str, Sequence[float]]], metric: str) -> list[Difference]:
+def _differences(final: Mapping[str, Mapping[str, Sequence[float]]], metric: str) -> list[LossDifference]:
     values = {loss: columns[metric] for loss, columns in final.items() if metric in columns}
     first = next(iter(values), None)
     if first is None or any(len(each) != len(values[first]) or len(each) < 2 for each in values.values()):
@@ -193,7 +193,7 @@ def _differences(final: Mapping[str, Mapping[str, Sequence[float]]], metric: str
     told = [test.p for test in tests.values() if test.p is not None]
     corrected = iter(holm(told))
     return [
-        Difference(loss, t.mean, t.low, t.high, t.p, None if t.p is None else next(corrected), t.n)
+        LossDifference(loss, t.mean, t.low, t.high, t.p, None if t.p is None else next(corrected), t.n)
         for loss, t in tests.items()
     ]
 

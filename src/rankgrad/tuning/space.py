@@ -36,7 +36,7 @@ FORMS = "log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH) or value
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberRange:
     """A setting that takes a number from an interval.
 
     Attributes:
@@ -126,7 +126,7 @@ class Choice:
         return ", ".join(self.options)
 
 
-Values = Numbers | Choice
+Values = NumberRange | Choice
 Space = Mapping[str, Values]
 
 
@@ -142,7 +142,7 @@ def read(text: str, where: str) -> Values:
             taken.
 
     >>> read("log(0.002,0.1)", "loss.tau")
-    Numbers(kind='log', low=0.002, high=0.1)
+    NumberRange(kind='log', low=0.002, high=0.1)
     >>> read("linear, none", "model.head")
     Choice(options=('linear', 'none'))
     """
@@ -168,7 +168,7 @@ def read(text: str, where: str) -> Values:
         raise ConfigError(f"space.{where}: {kind} needs bounds > 0; got {text!r}")
     if kind == "int" and not (low.is_integer() and high.is_integer()):
         raise ConfigError(f"space.{where}: int needs whole bounds; got {text!r}")
-    return Numbers(kind, low, high)
+    return NumberRange(kind, low, high)
 
 
 @cache
@@ -207,7 +207,7 @@ def space_of(loss: str, settings: Sequence[str], base: DictConfig, given: Mappin
             raise ConfigError(f"unknown setting {name!r} in space.{name}{closest(name, sorted(there))}")
     space = {name: read(str(text), name) for name, text in texts.items()}
     for name, values in space.items():
-        if isinstance(values, Numbers):
+        if isinstance(values, NumberRange):
             now = plain(OmegaConf.select(base, name))
             if values.kind == "times" and (isinstance(now, bool) or not isinstance(now, (int, float))):
                 raise ConfigError(f"space.{name}: times is a factor on a number, but {name} is {now!r}")

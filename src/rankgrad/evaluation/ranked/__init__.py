@@ -18,7 +18,7 @@ from ...checks import integer, number, unknown
 from ...files import shown
 from .comparison import Difference, differences, intervals, pairs_of
 from .given import Groups, Run, groups_of, runs_of, source
-from .measures import USUAL, Lists, Measure, asked, averaged, meaning, summed
+from .measures import USUAL, JudgedLists, ListMeasure, asked, averaged, meaning, summed
 from .placing import Judgements, Placed, placed, some
 from .reading import QRELS
 from .result import Evaluation
@@ -175,7 +175,7 @@ class _Protocol:
 
 
 def _measured(
-    run: Source, name: str, judgements: Judgements, wanted: Sequence[Measure], protocol: _Protocol
+    run: Source, name: str, judgements: Judgements, wanted: Sequence[ListMeasure], protocol: _Protocol
 ) -> tuple[dict[str, float], dict[str, Array], list[str]]:
     """The values and the columns of one run, as in `Evaluation`, and notes on it."""
     single = protocol.trec_eval == 9
@@ -184,7 +184,7 @@ def _measured(
     counted = where.listed > 0 if protocol.missing == "skip" else np.ones(len(where.listed), bool)
     where = where if protocol.depth is None else where.cut(protocol.depth)
     where = where.judged_only() if protocol.judged_only else where
-    lists = Lists(where, judgements, protocol.gains, early=single)
+    lists = JudgedLists(where, judgements, protocol.gains, early=single)
     columns = {str(measure): measure.values(lists, protocol.level) for measure in wanted}
     values = {str(measure): summed(measure, columns[str(measure)][counted]) for measure in wanted}
     return values, {each: np.where(counted, column, np.nan) for each, column in columns.items()}, notes

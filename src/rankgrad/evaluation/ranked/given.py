@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...files import shown
-from .reading import RUN, Kind, read
+from .reading import RUN, FileKind, read
 from .rows import Source, from_mapping
 from .texts import Array
 
@@ -61,7 +61,7 @@ def _called(path: Path) -> str:
     return name or path.name
 
 
-def source(given: Any, name: str, kind: Kind) -> Source:
+def source(given: Any, name: str, kind: FileKind) -> Source:
     """The rows of a file, of a mapping or of what is a source already.
 
     Args:

@@ -1,7 +1,7 @@
 """The measures of ranked lists by their names: trec_eval's, and those of ir_measures that it does not have.
 
-`Lists` is what they are read off. A measure is a function of it that gives one value for each query, all queries at
-once; sums run in the order of the ranks, so that not even their last bit depends on how a run was read.
+`JudgedLists` is what they are read off. A measure is a function of it that gives one value for each query, all queries
+at once; sums run in the order of the ranks, so that not even their last bit depends on how a run was read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Relevant:
 
 
 @dataclass(frozen=True, eq=False)
-class Lists:
+class JudgedLists:
     """A run's lists, as far as they are judged.
 
     Args:
@@ -108,7 +108,7 @@ def counted_within(query: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Measure:
+class ListMeasure:
     """A measure with its numbers, as it is asked for and printed.
 
     Args:
@@ -117,7 +117,7 @@ class Measure:
         level: lowest grade that is relevant; None: that of the evaluation.
         options: its others, by name.
 
-    >>> str(Measure("P", 5)), str(Measure("err", 20)), str(Measure("map", None, 2)), str(Measure("rbp"))
+    >>> str(ListMeasure("P", 5)), str(ListMeasure("err", 20)), str(ListMeasure("map", None, 2)), str(ListMeasure("rbp"))
     ('P_5', 'err_20', 'map(rel=2)', 'rbp(p=0.8)')
     """
 
@@ -144,7 +144,7 @@ class Measure:
         """An option, or what it is without being given."""
         return dict(self.options).get(name, KINDS[self.kind].options[name])
 
-    def values(self, lists: Lists, level: int) -> Array:
+    def values(self, lists: JudgedLists, level: int) -> Array:
         """[query] float64.
 
         Args:
@@ -154,7 +154,7 @@ class Measure:
         return KINDS[self.kind].read(self, lists, lists.relevant(level if self.level is None else self.level))
 
 
-Read = Callable[[Measure, Lists, Relevant], Array]
+Read = Callable[[ListMeasure, JudgedLists, Relevant], Array]
 
 
 @dataclass(frozen=True)
@@ -186,33 +186,33 @@ def _over(numerator: Array, denominator: Array | float) -> Array:
     return np.divide(numerator, below, out=np.zeros_like(numerator), where=below > 0)
 
 
-def _upto(measure: Measure, rank: Array) -> Array:
+def _upto(measure: ListMeasure, rank: Array) -> Array:
     """[entry] bool, inside the list that is cut at k."""
     return np.ones(len(rank), bool) if measure.k is None else rank <= measure.k
 
 
-def _average_precision(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _average_precision(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     kept = _upto(measure, relevant.rank)
     precision = relevant.found[kept] / relevant.rank[kept]
     return _over(lists.sums(relevant.query[kept], precision), relevant.known)
 
 
-def _within(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _within(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     """[query] relevant documents among the first k."""
     return lists.sums(relevant.query[_upto(measure, relevant.rank)])
 
 
-def _precision_at_r(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _precision_at_r(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     kept = relevant.rank <= relevant.known[relevant.query]
     return _over(lists.sums(relevant.query[kept]), relevant.known)
 
 
-def _reciprocal_rank(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _reciprocal_rank(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     kept = (relevant.found == 1) & _upto(measure, relevant.rank)
     return lists.sums(relevant.query[kept], 1 / relevant.rank[kept])
 
 
-def _bpref(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _bpref(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     placed, judged = lists.placed, lists.judgements
     kept = placed.grade >= 0
     query, is_relevant = placed.query[kept], placed.grade[kept] >= relevant.level
@@ -223,11 +223,11 @@ def _bpref(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
     return _over(lists.sums(relevant.query, 1 - lost), relevant.known)
 
 
-def _interpolated_precision(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _interpolated_precision(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     return _precision_from(float(measure.k or 0), lists, relevant)
 
 
-def _precision_from(recall: float, lists: Lists, relevant: Relevant) -> Array:
+def _precision_from(recall: float, lists: JudgedLists, relevant: Relevant) -> Array:
     """[query] highest precision at a rank with at least this share of the relevant documents."""
     exact = recall * relevant.known
     # trec_eval 9 adds .9 and cuts the rest off; 10 rounds
@@ -238,13 +238,13 @@ def _precision_from(recall: float, lists: Lists, relevant: Relevant) -> Array:
     return found
 
 
-def _eleven_points(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _eleven_points(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     points = [_precision_from(tenth / 10, lists, relevant) for tenth in range(11)]
     total: Array = np.add.accumulate(points[::-1])[-1] / 11
     return total
 
 
-def _ndcg(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _ndcg(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     placed, judged = lists.placed, lists.judgements
     exponential = measure.option("dcg") == "exp-log2"
     if exponential and judged.grades.max(initial=0) > MOST_EXPONENTIAL:
@@ -265,7 +265,7 @@ def _ndcg(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
     return _over(reached, lists.sums(query[kept], best[kept] / np.log2(rank[kept] + 1.0)))
 
 
-def _expected_reciprocal_rank(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _expected_reciprocal_rank(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     placed, highest = lists.placed, measure.option("max_grade")
     if len(lists.judgements.grades) and lists.judgements.grades.max() > highest:
         raise ValueError(
@@ -286,26 +286,26 @@ def _expected_reciprocal_rank(measure: Measure, lists: Lists, relevant: Relevant
     return total
 
 
-def _rank_biased_precision(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _rank_biased_precision(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     p = measure.option("p")
     kept = _upto(measure, relevant.rank)
     total: Array = (1 - p) * lists.sums(relevant.query[kept], p ** (relevant.rank[kept] - 1))
     return total
 
 
-def _judged(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _judged(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     placed = lists.placed
     inside = lists.sums(placed.query[_upto(measure, placed.rank)])
     return _over(inside, placed.listed if measure.k is None else np.minimum(placed.listed, measure.k))
 
 
-def _f(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _f(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     precision, recall = _over(relevant.retrieved, lists.placed.listed), _over(relevant.retrieved, relevant.known)
     weight = measure.option("beta")
     return _over((weight + 1) * precision * recall, weight * precision + recall)
 
 
-def _ret(measure: Measure, lists: Lists, relevant: Relevant) -> Array:
+def _ret(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     return lists.placed.listed.astype(np.float64)
 
 
@@ -403,7 +403,7 @@ OFFICIAL = (  # what trec_eval prints without being asked for more
 USUAL = ("map", "ndcg_cut_10", "recip_rank", "P_10", "recall_100", "Rprec", "bpref", "judged_10")
 
 
-def asked(names: str | Iterable[str]) -> list[Measure]:
+def asked(names: str | Iterable[str]) -> list[ListMeasure]:
     """The measures of some names; "official" are those that trec_eval prints by itself.
 
     Names are trec_eval's (ndcg_cut_10, P_5, recall.100,1000) or those of ir_measures and ranx (nDCG@10, P(rel=2)@5).
@@ -416,7 +416,7 @@ def asked(names: str | Iterable[str]) -> list[Measure]:
     """
     if isinstance(names, str):
         raise ValueError(f"measures is a list of names, such as ['map', 'nDCG@10']; got {names!r}")
-    found: dict[str, Measure] = {}
+    found: dict[str, ListMeasure] = {}
     for name in names:
         for measure in asked(OFFICIAL) if name == "official" else _named(name):
             found.setdefault(str(measure), measure)
@@ -425,7 +425,7 @@ def asked(names: str | Iterable[str]) -> list[Measure]:
     return list(found.values())
 
 
-def _named(name: str) -> list[Measure]:
+def _named(name: str) -> list[ListMeasure]:
     if re.fullmatch(r"rbp\.\d+", name):
         raise ValueError(
             f"measure {name!r} can be read in two ways: write {name.replace('.', '(p=0.')}) or {name.replace('.', '@')}"
@@ -447,7 +447,7 @@ def _named(name: str) -> list[Measure]:
             f"unknown measure {name!r}{closest(bare, [*whole, *lengths, *others])} Known: {', '.join(whole)}, "
             f"{', '.join(lengths)}, iprec_at_recall_0.10; with any number behind the name"
         )
-    return [_checked(Measure(kind, number, *_options(kind, ",".join(options), name)), name) for number in numbers]
+    return [_checked(ListMeasure(kind, number, *_options(kind, ",".join(options), name)), name) for number in numbers]
 
 
 def _length(text: str, name: str) -> float:
@@ -476,7 +476,7 @@ def _options(kind: str, text: str, name: str) -> tuple[int | None, tuple[tuple[s
     return level, tuple(found)
 
 
-def _checked(measure: Measure, name: str) -> Measure:
+def _checked(measure: ListMeasure, name: str) -> ListMeasure:
     kind = KINDS[measure.kind]
     if kind.k == "recall":
         fits = measure.k is not None and 0 <= measure.k <= 1
@@ -496,10 +496,10 @@ def _checked(measure: Measure, name: str) -> Measure:
     return measure
 
 
-def meaning(measure: Measure) -> str:
+def meaning(measure: ListMeasure) -> str:
     """What a measure says, in a few words.
 
-    >>> meaning(Measure("P", 5))
+    >>> meaning(ListMeasure("P", 5))
     'relevant documents among the first 5, divided by 5'
     """
     kind = KINDS[measure.kind]
@@ -509,7 +509,7 @@ def meaning(measure: Measure) -> str:
     return said if measure.level is None else f"{said}; relevant from grade {measure.level}"
 
 
-def summed(measure: Measure, values: Array) -> float:
+def summed(measure: ListMeasure, values: Array) -> float:
     """One number of all queries, added up in their order as trec_eval does.
 
     Args:
@@ -523,6 +523,6 @@ def summed(measure: Measure, values: Array) -> float:
     return float(np.exp(total / len(values))) if kind == "geometric" else total / len(values)
 
 
-def averaged(measures: Sequence[Measure]) -> list[Measure]:
+def averaged(measures: Sequence[ListMeasure]) -> list[ListMeasure]:
     """Those whose number is a mean over the queries."""
     return [measure for measure in measures if KINDS[measure.kind].summary == "mean"]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...files import shown
-from .rows import Rows, ScatteredError, Source, spans
-from .texts import Array, Texts, mixed
+from .rows import ListRows, ScatteredError, Source, spans
+from .texts import Array, TextColumn, mixed
 
 _ODD = np.uint64(0xD6E8FEB86659FD93)
 _FILTER_BITS = 20
@@ -39,7 +39,7 @@ class Judgements:
 
     queries: tuple[str, ...]
     starts: Array
-    documents: Texts
+    documents: TextColumn
     grades: Array
     query: Array
     pairs: Array
@@ -126,7 +126,7 @@ def placed(run: Source, judgements: Judgements, *, single: bool = False) -> Plac
         return _collected(run, run.gathered(), judgements, single)
 
 
-def _collected(run: Source, parts: Iterator[Rows], judgements: Judgements, single: bool) -> Placed:
+def _collected(run: Source, parts: Iterator[ListRows], judgements: Judgements, single: bool) -> Placed:
     number = {query: place for place, query in enumerate(judgements.queries)}
     listed = np.zeros(len(number), np.int64)
     found: list[tuple[Array, Array, Array]] = []
@@ -156,7 +156,7 @@ def _collected(run: Source, parts: Iterator[Rows], judgements: Judgements, singl
 
 
 def _judged(
-    run: Source, rows: Rows, of_group: Array, judgements: Judgements, single: bool
+    run: Source, rows: ListRows, of_group: Array, judgements: Judgements, single: bool
 ) -> tuple[Array, Array, Array]:
     """(query, rank, grade) of every judged document of some lists."""
     groups = rows.groups
@@ -187,7 +187,7 @@ def _judged(
     return query[row], _ranks(rows, scores, groups, row), judgements.grades[judgement]
 
 
-def _ranks(rows: Rows, scores: Array, groups: Array, wanted: Array) -> Array:
+def _ranks(rows: ListRows, scores: Array, groups: Array, wanted: Array) -> Array:
     """[wanted] rank of some rows in their groups: 1 + rows of a higher score, or of the same score and a later name."""
     first = np.zeros(len(rows), bool)
     first[rows.starts[rows.sizes > 0]] = True
@@ -220,7 +220,7 @@ def _descending(scores: Array, groups: Array) -> Array:
     return found
 
 
-def _ties_by_name(rows: Rows, scores: Array, order: Array, level: Array, wanted: Array, place: Array) -> Array:
+def _ties_by_name(rows: ListRows, scores: Array, order: Array, level: Array, wanted: Array, place: Array) -> Array:
     """[wanted] places once more, where neighbours in the order may be of one score.
 
     Args:
@@ -257,7 +257,7 @@ def pair_keys(documents: Array, query: Array) -> Array:
     return mixed(documents + query.astype(np.uint64) * _ODD)
 
 
-def refuse_repeated(pairs: Array, rows: Rows, source: Source, how: str) -> None:
+def refuse_repeated(pairs: Array, rows: ListRows, source: Source, how: str) -> None:
     """Raise if a document stands in one list twice.
 
     Args:

@@ -19,15 +19,15 @@ import numpy as np
 
 from ...extras import missing
 from ...files import shown
-from .rows import AT_ONCE, Rows, Source, from_mapping, rows_of
-from .texts import SPARE, Array, Texts
+from .rows import AT_ONCE, ListRows, Source, from_mapping, rows_of
+from .texts import SPARE, Array, TextColumn
 
 BYTES = 2**21  # of text, read at once
 NEWLINE, HASH, SPACE = 10, 35, 32
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """A kind of file.
 
     Attributes:
@@ -52,13 +52,15 @@ class Kind:
         return len(self.fields.split())
 
 
-RUN = Kind("run", "query Q0 document rank score tag", 4, True, ("score", "sim", "similarity"))
-QRELS = Kind("file of judgements", "query 0 document grade", 3, False, ("grade", "relevance", "rel", "label", "score"))
+RUN = FileKind("run", "query Q0 document rank score tag", 4, True, ("score", "sim", "similarity"))
+QRELS = FileKind(
+    "file of judgements", "query 0 document grade", 3, False, ("grade", "relevance", "rel", "label", "score")
+)
 QUERY = ("query", "query_id", "query-id", "qid", "q_id")
 DOCUMENT = ("document", "document_id", "doc", "doc_id", "doc-id", "docid", "docno", "corpus-id", "corpus_id", "did")
 
 
-def read(path: str | os.PathLike[str], kind: Kind) -> Source:
+def read(path: str | os.PathLike[str], kind: FileKind) -> Source:
     """The rows of a file. Nothing is read before they are asked for.
 
     .csv and .tsv have a header with columns for query, document and score (or grade); a .tsv without one is TREC's
@@ -95,7 +97,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 # -------------------------------------------------------------------------------------------------------- TREC's text
 
 
-def _trec(path: Path, kind: Kind) -> Iterator[Rows]:
+def _trec(path: Path, kind: FileKind) -> Iterator[ListRows]:
     """Lines of fields between spaces or tabs. Empty lines, and lines that begin with #, are left out."""
     line = 1
     rest = b""
@@ -115,7 +117,7 @@ def _trec(path: Path, kind: Kind) -> Iterator[Rows]:
         yield _fields(rest + b"\n", line, path, kind)
 
 
-def _fields(text: bytes, line: int, path: Path, kind: Kind) -> Rows:
+def _fields(text: bytes, line: int, path: Path, kind: FileKind) -> ListRows:
     """The rows of some lines, the first of which has this number."""
     _refuse_what_is_no_text(text, line, path)
     buffer = np.frombuffer(text + bytes(SPARE), np.uint8)
@@ -141,9 +143,9 @@ def _fields(text: bytes, line: int, path: Path, kind: Kind) -> Rows:
             f"{kind.needed}: {kind.fields}" + _hint(kind, int(count[at]))
         )
 
-    def column(place: int) -> Texts:
+    def column(place: int) -> TextColumn:
         start = starts[first + place]
-        return Texts(buffer, start, ends[first + place] - start)
+        return TextColumn(buffer, start, ends[first + place] - start)
 
     return _checked(column(kind.query), column(kind.document), column(kind.value), lines, path, kind)
 
@@ -161,7 +163,7 @@ def _refuse_what_is_no_text(text: bytes, line: int, path: Path) -> None:
         raise ValueError(f"{shown(path)}, line {line} has a carriage return inside. End the lines by a newline")
 
 
-def _hint(kind: Kind, count: int) -> str:
+def _hint(kind: FileKind, count: int) -> str:
     if kind is RUN and count == QRELS.needed:
         return ". This looks like judgements: they are given as --qrels FILE"
     if kind is RUN and count == 3:
@@ -170,17 +172,23 @@ def _hint(kind: Kind, count: int) -> str:
 
 
 def _checked(
-    queries: Texts, documents: Texts, numbers: Texts | Array, lines: Array, path: Path, kind: Kind, sign: int = 1
-) -> Rows:
+    queries: TextColumn,
+    documents: TextColumn,
+    numbers: TextColumn | Array,
+    lines: Array,
+    path: Path,
+    kind: FileKind,
+    sign: int = 1,
+) -> ListRows:
     """Rows, if every name has letters and every number is one. Of a run with ranks for scores, sign is -1."""
     for what, named in (("query", queries), ("document", documents)):
         if not named.length.all():
             raise ValueError(f"{shown(path)}, line {lines[int(np.argmin(named.length))]}: the {what} has no name")
-    values = numbers.numbers() if isinstance(numbers, Texts) else numbers
+    values = numbers.numbers() if isinstance(numbers, TextColumn) else numbers
     wrong = ~np.isfinite(values)
     if wrong.any():
         at = int(np.argmax(wrong))
-        said = repr(shown(numbers.words([at])[0])) if isinstance(numbers, Texts) else f"{values[at]:g}"
+        said = repr(shown(numbers.words([at])[0])) if isinstance(numbers, TextColumn) else f"{values[at]:g}"
         word = kind.fields.split()[kind.value]
         raise ValueError(f"{shown(path)}, line {lines[at]}: the {word} must be a finite number; got {said}")
     return rows_of(queries, documents, sign * values, lines)
@@ -189,7 +197,7 @@ def _checked(
 # --------------------------------------------------------------------------------------------------- tables with names
 
 
-def _tabs(path: Path, kind: Kind) -> Iterator[Rows]:
+def _tabs(path: Path, kind: FileKind) -> Iterator[ListRows]:
     """A .tsv: a table if its first line names the columns, else TREC's text."""
     with _opened(path) as file:
         head = file.readline().decode("utf-8-sig", "replace").strip().lower().split("\t")
@@ -198,7 +206,7 @@ def _tabs(path: Path, kind: Kind) -> Iterator[Rows]:
     return _trec(path, kind)
 
 
-def _table(path: Path, kind: Kind, delimiter: str = ",") -> Iterator[Rows]:
+def _table(path: Path, kind: FileKind, delimiter: str = ",") -> Iterator[ListRows]:
     with _opened(path) as file:
         reader = csv.reader(
             io.TextIOWrapper(file, "utf-8-sig", newline=""),
@@ -233,12 +241,14 @@ def _table(path: Path, kind: Kind, delimiter: str = ",") -> Iterator[Rows]:
             raise ValueError(f"{shown(path)}, after line {reader.line_num}: {error}; save the file as UTF-8") from None
 
 
-def _from_texts(rows: Sequence[tuple[str, str, str]], lines: list[int], path: Path, kind: Kind, sign: int) -> Rows:
-    queries, documents, numbers = (Texts.of(column) for column in zip(*rows, strict=True))
+def _from_texts(
+    rows: Sequence[tuple[str, str, str]], lines: list[int], path: Path, kind: FileKind, sign: int
+) -> ListRows:
+    queries, documents, numbers = (TextColumn.of(column) for column in zip(*rows, strict=True))
     return _checked(queries, documents, numbers, np.array(lines), path, kind, sign)
 
 
-def _columns(head: Sequence[str], path: Path, kind: Kind) -> tuple[int, int, int, int]:
+def _columns(head: Sequence[str], path: Path, kind: FileKind) -> tuple[int, int, int, int]:
     """The places of query, document and number among the columns, and the sign of the number."""
     names = [name.strip().lower() for name in head]
     values = (*kind.columns, "rank") if kind is RUN else kind.columns
@@ -256,7 +266,7 @@ def _columns(head: Sequence[str], path: Path, kind: Kind) -> tuple[int, int, int
     return found[0], found[1], found[2], -1 if names[found[2]] == "rank" else 1
 
 
-def _lines_of_json(path: Path, kind: Kind) -> Iterator[Rows]:
+def _lines_of_json(path: Path, kind: FileKind) -> Iterator[ListRows]:
     with _opened(path) as file:
         held: list[Any] = []
         lines: list[int] = []
@@ -271,7 +281,7 @@ def _lines_of_json(path: Path, kind: Kind) -> Iterator[Rows]:
             yield _objects(held, lines, path, kind)
 
 
-def _json(path: Path, kind: Kind) -> Iterator[Rows]:
+def _json(path: Path, kind: FileKind) -> Iterator[ListRows]:
     with _opened(path) as file:
         found = _parsed(file.read(), shown(path))
     if isinstance(found, list):
@@ -298,7 +308,7 @@ def _parsed(text: bytes, place: str) -> Any:
         raise ValueError(f"{place} can't be read as json: {error}") from None
 
 
-def _objects(found: Sequence[Any], lines: list[int], path: Path, kind: Kind) -> Rows:
+def _objects(found: Sequence[Any], lines: list[int], path: Path, kind: FileKind) -> ListRows:
     """Rows of objects, each with a query, a document and a number."""
     for row, line in zip(found, lines, strict=True):
         if not isinstance(row, Mapping):
@@ -320,7 +330,7 @@ def _objects(found: Sequence[Any], lines: list[int], path: Path, kind: Kind) -> 
     return _from_texts(held, lines, path, kind, sign)
 
 
-def _parquet(path: Path, kind: Kind) -> Iterator[Rows]:
+def _parquet(path: Path, kind: FileKind) -> Iterator[ListRows]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -346,16 +356,16 @@ def _parquet(path: Path, kind: Kind) -> Iterator[Rows]:
         raise ValueError(f"{shown(path)} can't be read as parquet: {error}") from None
 
 
-def _arrow(column: Any) -> Texts:
+def _arrow(column: Any) -> TextColumn:
     """Names of a column of arrow: integers or strings, in a dictionary or not."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pyarrow.types.is_integer(column.type):
-        return Texts.of_integers(column.to_numpy(zero_copy_only=False))
+        return TextColumn.of_integers(column.to_numpy(zero_copy_only=False))
     column = column.cast(pyarrow.large_string())
     _, offsets, content = column.buffers()
     ends = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
     text = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
-    return Texts(np.concatenate([text, np.zeros(SPARE, np.uint8)]), ends[:-1], np.diff(ends))
+    return TextColumn(np.concatenate([text, np.zeros(SPARE, np.uint8)]), ends[:-1], np.diff(ends))

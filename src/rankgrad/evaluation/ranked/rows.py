@@ -12,14 +12,14 @@ import numpy as np
 from ...checks import Numbers
 from ...checks import tensor as as_tensor
 from ...files import shown
-from .texts import Array, Texts
+from .texts import Array, TextColumn
 
 AT_ONCE = 2**16  # rows of a part
 NO_DOCUMENT = -1  # in a matrix of documents, the place of a document that is not there
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ListRows:
     """Rows whose queries stand together.
 
     Args:
@@ -32,7 +32,7 @@ class Rows:
 
     queries: list[str]
     sizes: Array
-    documents: Texts
+    documents: TextColumn
     values: Array
     lines: Array
 
@@ -51,11 +51,11 @@ class Rows:
         found: Array = np.repeat(np.arange(len(self.sizes)), self.sizes)
         return found
 
-    def between(self, first: int, last: int) -> Rows:
+    def between(self, first: int, last: int) -> ListRows:
         """The rows of the groups first .. last - 1, without a copy."""
         ends = np.concatenate([[0], np.cumsum(self.sizes)])
         rows = slice(int(ends[first]), int(ends[last]))
-        return Rows(
+        return ListRows(
             self.queries[first:last],
             self.sizes[first:last],
             self.documents.take(rows),
@@ -63,10 +63,10 @@ class Rows:
             self.lines[rows],
         )
 
-    def take(self, groups: Array) -> Rows:
+    def take(self, groups: Array) -> ListRows:
         """The rows of some groups, in the order of the groups given."""
         rows = spans(self.starts[groups], self.sizes[groups])
-        return Rows(
+        return ListRows(
             [self.queries[group] for group in groups.tolist()],
             self.sizes[groups],
             self.documents.take(rows),
@@ -74,12 +74,12 @@ class Rows:
             self.lines[rows],
         )
 
-    def packed(self) -> Rows:
+    def packed(self) -> ListRows:
         """The same rows, in memory of their own."""
         return replace(self, documents=self.documents.packed(), values=self.values.copy(), lines=self.lines.copy())
 
     @classmethod
-    def joined(cls, parts: Sequence[Rows]) -> Rows:
+    def joined(cls, parts: Sequence[ListRows]) -> ListRows:
         """The rows of several; a query that ends one part and begins the next is one group."""
         if len(parts) == 1:
             return parts[0]
@@ -94,7 +94,7 @@ class Rows:
         return cls(
             queries,
             np.array(sizes, np.int64),
-            Texts.joined([part.documents for part in parts]),
+            TextColumn.joined([part.documents for part in parts]),
             np.concatenate([part.values for part in parts]),
             np.concatenate([part.lines for part in parts]),
         )
@@ -110,9 +110,9 @@ class Source:
     """
 
     name: str
-    parts: Callable[[], Iterator[Rows]]
+    parts: Callable[[], Iterator[ListRows]]
 
-    def queries(self) -> Iterator[Rows]:
+    def queries(self) -> Iterator[ListRows]:
         """Rows in which every query is whole and comes once, as they are read.
 
         Raises:
@@ -120,14 +120,14 @@ class Source:
             ValueError: there are no rows; by the source, for what it holds.
         """
         seen: set[str] = set()
-        held: list[Rows] = []  # of one query, which may go on in the next part
+        held: list[ListRows] = []  # of one query, which may go on in the next part
         for part in self.parts():
             if not len(part):
                 continue
             if held and part.queries == held[0].queries:
                 held.append(part)
                 continue
-            rows = Rows.joined([*held, part])
+            rows = ListRows.joined([*held, part])
             last = len(rows.queries) - 1
             if len(set(rows.queries)) <= last or not seen.isdisjoint(rows.queries):
                 raise ScatteredError(self.name)
@@ -137,9 +137,9 @@ class Source:
                 yield rows.between(0, last)
         if not held:
             raise ValueError(f"{self.name} holds no rows")
-        yield Rows.joined(held)
+        yield ListRows.joined(held)
 
-    def whole(self) -> Rows:
+    def whole(self) -> ListRows:
         """All rows at once, those of each query brought together in their order.
 
         Raises:
@@ -148,7 +148,7 @@ class Source:
         parts = [part for part in self.parts() if len(part)]
         if not parts:
             raise ValueError(f"{self.name} holds no rows")
-        rows = Rows.joined(parts)
+        rows = ListRows.joined(parts)
         number = {query: place for place, query in enumerate(dict.fromkeys(rows.queries))}
         if len(number) == len(rows.queries):
             return rows
@@ -156,7 +156,7 @@ class Source:
         sizes = np.bincount(of_group, weights=rows.sizes).astype(np.int64)
         return replace(rows.take(np.argsort(of_group, kind="stable")), queries=list(number), sizes=sizes)
 
-    def gathered(self) -> Iterator[Rows]:
+    def gathered(self) -> Iterator[ListRows]:
         """Rows in which every query is whole and comes once; all of them are in memory while it goes on."""
         rows = self.whole()
         part = (np.cumsum(rows.sizes) - 1) // AT_ONCE
@@ -164,7 +164,7 @@ class Source:
         for first, last in zip([0, *ends], ends, strict=False):
             yield rows.between(first, last)
 
-    def place(self, rows: Rows, row: int) -> str:
+    def place(self, rows: ListRows, row: int) -> str:
         """What to call a row in a message: its line if it has one, its query and its document."""
         query = rows.queries[int(np.searchsorted(np.cumsum(rows.sizes), row, side="right"))]
         [document] = rows.documents.words([row])
@@ -197,7 +197,7 @@ def from_mapping(values: Mapping[Any, Mapping[Any, float]], name: str = "the map
         name: what messages call it.
     """
 
-    def parts() -> Iterator[Rows]:
+    def parts() -> Iterator[ListRows]:
         queries: list[Any] = []
         rows = 0
         for query, listed in values.items():
@@ -210,12 +210,12 @@ def from_mapping(values: Mapping[Any, Mapping[Any, float]], name: str = "the map
                 queries, rows = [], 0
         yield part(queries, rows)
 
-    def part(queries: list[Any], rows: int) -> Rows:
+    def part(queries: list[Any], rows: int) -> ListRows:
         lists = [values[query] for query in queries]
-        return Rows(
-            Texts.of(queries).words(),
+        return ListRows(
+            TextColumn.of(queries).words(),
             np.fromiter(map(len, lists), np.int64, len(lists)),
-            Texts.of(list(chain.from_iterable(lists))),
+            TextColumn.of(list(chain.from_iterable(lists))),
             _numbers(queries, lists, rows, name),
             np.zeros(rows, np.int64),
         )
@@ -261,7 +261,7 @@ def from_columns(queries: Any, documents: Any, values: Numbers, name: str = "the
     if numbers.ndim != 1 or len(set(lengths)) > 1:
         raise ValueError(f"queries, documents and values must be columns of one length; got {lengths}")
 
-    def parts() -> Iterator[Rows]:
+    def parts() -> Iterator[ListRows]:
         for first in range(0, len(numbers), AT_ONCE):
             here = slice(first, first + AT_ONCE)
             yield rows_of(
@@ -328,38 +328,38 @@ def from_scores(
 
 
 def _by_row(table: Array, numbers: Array, inside: Array, queries: Any, name: str) -> Source:
-    named = Texts.of_integers(np.arange(len(table))) if queries is None else names(queries)
+    named = TextColumn.of_integers(np.arange(len(table))) if queries is None else names(queries)
     if len(named) != len(table):
         raise ValueError(f"{len(table)} rows need as many names of queries; got {len(named)}")
     words = named.words()
 
-    def parts() -> Iterator[Rows]:
+    def parts() -> Iterator[ListRows]:
         step = max(1, AT_ONCE // max(1, table.shape[1]))
         for first in range(0, len(table), step):
             here = slice(first, first + step)
             chosen = inside[here]
             values = numbers[here][chosen].astype(np.float64)
             sizes = chosen.sum(1)
-            yield Rows(words[here], sizes, names(table[here][chosen]), values, np.zeros(len(values), np.int64))
+            yield ListRows(words[here], sizes, names(table[here][chosen]), values, np.zeros(len(values), np.int64))
 
     return Source(name, parts)
 
 
-def rows_of(queries: Texts, documents: Texts, values: Array, lines: Array) -> Rows:
+def rows_of(queries: TextColumn, documents: TextColumn, values: Array, lines: Array) -> ListRows:
     """Rows of columns, queries that follow one another brought into groups."""
     first = np.flatnonzero(~queries.repeated())
     sizes = np.diff(np.append(first, len(queries)))
-    return Rows(queries.words(first), sizes, documents, values, lines)
+    return ListRows(queries.words(first), sizes, documents, values, lines)
 
 
-def names(values: Any) -> Texts:
+def names(values: Any) -> TextColumn:
     """[row] names of queries or documents, of an array of integers or strings, or a list of either."""
     array = as_array(values)
-    return Texts.of_integers(array) if array.dtype.kind in "iu" else Texts.of(array.tolist())
+    return TextColumn.of_integers(array) if array.dtype.kind in "iu" else TextColumn.of(array.tolist())
 
 
 def as_array(values: Any) -> Array:
-    """Names as an array of integers or of strings (or of objects, which `Texts.of` looks at)."""
+    """Names as an array of integers or of strings (or of objects, which `TextColumn.of` looks at)."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     array = np.asarray(values)

@@ -20,7 +20,7 @@ _POWERS = 10.0 ** np.arange(23)  # and these powers of ten
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
+class TextColumn:
     """Texts in UTF-8, one after the other or scattered in a buffer.
 
     Args:
@@ -28,7 +28,7 @@ class Texts:
         start: [text] int64, where each text begins.
         length: [text] int64, bytes of each text.
 
-    >>> texts = Texts.of(["d1", "d20", "d20"])
+    >>> texts = TextColumn.of(["d1", "d20", "d20"])
     >>> len(texts), texts.words([1]), texts.repeated().tolist()
     (3, ['d20'], [False, False, True])
     """
@@ -38,7 +38,7 @@ class Texts:
     length: Array
 
     @classmethod
-    def of(cls, words: Sequence[Any]) -> Texts:
+    def of(cls, words: Sequence[Any]) -> TextColumn:
         """Texts of strings, and of integers as they are written in decimals.
 
         Raises:
@@ -57,10 +57,10 @@ class Texts:
         return cls._one_after_another(raw, np.fromiter(map(len, each), np.int64, len(words)))
 
     @classmethod
-    def of_integers(cls, values: Array) -> Texts:
+    def of_integers(cls, values: Array) -> TextColumn:
         """Texts of integers, as they are written in decimals.
 
-        >>> Texts.of_integers(np.array([0, -12, 345])).words()
+        >>> TextColumn.of_integers(np.array([0, -12, 345])).words()
         ['0', '-12', '345']
         """
         rest = values.astype(np.uint64) if values.dtype.kind == "u" else np.abs(values.astype(np.int64)).view(np.uint64)
@@ -78,7 +78,7 @@ class Texts:
         return cls(buffer, np.arange(1, len(values) + 1) * width - length, length)
 
     @classmethod
-    def joined(cls, parts: Sequence[Texts]) -> Texts:
+    def joined(cls, parts: Sequence[TextColumn]) -> TextColumn:
         """The texts of several, in one buffer."""
         before = np.cumsum([0, *(len(part.buffer) for part in parts)])
         start = [part.start + offset for part, offset in zip(parts, before[:-1], strict=True)]
@@ -89,22 +89,22 @@ class Texts:
         )
 
     @classmethod
-    def _one_after_another(cls, raw: bytes, length: Array) -> Texts:
+    def _one_after_another(cls, raw: bytes, length: Array) -> TextColumn:
         buffer = np.concatenate([np.frombuffer(raw, np.uint8), np.zeros(SPARE, np.uint8)])
         return cls(buffer, np.cumsum(length) - length, length)
 
     def __len__(self) -> int:
         return len(self.start)
 
-    def take(self, rows: Any) -> Texts:
+    def take(self, rows: Any) -> TextColumn:
         """Some of the texts: rows by number, by a mask or a slice. The buffer is shared."""
-        return Texts(self.buffer, self.start[rows], self.length[rows])
+        return TextColumn(self.buffer, self.start[rows], self.length[rows])
 
-    def packed(self) -> Texts:
+    def packed(self) -> TextColumn:
         """The same texts in a buffer of their own, without what stands between them."""
         before = np.cumsum(self.length) - self.length
         raw = self.buffer[np.repeat(self.start - before, self.length) + np.arange(self.length.sum())]
-        return Texts._one_after_another(raw.tobytes(), self.length)
+        return TextColumn._one_after_another(raw.tobytes(), self.length)
 
     def words(self, rows: Any = slice(None)) -> list[str]:
         """Some of the texts as strings; bytes that are not UTF-8 are shown as escapes."""
@@ -115,7 +115,7 @@ class Texts:
     def places(self) -> Array:
         """[text] place of each text among the different ones, in the order of their bytes.
 
-        >>> Texts.of(["d2", "d10", "d1", "d2"]).places().tolist()
+        >>> TextColumn.of(["d2", "d10", "d1", "d2"]).places().tolist()
         [2, 1, 0, 2]
         """
         width = int(self.length.max(initial=1))
@@ -145,7 +145,7 @@ class Texts:
             found[rows] = mixed(found[rows] ^ (words[self.start[rows] + at] & inside))
         return found
 
-    def equal(self, other: Texts) -> Array:
+    def equal(self, other: TextColumn) -> Array:
         """[text] bool, whether each text is the other's text of the same place."""
         found: Array = self.length == other.length
         mine, theirs = self._words_of_8_bytes(), other._words_of_8_bytes()
@@ -165,7 +165,7 @@ class Texts:
     def numbers(self) -> Array:
         """[text] float64 that each text says in decimals, correctly rounded; NaN where it says no number.
 
-        >>> Texts.of(["1", "-2.50", "1e-3", "12.34.5", "twelve", ""]).numbers().tolist()
+        >>> TextColumn.of(["1", "-2.50", "1e-3", "12.34.5", "twelve", ""]).numbers().tolist()
         [1.0, -2.5, 0.001, nan, nan, nan]
         """
         first = self.buffer[self.start]
