@@ -56,8 +56,7 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 DOCS = Path(__file__).parent
-# Pages that are other files: those outside docs/, and search.md, because search.html is Sphinx's own page. On the code
-# host such a page is a link to its file.
+# Pages that are files outside docs/. On the code host such a page is a link to its file.
 FILES = {
     "changelog": "../CHANGELOG.md",
     "security": "../SECURITY.md",
@@ -70,9 +69,8 @@ FILES = {
     "benchmarks-launches": "../benchmarks/launches.md",
     "benchmarks-runs": "../benchmarks/runs.md",
     "benchmarks-lists": "../benchmarks/lists.md",
-    "finding-images": "search.md",
 }
-exclude_patterns = ["search.md", "shared"]
+exclude_patterns = ["shared"]
 LINKS = {file: f"{page}.md" for page, file in FILES.items()}
 LINKS |= {"../README.md": "index.md"}
 
