@@ -38,7 +38,7 @@ def lists(seed: int = 0) -> tuple[Tensor, Tensor]:
 def test_a_score_of_nan_or_infinity_is_an_error_that_names_the_row(name, bad):
     scores, relevant = lists()
     scores[2, 0] = bad
-    with pytest.raises(ValueError, match=r"scores: it holds NaN, infinity or numbers beyond 1e\+30, first in row 2"):
+    with pytest.raises(ValueError, match="scores: .*NaN.*, first in row 2"):
         LOSSES[name]().from_scores(scores, relevant)
 
 
@@ -96,7 +96,7 @@ def test_products_that_overflow_are_an_error_and_no_nan(name, length):
     rows = (length * embeddings()).requires_grad_()
     loss = GROWING[name](normalize=False)
     if length > 1e15:
-        with pytest.raises(ValueError, match="products of embeddings that are not normalised: it holds NaN, infinity"):
+        with pytest.raises(ValueError, match="products of embeddings.*NaN"):
             loss(rows, LABELS)
         return
     value = loss(rows, LABELS)
@@ -117,7 +117,7 @@ def test_step_that_overflows_where_scores_do_not_is_an_error():
     scores, relevant = torch.tensor([[0.1, 0.2], [0.0, 1e25]]), torch.tensor([[True, False]] * 2)
     loss = losses.LogSumExpLoss(0.05)
     assert loss.from_scores(scores[:1], relevant[:1]).isfinite()
-    with pytest.raises(ValueError, match="the loss overflows: scores or gains are too far apart .* first in query 1"):
+    with pytest.raises(ValueError, match="overflows: .* first in query 1"):
         loss.from_scores(scores, relevant)
     assert losses.LogSumExpLoss(0.05, check_finite=False).from_scores(scores, relevant).isinf()
     far = torch.tensor([[0.0, 1e9]], requires_grad=True)  # 2e10 temperatures apart
@@ -181,7 +181,7 @@ def test_gain_that_is_negative_or_not_finite_is_an_error_that_names_the_row(name
     scores, relevant = lists()
     gains = relevant.float()
     gains[2, 3] = bad
-    with pytest.raises(ValueError, match=r"relevant: gains must be finite, >= 0 and at most 1e\+30, first in row 2"):
+    with pytest.raises(ValueError, match=r"relevant: gains .*1e\+30, first in row 2"):
         LOSSES[name]().from_scores(scores, gains)
 
 
@@ -290,7 +290,7 @@ def test_labels_that_number_no_classes_are_an_error(labels):
 def test_labels_of_bytes_with_columns_are_not_taken_for_a_hierarchy(name):
     tags = torch.nn.functional.one_hot(LABELS).to(torch.uint8)
     for given in (tags, tags.numpy()):
-        with pytest.raises(ValueError, match="uint8 may be multi-hot or a hierarchy: give bool .* or int64"):
+        with pytest.raises(ValueError, match="uint8 .*bool .* or int64"):
             LOSSES[name]()(embeddings(), given)
     LOSSES[name]()(embeddings(), tags.bool())
     assert torch.equal(
@@ -377,7 +377,7 @@ def test_what_holds_no_numbers_is_an_error_that_names_it():
 
 def test_strings_of_different_batches_are_refused_by_a_memory():
     memory = CrossBatchMemory(losses.SmoothAPLoss(), 20, need_ids=False)
-    with pytest.raises(TypeError, match="strings must be numbered for all of them at once"):
+    with pytest.raises(TypeError, match="strings .*numbered"):
         memory(embeddings(), list("aabbcc"))
 
 

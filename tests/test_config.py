@@ -289,7 +289,7 @@ def test_a_file_cannot_trust_for_its_reader(tmp_path: Path):
     (tmp_path / "config.yaml").write_text(text)
     assert "trust" not in load(tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text(text.replace("rankgrad.penalties.Log", "small_runs.Killed"))
-    with pytest.raises(ConfigError, match="loss.penalty._target_ is 'small_runs.Killed', which is no penalty"):
+    with pytest.raises(ConfigError, match="loss.penalty._target_.*small_runs.Killed"):
         load(tmp_path / "config.yaml")
     assert load(tmp_path / "config.yaml", ["small_runs"]).loss.penalty._target_ == "small_runs.Killed"
 
@@ -297,7 +297,7 @@ def test_a_file_cannot_trust_for_its_reader(tmp_path: Path):
 def test_an_error_of_the_thing_that_is_made_comes_as_it_is():
     with pytest.raises(ValueError, match="tau is a temperature .* got -1"):
         make(compose(["loss.tau=-1"]).loss, slot="loss")
-    with pytest.raises(TypeError, match="ROADMAPLoss has no option 'tua'; did you mean 'tau'"):
+    with pytest.raises(TypeError, match="'tua'; did you mean 'tau'"):
         make(compose(["+loss.tua=1"]).loss, slot="loss")
 
 
@@ -324,6 +324,6 @@ def test_what_is_made_of_settings_names_them_as_they_are_typed():
     config = compose(["data=text", "data.root=x"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(DATASETS, "text", load_text)
-        with pytest.raises(Stop, match=r"data.root data.load.text=sentence 'data.load.delimiter=;'"):
+        with pytest.raises(Stop, match="data.load.text=sentence 'data.load.delimiter=;'"):
             make(config.data.load, slot="data")
     assert setting("text", "sentence") == "text='sentence'"

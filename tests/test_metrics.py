@@ -213,7 +213,7 @@ def test_fall_out_equals_plain_loops_also_without_relevant_items(problem):
         assert wanted[6] == 0 and wanted[7:] == [1, 1]  # nothing irrelevant; nothing relevant
     with pytest.raises(TypeError, match="fall-out of ranks needs irrelevant"):
         metrics.fall_out_at_k(tied, k=1)
-    with pytest.raises(ValueError, match=r"irrelevant must be \[query\], 9 numbers; got shape \(8,\)"):
+    with pytest.raises(ValueError, match=r"irrelevant .*\[query\].*got shape \(8,\)"):
         metrics.fall_out_at_k(tied, k=1, irrelevant=irrelevant[1:])
 
 
@@ -233,7 +233,7 @@ def test_fnmr_of_too_few_pairs_and_of_level_pairs_lets_nothing_irrelevant_match(
     assert metrics.fnmr_at_fmr(scores, relevant).item() == 0.5  # the level pair does not match
     assert metrics.fnmr_at_fmr(scores, relevant, fmr=0.5).item() == 0
     for bad in (-0.1, 1.5, True, [0.1], "0.1", math.nan):
-        with pytest.raises(ValueError, match="fmr is an allowed share of false matches"):
+        with pytest.raises(ValueError, match="fmr is an allowed share"):
             metrics.fnmr_at_fmr(scores, relevant, fmr=bad)
     with pytest.raises(ValueError, match="FNMR is undefined"):
         metrics.fnmr_at_fmr(scores, torch.ones(1, 4, dtype=torch.bool))
@@ -320,7 +320,7 @@ def test_k_may_be_any_integer_in_any_place_and_nothing_else(problem, name):
             lambda: read(ranks, k=bad, **more),  # noqa: B023
             lambda: read(ranks, bad, **more),  # noqa: B023
         ):
-            with pytest.raises(ValueError, match="k counts items and must be an integer >= 1; got"):
+            with pytest.raises(ValueError, match="k counts items .*>= 1; got"):
                 call()
     with pytest.raises(TypeError, match="k is there twice, 2 and 4"):
         read(ranks, 2, k=4, **more)
@@ -335,7 +335,7 @@ def test_k_of_the_metrics_that_need_none_is_checked_too(problem, bad):
     lists = problem(4)
     relaxed = soft_ranks(*lists, pos=Sigmoid(0.1), neg=Sigmoid(0.1))
     for read in (metrics.reciprocal_rank, metrics.mean_reciprocal_rank, metrics.ndcg, metrics.dcg):
-        with pytest.raises(ValueError, match="k counts (items|places) and must be an integer >= 1; got"):
+        with pytest.raises(ValueError, match="k counts .*>= 1; got"):
             read(*lists, k=bad)
     with pytest.raises(ValueError, match="k counts items"):
         metrics.soft_recall_at_k(relaxed, bad)

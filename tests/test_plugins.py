@@ -112,7 +112,7 @@ def test_settings_of_a_run_that_names_a_plug_in_need_it_and_say_so(site, fresh, 
     config = compose(["loss=pnp"])
     config.loss = {"_target_": "rankgrad_example.losses.SquaredAPLoss", "tau": 0.1}
     path.write_text(OmegaConf.to_yaml(lasting(config), resolve=True))
-    with pytest.raises(ConfigError, match="which is no loss of rankgrad; nothing was run"):
+    with pytest.raises(ConfigError, match="no loss of rankgrad; nothing was run"):
         load(path)
     fresh(site)
     assert make(load(path).loss, slot="loss").ranks.pos.tau == 0.1
@@ -177,7 +177,7 @@ def test_a_built_in_name_cannot_be_taken(tmp_path, fresh, group, name):
 def test_of_two_plug_ins_with_one_name_the_second_is_left_out_and_named(tmp_path, fresh):
     for name in ("toy", "toytoo"):
         fresh(package(tmp_path / name, "losses", {"hinge": f"{name}:Toy"}, name=name))
-    with pytest.warns(plugins.PluginWarning, match="hinge of toytoo 1.2 is left out: toy has that name"):
+    with pytest.warns(plugins.PluginWarning, match="hinge of toytoo 1.2 is left out: toy"):
         assert plugins.registered("losses")["hinge"].distribution == "toy"
 
 
@@ -200,9 +200,7 @@ def test_a_loss_that_fails_to_import_is_told_by_the_command_that_names_it(tmp_pa
 
 def test_a_metric_that_gives_something_else_is_told(tmp_path, fresh):
     fresh(package(tmp_path, "metrics", {"toy": "toy:toy"}, "def toy(ranks): return 1.0"))
-    with pytest.raises(
-        ValueError, match="the metric toy of toy 1.2 must give a value for each of 8 queries; got float"
-    ):
+    with pytest.raises(ValueError, match="metric toy of toy 1.2 .*8 queries; got float"):
         evaluate(torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2), extra=["toy"], bootstrap=0, clusters="none")
 
 

@@ -84,7 +84,7 @@ def test_a_metric_stands_by_its_name():
     ):
         loss = make({"_target_": "rankgrad.losses.RankLoss", "ranks": SOFT, "metric": metric}, slot="loss")
         assert loss.metric is metrics.average_precision
-    with pytest.raises(ConfigError, match="loss.metric is 'averag_precision', .* did you mean 'average_precision'"):
+    with pytest.raises(ConfigError, match="'averag_precision', .*'average_precision'"):
         make({"_target_": "rankgrad.losses.RankLoss", "ranks": SOFT, "metric": "averag_precision"}, slot="loss")
 
 
@@ -128,7 +128,7 @@ def test_what_is_not_on_the_list_is_refused_with_its_place(target, slot, message
 
 def test_a_name_that_the_library_lacks_is_answered_with_the_closest():
     pytest.importorskip("pytorch_metric_learning")
-    with pytest.raises(ConfigError, match="has no ContrastivLoss; did you mean 'ContrastiveLoss'"):
+    with pytest.raises(ConfigError, match="ContrastivLoss.*'ContrastiveLoss'"):
         find("pytorch_metric_learning.losses.ContrastivLoss", "loss")
     with pytest.raises(ConfigError, match="has no c_f"):  # an imported module, not a class
         find("pytorch_metric_learning.losses.c_f", "loss")
@@ -143,7 +143,7 @@ def test_everything_inside_is_looked_at_before_anything_is_made(extra, monkeypat
     with pytest.raises(ConfigError):
         make({**SOFT, **extra}, slot="ranks")
     assert made == []
-    with pytest.raises(ConfigError, match="names nothing to make: it has no _target_"):
+    with pytest.raises(ConfigError, match="no _target_"):
         make({"tau": 3}, slot="loss")
 
 
@@ -226,9 +226,7 @@ def test_a_trusted_package_vouches_for_itself_alone(mine, target, message):
 
 def test_a_trusted_package_that_is_not_there_is_named():
     check({"_target_": "not_installed_anywhere.Own"}, "loss", trust=("not_installed_anywhere",))
-    with pytest.raises(
-        ConfigError, match="there is no module not_installed_anywhere: install it, or add its folder to"
-    ):
+    with pytest.raises(ConfigError, match="no module not_installed_anywhere"):
         make({"_target_": "not_installed_anywhere.Own"}, slot="loss", trust=("not_installed_anywhere",))
 
 
@@ -247,5 +245,5 @@ def test_only_a_package_of_one_s_own_can_be_trusted():
         3,
         [None],
     ):
-        with pytest.raises(ConfigError, match="trust names the package of your own classes"):
+        with pytest.raises(ConfigError, match="trust names the package"):
             packages(wrong)

@@ -68,7 +68,7 @@ def test_bias_of_the_same_seed_is_the_same_and_of_another_is_not():
 
 @pytest.mark.parametrize(("sizes", "batches"), [([], 3), ([0], 3), ([300], 3), ([8], 1)])
 def test_bias_refuses_sizes_and_counts_that_make_no_sense(sizes, batches):
-    with pytest.raises(ValueError, match="batch sizes must lie in 1 .. 200|at least 2 batches"):
+    with pytest.raises(ValueError, match=r"1 \.\. 200|at least 2 batches"):
         batch_bias.compute(sizes, items=200, batches=batches)
 
 

@@ -200,7 +200,7 @@ def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_dra
     assert "gap 0.1895" in text
     assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".pdf", ".json"}
     assert "draws roadmap/fig9" in reproduce("roadmap/fig9", out=tmp_path / "dry", dry_run=True)
-    with pytest.raises(ConfigError, match="drawn from finished runs: rankgrad paper-figure roadmap/fig6 --run RUN"):
+    with pytest.raises(ConfigError, match="rankgrad paper-figure roadmap/fig6 --run RUN"):
         reproduce("roadmap/fig6", out=tmp_path)
 
 
@@ -351,14 +351,12 @@ def test_what_else_differs_between_runs_names_their_curves(runs):
 def test_two_runs_of_the_same_place_and_seed_are_refused(tmp_path):
     for name in "ab":
         a_run(tmp_path / name, ["loss=pnp", *OF_112], 0.5, tiles(), rand(16, 3))
-    with pytest.raises(ConfigError, match="two runs below .* and seed 0; the second is .*b. Give a folder"):
+    with pytest.raises(ConfigError, match=r"two runs below .*seed 0; .*b\."):
         sweep.read([tmp_path], grids()["pnp/fig8"])
 
 
 def test_runs_that_belong_to_no_place_are_told_what_differs_between_them(runs):
-    with pytest.raises(
-        ConfigError, match=r"none of the 7 runs .* is at a place of roadmap/fig12 \(τ, ρ\); --over loss"
-    ):
+    with pytest.raises(ConfigError, match="7 runs .*roadmap/fig12 .*--over loss"):
         sweep.read([runs], grids()["roadmap/fig12"])
 
 
@@ -403,10 +401,10 @@ def test_a_csv_of_ones_own_needs_four_columns(tmp_path):
         ("mine", "λ", 0.9, {0: 19.0}),
     ]
     path.write_text("row,varies,metric\n")
-    with pytest.raises(ConfigError, match="has no column by_seed; needed: row, varies, metric, by_seed"):
+    with pytest.raises(ConfigError, match="no column by_seed.*row, varies, metric"):
         sweep.read([path], grid)
     path.write_text("row,varies,metric,by_seed\nmine,λ=0.5,mAP@R,20\n")
-    with pytest.raises(ConfigError, match=r"line 2: varies is NAME=NUMBER and by_seed .* got 'λ=0.5' and '20'"):
+    with pytest.raises(ConfigError, match="line 2: .* got 'λ=0.5' and '20'"):
         sweep.read([path], grid)
     path.write_text("row,varies,metric,by_seed\nmine,τ=0.5,mAP@R,0:20\n")
     with pytest.raises(ConfigError, match="has no mAP@R over λ, ρ, α − β"):

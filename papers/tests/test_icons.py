@@ -102,12 +102,12 @@ def test_settings_of_icons_are_checked_before_the_file_is_read(settings, message
 
 
 def test_a_damaged_file_of_icons_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"icons48.npz, which is not there; give its folder: root=.DIR"):
+    with pytest.raises(FileNotFoundError, match="icons48.npz, .*root=.DIR"):
         load_icons(tmp_path)
     file = packed_icons(tmp_path) / "icons48.npz"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"icons48.npz is no npz file|icons48.npz is damaged"):
+    with pytest.raises(ValueError, match="icons48.npz is (no npz file|damaged)"):
         load_icons(tmp_path)
     packed_icons(tmp_path, images=np.zeros((30, 9, 9), np.uint8))
-    with pytest.raises(ValueError, match=r"should hold uint8 images \[30, 48, 48\]; got uint8 \(30, 9, 9\)"):
+    with pytest.raises(ValueError, match=r"\[30, 48, 48\]; got uint8 \(30, 9, 9\)"):
         load_icons(tmp_path)

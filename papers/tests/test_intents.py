@@ -36,7 +36,7 @@ def test_clinc150_is_divided_by_intents_within_each_domain():
     final = load_clinc150(root, validation="train")
     assert final.splits == ("train", "test") and len(final.select("train")) == 15_000
     assert torch.equal(final.select("test").label, table.select("test").label)
-    with pytest.raises(ValueError, match="validation must be 'apart' or 'train'; got 'none'"):
+    with pytest.raises(ValueError, match="'apart' or 'train'; got 'none'"):
         load_clinc150(root, validation="none")
 
 
@@ -51,20 +51,20 @@ def test_banking77_is_divided_by_intents():
 
 
 def test_folders_without_the_files_are_told_apart(tmp_path):
-    with pytest.raises(FileNotFoundError, match="has no data_full.json, which belongs to CLINC150"):
+    with pytest.raises(FileNotFoundError, match="no data_full.json.*CLINC150"):
         load_clinc150(tmp_path)
     with pytest.raises(FileNotFoundError, match="has no train.csv: BANKING77 is a folder"):
         load_banking77(tmp_path)
     (tmp_path / "train.csv").write_text("text,label\na,b\n")
-    with pytest.raises(ValueError, match="line 2 is not of BANKING77: its columns are text and category"):
+    with pytest.raises(ValueError, match="line 2 .*BANKING77: .*text and category"):
         load_banking77(tmp_path)
     empty = {part: [] for part in ("train", "val", "test", "oos_train", "oos_val", "oos_test")}
     (tmp_path / "data_full.json").write_text(json.dumps({**empty, "train": [["a", "b"]]}))
     (tmp_path / "domains.json").write_text("{}")
-    with pytest.raises(ValueError, match="knows no intent 'b': the two files do not belong together"):
+    with pytest.raises(ValueError, match="intent 'b'"):
         load_clinc150(tmp_path)
     (tmp_path / "domains.json").write_text("{")
-    with pytest.raises(ValueError, match="domains.json is no JSON, or it is damaged"):
+    with pytest.raises(ValueError, match="domains.json is no JSON"):
         load_clinc150(tmp_path)
 
 

@@ -48,7 +48,7 @@ def test_a_pickle_in_the_place_of_a_sorter_is_not_opened(capsys, tmp_path, canar
     path = sorter_file(Recipe(items=8, steps=60))
     path.parent.mkdir(parents=True)
     path.write_bytes(sha256(memory.getvalue()).digest() + memory.getvalue())
-    with pytest.raises(ValueError, match="can be read safely: it asks for .*system to be run. Nothing was run"):
+    with pytest.raises(ValueError, match="asks for .*system .*Nothing was run"):
         read_sorter(path)
     settings = small(make_photos(tmp_path / "photos"), "loss=sodeep_ap", "loss.items=8", "loss.steps=60")
     assert main(["train", *settings, f"out={tmp_path / 'out'}"]) == 2
@@ -61,7 +61,7 @@ def test_a_run_whose_settings_would_run_something_is_not_measured(tmp_path, cana
     config = yaml.safe_load(run.config.read_text())
     config["loss"] |= {"_target_": "os.system", "command": f"touch {canary}"}
     run.config.write_text(yaml.safe_dump(config))
-    with pytest.raises(ConfigError, match="'os.system', which is no loss of rankgrad; nothing was run"):
+    with pytest.raises(ConfigError, match="'os.system'.*; nothing was run"):
         measure(run, "minutes_per_epoch", "last")
 
 

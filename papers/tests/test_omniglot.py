@@ -112,7 +112,7 @@ def test_omniglot_says_which_file_it_looked_for_and_where_to_get_it(tmp_path):
     assert str(tmp_path / "nowhere" / "omniglot_small.npz") in str(caught.value)
     assert "github.com/brendenlake/omniglot" in str(caught.value)
     np.savez(tmp_path / "omniglot_small.npz", images=np.zeros(1))
-    with pytest.raises(ValueError, match="must hold 'images', 'label', 'class_names' and 'file_names'; it has images"):
+    with pytest.raises(ValueError, match="'images', 'label', .*; it has images"):
         load_omniglot(tmp_path)
     with pytest.raises(ValueError, match="size must be 1 .. 105"):
         load_omniglot(tmp_path, size=0)

@@ -139,7 +139,7 @@ def test_a_config_makes_the_loader_and_transforms_that_take_its_images(originals
 @pytest.mark.parametrize("name", NAMES)
 def test_other_counts_than_the_published_are_announced_once_and_can_be_accepted(originals, name):
     root = originals(name).root
-    with pytest.warns(CountWarning, match=r"does not have the published counts .*not comparable") as caught:
+    with pytest.warns(CountWarning, match="published counts") as caught:
         table = DATASETS[name](root)
     assert len(caught) == 1 and caught[0].filename == __file__
     assert DATASETS[name](root, check=False).names == table.names
@@ -162,9 +162,7 @@ def test_a_missing_image_stops_a_loader_that_checks_and_no_other(damaged, name):
     tree = damaged(name)
     gone = tree.images / tree.rows[1].file
     gone.unlink()
-    with pytest.raises(
-        FileNotFoundError, match="1 of .* listed images are missing: .*rankgrad datasets check"
-    ) as error:
+    with pytest.raises(FileNotFoundError, match="1 of .*missing: .*rankgrad datasets check") as error:
         DATASETS[name](tree.root)
     assert str(gone) in str(error.value)
     assert len(DATASETS[name](tree.root, check=False)) == len(tree.rows)
@@ -183,7 +181,7 @@ def test_files_are_cached_and_made_smaller_as_for_any_folder(originals, name, tm
 def test_a_folder_without_the_data_set_says_what_was_looked_for_and_where_to_get_it(name, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"looked for .*\.txt.* (Get|Ask)"):
         DATASETS[name](tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*: root is that of .* (Get|Ask)"):
+    with pytest.raises(FileNotFoundError, match="no folder .*: root .*(Get|Ask)"):
         DATASETS[name](tmp_path / "nowhere")
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="is a file"):
@@ -270,9 +268,9 @@ def test_vehicle_tests_are_three_lists_with_the_same_training_set(originals):
         rows = table.select("test")
         assert table.name == f"vehicleid_{size}" and len(table.select("train")) == 7
         assert (len(rows), len(torch.unique(rows.label))) == tree.counts[f"test {size}"]
-    with pytest.raises(ValueError, match="test must be one of small, medium, large; got 'tiny'"):
+    with pytest.raises(ValueError, match="small, medium, large; got 'tiny'"):
         load_vehicleid(tree.root, test="tiny")
-    with pytest.raises(ValueError, match="protocols are 'leave_one_out' and 'one_gallery'; got 'query_gallery'"):
+    with pytest.raises(ValueError, match="'one_gallery'; got 'query_gallery'"):
         load_vehicleid(tree.root, protocol="query_gallery")
 
 
@@ -289,7 +287,7 @@ def test_vehicles_that_were_not_labelled_are_a_super_label_of_their_own(original
         "vehicle 26001": "not labelled",
     }
     assert load_vehicleid(root, super_labels="color").super_names == ("color 0", "color 6", "not labelled")
-    with pytest.raises(ValueError, match="super_labels must be 'model', 'color' or None"):
+    with pytest.raises(ValueError, match="'model', 'color' or None"):
         load_vehicleid(root, super_labels="make")
 
 
@@ -548,7 +546,5 @@ def test_query_gallery_is_the_division_that_came_with_the_data(originals):
     for kind, found in (("query", trial.query), ("gallery", trial.gallery)):
         assert found.tolist() == [i for i, row in enumerate(rows) if row.role == kind]
         assert [test.names[i] for i in found] == [row.file for row in rows if row.role == kind]
-    with pytest.raises(
-        ValueError, match="0 queries and 0 gallery images are in the split train: .*evaluation.split=test"
-    ):
+    with pytest.raises(ValueError, match="0 queries .*train: .*evaluation.split=test"):
         trials(load_inshop(tree.root).select("train"))

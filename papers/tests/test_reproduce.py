@@ -77,7 +77,7 @@ def test_numbers_that_are_words_missing_or_several_are_told_apart():
     words = find("rambo", 1, "RaMBO", "complexity", {})
     assert words is not None and words.value is None and words.note.startswith("O(n log n)")
     assert find("rambo", 7, "RaMBO: No margin", "R@1", {"dataset": "sop"}) is None
-    with pytest.raises(ValueError, match=r"'AUC' has 2 numbers for R@1: .*image_size 224; .*image_size 256"):
+    with pytest.raises(ValueError, match="'AUC' .*image_size 224; .*image_size 256"):
         find("auc", 1, "AUC", "R@1", {})
 
 
@@ -259,7 +259,7 @@ def test_merged_training_classes_keep_the_test_set_and_every_image():
     assert torch.equal(merged.load_merged(letters, merge=3).label, table.label)
     assert not torch.equal(merged.load_merged(letters, merge=3, merge_seed=1).label, table.label)
     assert torch.equal(merged.load_merged(letters, merge=1).label, plain.label)
-    with pytest.raises(ValueError, match=r"merge counts classes and must be 1 .. 10, the training classes; got 0"):
+    with pytest.raises(ValueError, match="merge counts classes .*1 .. 10.*got 0"):
         merged.load_merged(letters, merge=0)
 
 
@@ -402,7 +402,7 @@ def test_tables_in_one_folder_share_their_runs_and_a_dry_run_says_so(whole, caps
 
 def test_other_settings_need_another_folder(whole):
     out, _, _ = whole
-    with pytest.raises(ConfigError, match=r"holds runs with other settings: .* choose another folder with --out"):
+    with pytest.raises(ConfigError, match="other settings: .* --out"):
         reproduce("roadmap/table9", ["optimizer.lr=1e-3"], out, stand_in="glyphs")
     with pytest.raises(ConfigError, match="other settings"):
         reproduce("roadmap/table9", TINY, out, stand_in="omniglot", data_roots=[str(out)])
@@ -588,7 +588,7 @@ def test_held_out_classes_leave_training_whole_and_unmerged():
         merged.load_merged(letters, held_out=1.0)
     with pytest.raises(ValueError, match="leaves 1 to train on"):
         merged.load_merged(letters, held_out=0.9)
-    with pytest.raises(ValueError, match="leaves 3 training classes, too few to merge 2 at a time"):
+    with pytest.raises(ValueError, match="3 training classes.* 2"):
         merged.load_merged(letters, merge=2, held_out=0.7)
     with pytest.raises(ValueError, match="has a split val already"):
         merged.load_merged(lambda: merged.load_merged(letters, held_out=0.3), held_out=0.3)

@@ -32,9 +32,9 @@ def test_a_cell_comes_back_as_it_was_added(file):
 
 
 def test_a_queue_goes_on_where_the_file_ends(file):
-    with pytest.raises(ValueError, match="this cell already: loss=supap and rate=.01 and unit=a0 and seed=1"):
+    with pytest.raises(ValueError, match="loss=supap and rate=.01 .*seed=1"):
         append(file, ONE, {"R@1": 1.0}, unit="a0", seed="1")
-    with pytest.raises(ValueError, match="columns loss, rate, unit, seed, metric, value"):
+    with pytest.raises(ValueError, match="loss, rate, unit, seed, metric, value"):
         append(file, {"loss": "supap"}, {"R@1": 1.0}, unit="a8", seed="0")
     append(file, dict(reversed(ONE.items())), {"R@1": 1.0}, unit="a8", seed="0")
     assert read(file).units(ONE, "R@1")["a8"] == 1.0
@@ -64,9 +64,9 @@ def test_fewer_than_six_units_have_an_interval_and_no_p():
 def test_a_setting_is_named_by_what_it_alone_has(file):
     found = read(file)
     assert found.units({"loss": "pnp"}, "R@1") == found.units(OTHER, "R@1")
-    with pytest.raises(ValueError, match="rate=.01 fits several settings of values.csv"):
+    with pytest.raises(ValueError, match="rate=.01 .*values.csv"):
         found.units({"rate": ".01"}, "R@1")
-    with pytest.raises(ValueError, match="has no loss=ap. It has\n  loss=supap and rate=.01"):
+    with pytest.raises(ValueError, match="no loss=ap"):
         found.units({"loss": "ap"}, "R@1")
 
 

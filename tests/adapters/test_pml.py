@@ -480,15 +480,15 @@ def test_the_distance_it_reports_is_that_of_the_loss(batch):
 def test_what_does_not_fit_is_refused_with_what_to_do(batch):
     embeddings, labels, *_ = batch()
     adapter = PMLAdapter(losses.HAPLoss())
-    with pytest.raises(ValueError, match=r"integers \[row\], one class each; got torch.int64 \(10, 2\). For multi-hot"):
+    with pytest.raises(ValueError, match=r"got torch.int64 \(10, 2\).*multi-hot"):
         adapter(embeddings, torch.stack([labels, labels], 1))
-    with pytest.raises(ValueError, match=r"got torch.bool \(10, 4\).*call the rankgrad loss itself"):
+    with pytest.raises(ValueError, match=r"got torch.bool \(10, 4\)"):
         adapter(embeddings, torch.rand(10, 4) > 0.5)
-    with pytest.raises(ValueError, match="inside pytorch-metric-learning ref_labels are integers"):
+    with pytest.raises(ValueError, match="pytorch-metric-learning.*ref_labels"):
         adapter(embeddings, labels, ref_emb=embeddings.clone(), ref_labels=labels.double())
     with pytest.raises(ValueError, match="labels are needed"):
         adapter(embeddings)
-    with pytest.raises(TypeError, match="takes a loss of rankgrad.losses; got ContrastiveLoss"):
+    with pytest.raises(TypeError, match="got ContrastiveLoss"):
         PMLAdapter(theirs.ContrastiveLoss())
     with pytest.raises(TypeError, match="normalize=True is the cosine"):
         PMLAdapter(losses.SupAPLoss(), distance=None)
@@ -598,7 +598,7 @@ def test_their_tester_takes_the_calculator_without_faiss(monkeypatch):
 
 def test_mistakes_of_an_evaluation_are_told():
     query, labels = in_groups(20, 0)
-    with pytest.raises(ValueError, match=r"k='max_bin_count' cuts the lists.*extra=\['AP@10'\]"):
+    with pytest.raises(ValueError, match="max_bin_count.*AP@10"):
         AccuracyCalculator(k="max_bin_count")
     with pytest.raises(ValueError, match="Primary metrics must be one or more"):
         AccuracyCalculator(include=("recall",))

@@ -231,17 +231,17 @@ def test_columns_and_labels_that_do_not_fit_are_refused_with_what_to_do(bert):
     ):
         with pytest.raises(ValueError, match=told):
             loss(features(bert, *columns), labels)
-    with pytest.raises(ValueError, match="GlobalBatch compares one column.*gather_across_devices=True"):
+    with pytest.raises(ValueError, match="gather_across_devices=True"):
         RankLoss(bert, GlobalBatch(losses.NDCGLoss()))(features(bert, TEXTS[:4], TEXTS[4:8]), None)
     with pytest.raises(ValueError, match="reduction='mean'"):
         RankLoss(bert, losses.NDCGLoss(reduction="none"))
     with pytest.raises(ValueError, match="not both"):
         RankLoss(bert, GlobalBatch(losses.NDCGLoss()), gather_across_devices=True)
-    with pytest.raises(TypeError, match="one of rankgrad.losses, such as SmoothAPLoss.*got CosineSimilarity"):
+    with pytest.raises(TypeError, match="SmoothAPLoss.*got CosineSimilarity"):
         RankLoss(bert, torch.nn.CosineSimilarity())
     with pytest.raises(TypeError, match="one of rankgrad.losses.*got GlobalBatch"):
         RankLoss(bert, GlobalBatch(torch.nn.CosineSimilarity()))
-    with pytest.raises(TypeError, match="SentenceTransformer or a SparseEncoder; got Linear"):
+    with pytest.raises(TypeError, match="SparseEncoder.*got Linear"):
         RankLoss(torch.nn.Linear(2, 2), losses.NDCGLoss())
 
 
@@ -337,9 +337,9 @@ def test_what_cannot_be_cached_is_refused():
 
 
 def test_settings_of_parts_are_checked(bert):
-    with pytest.raises(ValueError, match="mini_batch_size counts texts .* >= 1; got 0"):
+    with pytest.raises(ValueError, match="mini_batch_size.*>= 1; got 0"):
         CachedRankLoss(bert, losses.SmoothAPLoss(), 0)
-    with pytest.raises(ValueError, match="mini_batch_num_tokens counts tokens .* >= 1; got -1"):
+    with pytest.raises(ValueError, match="mini_batch_num_tokens.*>= 1; got -1"):
         CachedRankLoss(bert, losses.SmoothAPLoss(), mini_batch_num_tokens=-1)
 
 
@@ -369,9 +369,9 @@ def test_token_vectors_are_refused_by_loss_and_evaluators(tmp_path):
     from sentence_transformers.base.modules import Transformer
 
     model = MultiVectorEncoder(modules=[Transformer(bert_folder(tmp_path / "tokens"))], device="cpu")
-    with pytest.raises(TypeError, match="one vector per text.*got MultiVectorEncoder.*loss.from_scores"):
+    with pytest.raises(TypeError, match="got MultiVectorEncoder.*loss.from_scores"):
         RankLoss(model, losses.SmoothAPLoss())
-    with pytest.raises(TypeError, match="RetrievalEvaluator compares one vector per text.*got MultiVectorEncoder"):
+    with pytest.raises(TypeError, match="RetrievalEvaluator.*got MultiVectorEncoder"):
         RetrievalEvaluator(TEXTS, LABELS)(model)
 
 
@@ -413,7 +413,7 @@ def test_on_several_processes_a_step_holds_distinct_classes(monkeypatch):
     assert len(batches) == len(sampler) == 3
     classes, counts = np.unique(np.array(labels)[sum(batches, [])], return_counts=True)
     assert len(classes) == 9 and (counts == 4).all() and all(len(batch) == 12 for batch in batches)
-    with pytest.raises(ValueError, match="on each of 3 processes, 4 of a class, need 12 classes .* of 10 classes 10"):
+    with pytest.raises(ValueError, match="3 processes, 4 .* 12 classes .* of 10 classes 10"):
         sampled(labels, 16)
     with pytest.raises(ValueError, match="which Accelerate loses"):
         sampled(labels, short_classes="fewer")
@@ -448,15 +448,13 @@ def test_too_few_classes_are_one_error_with_both_numbers():
     told = "batches of 12 texts, 4 of a class, need 3 classes with at least 4 texts; of 4 classes 2 have them"
     with pytest.raises(ValueError, match=told):
         sampled([0] * 5 + [1] * 4 + [2] * 3 + [3])
-    with pytest.raises(
-        ValueError, match="a multiple of 4 texts, at least 8; got a batch size of 10.*ClassBatchSampler.of"
-    ):
+    with pytest.raises(ValueError, match="of 4 .* got a batch size of 10"):
         sampled([0, 1] * 8, 10)
     with pytest.raises(ValueError, match="at least 8; got a batch size of 4"):
         sampled([0, 1] * 8, 4)
-    with pytest.raises(ValueError, match="samples_per_class counts texts of a class .* >= 2; got 1"):
+    with pytest.raises(ValueError, match="samples_per_class.*>= 2; got 1"):
         sampled([0, 1] * 8, samples_per_class=1)
-    with pytest.raises(ValueError, match="named label or labels or score or scores; the data set has text, intent"):
+    with pytest.raises(ValueError, match="label or labels.*has text, intent"):
         ClassBatchSampler(Dataset.from_dict({"text": ["a"], "intent": [0]}), 8)
     for wrong, kind in (([0.5] * 8, "float64"), ([[0.5, 0.1]] * 8, "float64"), ([[1], [1, 2]] * 4, "List")):
         with pytest.raises(ValueError, match=f"'label' must hold one class per text.*got .*{kind}"):
@@ -482,7 +480,7 @@ def test_the_evaluator_gives_our_numbers_with_the_interval_of_the_first(tmp_path
     assert [row["epoch"] for row in rows] == ["1", "2"] and [row["steps"] for row in rows] == ["10", "20"]
     assert float(rows[1]["AP@3"]) == wanted.values["AP@3"]
     assert float(rows[1]["R@1_low"]) == wanted.intervals["R@1"][0]
-    with pytest.raises(ValueError, match="has other columns than .*: move it away, or give a name="):
+    with pytest.raises(ValueError, match="columns.*name="):
         RetrievalEvaluator(TEXTS, LABELS, "dev")(model, str(tmp_path))
     assert model.model_card_data.eval_results_dict[evaluator] == metrics
 
@@ -496,14 +494,14 @@ def test_evaluation_goes_by_the_model_s_similarity_prompts_and_width():
     wanted = evaluate(rows, LABELS, similarity="euclidean", ks=(3,), clusters="none").values
     assert {name: metrics[name] for name in wanted} == pytest.approx(wanted)
     model.similarity_fn_name = "manhattan"
-    with pytest.raises(ValueError, match="compares by manhattan; exact ranking knows cosine, dot, euclidean"):
+    with pytest.raises(ValueError, match="manhattan.*cosine, dot, euclidean"):
         RetrievalEvaluator(TEXTS, LABELS)(model)
 
 
 def test_mistakes_of_an_evaluation_are_told():
     with pytest.raises(ValueError, match="equally many; got 24 and 3"):
         RetrievalEvaluator(TEXTS, LABELS[:3])
-    with pytest.raises(ValueError, match="primary_metric 'mAP' was not measured; there are R@1, "):
+    with pytest.raises(ValueError, match="primary_metric 'mAP'.*R@1, "):
         RetrievalEvaluator(TEXTS, LABELS, primary_metric="mAP")(static_model())
     queries, corpus = {"q": "card"}, {"a": "card pin", "b": "loan"}
     for qrels, told in (
@@ -787,5 +785,5 @@ def test_a_loss_copies_with_its_model():
 def test_without_the_library_the_import_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     monkeypatch.delitem(sys.modules, "rankgrad.adapters.sentence_transformers")
-    with pytest.raises(ModuleNotFoundError, match=r"the extra 'sentence-transformers' brings: pip install"):
+    with pytest.raises(ModuleNotFoundError, match="sentence-transformers.*pip install"):
         import rankgrad.adapters.sentence_transformers  # noqa: F401

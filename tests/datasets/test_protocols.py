@@ -39,9 +39,7 @@ def test_query_gallery_is_the_division_that_came_with_the_data():
     table = some_table("query_gallery", [0, 1, 0, 1], ("query", "gallery", "gallery", "query"))
     (trial,) = trials(table)
     assert trial.query.tolist() == [0, 3] and trial.gallery.tolist() == [1, 2]
-    with pytest.raises(
-        ValueError, match="0 queries and 2 gallery images are in the split test: .*evaluation.split=test"
-    ):
+    with pytest.raises(ValueError, match="0 queries and 2 .*evaluation.split=test"):
         trials(table.take([1, 2]))
 
 
@@ -146,9 +144,7 @@ def test_a_box_cuts_out_its_pixels_rounded_and_cut_off_at_the_border(tmp_path):
         assert min(small.shape[1:]) == 4 and 3 * image_area(path, 4, box) == small.numel()
     for outside in ((24.0, 0.0, 30.0, 9.0), (3.0, -9.0, 9.0, 0.2)):
         for look in (lambda box: read_image(path, 3, box=box), lambda box: image_area(path, box=box)):
-            with pytest.raises(
-                OSError, match=r"cannot read image .*a.jpg: its box .* has nothing of its 24 x 16 pixels"
-            ):
+            with pytest.raises(OSError, match="a.jpg: its box .* 24 x 16"):
                 look(outside)
 
 

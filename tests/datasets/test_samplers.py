@@ -86,7 +86,7 @@ def test_when_classes_are_even_a_pass_visits_every_image_once():
 
 def test_small_classes_are_left_out_counted_and_announced():
     labels = torch.tensor([0] * 5 + [1] * 4 + [2] * 3 + [3] * 1 + [4] * 4)
-    with pytest.warns(SmallClassWarning, match=r"2 of 5 classes \(4 of 17 rows\) have fewer than samples_per_class=4"):
+    with pytest.warns(SmallClassWarning, match="2 of 5 classes.*samples_per_class=4"):
         sampler = MPerClassBatchSampler(labels, 3, 4, batches_per_epoch=20, short_classes="drop")
     assert sampler.left_out == 2
     assert {int(labels[row]) for batch in sampler for row in batch} == {0, 1, 4}
@@ -106,13 +106,13 @@ def test_a_batch_has_all_classes_where_there_are_fewer_than_it_was_to_have_and_t
         sampler = kind(labels, classes_per_batch=16, samples_per_class=2, **of)
     assert caught[0].filename == __file__ and len(sampler.notes) == 1
     assert sampler.batch_size == 12 and all(len(set(labels[batch])) == 6 for batch in sampler)
-    with pytest.warns(SmallClassWarning, match="2 classes: there are no more with at least 4 rows each|left out"):
+    with pytest.warns(SmallClassWarning, match="2 classes: .*4 rows|left out"):
         dropped = MPerClassBatchSampler([0] * 5 + [1] * 4 + [2] * 2 + [3], 3, 4, short_classes="drop")
     assert dropped.classes_per_batch == 2
 
 
 def test_no_two_usable_classes_are_an_error_that_says_what_to_set():
-    with pytest.raises(ValueError, match=r"2 classes with at least 4 rows each; of 4 classes \(11 rows\) 1") as caught:
+    with pytest.raises(ValueError, match=r"2 classes .*4 rows.* 4 classes \(11 rows\) 1") as caught:
         MPerClassBatchSampler([0] * 5 + [1] * 3 + [2] * 2 + [3], 3, 4, short_classes="drop")
     assert "samples_per_class" in str(caught.value) and "short_classes=fewer" in str(caught.value)
     for labels in ([], [7] * 100):
@@ -388,7 +388,7 @@ def test_short_classes_come_in_exactly_the_same_batches_again_and_in_parts(kind,
 
 def test_processes_that_would_have_no_image_of_a_small_batch_are_named():
     labels = [0, 1, 2, 2, 2, 2, 2, 2]
-    with pytest.raises(ValueError, match="3 processes cannot share batches of 2 to 5 rows"):
+    with pytest.raises(ValueError, match="3 processes .* 2 to 5 rows"):
         MPerClassBatchSampler(labels, 2, 4, short_classes="fewer", rank=0, world_size=3)
 
 
@@ -432,7 +432,7 @@ def test_settings_of_a_run_make_its_sampler():
         labels, supers, batches_per_pair=2, pair_order="consecutive", short_classes="repeat", **settings
     )
     assert isinstance(two, HierarchicalBatchSampler) and two.pair_order == "consecutive"
-    with pytest.raises(ValueError, match="sampler.batches_per_pair draws from pairs of super-labels, but this data"):
+    with pytest.raises(ValueError, match="sampler.batches_per_pair .*super-labels"):
         class_batches(labels, batches_per_pair=2, **settings)
 
 
@@ -648,7 +648,7 @@ def test_super_labels_with_few_classes_are_filled_up_by_all_the_others():
 
 def test_too_many_sets_of_super_labels_are_refused_before_they_are_listed():
     labels = torch.arange(60).repeat_interleave(2)
-    with pytest.raises(ValueError, match=r"60 super-labels make 75,394,027,566 sets of 10.*lower super_labels_per"):
+    with pytest.raises(ValueError, match="60 super-labels .*75,394,027,566 sets of 10"):
         HierarchicalBatchSampler(labels, labels, 10, 2, super_labels_per_batch=10)
 
 
@@ -679,7 +679,7 @@ def test_classes_and_images_are_dealt_evenly_within_a_super_label():
 def test_a_super_label_with_few_classes_gives_all_it_has_and_the_other_gives_the_rest():
     labels = torch.arange(9).repeat_interleave(3)
     supers = torch.tensor([0, 1, 1, 2, 2, 2, 2, 2, 2])[labels]
-    with pytest.warns(SmallClassWarning, match="1 of 3 pairs of super-labels have fewer than 6 classes"):
+    with pytest.warns(SmallClassWarning, match="1 of 3 pairs .* 6 classes"):
         sampler = HierarchicalBatchSampler(labels, supers, 6, 3, batches_per_pair=4)
     assert sampler.pairs.tolist() == [[0, 2], [1, 2]] and sampler.pairs_left_out == 1
     for batch in sampler:
@@ -762,7 +762,7 @@ def test_wrong_arguments_of_pairs_are_named(arguments, error, message):
 
 def test_the_best_pair_is_named_when_none_is_large_enough():
     labels = torch.arange(6).repeat_interleave(2)
-    with pytest.raises(ValueError, match=r"no two of 3 super-labels have 5 classes .*; the best pair has 4"):
+    with pytest.raises(ValueError, match="3 super-labels .*5 classes .* 4"):
         HierarchicalBatchSampler(labels, labels // 2, 5, 2)
 
 

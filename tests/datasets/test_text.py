@@ -68,7 +68,7 @@ def test_a_plain_file_needs_two_columns_and_may_have_a_byte_order_mark(tmp_path)
     table = load_text(path, delimiter=";")
     assert table.texts == ("ein Käse", "zwei") and table.class_names == ("1", "3")
     assert table.split == ("train", "train") and table.super_label is None and table.group is None
-    with pytest.raises(ValueError, match="a has no texts of split 'test'; it has train"):
+    with pytest.raises(ValueError, match="split 'test'; it has train"):
         table.select("test")
 
 
@@ -102,18 +102,14 @@ def test_a_bad_file_is_named_with_its_row(case, tmp_path):
 def test_rows_that_contradict_each_other_are_both_named(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text,label,part\na,x,train\nb,x,train\na,x,train\na,x,test\n")
-    with pytest.raises(
-        ValueError, match=r"line 5 \(test\) has the text of .*line 2 \(train\): 'a'. A text belongs to one"
-    ):
+    with pytest.raises(ValueError, match=r"line 5 \(test\).*line 2 \(train\): 'a'"):
         load_text(path, split="part")
     assert len(load_text(path)) == 4  # twice in one split is no leak
     path.write_text("text,label,part,topic\na,x,train,t\nb,x,train,u\n")
-    with pytest.raises(
-        ValueError, match="line 3: the class 'x' has topic 'u' here and 't' in .*line 2; a class has one"
-    ):
+    with pytest.raises(ValueError, match="line 3: .*'x' .*'u' .*'t' .*line 2"):
         load_text(path, super_label="topic")
     path.write_text("text,label,part\na,x,trained\n")
-    with pytest.raises(ValueError, match=r"line 2: a split is train \(training\), val .*; got 'trained'"):
+    with pytest.raises(ValueError, match="line 2: .*; got 'trained'"):
         load_text(path, split="part")
 
 
@@ -137,9 +133,7 @@ def test_a_text_under_two_labels_is_told_as_that_where_classes_are_divided(tmp_p
     path = tmp_path / "a.csv"
     path.write_text("text,label\na,x\nb,y\na,y\nc,z\nb,z\nd,w\n")
     for seed in range(4):  # on whatever side the two labels are
-        with pytest.raises(
-            ValueError, match="line 4 .*line 2 under another label: 'a' is 'y' here and 'x' there, and 1"
-        ):
+        with pytest.raises(ValueError, match="line 4 .*line 2 .*'a' is 'y' .*'x'"):
             load_text(path, test_fraction=0.5, seed=seed)
     assert len(load_text(path)) == 6  # nothing is divided
 
@@ -196,14 +190,14 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file .*a.csv"):
         load_text(tmp_path / "a.csv")
     (tmp_path / "a.xlsx").write_bytes(b"x")
-    with pytest.raises(IsADirectoryError, match="needed is a file .*is a folder. A folder of images is data=folder"):
+    with pytest.raises(IsADirectoryError, match="is a folder.*data=folder"):
         load_text(tmp_path)
-    with pytest.raises(ValueError, match="a.xlsx is none of .csv, .tsv, .jsonl, .parquet: write it as one of these"):
+    with pytest.raises(ValueError, match=r"a.xlsx .*\.csv, .tsv, .jsonl, .parquet"):
         load_text(tmp_path / "a.xlsx")
     pytest.importorskip("pyarrow", reason="pyarrow comes with an extra")
     (tmp_path / "a.parquet").write_bytes(b"x" * 20)
-    with pytest.raises(ValueError, match="a.parquet is no parquet file, or it is damaged"):
+    with pytest.raises(ValueError, match="a.parquet .*damaged"):
         load_text(tmp_path / "a.parquet")
     (tmp_path / "b.csv").write_text("text,label\n")
-    with pytest.raises(ValueError, match="delimiter must be one character, .*; got ', '"):
+    with pytest.raises(ValueError, match="delimiter .*; got ', '"):
         load_text(tmp_path / "b.csv", delimiter=", ")

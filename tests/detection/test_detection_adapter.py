@@ -359,7 +359,7 @@ def test_another_number_of_classes_is_noticed():
     loss = DetectionAPLoss()
     loss(torch.zeros(4, CLASSES + 1), torch.zeros(4, CLASSES + 1, dtype=torch.bool))
     use_ap_loss(model, loss)
-    with pytest.raises(ValueError, match="memory holds scores of 4 classes but got 3"):
+    with pytest.raises(ValueError, match="4 classes .*got 3"):
         losses_of(model)
 
 
@@ -378,7 +378,7 @@ def test_two_losses_in_one_model_are_refused():
 
 
 def test_a_model_without_such_heads_is_refused():
-    with pytest.raises(TypeError, match="Linear has no torchvision RoIHeads.*docs/detection.md"):
+    with pytest.raises(TypeError, match="Linear .*RoIHeads.*docs/detection.md"):
         use_ap_loss(nn.Linear(2, 2), DetectionAPLoss())
 
 

@@ -396,7 +396,7 @@ def test_misuse_of_the_memory_is_refused():
     run(loss, batches(1))
     with pytest.raises(ValueError, match=r"3 classes but got 2.*reset\(\)"):
         loss(torch.zeros(4, 2), torch.zeros(4, 2, dtype=torch.bool))
-    with pytest.raises(ValueError, match="saved memory holds 2 batches, this one 3"):
+    with pytest.raises(ValueError, match="2 batches.*3"):
         DetectionAPLoss(memory=3).load_state_dict(loss.state_dict())
     for wrong in (-1, 1.5, True):
         with pytest.raises(ValueError, match="number of batches"):

@@ -147,7 +147,7 @@ def test_an_annotation_that_cannot_be_read_is_named(tmp_path, xml, error, messag
 
 
 def test_a_class_that_is_not_known_is_named_with_what_to_do(tmp_path):
-    with pytest.raises(ValueError, match=r"object of class 'square', which is not among aeroplane.*classes=data takes"):
+    with pytest.raises(ValueError, match="'square'.*aeroplane.*classes=data"):
         load_voc(shapes(tmp_path), "test")
 
 
@@ -173,11 +173,11 @@ def test_a_split_that_does_not_exist_is_answered_with_those_that_do(tmp_path, sp
 def test_missing_images_and_annotations_are_named(tmp_path):
     home = shapes(tmp_path)
     (home / "Annotations" / "009.xml").unlink()
-    with pytest.raises(FileNotFoundError, match=r"009.xml does not exist. The annotations of VOC 2012's test set"):
+    with pytest.raises(FileNotFoundError, match="009.xml .*VOC 2012"):
         load_voc(home, "test", "data")
     for name in ("008", "010"):
         (home / "JPEGImages" / f"{name}.jpg").unlink()
-    with pytest.raises(FileNotFoundError, match=r"JPEGImages lacks 2 of the 3 images of test: 008, 010$"):
+    with pytest.raises(FileNotFoundError, match="2 of the 3 images of test: 008, 010$"):
         load_voc(home, "test", "data")
 
 
@@ -193,7 +193,7 @@ def test_a_list_without_images_or_with_repeated_ones_is_refused(tmp_path, text, 
 
 def test_a_folder_that_is_none_is_told_what_is_needed(tmp_path):
     (tmp_path / "Annotations").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"has no ImageSets/Main, JPEGImages: .* say the year: 2007/trainval"):
+    with pytest.raises(FileNotFoundError, match="ImageSets/Main, JPEGImages.*2007/trainval"):
         load_voc(tmp_path, "trainval")
 
 

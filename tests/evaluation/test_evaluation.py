@@ -419,7 +419,7 @@ def test_labels_may_be_strings_lists_and_integers_of_any_size():
     assert Report.from_json(report.to_json()) == report
     named = plain(x, words, class_names={"ant": "Ameise", "bee": "Biene", "cat": "Katze"})
     assert [row["name"] for row in named.per_class] == ["Ameise", "Biene", "Katze"]
-    with pytest.raises(ValueError, match="names of class 'ant' and the other strings must be a mapping"):
+    with pytest.raises(ValueError, match="'ant' and the other strings"):
         plain(x, words, class_names=["a", "b", "c"])
 
 
@@ -454,9 +454,9 @@ def test_labels_that_are_none_are_refused(labels, error, message):
 
 
 def test_labels_of_both_sides_must_be_of_one_kind():
-    with pytest.raises(TypeError, match="strings on one side and numbers on the other"):
+    with pytest.raises(TypeError, match="strings .*numbers"):
         plain(whole(6, 2), ["a", "b"] * 3, ref_embeddings=whole(4, 2), ref_labels=[0, 1, 0, 1])
-    with pytest.raises(ValueError, match="ids and ref_ids must be of one kind, or nothing is equal"):
+    with pytest.raises(ValueError, match="ids and ref_ids"):
         plain(
             whole(6, 2),
             [0, 1] * 3,
@@ -648,9 +648,9 @@ def test_items_on_the_list_of_a_query_are_not_retrieved_for_it():
     for q, (s, g) in enumerate(reference.lists(x @ x.T, labels[:, None] == labels, exists)):
         wanted = slow_metrics(s, [gain > 0 for gain in g], -1, (1, 2, 4, 8))
         assert {name: report.per_query[name][q] for name in wanted} == pytest.approx(wanted)
-    with pytest.raises(ValueError, match="ignore must have one list per query, 20; got 19"):
+    with pytest.raises(ValueError, match="ignore .*20; got 19"):
         plain(x, labels, ids=names, ignore=ignore[1:])
-    with pytest.raises(ValueError, match="ignore.1. and the gallery's ids must be of one kind"):
+    with pytest.raises(ValueError, match="ignore.1. and the gallery's ids"):
         plain(x, labels, ids=names, ignore=[[], [3], *[[]] * 18])
     with pytest.raises(ValueError, match="ignore names items: it needs ids"):
         plain(x, labels, ignore=ignore)
@@ -671,7 +671,7 @@ def test_euclidean_distance_ranks_the_embeddings_as_they_are():
 def test_inner_product_is_asked_for_by_either_name():
     x, labels = whole(30, 3), torch.arange(30) % 4
     assert plain(x, labels) == plain(x, labels, normalize=True, similarity="inner product")
-    with pytest.raises(ValueError, match="similarity must be 'cosine', 'inner product' or 'euclidean'; got 'l2'"):
+    with pytest.raises(ValueError, match="'cosine', .* 'euclidean'; got 'l2'"):
         plain(x, labels, similarity="l2")
 
 

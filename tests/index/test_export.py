@@ -190,7 +190,7 @@ def test_a_program_that_differs_from_the_model_is_not_written(of_photos, tmp_pat
             return self.model(images) + 2e-4 * images.mean().square().exp()
 
     monkeypatch.setattr(exports, "exported", lambda model, pixels: real(Off(model), pixels))
-    with pytest.raises(ValueError, match=r"differs from the model by .* nothing was written"):
+    with pytest.raises(ValueError, match="differs .*nothing was written"):
         export(of_photos, tmp_path / "model.pt2")
     assert (tmp_path / "model.pt2").read_text() == "the one before" and len([*tmp_path.iterdir()]) == 1
 
@@ -218,11 +218,11 @@ def test_images_of_the_run_that_are_gone_are_asked_for(photos, tmp_path, capsys)
 
 
 def test_the_export_says_what_it_needs(of_photos, photos, tmp_path):
-    with pytest.raises(FileNotFoundError, match="give the folder of a finished run, or its model.pt"):
+    with pytest.raises(FileNotFoundError, match="finished run, or its model.pt"):
         export(tmp_path, tmp_path / "a.pt2")
-    with pytest.raises(FileNotFoundError, match="cannot be written: give a file in a folder that exists"):
+    with pytest.raises(FileNotFoundError, match="cannot be written.*folder"):
         export(of_photos, tmp_path / "no" / "a.pt2")
-    with pytest.raises(FileNotFoundError, match="no image below .* to compare the exported model on"):
+    with pytest.raises(FileNotFoundError, match="no image below"):
         export(of_photos, tmp_path / "a.pt2", images=tmp_path)
 
 

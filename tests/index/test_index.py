@@ -153,15 +153,15 @@ def test_a_vector_that_is_damaged_is_noticed_when_it_is_read(many, coded, tmp_pa
     assert main(["check", str(folder)]) == 2 and re.search(r"rows-\S+ +damaged", capsys.readouterr().out)
     index = Index.load(folder)
     index.topk(torch.from_numpy(many.embeddings[many.labels != many.labels[17]][:5]), 3)
-    with pytest.raises(ValueError, match=r"rows-.*f32 is damaged: row 17 is not what was written"):
+    with pytest.raises(ValueError, match="rows-.*f32 is damaged: row 17"):
         index.topk(torch.from_numpy(many.embeddings[17:18]), 3)
     file.write_bytes(held[:-4])
-    with pytest.raises(ValueError, match="should have 680000. Write the index again"):
+    with pytest.raises(ValueError, match="should have 680000"):
         Index.load(folder)
     file.unlink()
-    with pytest.raises(FileNotFoundError, match="the vectors themselves. Copy the folder as a whole"):
+    with pytest.raises(FileNotFoundError, match="the vectors .*Copy the folder"):
         Index.load(folder)
-    with pytest.raises(ValueError, match="learns its codes from 9,984 rows or more; got 200: take ivf"):
+    with pytest.raises(ValueError, match="9,984 rows.*got 200.*ivf"):
         build(some(), "ivfpq")
 
 
@@ -386,15 +386,15 @@ def test_a_damaged_or_foreign_index_says_what_is_wrong(index, damage, message):
 
 
 def test_what_is_no_index_at_all_says_what_would_be_one(tmp_path, made):
-    with pytest.raises(FileNotFoundError, match="no index at .*missing: make one with rankgrad index EMB.npz -o"):
+    with pytest.raises(FileNotFoundError, match="no index at .*missing: .*EMB.npz"):
         Index.load(tmp_path / "missing")
-    with pytest.raises(ValueError, match="is a file and no index: make one of it with rankgrad index"):
+    with pytest.raises(ValueError, match="is a file .*rankgrad index"):
         Index.load(made.with_suffix(".npz"))
 
 
 def test_without_faiss_an_error_says_what_to_install(monkeypatch, capsys, made, photos):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ModuleNotFoundError, match=r"an index needs faiss: pip install .*\[search\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"faiss: pip install .*\[search\]"):
         build(some())
     assert main(["search", str(photos / "class 0" / "0.png"), "--index", str(made)]) == 2
     assert "this needs faiss" in capsys.readouterr().err
@@ -516,10 +516,10 @@ def test_damaged_embeddings_are_named(tmp_path, damage):
 
 
 def test_embeddings_that_are_not_there_say_how_to_make_them(tmp_path):
-    with pytest.raises(FileNotFoundError, match="write them with rankgrad embed RUN DIR -o"):
+    with pytest.raises(FileNotFoundError, match="rankgrad embed RUN DIR -o"):
         Embedded.load(tmp_path / "a.npz")
     (tmp_path / "a.npz").write_text("no zip")
-    with pytest.raises(ValueError, match="is no npz file: write one with numpy.savez"):
+    with pytest.raises(ValueError, match="no npz file: .*numpy.savez"):
         Embedded.load(tmp_path / "a.npz")
 
 
@@ -530,7 +530,7 @@ def test_embeddings_of_ones_own_can_be_asked_with_vectors_but_not_with_pictures(
     index = Index.load(tmp_path / "a.index")
     assert index.topk(torch.eye(3), 1)[1].tolist() == [[0], [1], [2]] and index.path(1) == Path("b")
     assert [index.class_names[label] for label in index.labels] == ["4", "4", "2"]
-    with pytest.raises(ValueError, match="does not say which model made its embeddings"):
+    with pytest.raises(ValueError, match="which model"):
         find([photos / "class 0" / "0.png"], index)
 
 
@@ -575,7 +575,7 @@ def test_another_model_is_refused_and_a_moved_one_is_found(photos, made, weights
     gone = Index(
         index.vectors, index.names, index.labels, index.class_names, origin=Origin(photos, tmp_path / "gone.pt", "")
     )
-    with pytest.raises(FileNotFoundError, match=r"gone.pt does not exist.* Say where it is with --model RUN"):
+    with pytest.raises(FileNotFoundError, match="gone.pt .*--model RUN"):
         gone.embedder()
 
 

@@ -249,7 +249,7 @@ def test_a_memory_works_around_it_and_has_no_graph(name, combine):
 
 @pytest.mark.parametrize("name", [name for name in BASELINES if name not in WITH_REFERENCES])
 def test_a_memory_refuses_what_has_no_use_for_references_before_training(name):
-    with pytest.raises(TypeError, match="can't have a memory: its forward takes no ref_emb"):
+    with pytest.raises(TypeError, match="memory: .*ref_emb"):
         CrossBatchMemory(baseline(name), size=30)
 
 
@@ -309,7 +309,7 @@ def test_what_cannot_work_is_refused_with_a_reason():
             loss(batch, LABELS, **refs, ids=IDS)
     with pytest.raises(ValueError, match="need num_classes >= 2"):
         CrossEntropyLoss(1, 4)
-    with pytest.raises(ValueError, match=r"labels: classes are numbered 0 \.\. 3, first in row 16"):
+    with pytest.raises(ValueError, match=r"labels: .*0 \.\. 3, first in row 16"):
         CrossEntropyLoss(4, DIM)(batch, LABELS)
     with pytest.raises(ValueError, match="bins counts the intervals"):
         HistogramLoss(0)

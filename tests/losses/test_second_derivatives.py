@@ -107,9 +107,7 @@ def test_second_derivative_of_every_path_is_that_of_the_gradient_or_an_error(bat
     given = batch(1)
     loss = PATHS[path](LOSSES[name], given)
     if name in BLACKBOX:
-        with pytest.raises(
-            RuntimeError, match=r"no second derivatives here \(create_graph=True\): a blackbox gradient"
-        ):
+        with pytest.raises(RuntimeError, match="create_graph=True.*blackbox"):
             penalty(loss, given.embeddings)
         return
     second = penalty(loss, given.embeddings)[1]
@@ -209,7 +207,7 @@ def test_penalty_of_batches_in_parts_is_that_of_the_batch():
 
 def test_blackbox_ranks_refuse_a_graph_of_their_gradient():
     scores = torch.rand(3, 5, requires_grad=True)
-    with pytest.raises(RuntimeError, match="a blackbox gradient is a difference of ranks"):
+    with pytest.raises(RuntimeError, match="a blackbox gradient"):
         torch.autograd.grad(blackbox_rank(scores, 1.0).square().sum(), scores, create_graph=True)
     torch.autograd.grad(blackbox_rank(scores, 1.0).square().sum(), scores)
 
@@ -219,7 +217,7 @@ def test_third_derivatives_are_refused(problem):
     scores.requires_grad_()
     value = losses.SmoothAPLoss(tau=0.1).from_scores(scores, relevant, valid)
     (first,) = torch.autograd.grad(value, scores, create_graph=True)
-    with pytest.raises(RuntimeError, match="first and second derivatives, and a third one was asked for"):
+    with pytest.raises(RuntimeError, match="a third one"):
         torch.autograd.grad(first.square().sum(), scores, create_graph=True)
 
 
@@ -256,7 +254,7 @@ def test_slope_without_a_graph_is_refused_and_the_error_says_how_to_write_it(pro
         steps = {"pos": Sigmoid(0.1), "neg": Sigmoid(0.1)} | {place: step}
         return lambda s: RankLoss(Soft(**steps), metric=metrics.ndcg).from_scores(s, relevant, valid)
 
-    with pytest.raises(RuntimeError, match=r"no second derivatives of Straight\(\).*add 0 \* diff.clamp"):
+    with pytest.raises(RuntimeError, match=r"Straight\(\).*0 \* diff.clamp"):
         penalty(loss(Straight()), scores)
     assert torch.autograd.gradgradcheck(loss(StraightWithGraph()), scores.requires_grad_())
 

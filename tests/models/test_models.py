@@ -75,9 +75,7 @@ def test_a_convnet_begins_with_the_backbone_of_a_file_and_a_head_of_its_own(tmp_
 
 def test_a_backbone_of_another_shape_is_refused_by_its_layers(tmp_path):
     save_weights(tmp_path / "model.pt", small())
-    with pytest.raises(
-        ValueError, match=r"holds another backbone: 0.0.weight is \[4, 1, 3, 3\] in the file and \[5, 1,"
-    ):
+    with pytest.raises(ValueError, match=r"0.0.weight is \[4, 1, 3, 3\] .*\[5, 1,"):
         convnet(widths=(5, 6, 8), weights=tmp_path / "model.pt")
     torch.save({"state_dict": {}}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="was not written by"):
@@ -183,7 +181,7 @@ def test_layer_norm_head_ignores_scale_and_shift_of_the_features():
 
 
 def test_head_none_refuses_to_change_the_size_and_says_what_to_do():
-    with pytest.raises(ValueError, match="keeps the 512 features .* embedding_size=128 .* embedding_size=None"):
+    with pytest.raises(ValueError, match="512 features .*=128 .*embedding_size=None"):
         EmbeddingHead(512, 128, head="none")
 
 
@@ -245,7 +243,7 @@ def test_transformer_learns_and_refuses_other_sizes_with_a_way_out():
     model = timm_model("vit_tiny_patch16_224", embedding_size=8, pooling="token", image_size=32)
     model(images(2, 3, 32)).square().sum().backward()
     assert all(p.grad is not None for p in model.parameters())
-    with pytest.raises(ValueError, match="exactly 32 x 32 pixels; got 48 x 48.*image_size=48"):
+    with pytest.raises(ValueError, match="32 x 32 .*got 48 x 48.*image_size=48"):
         model(images(2, 3, 48))
 
 
@@ -317,7 +315,7 @@ def test_weights_that_do_not_fit_name_the_layers_and_how_many(tmp_path):
 
 def test_many_missing_weights_are_counted_and_the_first_few_listed(tmp_path):
     torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7)}, tmp_path / "w.pth")
-    with pytest.raises(ValueError, match=r"119 missing in the file: bn1.weight, .*running_var, \.\.\.$"):
+    with pytest.raises(ValueError, match="119 missing .*bn1.weight, .*running_var"):
         timm_model("resnet18", weights=tmp_path / "w.pth")
 
 
@@ -340,7 +338,7 @@ def test_weights_file_that_would_run_code_is_not_unpickled(tmp_path):
     torch.save({"state_dict": Touch()}, tmp_path / "w.pth")
     with pytest.raises(ValueError, match="read safely"):
         timm_model("resnet18", weights=tmp_path / "w.pth")
-    with pytest.raises(ValueError, match="read safely: it asks for .*mkdir to be run. Nothing was run") as error:
+    with pytest.raises(ValueError, match="asks for .*mkdir .*Nothing was run") as error:
         load_weights(tmp_path / "w.pth")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "ran").exists()
@@ -424,13 +422,13 @@ def test_head_trained_on_cached_features_returns_to_its_model():
 
 
 def test_features_out_of_step_or_absent_are_errors():
-    with pytest.raises(ValueError, match="batch 0 holds 4 images, 3 labels and 4 indices"):
+    with pytest.raises(ValueError, match="4 images, 3 labels and 4 indices"):
         extract_features(small(), [(images(4), torch.zeros(3), torch.arange(4))])
     with pytest.raises(ValueError, match="no batch came from the loader"):
         extract_features(small(), [])
-    with pytest.raises(ValueError, match="takes 7 features but the backbone gives 8"):
+    with pytest.raises(ValueError, match="7 features .* 8$"):
         small().with_head(head_only(7, 3))
-    with pytest.raises(ValueError, match=r"needs features \[image, 7\]; got \[4, 8\]"):
+    with pytest.raises(ValueError, match=r"\[image, 7\]; got \[4, 8\]"):
         head_only(7, 3)(torch.randn(4, 8))
 
 
@@ -488,7 +486,7 @@ def test_checkpoint_of_another_backbone_is_refused_and_leaves_the_model_alone(tm
     save_weights(tmp_path / "m.pt", convnet(widths=(4, 6), embedding_size=5))
     model = small()
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=r"missing in the file: backbone.2.0.weight"):
+    with pytest.raises(ValueError, match="missing .*backbone.2.0.weight"):
         load_weights(tmp_path / "m.pt", model)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
@@ -525,10 +523,10 @@ def test_damaged_and_foreign_files_are_clear_errors(tmp_path, content):
         path.write_bytes(path.read_bytes()[:-200])  # cut off, as by a full disk
     else:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match="no weights file that can be read safely, or it is damaged"):
+    with pytest.raises(ValueError, match="no weights file .*damaged"):
         load_weights(path)
     torch.save({"a": torch.zeros(1)}, path)
-    with pytest.raises(ValueError, match="was not written by rankgrad.models.save_weights"):
+    with pytest.raises(ValueError, match="rankgrad.models.save_weights"):
         load_weights(path)
     with pytest.raises(FileNotFoundError, match="no weights file at"):
         load_weights(tmp_path / "none.pt")
@@ -553,16 +551,14 @@ def test_model_that_does_not_know_its_arguments_cannot_be_saved(tmp_path):
 def test_models_are_built_by_name_and_misspelt_ones_get_a_suggestion():
     assert set(MODELS) == {"convnet", "timm", "ngrams", "sentence_transformer", "vectors"}
     assert build_model("timm", name="resnet18", embedding_size=3).embedding_size == 3
-    with pytest.raises(ValueError, match="unknown model 'convet'; did you mean 'convnet'"):
+    with pytest.raises(ValueError, match="'convet'; did you mean 'convnet'"):
         build_model("convet")
-    with pytest.raises(
-        ValueError, match="unknown option of model 'timm' 'embeding_size'; did you mean 'embedding_size'"
-    ):
+    with pytest.raises(ValueError, match="'embeding_size'; .*'embedding_size'"):
         build_model("timm", name="resnet18", embeding_size=3)
     with pytest.raises(ValueError, match="model 'timm' needs name"):
         build_model("timm")
     for bad in ({"widths": ()}, {"widths": (0,)}, {"in_channels": 0}):
-        with pytest.raises(ValueError, match="convnet needs in_channels >= 1 and widths >= 1"):
+        with pytest.raises(ValueError, match="in_channels >= 1 and widths >= 1"):
             convnet(**bad)
     with pytest.raises(ValueError, match="embedding_size must be >= 1 or None"):
         convnet(embedding_size=0)

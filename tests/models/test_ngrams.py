@@ -101,5 +101,5 @@ def test_mistakes_are_told():
     ):
         with pytest.raises(ValueError, match=told):
             NGrams(**arguments)
-    with pytest.raises(TypeError, match="texts is a list of strings; got one string"):
+    with pytest.raises(TypeError, match="list of strings; got one string"):
         NGrams(dim=2, buckets=10)("my card")

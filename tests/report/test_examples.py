@@ -52,7 +52,7 @@ def test_failures_are_wrong_in_every_run_and_those_that_differ_in_some():
     assert all(query.items[0][0].correct and not query.items[1][0].correct for query in differ.queries)
     both = retrieved.among(table, [bad, turned(table, {5: 185.0})], "xy", choice="failures", queries=9)
     assert {query.row for query in both.queries} == {5}
-    with pytest.raises(ValueError, match="those whose nearest image is wrong in every run: choose random"):
+    with pytest.raises(ValueError, match="every run: choose random"):
         retrieved.among(table, [good], ["good"], choice="failures")
     with pytest.raises(ValueError, match="give two runs that differ, or random"):
         retrieved.among(table, [good], ["good"], choice="differ")
@@ -145,7 +145,7 @@ def test_images_that_have_moved_are_found_again_and_other_images_are_refused(pho
     make_photos(moved, classes=6, per_class=4)
     assert retrieved.compute([photo_runs[0]], data_root=moved).data == "moved"
     make_photos(tmp_path / "others", classes=6, per_class=3)
-    with pytest.raises(ValueError, match="was evaluated on other images .* --data-root"):
+    with pytest.raises(ValueError, match="other images .* --data-root"):
         retrieved.compute([photo_runs[0]], data_root=tmp_path / "others")
 
 
@@ -155,7 +155,7 @@ def test_runs_with_the_same_name_are_told_apart_by_their_folders(tmp_path):
 
 
 def test_examples_refuse_unknown_choices_and_empty_ones(photo_runs):
-    with pytest.raises(ValueError, match="one of random, failures, differ; got 'best'"):
+    with pytest.raises(ValueError, match="random, failures, differ; got 'best'"):
         retrieved.compute(photo_runs, choice="best")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one run, query and item"):
         retrieved.compute(photo_runs, k=0)

@@ -322,7 +322,7 @@ def test_paired_interval_is_that_of_a_mean_and_knows_that_queries_of_a_class_are
 def test_runs_without_any_difference_are_not_told_apart():
     found = paired_difference(np.ones(5), np.ones(5))
     assert (found.mean, found.low, found.high, found.p, found.better, found.worse) == (0, 0, 0, 1, 0, 0)
-    with pytest.raises(ValueError, match="values of the same queries; got 2, 3 and 2 groups"):
+    with pytest.raises(ValueError, match="got 2, 3 and 2 groups"):
         paired_difference(np.ones(2), np.ones(3))
     with pytest.raises(ValueError, match="got 0, 0"):
         paired_difference(np.ones(0), np.ones(0))
@@ -1019,7 +1019,7 @@ def test_a_comparison_is_one_page_over_all_runs(finished, broken_off, tmp_path):
     page = Page(write_comparison(tmp_path / "compare.html", many))
     assert "of the first 8 of 10 variants" in page.text and page.text.count("more 5") == 1
     assert sum("section" == tag for tag, _ in page.tags) >= 8
-    with pytest.raises(ValueError, match="a comparison is of at least one run; got none"):
+    with pytest.raises(ValueError, match="at least one run; got none"):
         write_comparison(tmp_path / "compare.html", {"pnp": []})
 
 

@@ -71,7 +71,7 @@ def test_a_run_that_was_cut_off_is_resumed_and_ends_like_a_whole_one(photos, tmp
     settings = ["loss=pnp", "seeds=0", *small(photos, "checkpoint_minutes=0")]
     with pytest.MonkeyPatch.context() as patch:
         die_after_writes(patch, 2)
-        with pytest.raises(ConfigError, match=r"these runs failed:\npnp seed 0: .*exit -9"):
+        with pytest.raises(ConfigError, match="pnp seed 0: .*exit -9"):
             compare(settings, tmp_path / "cut")
     resumed = compare(settings, tmp_path / "cut")
     assert here.calls[1] == [f"resume={tmp_path / 'cut' / 'pnp-seed0'}"]
@@ -173,7 +173,7 @@ def test_a_path_of_the_data_is_the_same_however_it_is_written(tmp_path, monkeypa
     monkeypatch.chdir(other)
     with shared(out, ["data.root=../photos", "recipe=small", "model.name=resnet18", "threads=2"]):
         pass
-    with pytest.raises(ConfigError, match=r"other settings: data.root \(then .*photos, now .*other\);"):
+    with pytest.raises(ConfigError, match=r"data.root \(then .*photos, now .*other\)"):
         with shared(out, ["data.root=.", "recipe=small", "model.name=resnet18"]):
             pass
 
@@ -195,7 +195,7 @@ def test_what_a_killed_comparison_left_half_written_is_removed(photos, tmp_path,
 
 def test_other_settings_need_another_folder(photos, tmp_path, here):
     compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
-    with pytest.raises(ConfigError, match="holds runs with other settings: .* choose another folder with --out"):
+    with pytest.raises(ConfigError, match="other settings: .* --out"):
         compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path)
     assert len(here.calls) == 1
 

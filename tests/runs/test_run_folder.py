@@ -225,7 +225,7 @@ def test_every_other_setting_is_as_it_was_or_the_run_is_not_resumed(begun, tmp_p
     config = OmegaConf.load(tmp_path / "config.yaml")
     OmegaConf.update(config, key, value, force_add=True)
     OmegaConf.save(config, tmp_path / "config.yaml")
-    with pytest.raises((ConfigError, ValueError), match=r"was changed since state.ckpt was saved|given for 3 channels"):
+    with pytest.raises((ConfigError, ValueError), match="changed .*state.ckpt|3 channels"):
         train(f"resume={tmp_path}")
 
 
@@ -246,10 +246,10 @@ def test_other_data_is_refused_with_what_is_other(photos, tmp_path, capsys):
     cut_off([*small(mine), f"out={tmp_path / 'run'}"], 1)
     image = mine / "class 0" / "0.png"
     os.utime(image, (1, 1))
-    with pytest.raises(ConfigError, match=r"the data is not what this run began with: times\. .*check_data=false"):
+    with pytest.raises(ConfigError, match=r"the data .*times\. .*check_data=false"):
         train(f"resume={tmp_path / 'run'}")
     image.unlink()
-    with pytest.raises(ConfigError, match=r"images \(then 50, now 49\), names, labels, sizes, times"):
+    with pytest.raises(ConfigError, match=r"\(then 50, now 49\), names, labels"):
         train(f"resume={tmp_path / 'run'}")
     (mine / "class 0" / "0.png").write_bytes((mine / "class 0" / "1.png").read_bytes())
     assert main(["train", f"resume={tmp_path / 'run'}", "check_data=false", "trainer.enable_progress_bar=false"]) == 0
@@ -266,7 +266,7 @@ def test_a_state_that_would_run_code_is_not_read(photos, tmp_path):
             return os.system, (f"touch {canary}",)
 
     torch.save({"state_dict": {}, "global_step": 1, "kept": Evil()}, tmp_path / "run" / "state.ckpt")
-    with pytest.raises(ConfigError, match="is not read: it holds more than numbers and could run code. Delete it"):
+    with pytest.raises(ConfigError, match="not read: .*run code. Delete it"):
         train(f"resume={tmp_path / 'run'}")
     assert not canary.exists()
 

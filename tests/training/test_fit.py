@@ -145,12 +145,12 @@ def test_a_run_that_was_cut_off_goes_on_with_the_same_script(finished, tmp_path)
 def test_a_run_goes_on_with_its_own_settings_and_data_alone(finished, tmp_path):
     with pytest.raises(ConfigError, match=r"holds a run already"):
         fitted(finished.folder)
-    with pytest.raises(ConfigError, match=r"other settings: optimizer.lr \(then 0.001, now 0.1\)"):
+    with pytest.raises(ConfigError, match=r"optimizer.lr \(then 0.001, now 0.1\)"):
         fitted(finished.folder, settings={**QUICK, "optimizer.lr": 0.1}, resume=True)
-    with pytest.raises(ConfigError, match=r"loss.name \(then .*SmoothAPLoss.*tau=0.01.*now"):
+    with pytest.raises(ConfigError, match=r"loss.name \(then .*SmoothAPLoss.*now"):
         fitted(fitted(tmp_path / "a", loss=SmoothAPLoss(0.01)).folder, loss=SmoothAPLoss(0.1), resume=True)
     longer = {**QUICK, "trainer.max_epochs": 3}
-    with pytest.raises(ConfigError, match="data is not what this run began with: content"):
+    with pytest.raises(ConfigError, match="the data .*began with: content"):
         fitted(tmp_path / "a", data=(2 * inputs(), LABELS), loss=SmoothAPLoss(0.01), settings=longer, resume=True)
     run = fitted(tmp_path / "a", loss=SmoothAPLoss(0.01), settings=longer, resume=True)
     assert run.read_facts()["epochs"] == 3
@@ -226,7 +226,7 @@ def test_a_data_set_of_ours_by_its_name(tmp_path):
 
 
 def test_a_loss_that_gives_no_number_is_refused(tmp_path):
-    with pytest.raises(TypeError, match=r"a loss gives one number, .* gave a tensor of shape \(8, 4\)"):
+    with pytest.raises(TypeError, match=r"one number, .*shape \(8, 4\)"):
         fitted(tmp_path / "run", loss=lambda embeddings, labels: embeddings)
 
 

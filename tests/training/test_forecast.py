@@ -108,7 +108,7 @@ def test_a_download_that_fails_names_the_local_file(monkeypatch):
         raise ConnectionError("[Errno 101] Network is unreachable\nmore lines")
 
     monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(OSError, match=r"Network is unreachable\)\. .*model\.weights=FILE") as caught:
+    with pytest.raises(OSError, match=r"unreachable.*model\.weights=FILE") as caught:
         timm_model("resnet18", pretrained=True)
     assert "\n" not in str(caught.value)
     with pytest.raises(ConnectionError):  # without a download it is no matter of the network

@@ -142,7 +142,7 @@ BROKEN = {"empty.png", "cut.png", "text.jpg", "beside.png", "only.png"}
 
 
 def test_broken_files_are_listed_and_the_run_goes_to_its_end(messy, tmp_path, capsys, with_page):
-    with pytest.warns(HealthWarning, match="47 % of the queries have no other row of their class"):
+    with pytest.warns(HealthWarning, match="47 % of the queries"):
         run = train(*small(messy), f"out={tmp_path / 'run'}")  # classes of one image, too
     shown = capsys.readouterr().out
     assert run.finished and "skipped 5 files and 1 folder:" in shown and all(name in shown for name in BROKEN)
@@ -178,9 +178,9 @@ def test_embedding_refuses_before_it_works_for_nothing(photos, finished, tmp_pat
 
     monkeypatch.setattr(runs, "embed", never)
     for out in (tmp_path / "missing" / "a.npz", tmp_path):
-        with pytest.raises(FileNotFoundError, match="cannot be written: give a file in a folder that exists"):
+        with pytest.raises(FileNotFoundError, match="cannot be written.*folder"):
             embed_folder(finished.folder, photos, out)
-    with pytest.raises(FileNotFoundError, match="give the folder of a finished run, or its model.pt"):
+    with pytest.raises(FileNotFoundError, match="finished run, or its model.pt"):
         embed_folder(tmp_path, photos, tmp_path / "a.npz")
     with pytest.raises(FileNotFoundError, match="none"):
         embed_folder(finished.folder, tmp_path / "none", tmp_path / "a.npz")
@@ -226,7 +226,7 @@ def test_a_finished_run_is_not_trained_again(finished, monkeypatch):
 
 def test_a_folder_that_holds_a_run_is_refused_and_untouched(photos, finished):
     before = {path: path.stat().st_mtime_ns for path in finished.folder.iterdir()}
-    with pytest.raises(ConfigError, match="holds a run already: continue it with resume="):
+    with pytest.raises(ConfigError, match="a run already: .*resume="):
         train(*small(photos, "seed=7"), f"out={finished.folder}")
     assert {path: path.stat().st_mtime_ns for path in finished.folder.iterdir()} == before
 
@@ -234,7 +234,7 @@ def test_a_folder_that_holds_a_run_is_refused_and_untouched(photos, finished):
 @pytest.mark.parametrize("name", ["", "missing", "state.ckpt"])
 def test_only_the_folder_of_a_run_can_be_resumed(tmp_path, name):
     (tmp_path / "state.ckpt").write_bytes(b"")
-    with pytest.raises(ConfigError, match="nothing to resume: .* takes the folder of a run"):
+    with pytest.raises(ConfigError, match="resume: .* the folder of a run"):
         train(f"resume={tmp_path / name}")
 
 
@@ -377,7 +377,7 @@ def test_features_of_a_run_that_failed_are_not_used_for_another(photos, finished
 
 def test_a_network_for_other_channels_is_refused(photos, finished, tmp_path):
     grey = ("data.load.channels=1", "data.train_transform.mean=[0.5]", "data.train_transform.std=[0.5]")
-    with pytest.raises(ConfigError, match="sees 3-channel images but folder has 1 channels"):
+    with pytest.raises(ConfigError, match="3-channel images .*folder has 1 channels"):
         train(*small(photos, *grey), f"init={finished.folder}", f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run").exists()
 
@@ -390,7 +390,7 @@ def test_evaluation_during_training_needs_a_whole_model(photos, finished, tmp_pa
 
 
 def test_a_head_alone_is_not_trained_where_there_is_none(photos, finished, tmp_path):
-    with pytest.raises(ConfigError, match="model.head=none is none; give model.head=linear"):
+    with pytest.raises(ConfigError, match="model.head=none .*model.head=linear"):
         train(*small(photos), f"init={finished.folder}", "frozen=true", f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run").exists()
 
@@ -399,14 +399,14 @@ def test_weights_that_expect_other_pixels_are_refused_with_the_settings_to_give(
     weights = tmp_path / "resnet18.pt"
     torch.save(build_model("timm", name="resnet18").backbone.state_dict(), weights)
     given = small(photos, "model=timm", f"model.weights={weights}", "data.train_transform.mean=[0.5,0.5,0.5]")
-    with pytest.raises(ConfigError, match=r"data\.train_transform\.mean=\[0\.485,0\.456,0\.406\]"):
+    with pytest.raises(ConfigError, match=r"train_transform\.mean=\[0\.485,0\.456,0\.406\]"):
         train(*given, f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run").exists()
 
 
 def test_batch_norm_that_sees_a_part_of_each_batch_is_warned_of():
     model = build_model("convnet", widths=(8, 8))
-    with pytest.warns(runner.BatchNormWarning, match=r"\+trainer.sync_batchnorm=true .* model.freeze_batch_norm=true"):
+    with pytest.warns(runner.BatchNormWarning, match="sync_batchnorm=true .*freeze_batch_norm"):
         runner.check_batch_norm(model)
     runner.check_batch_norm(model.eval())
     runner.check_batch_norm(torch.nn.SyncBatchNorm.convert_sync_batchnorm(model.train()))

@@ -153,7 +153,7 @@ def test_a_run_is_graded_by_super_labels_where_that_is_asked_for(tmp_path, capsy
     plain = train(*small_texts(file, "loss=supap", "evaluation.levels=true"), f"out={tmp_path / 'plain'}")
     assert "H-AP" in Report.from_json(plain.after).values
     without = make_texts(tmp_path / "b.csv")
-    with pytest.raises(ConfigError, match="evaluation.levels=true needs rows with a class and a super-label"):
+    with pytest.raises(ConfigError, match="evaluation.levels=true .*super-label"):
         train(*small_texts(without, "evaluation.levels=true"), f"out={tmp_path / 'none'}")
     train(*small_texts(without), f"out={tmp_path / 'none'}")
     assert main(["evaluate", str(tmp_path / "none"), "--levels"]) != 0
@@ -185,7 +185,7 @@ def test_what_takes_no_hierarchy_refuses_it(tmp_path):
     with pytest.raises(ConfigError, match="a have no super-labels"):
         train(*small_texts(make_texts(tmp_path / "a.csv"), "train.hierarchy=true"), f"out={tmp_path / 'run'}")
     file = make_hierarchy(tmp_path / "b.csv")
-    with pytest.raises(ConfigError, match="CrossEntropyLoss takes one class per row, and these rows are a hierarchy"):
+    with pytest.raises(ConfigError, match="CrossEntropyLoss .*hierarchy"):
         train(*small_texts(file, "train.hierarchy=true", "loss=cross_entropy"), f"out={tmp_path / 'run'}")
 
 
@@ -257,9 +257,9 @@ def test_a_batch_triplet_is_theirs_and_cosent_takes_a_hierarchy():
     loss = SentenceTransformersLoss("CoSENTLoss")
     levels = torch.stack([labels // 2, labels], dim=1)
     assert loss(rows, levels) != loss(rows, labels)
-    with pytest.raises(ValueError, match="takes one class per row; got a hierarchy"):
+    with pytest.raises(ValueError, match="one class per row; got a hierarchy"):
         SentenceTransformersLoss("BatchHardTripletLoss")(rows, levels)
-    with pytest.raises(ValueError, match="has no option 'margn'; did you mean 'margin'"):
+    with pytest.raises(ValueError, match="'margn'; did you mean 'margin'"):
         SentenceTransformersLoss("BatchHardTripletLoss", margn=1)
     with pytest.raises(ValueError, match="no loss 'CosentLoss'"):
         SentenceTransformersLoss("CosentLoss")

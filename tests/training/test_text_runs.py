@@ -95,7 +95,7 @@ def test_a_text_that_changed_is_noticed(tmp_path):
     file = make_texts(tmp_path / "a.csv")
     cut_off([*small_texts(file), f"out={tmp_path / 'run'}"], 3)
     file.write_text(file.read_text().replace("w7", "w8"))
-    with pytest.raises(ConfigError, match="the data is not what this run began with: content"):
+    with pytest.raises(ConfigError, match="the data .*began with: content"):
         train(f"resume={tmp_path / 'run'}")
 
 
@@ -132,9 +132,9 @@ def test_a_model_that_takes_something_else_is_refused_before_anything_is_written
 
 def test_a_model_of_texts_says_what_it_takes(finished):
     model, _ = load_weights(finished.weights)
-    with pytest.raises(TypeError, match=r"the model takes texts, a list of strings; got a tensor \[1, 3, 8, 8\]"):
+    with pytest.raises(TypeError, match=r"texts.*got a tensor \[1, 3, 8, 8\]"):
         model(torch.zeros(1, 3, 8, 8))
-    with pytest.raises(TypeError, match="the model takes texts, a list of strings; got a str"):
+    with pytest.raises(TypeError, match="texts.*got a str"):
         model("one text")
 
 
@@ -211,7 +211,7 @@ def test_a_head_is_trained_on_embeddings_that_exist(vectors, tmp_path, with_page
     model, _ = load_weights(run.weights)
     assert model.config == {"kind": "vectors", "width": 8, "embedding_size": None, "head": "linear"}
     assert 'class="pic words">' in run.page.read_text()  # texts of the npz
-    with pytest.raises(ValueError, match=r"the model takes vectors, float \[row, 8\]; got torch.float32 \[2, 9\]"):
+    with pytest.raises(ValueError, match=r"float \[row, 8\]; got torch.float32 \[2, 9\]"):
         model(torch.zeros(2, 9))
     out = tmp_path / "again.npz"
     assert main(["embed", str(run.folder), str(vectors), "-o", str(out)]) == 0
@@ -273,7 +273,7 @@ def test_a_parquet_holds_vectors_too(tmp_path):
     assert table.split == ("val", "train", "val") and table.names[1] == "row 1"
     rows[1]["embedding"] = [1.0]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="row 1: 'embedding' must be as long as in the rows before"):
+    with pytest.raises(ValueError, match="row 1: 'embedding'"):
         load_table(tmp_path / "a.parquet")
 
 

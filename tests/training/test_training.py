@@ -269,9 +269,7 @@ def test_a_state_of_other_images_is_refused(photos, tmp_path):
     cut_off([*small(mine), f"out={tmp_path / 'run'}"], 2)
     for folder in sorted(mine.iterdir()):
         (folder / "0.png").unlink()
-    with pytest.raises(
-        ValueError, match=r"not what this run began with: images \(then 50, now 40\), names, labels, sizes"
-    ):
+    with pytest.raises(ValueError, match=r"images \(then 50, now 40\), names"):
         train(f"resume={tmp_path / 'run'}")
 
 

@@ -336,7 +336,7 @@ def test_another_space_or_other_settings_need_another_folder(made, tmp_path, mon
     words = [*TWO, "trials=1", "folds=2", "seeds=none"]
     tune(words, tmp_path)
     for other in ("folds=3", "metric=AP", "search_seed=1", "space.loss.tau=0.1,0.2", "trainer.max_epochs=1"):
-        with pytest.raises(ConfigError, match="holds runs with other settings: .* choose another folder with --out"):
+        with pytest.raises(ConfigError, match="other settings: .* --out"):
             tune([*words, other], tmp_path)
     listed = space_module._listed()
     monkeypatch.setitem(listed["losses"]["supap"], "loss.tau", "log(0.1, 1)")
@@ -359,9 +359,7 @@ def test_a_trial_that_fails_counts_and_the_search_goes_on(made, tmp_path):
 def test_a_loss_of_which_nothing_works_is_given_up_and_the_same_command_tries_it_again(made, tmp_path):
     made.fails = lambda settings: settings["loss"] == "supap"
     words = [*TWO, "trials=3", "folds=2", "seeds=none"]
-    with pytest.raises(
-        ConfigError, match="no trial of theirs worked:\nsupap: trial 0, fold 1: rankgrad: it went wrong"
-    ):
+    with pytest.raises(ConfigError, match="supap: trial 0, fold 1: .*it went wrong"):
         tune(words, tmp_path)
     assert len([row for row in rows(tmp_path) if row["loss"] == "pml/multi_similarity"]) == 3
     made.fails = lambda settings: False
