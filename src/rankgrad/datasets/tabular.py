@@ -158,6 +158,22 @@ def text_of(path: Path) -> str:
 
 
 def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
+    lines = delimited(path, delimiter)
+    for _, header in lines:
+        for line, fields in lines:
+            yield f"{shown(path)}, line {line}", dict(zip(header, fields, strict=True))
+
+
+def delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """(line, its fields) of a csv, as texts; the header comes first, and empty lines are left out.
+
+    Args:
+        path: the file.
+        delimiter: one character, or a backslash and t for a tab.
+
+    Raises:
+        ValueError: a row has other fields than the header, a name stands twice in the header, the file is not UTF-8.
+    """
     delimiter = "\t" if delimiter == TAB else delimiter
     if len(delimiter) != 1:
         raise ValueError(f"{setting('delimiter')} must be one character, or {TAB} for a tab; got {delimiter!r}")
@@ -166,21 +182,19 @@ def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
     header: list[str] | None = None
     try:
         for fields in through(reader, "reading", "row", text.count("\n")):
-            place = f"{shown(path)}, line {reader.line_num}"
             if not fields:
                 continue
             if header is None:
                 header = fields
                 twice = next((name for name in header if header.count(name) > 1), None)
                 if twice is not None:
-                    raise ValueError(f"{place}: the column {twice!r} stands there twice")
-                continue
-            if len(fields) != len(header):
+                    raise ValueError(f"{shown(path)}, line {reader.line_num}: the column {twice!r} stands there twice")
+            elif len(fields) != len(header):
                 raise ValueError(
-                    f"{place} has {len(fields)} fields, the header {len(header)}: a text that holds a {delimiter!r} or "
-                    "a line break must stand in double quotes" + _other_delimiter(header)
+                    f"{shown(path)}, line {reader.line_num} has {len(fields)} fields, the header {len(header)}: a text "
+                    f"that holds a {delimiter!r} or a line break must stand in double quotes" + _other_delimiter(header)
                 )
-            yield place, dict(zip(header, fields, strict=True))
+            yield reader.line_num, fields
     except csv.Error as error:
         raise ValueError(f"{shown(path)}, line {reader.line_num}: {error}") from None
 

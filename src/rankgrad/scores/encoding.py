@@ -1,0 +1,218 @@
+"""`Encoding`: columns of numbers and of words -> [row, width] float32, by what the training rows have."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..checks import integer
+from ..files import shown
+from .table import ScoreTable
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """How a column of numbers is encoded: (value - mean) / deviation, 0 where it is missing.
+
+    Attributes:
+        name: of the column.
+        mean: of the training rows that have a value.
+        deviation: their standard deviation, > 0.
+        indicator: a further column is 1 where the value is missing, because training rows miss it.
+    """
+
+    name: str
+    mean: float
+    deviation: float
+    indicator: bool
+
+
+@dataclass(frozen=True)
+class WordColumn:
+    """How a column of words is encoded: a column for each category, 1 in the row's own; 0 in all for other words.
+
+    Attributes:
+        name: of the column.
+        categories: those that enough training rows have.
+    """
+
+    name: str
+    categories: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Rows of a table -> numbers for a network; fitted on the training rows, and stored with the model.
+
+    Attributes:
+        numbers: columns of numbers.
+        words: columns of words.
+        left_out: columns that are constant in the training rows, or have no frequent category.
+
+    >>> table = ScoreTable({"age": np.array([20.0, 40.0, np.nan]), "city": np.array(["A", "A", "B"], dtype=object)})
+    >>> encoding = Encoding.fitted(table, fewest=2)
+    >>> encoding.columns
+    ('age', 'age is missing', 'city = A')
+    >>> encoding.encode(table)
+    tensor([[-1.,  0.,  1.],
+            [ 1.,  0.,  1.],
+            [ 0.,  1.,  0.]])
+    """
+
+    numbers: tuple[NumberColumn, ...]
+    words: tuple[WordColumn, ...]
+    left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def fitted(cls, table: ScoreTable, *, fewest: int = 10, most: int = 100) -> Encoding:
+        """The encoding of a table's rows.
+
+        Args:
+            table: the training rows.
+            fewest: rows that a category needs to have a column.
+            most: categories of a column of words that have a column; the most frequent ones.
+
+        Raises:
+            ValueError: no column is left: all are constant, or have no frequent category.
+        """
+        integer(fewest, "fewest counts rows of a category", low=1)
+        integer(most, "most counts categories of a column", low=1)
+        numbers: list[NumberColumn] = []
+        words: list[WordColumn] = []
+        left_out: list[str] = []
+        for name, column in table.features.items():
+            number = None if column.dtype == object else _fitted_numbers(name, column)
+            word = _fitted_words(name, column, fewest, most) if column.dtype == object else None
+            numbers += [] if number is None else [number]
+            words += [] if word is None else [word]
+            left_out += [name] if number is None and word is None else []
+        if not numbers and not words:
+            raise ValueError(
+                f"no column of {shown(table.name)} tells its {len(table)} training rows apart: columns of numbers are "
+                f"constant, and no word stands in {fewest} rows"
+            )
+        return cls(tuple(numbers), tuple(words), tuple(left_out))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of a file that are needed."""
+        return tuple(column.name for column in (*self.numbers, *self.words))
+
+    @property
+    def categorical(self) -> tuple[str, ...]:
+        """Those of them that are columns of words."""
+        return tuple(column.name for column in self.words)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """[width] what each encoded column says."""
+        columns: list[str] = []
+        for number in self.numbers:
+            columns += [number.name, f"{number.name} is missing"] if number.indicator else [number.name]
+        return (*columns, *(f"{word.name} = {category}" for word in self.words for category in word.categories))
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row becomes."""
+        return len(self.columns)
+
+    def encode(self, table: ScoreTable) -> Tensor:
+        """[row, width] float32 of a table's rows.
+
+        Raises:
+            ValueError: a column is absent, or is of words where the training rows have numbers, or the reverse.
+        """
+        absent = [name for name in self.names if name not in table.features]
+        if absent:
+            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+            raise ValueError(
+                f"{shown(table.name)} has no column {absent[0]!r}{more}, which the model was trained with; it has "
+                f"{', '.join(map(shown, list(table.features)[:40]))}"
+            )
+        encoded = np.zeros((len(table), self.width), dtype=np.float32)
+        place = 0
+        for number in self.numbers:
+            values = _of_numbers(table, number.name)
+            missing = np.isnan(values)
+            encoded[:, place] = np.where(missing, 0, (values - number.mean) / number.deviation)
+            if number.indicator:
+                encoded[:, place + 1] = missing
+            place += 1 + number.indicator
+        for word in self.words:
+            values = _of_words(table, word.name)
+            numbered = {category: column for column, category in enumerate(word.categories, place)}
+            at = np.array([numbered.get(value, -1) for value in values.tolist()])
+            known = np.flatnonzero(at >= 0)
+            encoded[known, at[known]] = 1
+            place += len(word.categories)
+        return torch.from_numpy(encoded)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values, which `from_plain` reads; for a file without code."""
+        plain = asdict(self)
+        return {"numbers": [*plain["numbers"]], "words": [*plain["words"]], "left_out": [*plain["left_out"]]}
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> Encoding:
+        """An encoding from plain values.
+
+        Raises:
+            ValueError: they are damaged.
+        """
+        try:
+            numbers = tuple(NumberColumn(**number) for number in plain["numbers"])
+            words = tuple(WordColumn(word["name"], tuple(word["categories"])) for word in plain["words"])
+            return cls(numbers, words, tuple(plain["left_out"]))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"the encoding of the columns is damaged ({error})") from None
+
+
+def _fitted_numbers(name: str, column: Array) -> NumberColumn | None:
+    missing = np.isnan(column)
+    given = column[~missing]
+    if not len(given):
+        return None
+    low, high = float(given.min()), float(given.max())
+    if low == high and not missing.any():
+        return None
+    deviation = float(given.std()) if low < high else 1.0
+    return NumberColumn(name, float(given.mean()), deviation, bool(missing.any()))
+
+
+def _fitted_words(name: str, column: Array, fewest: int, most: int) -> WordColumn | None:
+    given = [word for word in column.tolist() if word is not None]
+    words, counts = (
+        np.unique(np.array(given, dtype=object), return_counts=True) if given else (np.empty(0), np.empty(0))
+    )
+    order = np.argsort(-counts, kind="stable")
+    kept = sorted(str(words[place]) for place in order[:most] if fewest <= counts[place] < len(column))
+    return WordColumn(name, tuple(kept)) if kept else None
+
+
+def _of_numbers(table: ScoreTable, name: str) -> Array:
+    column = table.features[name]
+    if column.dtype == object:
+        row = next((row for row, value in enumerate(column.tolist()) if value is not None), None)
+        if row is not None:
+            raise ValueError(
+                f"{table.place(row)}: {name!r} is {shown(column[row])!r}; the model was trained with numbers there"
+            )
+        return np.full(len(column), np.nan)
+    return column
+
+
+def _of_words(table: ScoreTable, name: str) -> Array:
+    column = table.features[name]
+    if column.dtype != object and not np.isnan(column).all():
+        raise ValueError(
+            f"{name!r} of {shown(table.name)} is a column of numbers; the model was trained with words there. Read "
+            f"it as words: categorical=[{name!r}]"
+        )
+    return column if column.dtype == object else np.full(len(column), None, dtype=object)
