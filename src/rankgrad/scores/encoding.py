@@ -103,7 +103,7 @@ class Encoding:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns of a file that are needed."""
-        return tuple(column.name for column in (*self.numbers, *self.words))
+        return (*(column.name for column in self.numbers), *self.categorical)
 
     @property
     def categorical(self) -> tuple[str, ...]:
