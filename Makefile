@@ -77,8 +77,8 @@ docs: $(READY)
 tables: $(READY)
 	PYTHONPATH=. $(BIN)/python docs/make_tables.py
 
-# make bench ARGS="long_list --long": a part of it; python -m benchmarks --help lists the options
-ARGS ?= --json benchmarks/results.json --markdown benchmarks/README.md --figure benchmarks/scaling.svg
+# make bench ARGS="long_list --long": a part of it; python -m benchmarks --help lists the options. `make tables` writes the page
+ARGS ?= --json benchmarks/results.json --figure benchmarks/scaling.svg
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
 

@@ -10,44 +10,40 @@ from rankgrad_papers.timing.results import Check, ResultTable, cells
 
 from .peers import PEERS
 
-CPU_TIMES = "Times are processor time (user + system), which other programs disturb least, on one thread."
-GPU_TIMES = "Times are those of the GPU between two events, gaps in its queue included."
+HOW = (
+    "Each comparison alternates its candidates within one process. So the machine has little influence on the ratios. "
+    "**Read the ratios**: the milliseconds belong to one machine. {times} A time is the median over the rounds. A ratio "
+    "is the median of the ratios within a round. A floor is the least possible work: bare matrix products, elementwise "
+    "steps or copies. 'As printed' means short code that follows the paper's formula."
+)
+CPU_TIMES = "Times are processor time (user + system) on one thread. Other programs disturb it least."
+GPU_TIMES = "Times are those of the GPU between two events, including gaps in its queue."
 NO_GPU = (
-    "On a CUDA GPU, `make bench-gpu` measures the same losses there, longer lists, larger banks and the share of a "
-    "ResNet-50 training step. It is tested on CPU tensors and **has not been run on a GPU yet**; there are no numbers."
+    "**No benchmark has been run on a GPU yet.** `make bench-gpu` measures the same losses on a CUDA GPU. It also "
+    "measures longer lists, larger banks and the share of a ResNet-50 training step. It is tested on CPU tensors."
 )
 
 
-def page(record: Mapping[str, Any]) -> str:
-    """The results as a Markdown page, from what `run` writes as json."""
-    machine, versions = record["machine"], record["versions"]
-    on_gpu = machine["gpu"] is not None
-    absent = [name for name in PEERS if versions[name] is None]
-    lines = [
-        "# Benchmarks on a GPU" if on_gpu else "# Benchmarks",
-        "",
-        "Written by `python -m benchmarks`; the numbers behind it are in the json file if one was asked for. Command:",
-        "",
-        f"    {record['command']}",
-        "",
-        "What is compared alternates within one process, so that the machine cancels out: **read the ratios**, the "
-        "milliseconds belong to this machine. " + (GPU_TIMES if on_gpu else CPU_TIMES) + " A time is the median over "
-        "the rounds, a ratio the median of the ratios within a round. Floors are bare matrix products, elementwise "
-        "steps and copies; 'as printed' means short code that follows the paper's formula.",
-        "",
-        f"Machine: {machine['gpu'] + '; ' if on_gpu else ''}{machine['cpu']}, {machine['cores']} cores, "
-        f"{machine['memory_gib']:.0f} GiB, {machine['system']}; {machine['threads']} thread used "
-        f"unless said otherwise; load at the start {machine['load']}. "
-        + ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-        + "."
-        + (f" Not installed, so left out: {', '.join(absent)}." if absent else ""),
-    ]
+def page(*records: Mapping[str, Any]) -> str:
+    """The results as a Markdown page, from what `run` writes as json. Each record names its command and its machine."""
+    on_gpu = any(record["machine"]["gpu"] is not None for record in records)
+    lines = ["# Benchmarks on a GPU" if on_gpu else "# Benchmarks", ""]
+    lines += [HOW.format(times=GPU_TIMES if on_gpu else CPU_TIMES)]
     if not on_gpu:
         lines += ["", NO_GPU]
+    for record in records:
+        lines += part(record)
+    return "\n".join(lines) + "\n"
+
+
+def part(record: Mapping[str, Any]) -> list[str]:
+    """The lines of one record: where and how it was measured, and its suites."""
+    setup = origin(record)
+    lines = setup if len(record["suites"]) > 1 else []
     if record.get("figure"):
-        lines += ["", f"![Time and peak memory against the batch size]({record['figure']})"]
+        lines = [*lines, "", f"![Time and peak memory against the batch size]({record['figure']})"]
     for name, suite in record["suites"].items():
-        lines += ["", f"## {name}", "", suite["about"]]
+        lines = [*lines, "", f"## {name}", "", suite["about"], *(setup if len(record["suites"]) == 1 else [])]
         for found in suite["tables"]:
             table = ResultTable(**found)
             lines += ["", f"**{table.title}**", "", markdown(cells(table))]
@@ -57,4 +53,19 @@ def page(record: Mapping[str, Any]) -> str:
             lines.append("")
         for found in suite["checks"]:
             lines.append(f"* {Check(**{k: v for k, v in found.items() if k != 'kept'})}")
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def origin(record: Mapping[str, Any]) -> list[str]:
+    """Command, machine and versions of a record."""
+    machine, versions = record["machine"], record["versions"]
+    absent = [name for name in PEERS if versions[name] is None]
+    return [
+        "",
+        f"* Command: `{record['command']}`",
+        f"* Machine: {machine['gpu'] + '; ' if machine['gpu'] is not None else ''}{machine['cpu']}, "
+        f"{machine['cores']} cores, {machine['memory_gib']:.0f} GiB, {machine['system']}. "
+        f"{machine['threads']} thread unless a table says otherwise. Load at the start: {machine['load']}.",
+        f"* Versions: {', '.join(f'{name} {version}' for name, version in versions.items() if version)}."
+        + (f" Not installed, so left out: {', '.join(absent)}." if absent else ""),
+    ]

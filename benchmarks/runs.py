@@ -1,6 +1,6 @@
 """Run files against judgements: rankgrad, ranx and pytrec_eval, time and peak memory.
 
-    python benchmarks/runs.py --json benchmarks/runs.json --markdown benchmarks/runs.md
+    python benchmarks/runs.py --json benchmarks/runs.json
 
 It needs `pip install ranx pytrec-eval-terrier` (the maintained pytrec_eval). Each measurement is a process of its own.
 The programs take turns, so that the machine cancels out: read the ratios. Importing, and ranx's compilation, are not
@@ -43,15 +43,18 @@ CASES = (  # form, queries, rounds
 GIB = 2**30
 Means = dict[str, float]
 PAGE = """\
-# Run files against judgements
+## run_files
 
-Written by `python benchmarks/runs.py`; the samples are in `runs.json`. The measures are map, ndcg_cut_10, recip_rank
-and recall_100. {judged} documents of each query are judged. Seconds are processor time on one thread. Memory is the
-peak of the process, which may take {limit:.0f} GiB. Every measurement is a process of its own, and the programs take
-turns: **read the ratios**, medians over the rounds. The seconds begin when everything is imported. Importing takes, in
-seconds: {starts} (rankgrad imports torch, ranx numba).
+Metrics from run files and judgements, against ranx and pytrec_eval.
 
-Machine: {machine}. {versions}.
+* Command: `python benchmarks/runs.py`. The samples are in `runs.json`.
+* Machine: {machine}.
+* Versions: {versions}.
+
+The measures are map, ndcg_cut_10, recip_rank and recall_100. {judged} documents of each query are judged. Seconds are
+processor time on one thread. Memory is the peak of the process, which may use {limit:.0f} GiB. Every measurement is a
+process of its own, and the programs take turns. The ratios are medians over the rounds. The seconds start after all
+imports. The imports take, in seconds: {starts} (rankgrad imports torch, ranx numba).
 """
 
 
@@ -207,7 +210,7 @@ def compared(form: str, size: tuple[int, int], rounds: int, folder: Path, limit:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The page: a row for each form and size."""
+    """A section of the page of benchmarks: a row for each form and size."""
     samples = {name: [one for case in found["cases"] for one in case["samples"][name]] for name in PROGRAMS}
     starts = [f"{name} {statistics.median(one['start'] for one in each):.1f}" for name, each in samples.items()]
     versions = [f"{name} {number}" for name, number in found["versions"].items()]

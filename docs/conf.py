@@ -62,13 +62,6 @@ FILES = {
     "security": "../SECURITY.md",
     "contributing": "../CONTRIBUTING.md",
     "benchmarks": "../benchmarks/README.md",
-    "benchmarks-allocator": "../benchmarks/allocator.md",
-    "benchmarks-pipeline": "../benchmarks/pipeline.md",
-    "benchmarks-gallery": "../benchmarks/gallery.md",
-    "benchmarks-texts": "../benchmarks/texts.md",
-    "benchmarks-launches": "../benchmarks/launches.md",
-    "benchmarks-runs": "../benchmarks/runs.md",
-    "benchmarks-lists": "../benchmarks/lists.md",
 }
 exclude_patterns = ["shared"]
 LINKS = {file: f"{page}.md" for page, file in FILES.items()}

@@ -33,7 +33,7 @@ There is a p, of a paired t-test and corrected by Holm for the rows of the table
 
 ONE and OTHER are texts of a setting's columns: `row=SupAP and batch_size=32`. The ID.csv of `rankgrad reproduce`, whose
 column `by_seed` has the values, is read in the same way. Any other csv is shown as it is; it has no ± and no p.
-The pages of benchmarks are written as a whole, from the json beside them.
+The page of benchmarks is written as a whole, from the json files beside it.
 """
 
 from __future__ import annotations
@@ -59,16 +59,8 @@ BLOCK = re.compile(r"(<!-- (losses|rates|defaults|table|metrics|text)(?: ([^\n]*
 WITHIN = re.compile(r"(<!-- difference (.*?) -->)[^\n]*?(<!-- end -->)")
 LINK = re.compile(r"(\]\()(?!\w+:|#)")
 HEADS = {"row": "method", "batch_size": "batch"}  # of columns of reproduce
-# In benchmarks/.
-MEASURED = {
-    "results.json": "README.md",
-    "allocator.json": "allocator.md",
-    "pipeline.json": "pipeline.md",
-    "gallery.json": "gallery.md",
-    "texts.json": "texts.md",
-    "launches.json": "launches.md",
-    "lists.json": "lists.md",
-}
+# Of benchmarks/, in the order of the page.
+MEASURED = ("results", "lists", "launches", "texts", "gallery", "pipeline", "allocator")
 
 
 def losses() -> str:
@@ -87,7 +79,7 @@ def rates() -> str:
     rows = [["model", "from scratch", "trained before"], ["---", "--:", "--:"]]
     for kind, (scratch, before) in defaults.RATES.items():
         if kind == "given":  # whether it was trained before nobody knows
-            rows.append(["a module of [your own](your-own-model.md)", f"{scratch:g}", ""])
+            rows.append(["a module of [your own](your-own-loop.md)", f"{scratch:g}", ""])
         else:
             rows.append([f"`{kind}`", "" if scratch is None else f"{scratch:g}", f"{before:g}"])
     rows.append(["a new head on frozen features (`frozen=true`)", f"{defaults.FROZEN:g}", ""])
@@ -259,18 +251,14 @@ def filled(page: Path) -> str:
     return WITHIN.sub(lambda found: f"{found[1]}{difference(found[2])}{found[3]}", content)
 
 
-def measured() -> dict[Path, str]:
-    """The pages of benchmarks, as their numbers have them."""
+def measured() -> str:
+    """The page of benchmarks, as its numbers have it."""
     folder = ROOT / "benchmarks"
-    pages = {
-        folder / name: benchmarks(json.loads((folder / record).read_text(encoding="utf-8")))
-        for record, name in MEASURED.items()
-    }
-    return pages | {folder / "runs.md": run_files(json.loads((folder / "runs.json").read_text(encoding="utf-8")))}
+    *records, runs = (json.loads((folder / f"{name}.json").read_text("utf-8")) for name in (*MEASURED, "runs"))
+    return f"{benchmarks(*records)}\n{run_files(runs)}"
 
 
 if __name__ == "__main__":
-    for each, words in measured().items():
-        each.write_text(words, encoding="utf-8")
+    (ROOT / "benchmarks" / "README.md").write_text(measured(), encoding="utf-8")
     for each in PAGES:
         each.write_text(filled(each), encoding="utf-8")

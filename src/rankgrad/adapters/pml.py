@@ -123,7 +123,7 @@ class CrossBatchMemory(theirs.CrossBatchMemory):  # type: ignore[misc]
     """pytorch-metric-learning's CrossBatchMemory, that also takes a `PMLAdapter`.
 
     That library's own class knows the losses it takes by the names of their classes; nothing else differs. See
-    docs/pytorch-metric-learning.md for what it does with a rank loss, and `memory.CrossBatchMemory` for ours.
+    docs/frameworks.md for what it does with a rank loss, and `memory.CrossBatchMemory` for ours.
 
     >>> from rankgrad.losses import SupAPLoss
     >>> memory = CrossBatchMemory(PMLAdapter(SupAPLoss()), embedding_size=2, memory_size=8)

@@ -17,7 +17,7 @@ def keep_large_blocks(environment: Mapping[str, str] = os.environ) -> bool:
 
     glibc gives a block of more than a few MB back to the system as soon as it is freed. The activations of the next
     step then come as fresh pages, which the kernel fills with zeros one by one: a third to a half of a training step on
-    a CPU (benchmarks/allocator.md). Here they come from memory that the process already has. It then holds on to the
+    a CPU (benchmarks/README.md). Here they come from memory that the process already has. It then holds on to the
     most that it ever needed.
 
     The commands call this; importing rankgrad changes nothing. Nothing happens under another C library, or where the
