@@ -12,8 +12,8 @@ from .peers import PEERS
 
 HOW = (
     "Each comparison alternates its candidates within one process. So the machine has little influence on the ratios. "
-    "**Read the ratios**: the milliseconds belong to one machine. {times} A time is the median over the rounds. A ratio "
-    "is the median of the ratios within a round. A floor is the least possible work: bare matrix products, elementwise "
+    "**Read the ratios**: the milliseconds belong to one machine. {times} A time is the median over the rounds. A "
+    "ratio is the median of the ratios within a round. A floor is the least possible work: bare matrix products, elementwise "
     "steps or copies. 'As printed' means short code that follows the paper's formula."
 )
 CPU_TIMES = "Times are processor time (user + system) on one thread. Other programs disturb it least."
