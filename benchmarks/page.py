@@ -13,8 +13,8 @@ from .peers import PEERS
 HOW = (
     "Each comparison alternates its candidates within one process. So the machine has little influence on the ratios. "
     "**Read the ratios**: the milliseconds belong to one machine. {times} A time is the median over the rounds. A "
-    "ratio is the median of the ratios within a round. A floor is the least possible work: bare matrix products, elementwise "
-    "steps or copies. 'As printed' means short code that follows the paper's formula."
+    "ratio is the median of the ratios within a round. A floor is the least possible work: bare matrix products, "
+    "elementwise steps or copies. 'As printed' means short code that follows the paper's formula."
 )
 CPU_TIMES = "Times are processor time (user + system) on one thread. Other programs disturb it least."
 GPU_TIMES = "Times are those of the GPU between two events, including gaps in its queue."
