@@ -7,7 +7,7 @@ pair, as in the files of the retrieval campaigns ("qrels").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,10 +23,8 @@ from ..ranks import exact_ranks
 from ..search.scores import Scorer, check_embeddings
 from ..types import TiedRanks
 from . import Report, intervals_of_means
-from .measures import reading
+from .measures import RankedQueries, reading
 
-# Read off the gains themselves; every other name counts a document as relevant if its gain is above 0.
-GRADED: dict[str, Callable[[TiedRanks], Tensor]] = {"NDCG": metrics.ndcg, "H-AP": metrics.hierarchical_ap}
 NAMES = ("NDCG@10", "NDCG", "H-AP", "AP", "MRR@10", "R@1", "R@10", "found@10")
 PAIRS = 2**22  # (query, document) pairs that are ranked together
 
@@ -70,14 +68,12 @@ def evaluate_graded(
     number(confidence, "confidence is a coverage", above=0, high=1)
     count, items = map(len, sides)
     where, values = _pairs(gains, count, items)
-    for name in names:
-        if name not in GRADED:
-            reading(name)  # a misspelt name is told before the work
+    need_graded(names)  # a misspelt name is told before the work
 
     scorer = Scorer(*sides, "euclidean" if similarity == "euclidean" else "inner product")
     per_query = {name: np.zeros(count) for name in names}
     for rows in torch.split(torch.arange(count, device=scorer.device), max(1, PAIRS // items)):
-        ranks = _BlockRanks(scorer(rows), _dense(where, values, rows, items))
+        ranks = GradedRanks(scorer(rows), _dense(where, values, rows, items))
         for name in names:
             per_query[name][rows.cpu().numpy()] = ranks.metric(name).double().cpu().numpy()
 
@@ -162,39 +158,58 @@ class _Binary(NamedTuple):
     irrelevant: Tensor
 
 
-class _BlockRanks:
+class GradedRanks:
     """The ranks of some queries' documents, with the gains and without; each is made when it is first asked for.
 
     Args:
         keys: [query, document] higher is closer.
         gains: [query, document].
+        valid: [query, document] bool, False where there is no document; None: all are there.
+        gain: of NDCG, for a grade g: "linear" g, or "exp2" 2^g - 1.
     """
 
-    def __init__(self, keys: Tensor, gains: Tensor) -> None:
-        self.keys, self.gains = keys, gains
+    def __init__(self, keys: Tensor, gains: Tensor, valid: Tensor | None = None, gain: metrics.Gain = "linear") -> None:
+        self.keys, self.gains, self.valid, self.gain = keys, gains, valid, gain
 
     @cached_property
     def graded(self) -> TiedRanks:
-        return _under_ties(self.keys, self.gains)
+        """By gains: documents of at least the same gain count as relevant for one another."""
+        return self._under_ties(self.gains)
 
     @cached_property
-    def binary(self) -> _Binary:
-        return _Binary(_under_ties(self.keys, self.gains > 0), (self.gains <= 0).sum(1))
+    def binary(self) -> RankedQueries:
+        """Relevant or not."""
+        irrelevant = self.gains <= 0 if self.valid is None else (self.gains <= 0) & self.valid
+        return _Binary(self._under_ties(self.gains > 0), irrelevant.sum(1))
 
     def metric(self, name: str) -> Tensor:
-        """[query] one metric."""
-        if name in GRADED:
-            return GRADED[name](self.graded)
+        """[query] one metric.
+
+        Raises:
+            ValueError: there is none of that name.
+        """
         kind, _, k = name.partition("@")
-        if kind == "NDCG" and k.isdigit() and int(k):
-            return metrics.ndcg(self.graded, k=int(k))
+        if kind == "NDCG" and (not k or (k.isdigit() and int(k))):
+            return metrics.ndcg(self.graded, k=int(k) if k else None, gain=self.gain)
+        if name == "H-AP":
+            return metrics.hierarchical_ap(self.graded)
         return reading(name)(self.binary)
 
+    def _under_ties(self, relevance: Tensor) -> TiedRanks:
+        """Ranks of the documents of positive relevance, under the three readings of a tie."""
+        wide = self.keys.double()  # gains take the precision of the scores
+        pessimistic, optimistic, index = (
+            exact_ranks(wide, relevance, self.valid, ties=t) for t in ("pessimistic", "optimistic", "index")
+        )
+        return TiedRanks(pessimistic=pessimistic, optimistic=optimistic, index=index)
 
-def _under_ties(keys: Tensor, relevance: Tensor) -> TiedRanks:
-    """Ranks of the documents of positive relevance, under the three readings of a tie."""
-    wide = keys.double()  # gains take the precision of the scores
-    pessimistic, optimistic, index = (
-        exact_ranks(wide, relevance, ties=t) for t in ("pessimistic", "optimistic", "index")
-    )
-    return TiedRanks(pessimistic=pessimistic, optimistic=optimistic, index=index)
+
+def need_graded(names: Sequence[str]) -> None:
+    """Raise unless these are metrics of graded lists.
+
+    Raises:
+        ValueError: naming the one that is not known.
+    """
+    for name in names:
+        if name != "H-AP":
+            reading(name)

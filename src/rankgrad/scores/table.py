@@ -55,16 +55,16 @@ class ScoreTable:
     name: str = "table"
 
     def __post_init__(self) -> None:
-        lengths = {len(column) for column in self.features.values()}
-        if len(lengths) != 1:
-            raise ValueError(f"features must be columns of one length; got {sorted(lengths)}")
-        count = lengths.pop()
+        columns: list[Any] = [*self.features.values(), *([] if self.relevance is None else [self.relevance])]
+        if not columns:
+            raise ValueError("a table needs features or relevance; got neither")
+        count = len(columns[0])
         if not len(self.rows):
             object.__setattr__(self, "rows", np.arange(count))
         if not len(self.files):
             object.__setattr__(self, "files", np.full(count, "row", dtype=object))
-        for name in ("relevance", "query", "split", "rows", "files"):
-            column = getattr(self, name)
+        known = {name: getattr(self, name) for name in ("relevance", "query", "split", "rows", "files")}
+        for name, column in {**self.features, **known}.items():
             if column is not None and len(column) != count:
                 raise ValueError(f"{name} must have one entry for each of {count} rows; got {len(column)}")
 
