@@ -43,12 +43,12 @@ def allocator(options: Options) -> Result:
     rows: list[list[Cell]] = []
     checks = []
     for side, batch in [(16, 8)] if options.quick else SIZES:
-        found: dict[bool, list[list[float]]] = {False: [], True: []}
+        seconds: dict[bool, list[list[float]]] = {False: [], True: []}
         for _ in range(1 if options.quick else options.rounds):
             for kept in (False, True):  # in turn, so that what else the machine does meets both
-                found[kept].append(_measure(side, batch, 1 if options.quick else 3, kept))
-        plain, ours = ([statistics.median(column) for column in zip(*found[k], strict=True)] for k in (False, True))
-        ratio = statistics.median(a[0] / b[0] for a, b in zip(found[False], found[True], strict=True))
+                seconds[kept].append(_measure(side, batch, 1 if options.quick else 3, kept))
+        plain, ours = ([statistics.median(column) for column in zip(*seconds[k], strict=True)] for k in (False, True))
+        ratio = statistics.median(a[0] / b[0] for a, b in zip(seconds[False], seconds[True], strict=True))
         rows.append([f"{side} x {side}, {batch}", 1e3 * plain[0], 1e3 * ours[0], ratio, *plain[1:], *ours[1:]])
         checks.append(
             Check(f"step of {batch} images of {side} px over that with blocks kept", ratio, 1.4, at_most=False)

@@ -57,7 +57,7 @@ def _measured(count: int, dim: int) -> list[list[Cell]]:
             used = time.process_time() - start
             saved = index.save(Path(folder, kind))
             held, whole = (sum(f.stat().st_size for f in saved.glob(what)) / count for what in ("*.faiss", "*"))
-            found = index.measured
-            share, faster = (100.0, 1.0) if found is None else (100 * found.recall, found.faster)
+            sample = index.measured
+            share, faster = (100.0, 1.0) if sample is None else (100 * sample.recall, sample.faster)
             rows.append([f"{count:,}, {kind}", used, count / used, share, faster, held, whole])
     return rows

@@ -24,12 +24,12 @@ PROMISED = ("roadmap", "supap", "smooth_ap", "rambo_ap")
 def in_batch(options: Options) -> Result:
     """Losses of a batch against the matrix product of its scores, forward and backward."""
     sizes = options.pick(quick=(16, 32), cpu=(128, 384, 1024), gpu=(384, 1024, 2048, 4096))
-    found = {size: _times(size, options) for size in sizes}
-    names = list(dict.fromkeys(name for times in found.values() for name in times))
+    measured = {size: _times(size, options) for size in sizes}
+    names = list(dict.fromkeys(name for times in measured.values() for name in times))
 
     def row(name: str) -> list[Cell]:
         cells: list[Cell] = [name]
-        for times in found.values():
+        for times in measured.values():
             mine = times.get(name)
             cells += [None, None] if mine is None else [mine.ms, mine.over(times[GEMM])]
         return cells
@@ -41,7 +41,7 @@ def in_batch(options: Options) -> Result:
         "printed': the formula with all differences in one tensor [B, B, B]; run where that takes up to 1/4 GiB. PML = "
         "pytorch-metric-learning" + (", which normalises inside." if pml_losses() else ": not installed, so left out.")
     )
-    middle = found[sizes[1]]
+    middle = measured[sizes[1]]
     checks = [Check(f"SupAP over GEMM, B={sizes[1]}", middle["supap"].over(middle[GEMM]), 3.0)]
     return Result([ResultTable("In-batch losses", ("loss", *heads), [row(n) for n in names], note)], checks)
 

@@ -38,11 +38,11 @@ def launches(options: Options) -> Result:
         action()  # loads what is loaded on first use
         row: list[Cell] = [name, float(operators(action))]
         if on_gpu:
-            found = kernels(_traced(action))
-            busy = sum(kernel.ms for kernel in found)
-            waits = sum(kernel.name.startswith(WAIT) for kernel in found)
-            row += [float(len(found)), float(waits), busy, times[name].ms]
-            tables += [_largest(name, found)] if name in LISTED else []
+            traced = kernels(_traced(action))
+            busy = sum(kernel.ms for kernel in traced)
+            waits = sum(kernel.name.startswith(WAIT) for kernel in traced)
+            row += [float(len(traced)), float(waits), busy, times[name].ms]
+            tables += [_largest(name, traced)] if name in LISTED else []
         rows.append(row)
     note = (
         f"Forward and backward of {size} embeddings, {PER_CLASS} per class; how many are relevant is promised. "
@@ -117,12 +117,12 @@ def kernels(events: Iterable[Any]) -> list[Kernel]:
     return [Kernel(event.name, event.time_range.elapsed_us() / 1e3) for event in on_gpu]
 
 
-def _largest(name: str, found: list[Kernel]) -> ResultTable:
+def _largest(name: str, traced: list[Kernel]) -> ResultTable:
     """The kernels of a step that take the most time, calls of the same one together."""
     spent: dict[str, list[float]] = {}
-    for kernel in found:
+    for kernel in traced:
         spent.setdefault(kernel.name, []).append(kernel.ms)
-    whole = max(sum(kernel.ms for kernel in found), 1e-9)
+    whole = max(sum(kernel.ms for kernel in traced), 1e-9)
     largest = sorted(spent.items(), key=lambda item: -sum(item[1]))[:LARGEST]
     rows: list[list[Cell]] = [[each, float(len(ms)), sum(ms), 100 * sum(ms) / whole] for each, ms in largest]
     note = f"The {LARGEST} largest kernels of a step; %: of the time of all kernels."

@@ -85,7 +85,7 @@ def run(
     if "scaling" in failed:
         record.pop("figure", None)
     elif figure_path is not None:
-        tables = [ResultTable(**found) for found in record["suites"]["scaling"]["tables"]]
+        tables = [ResultTable(**table) for table in record["suites"]["scaling"]["tables"]]
         figure(tables, Path(figure_path))
         print(f"wrote {figure_path}")
     for path, text in ((json_path, json.dumps(record, indent=1) + "\n"), (markdown_path, page(record))):

@@ -132,15 +132,15 @@ def integer(value: object, what: str, low: int | None = None, high: int | None =
         ...
     ValueError: k counts items and must be an integer >= 1; got True
     """
-    found: int | None
+    whole: int | None
     try:
         # numpy and torch have booleans of their own, which torch, and numpy before 2, would take for 0 and 1
         number = not isinstance(value, (bool, np.bool_)) and str(getattr(value, "dtype", "")) != "torch.bool"
         number = number and getattr(value, "ndim", 0) == 0
-        found = operator.index(value) if number else None  # type: ignore[arg-type]  # that is the question
+        whole = operator.index(value) if number else None  # type: ignore[arg-type]  # that is the question
     except (TypeError, ValueError, RuntimeError):
-        found = None
-    if found is None or (low is not None and found < low) or (high is not None and found > high):
+        whole = None
+    if whole is None or (low is not None and whole < low) or (high is not None and whole > high):
         allowed = {
             (False, False): "",
             (True, False): f" >= {low}",
@@ -148,7 +148,7 @@ def integer(value: object, what: str, low: int | None = None, high: int | None =
             (True, True): f" in {low} .. {high}",
         }[low is not None, high is not None]
         raise ValueError(f"{what} and must be an integer{allowed}; got {value!r}")
-    return found
+    return whole
 
 
 def tensor(value: Numbers, name: str) -> Tensor:
@@ -263,13 +263,13 @@ def number(
     ValueError: tau is a temperature and must be a number > 0; got 'abc'
     """
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    found = float(value) if is_number else math.nan  # type: ignore[arg-type]  # a Real
+    real = float(value) if is_number else math.nan  # type: ignore[arg-type]  # a Real
     bounds = ((above, ">", operator.gt), (low, ">=", operator.ge), (high, "<=", operator.le))
     given = [(bound, sign, holds) for bound, sign, holds in bounds if bound is not None]
-    if not math.isfinite(found) or not all(holds(found, bound) for bound, _, holds in given):
+    if not math.isfinite(real) or not all(holds(real, bound) for bound, _, holds in given):
         allowed = " and".join(f" {sign} {bound:g}" for bound, sign, _ in given)
         raise ValueError(f"{what} and must be a number{allowed}{otherwise}; got {value!r}")
-    return found
+    return real
 
 
 def flag(value: object, name: str) -> bool:

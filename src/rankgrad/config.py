@@ -103,8 +103,8 @@ def folders(name: str) -> list[Path]:
 def _data_sets() -> dict[str, plugins.Plugin]:
     """Data sets of plug-ins. Ours are those that have a file."""
     own = {file.stem for file in (folders("train")[0] / "data").glob("*.yaml")}
-    found = plugins.registered("datasets", own)
-    return {name: plugin for name, plugin in found.items() if not name.startswith("_")}
+    registered = plugins.registered("datasets", own)
+    return {name: plugin for name, plugin in registered.items() if not name.startswith("_")}
 
 
 def _offer_losses(name: str, words: Sequence[str]) -> None:
@@ -372,13 +372,13 @@ def _is_missing(config: DictConfig, key: str) -> bool:
 
 def keys(config: DictConfig, prefix: str = "") -> list[str]:
     """All settings of a configuration, dotted."""
-    found = []
+    names = []
     for key in map(str, config):
         child = config._get_node(key)
-        found.append(prefix + key)
+        names.append(prefix + key)
         if isinstance(child, DictConfig):
-            found += keys(child, f"{prefix}{key}.")
-    return found
+            names += keys(child, f"{prefix}{key}.")
+    return names
 
 
 def _explain(message: str, overrides: Sequence[str], name: str) -> str:
@@ -512,12 +512,12 @@ def _check_complete(given: dict[str, Any], name: str) -> None:
 
 def _dotted(values: Any, prefix: str = "") -> dict[str, Any]:
     """All settings of plain values, sections too, by their dotted names."""
-    found: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
     for key, value in values.items():
-        found[f"{prefix}{key}"] = value
+        dotted[f"{prefix}{key}"] = value
         if isinstance(value, dict):
-            found |= _dotted(value, f"{prefix}{key}.")
-    return found
+            dotted |= _dotted(value, f"{prefix}{key}.")
+    return dotted
 
 
 def _check_names(values: Any, name: str, trust: Sequence[str]) -> None:
@@ -552,13 +552,13 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flat({"loss": {"tau": 0.1}, "seed": 0})
     {'loss.tau': 0.1, 'seed': 0}
     """
-    found: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
     for key, value in content.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
+            dotted |= flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            dotted[f"{prefix}{key}"] = value
+    return dotted
 
 
 __all__ = [

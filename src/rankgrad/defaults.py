@@ -71,11 +71,11 @@ def rate_of(kind: str, optimizer: str = "adamw", *, trained: bool = False, froze
     """
     scratch, after = RATES.get(kind, RATES["given"])
     trained = trained or scratch is None
-    found, of = (after if trained else scratch), f"{kind} {'trained before' if trained else 'from scratch'}"
+    rate, of = (after if trained else scratch), f"{kind} {'trained before' if trained else 'from scratch'}"
     if frozen:
-        found, of = FROZEN, "a head on frozen features"
+        rate, of = FROZEN, "a head on frozen features"
     elif kind == "given":
         of = "a module of your own (if it was trained before, take about 1e-5)"
-    assert found is not None
+    assert rate is not None
     factor = TRAINED_HEAD if trained and not frozen else 1.0
-    return Rate(found * (SGD if optimizer == "sgd" else 1.0), factor, of)
+    return Rate(rate * (SGD if optimizer == "sgd" else 1.0), factor, of)

@@ -128,9 +128,9 @@ def _agreed(batch: Mapping[str, object], even: bool) -> list[int]:
         even: the number of rows must be the same everywhere.
     """
     mine = torch.tensor([_described(value) for value in batch.values()])
-    found = [torch.empty_like(mine) for _ in range(world()[1])]
-    dist.all_gather(found, mine, group=_host_group())
-    everyone: list[list[list[int]]] = torch.stack(found).tolist()
+    answers = [torch.empty_like(mine) for _ in range(world()[1])]
+    dist.all_gather(answers, mine, group=_host_group())
+    everyone: list[list[list[int]]] = torch.stack(answers).tolist()
     processes = range(len(everyone))
     for at, name in enumerate(batch):
         here = [process[at] for process in everyone]
@@ -197,9 +197,9 @@ def _all_rows(rows: Tensor, sizes: list[int]) -> Tensor:
     if len(sent) < most:
         sent = torch.cat([sent, sent.new_zeros(most - len(sent), *sent.shape[1:])])
     sent = sent.to(_device(rows)).contiguous()
-    found = [torch.empty_like(sent) for _ in sizes]
-    dist.all_gather(found, sent)
-    return torch.cat([part[:size] for part, size in zip(found, sizes, strict=True)]).to(rows.device, rows.dtype)
+    gathered = [torch.empty_like(sent) for _ in sizes]
+    dist.all_gather(gathered, sent)
+    return torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)]).to(rows.device, rows.dtype)
 
 
 class _GatherRows(torch.autograd.Function):
@@ -244,8 +244,8 @@ class GlobalBatch(nn.Module):
     @property
     def stats(self) -> dict[str, Tensor]:
         """Statistics of the loss, over the whole batch; {} if it keeps none."""
-        found: dict[str, Tensor] = getattr(self.loss, "stats", {})
-        return found
+        stats: dict[str, Tensor] = getattr(self.loss, "stats", {})
+        return stats
 
     def forward(self, embeddings: Tensor, labels: Tensor, *, ids: Tensor | None = None) -> Tensor:
         """Loss of the batch of all processes, the same on each.
@@ -382,9 +382,9 @@ def gather_objects(mine: T) -> list[T]:
     """
     if world()[1] == 1:
         return [mine]
-    found: list[Any] = [None] * world()[1]
-    dist.all_gather_object(found, mine)
-    return found
+    gathered: list[Any] = [None] * world()[1]
+    dist.all_gather_object(gathered, mine)
+    return gathered
 
 
 def share(count: int) -> slice:

@@ -49,10 +49,10 @@ def _requirement(extra: str) -> tuple[bool, str]:
         return True, f"{Path(__file__).parents[2]}[{extra}]"
     if origin is None:
         return False, f"rankgrad[{extra}]"
-    found = json.loads(origin)
-    address = str(found["url"])
+    record = json.loads(origin)
+    address = str(record["url"])
     if address.startswith("file:"):
-        return bool(found.get("dir_info", {}).get("editable")), f"{unquote(urlparse(address).path)}[{extra}]"
-    if "vcs_info" in found:
-        address = f"{found['vcs_info']['vcs']}+{address}@{found['vcs_info']['commit_id']}"
+        return bool(record.get("dir_info", {}).get("editable")), f"{unquote(urlparse(address).path)}[{extra}]"
+    if "vcs_info" in record:
+        address = f"{record['vcs_info']['vcs']}+{address}@{record['vcs_info']['commit_id']}"
     return False, f"rankgrad[{extra}] @ {address}"

@@ -161,18 +161,18 @@ class CrossBatchMemory(nn.Module):
         {'entries': 0.0}
         """
         held = self.filled
-        found = {"entries": float(held)}
+        numbers = {"entries": float(held)}
         if held:
             age = (self._seen - self.written[:held]).double()
-            found |= {"mean_age": float(age.mean()), "oldest": float(age.max())}
+            numbers |= {"mean_age": float(age.mean()), "oldest": float(age.max())}
             if self.labels.dim() == 1:
                 per_class = torch.unique(self.labels[:held], return_counts=True)[1]
-                found |= {
+                numbers |= {
                     "classes": float(len(per_class)),
                     "least_per_class": float(per_class.min()),
                     "most_per_class": float(per_class.max()),
                 }
-        return found
+        return numbers
 
     # ------------------------------------------------------------------ the loss
 
@@ -290,14 +290,14 @@ class CrossBatchMemory(nn.Module):
     @torch.no_grad()
     def _statistics(self, embeddings: Tensor, ids: Tensor | None, held: int) -> dict[str, Tensor]:
         age = (self._seen - self.written[:held]).float()
-        found = {"memory_entries": torch.tensor(float(held)), "memory_age": age.mean() if held else age.sum()}
+        stats = {"memory_entries": torch.tensor(float(held)), "memory_age": age.mean() if held else age.sum()}
         if ids is not None and held:
             mine = ids.unsqueeze(1) == self.ids[:held]
             newest, slot = torch.where(mine, self.written[:held] + 1, 0).max(1)
             cosine = F.cosine_similarity(embeddings.float(), self.embeddings[slot].float(), dim=1)
             there = newest > 0
-            found["memory_drift"] = ((1 - cosine) * there).sum() / there.sum()
-        return found
+            stats["memory_drift"] = ((1 - cosine) * there).sum() / there.sum()
+        return stats
 
     # ------------------------------------------------------------------ the ring
 
@@ -369,9 +369,9 @@ def memory_buffers(module: nn.Module) -> list[str]:
     >>> memory_buffers(nn.Linear(2, 2))
     []
     """
-    found = []
+    names = []
     for name, child in module.named_modules():
         if isinstance(child, CrossBatchMemory):
             prefix = f"{name}." if name else ""
-            found += [prefix + buffer for buffer, _ in child.named_buffers(recurse=False)]
-    return found
+            names += [prefix + buffer for buffer, _ in child.named_buffers(recurse=False)]
+    return names

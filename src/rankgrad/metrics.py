@@ -372,8 +372,8 @@ def soft_recall_at_k(ranks: Ranks, k: int, tau: float = 1.0, *, clip: bool = Tru
         clip: False: the sum as it is.
     """
     k = _whole(k)
-    found = ranks.sum_per_query(torch.sigmoid((k - ranks.rank) / tau))
-    return (found.clamp(max=k) if clip else found) / ranks.num_relevant.clamp(min=1, max=k)
+    expected = ranks.sum_per_query(torch.sigmoid((k - ranks.rank) / tau))
+    return (expected.clamp(max=k) if clip else expected) / ranks.num_relevant.clamp(min=1, max=k)
 
 
 def dcg(

@@ -69,12 +69,12 @@ class Plugin:
         """
         module, _, path = self.value.partition(":")
         try:
-            found = import_module(module)
+            loaded = import_module(module)
             for part in path.split(".") if path else ():
-                found = getattr(found, part)
+                loaded = getattr(loaded, part)
         except Exception as error:  # code of somebody else, which fails in its own way
             raise PluginError(f"the {self} can't be imported: {type(error).__name__}: {error}") from error
-        return found
+        return loaded
 
     def folder(self) -> Path | None:
         """The folder of a group `configs`, found without importing the package; None: it is not there."""
@@ -97,16 +97,18 @@ def registered(group: str, taken: Container[str] = ()) -> dict[str, Plugin]:
     Warns:
         PluginWarning: a plug-in has a name that is taken, by rankgrad or by another plug-in. It is left out.
     """
-    found: dict[str, Plugin] = {}
+    by_name: dict[str, Plugin] = {}
     for plugin in _installed(os.environ.get(SWITCH)):
         if plugin.group != group:
             continue
-        owner = "rankgrad" if plugin.name in taken else found[plugin.name].distribution if plugin.name in found else ""
+        owner = (
+            "rankgrad" if plugin.name in taken else by_name[plugin.name].distribution if plugin.name in by_name else ""
+        )
         if owner:
             warnings.warn(f"the {plugin} is left out: {owner} has that name", PluginWarning, stacklevel=2)
         else:
-            found[plugin.name] = plugin
-    return found
+            by_name[plugin.name] = plugin
+    return by_name
 
 
 def by_target(group: str, target: str) -> Plugin | None:
@@ -145,13 +147,13 @@ def config_folders() -> list[Path]:
 def _installed(switch: str | None) -> tuple[Plugin, ...]:
     """All plug-ins that the switch lets through, in the order of their names."""
     wanted = None if switch is None else {_normal(name) for name in switch.split(",")}
-    found = {
+    plugins = {
         Plugin(group, entry.name, entry.value, entry.dist.metadata["Name"], entry.dist.version)
         for group in GROUPS
         for entry in metadata.entry_points(group=f"rankgrad.{group}")
         if entry.dist is not None and (wanted is None or _normal(entry.dist.metadata["Name"]) in wanted)
     }
-    return tuple(sorted(found, key=lambda each: (each.group, each.name, each.distribution)))
+    return tuple(sorted(plugins, key=lambda each: (each.group, each.name, each.distribution)))
 
 
 def _normal(name: str) -> str:

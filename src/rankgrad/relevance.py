@@ -77,32 +77,32 @@ def words_of(*sides: Labels) -> Array | None:
 
 def _plain_labels(value: Labels, name: str) -> Tensor | Array:
     """As an int64, bool or long tensor, or an array of int64, bool or strings."""
-    found: Tensor | Array
+    numbers: Tensor | Array
     if isinstance(value, Tensor):
-        found, kind = value, "f" if value.is_floating_point() or value.is_complex() else "i"
+        numbers, kind = value, "f" if value.is_floating_point() or value.is_complex() else "i"
         if value.dtype == torch.uint64:  # it has next to no operations
-            found = value.cpu().numpy()
+            numbers = value.cpu().numpy()
     else:
         try:
-            found = np.asarray(value)
+            numbers = np.asarray(value)
         except ValueError:
             raise ValueError(f"{name} must have rows of one length; these differ") from None
-        if found.dtype.kind == "O" or (found.dtype.kind == "U" and isinstance(value, (list, tuple))):
+        if numbers.dtype.kind == "O" or (numbers.dtype.kind == "U" and isinstance(value, (list, tuple))):
             # numpy would write a number among strings as a string
-            texts = found.size and all(isinstance(word, str) for word in np.asarray(value, dtype=object).flat)
-            found = found.astype(str) if texts else found.astype(object)
-        kind = found.dtype.kind
+            texts = numbers.size and all(isinstance(word, str) for word in np.asarray(value, dtype=object).flat)
+            numbers = numbers.astype(str) if texts else numbers.astype(object)
+        kind = numbers.dtype.kind
     if kind not in "biuUS":
         raise TypeError(
-            f"{name} must be integers, strings or multi-hot bool; got {found.dtype}. Number the classes, e.g. by "
+            f"{name} must be integers, strings or multi-hot bool; got {numbers.dtype}. Number the classes, e.g. by "
             "numpy.unique(labels, return_inverse=True)[1]."
         )
-    _refuse_bytes(found, name)
-    if isinstance(found, np.ndarray) and found.dtype.kind == "u":
-        if found.size and int(found.max()) >= 2**63:
-            raise ValueError(f"{name} must fit into 64 bits with a sign; got {found.max()}. Give them as strings.")
-        found = found.astype(np.int64)
-    return found
+    _refuse_bytes(numbers, name)
+    if isinstance(numbers, np.ndarray) and numbers.dtype.kind == "u":
+        if numbers.size and int(numbers.max()) >= 2**63:
+            raise ValueError(f"{name} must fit into 64 bits with a sign; got {numbers.max()}. Give them as strings.")
+        numbers = numbers.astype(np.int64)
+    return numbers
 
 
 def _refuse_bytes(labels: Tensor | Array, name: str) -> None:
@@ -381,8 +381,8 @@ def _places(mine: Array, theirs: Array) -> Array:
         return np.full(len(mine), -1)
     order = np.argsort(theirs, kind="stable")
     place = np.searchsorted(theirs[order], mine).clip(max=len(theirs) - 1)
-    found = order[place]
-    return np.where(theirs[found] == mine, found, -1)
+    places = order[place]
+    return np.where(theirs[places] == mine, places, -1)
 
 
 def listed_items(

@@ -207,19 +207,19 @@ def find(target: str, slot: str | None, *, trust: Sequence[str] = (), where: str
     rankgrad.targets.ConfigError: loss.penalty is 'os.system', which is no penalty of rankgrad; nothing was run. ...
     """
     offer, name = _listed(target, slot, tuple(trust), where)
-    found: Callable[..., Any] | None
+    target_class: Callable[..., Any] | None
     if isinstance(offer, plugins.Plugin):
-        found = offer.load()
-        if not callable(found):
+        target_class = offer.load()
+        if not callable(target_class):
             raise ConfigError(f"{where} is {target!r}: the {offer} is no class or function")
     elif offer is None:
-        found = _own(target, where)
+        target_class = _own(target, where)
     else:
         things = offer.things()
-        found = things.get(name)
-        if found is None:
+        target_class = things.get(name)
+        if target_class is None:
             raise ConfigError(f"{where} is {target!r}: {offer.module} has no {name}{closest(name, things)}")
-    return found
+    return target_class
 
 
 def _listed(
@@ -255,22 +255,22 @@ def _plugin(target: Any, slot: str | None) -> plugins.Plugin | None:
     """The plug-in of a slot that has this name in settings, or, of a metric, is called so."""
     groups = PLUGINS.values() if slot == "" else [PLUGINS[slot]] if slot in PLUGINS else []
     for group in groups if isinstance(target, str) else ():
-        found = plugins.by_target(group, target)
-        if found is None and group == "metrics":
-            found = plugins.registered(group).get(target)
-        if found is not None:
-            return found
+        plugin = plugins.by_target(group, target)
+        if plugin is None and group == "metrics":
+            plugin = plugins.registered(group).get(target)
+        if plugin is not None:
+            return plugin
     return None
 
 
 def _own(target: str, where: str) -> Callable[..., Any]:
     """A class or function of a package that the user trusts, defined in that package and not merely imported there."""
     parts = target.split(".")
-    found: Any = None
+    value: Any = None
     for end in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:end])
         try:
-            found = importlib.import_module(module)
+            value = importlib.import_module(module)
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise
@@ -281,14 +281,14 @@ def _own(target: str, where: str) -> Callable[..., Any]:
                 ) from None
             continue
         for name in parts[end:]:
-            found = getattr(found, name, None)
+            value = getattr(value, name, None)
         break
-    if not callable(found):
+    if not callable(value):
         raise ConfigError(f"{where} is {target!r}, which is no class or function")
-    defined = str(getattr(found, "__module__", ""))
+    defined = str(getattr(value, "__module__", ""))
     if defined.partition(".")[0] != parts[0]:
         raise ConfigError(f"{where} is {target!r}, which is from {defined or 'elsewhere'} and not from {parts[0]}")
-    return found  # type: ignore[no-any-return]
+    return value  # type: ignore[no-any-return]
 
 
 def _made(value: Any, slot: str | None, trust: Sequence[str], where: str, more: Mapping[str, Any]) -> Any:

@@ -92,9 +92,9 @@ def half_precision_is_near(loss: nn.Module) -> None:
     for dtype in (torch.float16, torch.bfloat16):
         rows, labels = _batch(dtype)
         exact = _value(loss, rows.double(), labels)
-        found = _value(loss, rows, labels)
-        assert found.dtype == torch.float32, f"{_name(loss)}: {dtype} gives {found.dtype}; compute in float32"
-        _near(loss, f"{dtype} is far from float64 of the same rows", found, exact, 1e-3)
+        value = _value(loss, rows, labels)
+        assert value.dtype == torch.float32, f"{_name(loss)}: {dtype} gives {value.dtype}; compute in float32"
+        _near(loss, f"{dtype} is far from float64 of the same rows", value, exact, 1e-3)
     assert wanted.dtype == torch.float64, f"{_name(loss)}: float64 gives {wanted.dtype}"
 
 

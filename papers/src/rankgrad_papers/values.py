@@ -111,12 +111,12 @@ class Values:
         Raises:
             ValueError: no setting has these texts, or more than one.
         """
-        found = self.where(setting)
-        if len(found.settings) > 1:
-            both = " and ".join(_text(tuple(each.items())) for each in found.settings[:2])
+        by_unit = self.where(setting)
+        if len(by_unit.settings) > 1:
+            both = " and ".join(_text(tuple(each.items())) for each in by_unit.settings[:2])
             raise ValueError(f"{_text(tuple(setting.items()))} fits several settings of {self.name}: {both}")
         seeds: dict[str, list[float]] = {}
-        for each in found:
+        for each in by_unit:
             if each.metric == metric:
                 seeds.setdefault(each.unit or each.seed, []).append(each.value)
         return {unit: sum(numbers) / len(numbers) for unit, numbers in seeds.items()}
@@ -134,8 +134,8 @@ def difference(one: Mapping[str, float], other: Mapping[str, float]) -> PairedDi
     common = [unit for unit in one if unit in other]
     if len(common) < 2:
         return None
-    found = paired_t_test([one[unit] for unit in common], [other[unit] for unit in common])
-    return found if found.n >= FEWEST else replace(found, t=None, p=None)
+    compared = paired_t_test([one[unit] for unit in common], [other[unit] for unit in common])
+    return compared if compared.n >= FEWEST else replace(compared, t=None, p=None)
 
 
 def read(path: Path) -> Values:
@@ -151,26 +151,26 @@ def read(path: Path) -> Values:
         return Values(_reproduced(rows), path.name)
     if not {METRIC, VALUE} <= {*columns} or not {SEED, UNIT} & {*columns}:
         raise ValueError(f"{path} holds no values: needed are columns metric, value, and seed or unit; got {columns}")
-    found = []
+    values = []
     for line, row in enumerate(rows, 2):
         setting = tuple((name, row[name]) for name in columns if name not in (SEED, UNIT, METRIC, VALUE))
         try:
-            found.append(Value(setting, row.get(UNIT, ""), row.get(SEED, ""), row[METRIC], float(row[VALUE])))
+            values.append(Value(setting, row.get(UNIT, ""), row.get(SEED, ""), row[METRIC], float(row[VALUE])))
         except ValueError:
             raise ValueError(f"{path}, line {line}: value is a number; got {row[VALUE]!r}") from None
-    return Values(found, path.name)
+    return Values(values, path.name)
 
 
 def _reproduced(rows: list[dict[str, str]]) -> list[Value]:
     """Of an ID.csv. A stand-in's data set is one: the rows of the paper's data sets repeat each other."""
-    found: dict[Value, None] = {}
+    values: dict[Value, None] = {}
     for row in rows:
         names = _REPRODUCED if row.get("label") else ("dataset", *_REPRODUCED)
         setting = tuple((name, row[name]) for name in names if row.get(name))
         for pair in row["by_seed"].split():
             seed, _, number = pair.partition(":")
-            found[Value(setting, "", seed, row["metric"], float(number))] = None
-    return list(found)
+            values[Value(setting, "", seed, row["metric"], float(number))] = None
+    return list(values)
 
 
 def append(path: Path, setting: Setting, numbers: Mapping[str, float], *, unit: str = "", seed: str = "") -> None:

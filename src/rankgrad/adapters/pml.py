@@ -288,8 +288,8 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
 
 def _one_class(labels: Numbers, name: str) -> Tensor:
     """[row] labels of [row] or, as the testers keep them, [row, 1]."""
-    found = as_tensor(labels, name)
-    found = found.squeeze(1) if found.ndim == 2 and found.shape[1] == 1 else found
-    if found.ndim != 1 or found.is_floating_point() or found.dtype == torch.bool:
-        raise ValueError(f"{name} must be integers [row], one class each; got {found.dtype} {tuple(found.shape)}")
-    return found
+    numbers = as_tensor(labels, name)
+    numbers = numbers.squeeze(1) if numbers.ndim == 2 and numbers.shape[1] == 1 else numbers
+    if numbers.ndim != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool:
+        raise ValueError(f"{name} must be integers [row], one class each; got {numbers.dtype} {tuple(numbers.shape)}")
+    return numbers

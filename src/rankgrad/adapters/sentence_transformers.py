@@ -180,9 +180,9 @@ class RankLoss(nn.Module):
 
     def _in_batch(self, texts: Tensor, labels: Tensor | None) -> Tensor:
         if labels is None or labels.is_floating_point() or self.labels == "grades":
-            found = "no label column" if labels is None else "a column of grades"
+            kind = "no label column" if labels is None else "a column of grades"
             raise ValueError(
-                f"one column of texts needs a class each, integers in a column named label; got {found}. Strings are "
+                f"one column of texts needs a class each, integers in a column named label; got {kind}. Strings are "
                 "numbered by dataset.class_encode_column('label')."
             )
         value: Tensor = self.loss(texts, labels)
@@ -253,10 +253,10 @@ class RankLoss(nn.Module):
 
 def _inner(loss: nn.Module) -> RetrievalLoss | None:
     """The loss of ours behind wrappers such as GlobalBatch; None if there is none."""
-    found: Any = loss
-    while found is not None and not isinstance(found, RetrievalLoss):
-        found = getattr(found, "loss", None)
-    return found
+    inner: Any = loss
+    while inner is not None and not isinstance(inner, RetrievalLoss):
+        inner = getattr(inner, "loss", None)
+    return inner
 
 
 class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the library is not followed by mypy
@@ -446,8 +446,8 @@ def _classes(dataset: Any, columns: Sequence[str]) -> npt.NDArray[np.int64]:
             f"column {name!r} must hold one class per text, an integer or a string, or a list of integers from coarse "
             f"to fine; got {dataset.features[name]}"
         )
-    found: npt.NDArray[np.int64] = np.unique(labels, axis=0, return_inverse=True)[1]
-    return found.reshape(-1)
+    numbers: npt.NDArray[np.int64] = np.unique(labels, axis=0, return_inverse=True)[1]
+    return numbers.reshape(-1)
 
 
 # ---------------------------------------------------------------------------------------------------------- evaluation

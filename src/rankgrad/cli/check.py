@@ -25,9 +25,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print what was found."""
     from ..runs.check import check
 
-    found = [check(folder) for folder in arguments.folders]
-    for each in found:
+    verdicts = [check(folder) for folder in arguments.folders]
+    for each in verdicts:
         print(each)
-    wrong = sum(len(each.wrong) for each in found)
+    wrong = sum(len(each.wrong) for each in verdicts)
     if wrong:
         raise ValueError(f"{wrong} file(s) are missing or damaged, see above")

@@ -91,7 +91,7 @@ def _check_dataset(name: str, load: Callable[..., object], arguments: argparse.N
         raise ValueError(f"{name} has no official layout to check; rankgrad datasets {name} reads and describes it")
     if arguments.sheet:
         raise ValueError(f"--sheet draws images that are there: rankgrad datasets {name} --root DIR --sheet FILE")
-    found = look(official, arguments.root, arguments.images)
-    print(found)
-    if found.wrong:
-        raise ValueError(f"{name} is not as it was published: {found.wrong} thing(s) to mend, listed above")
+    observations = look(official, arguments.root, arguments.images)
+    print(observations)
+    if observations.wrong:
+        raise ValueError(f"{name} is not as it was published: {observations.wrong} thing(s) to mend, listed above")

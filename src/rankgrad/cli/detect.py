@@ -131,7 +131,7 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
 def _check(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..detection.voc_check import inspect_voc
 
-    found = inspect_voc(arguments.root, arguments.images)
-    print(found)
-    if found.wrong:
-        raise ValueError(f"{arguments.root} is not complete: {found.wrong} thing(s) to mend, listed above")
+    observations = inspect_voc(arguments.root, arguments.images)
+    print(observations)
+    if observations.wrong:
+        raise ValueError(f"{arguments.root} is not complete: {observations.wrong} thing(s) to mend, listed above")

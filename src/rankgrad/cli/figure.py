@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if arguments.dpi < 1:
         raise ValueError(f"--dpi is dots per inch, such as 200; got {arguments.dpi}")
     style.check_format(arguments.out)
-    found = examples.compute(
+    examples_shown = examples.compute(
         arguments.runs,
         choice=arguments.show,
         queries=arguments.queries,
@@ -54,5 +54,5 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         data_root=arguments.data_root,
         trust=packages(arguments.trust),
     )
-    print(found)
-    print(f"wrote {style.save(examples.draw(found), arguments.out, arguments.dpi)}")
+    print(examples_shown)
+    print(f"wrote {style.save(examples.draw(examples_shown), arguments.out, arguments.dpi)}")

@@ -41,10 +41,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     what = "texts" if index.texts else "images"
     print(f"wrote {out}: {len(index):,} {what}, {index.dim} dimensions, {index.kind}, {size / 1e6:.1f} MB")
     if index.measured is not None:
-        found = index.measured
+        sample = index.measured
         print(
-            f"finds {100 * found.recall:.1f} % of the {found.k} nearest ({found.queries} rows asked), "
-            f"{found.faster:.1f} times as fast as exact search"
+            f"finds {100 * sample.recall:.1f} % of the {sample.k} nearest ({sample.queries} rows asked), "
+            f"{sample.faster:.1f} times as fast as exact search"
         )
     if index.origin is None:
         print(

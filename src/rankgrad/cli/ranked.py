@@ -64,16 +64,16 @@ def run_ranked(arguments: argparse.Namespace) -> None:
         options["gains"] = _gains(options["gains"])
     if arguments.out and arguments.out.is_file():
         raise ValueError(f"{arguments.out} is a file; with --qrels, -o names a folder for the page and its numbers")
-    found = evaluate(arguments.sources, arguments.qrels, bootstrap=arguments.bootstrap, **options)
+    evaluation = evaluate(arguments.sources, arguments.qrels, bootstrap=arguments.bootstrap, **options)
     if lines:
-        for run in found.runs:
-            print("\n".join(found.lines(run, every=lines == "each")))
-        for note in found.notes:
+        for run in evaluation.runs:
+            print("\n".join(evaluation.lines(run, every=lines == "each")))
+        for note in evaluation.notes:
             print(f"rankgrad: {note}", file=sys.stderr)
     else:
-        print(found)
+        print(evaluation)
     if arguments.out:
-        page = write(found, arguments.out)
+        page = write(evaluation, arguments.out)
         print(f"wrote {page}, and beside it the numbers as csv and json", file=sys.stderr)
 
 

@@ -41,11 +41,11 @@ def keys(text: str) -> Iterator[tuple[str, str]]:
     """
     around: list[tuple[int, str]] = []
     for line in text.splitlines():
-        found = KEY.match(line)
-        if found:
-            indent = len(found["indent"])
-            around = [*(each for each in around if each[0] < indent), (indent, found["key"])]
-        yield line, ".".join(name for _, name in around) if found else ""
+        match = KEY.match(line)
+        if match:
+            indent = len(match["indent"])
+            around = [*(each for each in around if each[0] < indent), (indent, match["key"])]
+        yield line, ".".join(name for _, name in around) if match else ""
 
 
 def comments(overrides: Sequence[str], tree: str) -> dict[str, str]:
@@ -53,13 +53,13 @@ def comments(overrides: Sequence[str], tree: str) -> dict[str, str]:
     _, groups = TREES[tree]
     root, *others = folders(tree)
     chosen = dict(override.split("=", 1) for override in overrides if override.split("=", 1)[0] in groups)
-    found = _of_file(root / f"{tree}.yaml", "")
+    explained = _of_file(root / f"{tree}.yaml", "")
     for entry in _defaults(root / f"{tree}.yaml"):
         if isinstance(entry, dict):
             (group, option), *_ = entry.items()
             for folder in (root, *others):
-                found |= _of_option(folder / group, chosen.get(group, option), f"{group}.")
-    return found
+                explained |= _of_option(folder / group, chosen.get(group, option), f"{group}.")
+    return explained
 
 
 def _of_option(folder: Path, option: str, prefix: str) -> dict[str, str]:
@@ -67,11 +67,11 @@ def _of_option(folder: Path, option: str, prefix: str) -> dict[str, str]:
     file = folder / f"{option}.yaml"
     if not file.is_file():  # a loss of ours, whose settings are its signature
         return {}
-    found: dict[str, str] = {}
+    explained: dict[str, str] = {}
     for entry in _defaults(file):
         if isinstance(entry, str) and entry != "_self_":
-            found |= _of_option(folder, entry.partition("@")[0], prefix)
-    return found | _of_file(file, "" if "@package _global_" in file.read_text(encoding="utf-8") else prefix)
+            explained |= _of_option(folder, entry.partition("@")[0], prefix)
+    return explained | _of_file(file, "" if "@package _global_" in file.read_text(encoding="utf-8") else prefix)
 
 
 def _defaults(file: Path) -> list[str | dict[str, str]]:
@@ -80,9 +80,9 @@ def _defaults(file: Path) -> list[str | dict[str, str]]:
 
 
 def _of_file(file: Path, prefix: str) -> dict[str, str]:
-    found = {}
+    explained = {}
     for line, place in keys(file.read_text(encoding="utf-8")):
         match = KEY.match(line)
         if place and match and match["comment"]:
-            found[prefix + place] = match["comment"]
-    return found
+            explained[prefix + place] = match["comment"]
+    return explained

@@ -172,7 +172,7 @@ class Table(Rows):
 
         settings = [self.channels, self.shorter_side, self.draft]
         status = [path.stat() for path in paths]
-        files = [(str(path), found.st_size, found.st_mtime_ns) for path, found in zip(paths, status, strict=True)]
+        files = [(str(path), entry.st_size, entry.st_mtime_ns) for path, entry in zip(paths, status, strict=True)]
         boxes = [] if self.box is None else [self.box.tolist()]
         identity = json.dumps([settings, PIL.__version__, torch.__version__, files, *boxes])
         # one file per data set and settings: it is replaced when the images change

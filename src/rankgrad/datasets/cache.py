@@ -168,9 +168,9 @@ def on_disk(path: Path, identity: str, sizes: Callable[[], Sequence[int]], read:
     path.parent.mkdir(parents=True, exist_ok=True)
     key = sha256(identity.encode()).hexdigest()
     with alone(path.with_name(f"{path.name}.lock")):
-        found = _opened(path, key)
-        if found is not None:
-            return found
+        kept = _opened(path, key)
+        if kept is not None:
+            return kept
         remove_leftovers(path.parent, path.name)
         return _written(path, key, sizes(), read)
 
@@ -208,13 +208,13 @@ def in_threads(function: Callable[[int], T], count: int, title: str) -> Iterable
 
 def free_memory() -> int | None:
     """Bytes that a process may still take, where the system says so: of the machine and of its container."""
-    found = []
+    limits = []
     with contextlib.suppress(OSError):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    if not found and hasattr(os, "sysconf"):
+        limits += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    if not limits and hasattr(os, "sysconf"):
         with contextlib.suppress(OSError, ValueError):
-            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+            limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for folder, limit, used in (
         ("/sys/fs/cgroup", "memory.max", "memory.current"),
         ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -223,8 +223,8 @@ def free_memory() -> int | None:
             most, now = (int(Path(folder, name).read_text()) for name in (limit, used))
             stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
             files = stat.get("inactive_file", stat.get("total_inactive_file", "0"))  # given back when needed
-            found.append(max(0, most - now + int(files)))
-    return min(found) if found else None
+            limits.append(max(0, most - now + int(files)))
+    return min(limits) if limits else None
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:

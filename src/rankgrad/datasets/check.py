@@ -120,8 +120,8 @@ def published(load: Callable[..., object], official: Official) -> None:
 
 def official_of(load: Callable[..., object]) -> Official | None:
     """What was published of the data set that this loader reads; None: nothing to compare with."""
-    found: Official | None = getattr(load, "official", None)
-    return found
+    official: Official | None = getattr(load, "official", None)
+    return official
 
 
 def inspect(official: Official, root: str | Path, images: bool = False) -> Inspection:
@@ -208,9 +208,9 @@ def count(table: Table) -> tuple[int, int]:
 
 
 def _need(home: Path, need: Need) -> Observation:
-    found = next((path for path in need.paths if (home / path).exists()), None)
-    if found is not None:
-        return Observation("ok", found)
+    existing = next((path for path in need.paths if (home / path).exists()), None)
+    if existing is not None:
+        return Observation("ok", existing)
     return Observation("wrong" if need.required else "note", f"{' or '.join(need.paths)} is not there", need.todo)
 
 
@@ -227,12 +227,12 @@ def _archives(official: Official, root: Path) -> list[Observation]:
 def _counts(official: Official, parts: Mapping[str, Table]) -> list[Observation]:
     findings = []
     for name, expected in official.counts.items():
-        found = count(parts[name]) if name in parts else (0, 0)
-        text = f"{name}: {found[0]} images of {found[1]} classes"
-        if found == expected:
+        counted = count(parts[name]) if name in parts else (0, 0)
+        text = f"{name}: {counted[0]} images of {counted[1]} classes"
+        if counted == expected:
             findings.append(Observation("ok", text))
             continue
-        source = next((source for source, counts in official.elsewhere.items() if counts.get(name) == found), None)
+        source = next((source for source, counts in official.elsewhere.items() if counts.get(name) == counted), None)
         instead = f"{expected[0]} of {expected[1]}"
         if source is not None:
             todo = f"compare results with those on the same numbers only; distributed are {instead}"
@@ -311,8 +311,8 @@ def _decoded(home: Path, paths: Mapping[Path, Box | None], missing: Set[Path]) -
 
 def _paths(parts: Mapping[str, Table]) -> dict[Path, Box | None]:
     """Every listed file once, with its box."""
-    found: dict[Path, Box | None] = {}
+    boxes: dict[Path, Box | None] = {}
     for part in parts.values():
         assert part.paths is not None
-        found.update((path, part.box_of(row)) for row, path in enumerate(part.paths))
-    return found
+        boxes.update((path, part.box_of(row)) for row, path in enumerate(part.paths))
+    return boxes

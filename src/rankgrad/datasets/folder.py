@@ -198,13 +198,13 @@ def read_folder(root: str | Path) -> ClassFolders:
         split = next((split for split, folder in divisions.items() if folder == home), "")
         for folder in here.folders or (home,):
             name = shown(folder.name) if here.folders else ""
-            found = list(_walk(folder, root))
-            images += [(split, name, path) for path, reason in found if reason is None]
+            entries = list(_walk(folder, root))
+            images += [(split, name, path) for path, reason in entries if reason is None]
             if deeper is None and here.folders:
-                inner = (path.parent for path, reason in found if reason is None and path.parent != folder)
+                inner = (path.parent for path, reason in entries if reason is None and path.parent != folder)
                 deeper = next(((folder, lower) for lower in inner), None)
-            skipped += [(path, reason) for path, reason in found if reason is not None]
-            if here.folders and all(reason is not None for _, reason in found):
+            skipped += [(path, reason) for path, reason in entries if reason is not None]
+            if here.folders and all(reason is not None for _, reason in entries):
                 skipped.append((folder, EMPTY))
     return ClassFolders(
         root,
@@ -323,12 +323,12 @@ def _look(folder: Path, root: Path) -> _Here:
     folders, files, odd = list[Path](), list[Path](), list[tuple[Path, str]]()
     with os.scandir(folder) as entries:
         # asks the disk about links alone: a folder may hold hundreds of thousands of files
-        found = sorted(
+        inside = sorted(
             (entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
             for entry in entries
             if not entry.name.startswith(".")
         )
-    for name, link, is_folder in found:
+    for name, link, is_folder in inside:
         path = folder / name
         above = _above(path, root) if link and path.is_dir() else None
         if above is not None:
@@ -370,13 +370,13 @@ def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str | None]]:
             yield here, f"the same folder as {before}"
             continue
         try:
-            found = _look(here, root)
+            here_is = _look(here, root)
         except OSError as error:
             yield here, error.strerror or type(error).__name__
             continue
-        yield from ((path, not_an_image(path)) for path in found.files)
-        yield from found.odd
-        waiting += reversed(found.folders)
+        yield from ((path, not_an_image(path)) for path in here_is.files)
+        yield from here_is.odd
+        waiting += reversed(here_is.folders)
 
 
 # ------------------------------------------------------------------------------------------------------ what is checked

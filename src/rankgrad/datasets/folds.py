@@ -51,21 +51,21 @@ def folds(table: Rows, count: int) -> list[list[int]]:
     if len(groups) < count:
         groups = [[label] for label in classes]
     order = np.random.RandomState(0).permutation(len(groups))  # numpy promises never to change its stream
-    found: list[list[int]] = [[] for _ in range(count)]
+    parts: list[list[int]] = [[] for _ in range(count)]
     for place in sorted(order.tolist(), key=lambda place: -len(groups[place])):  # the sort keeps the drawn order
-        min(found, key=len).extend(groups[place])
-    return [sorted(fold) for fold in found]
+        min(parts, key=len).extend(groups[place])
+    return [sorted(fold) for fold in parts]
 
 
 def _groups(train: Rows, classes: list[int]) -> list[list[int]]:
     """The classes of each super-label; without super-labels none."""
     if train.super_label is None:
         return []
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for label in classes:
         of_class = train.super_label[train.label == label]
-        found.setdefault(int(torch.bincount(of_class).argmax()), []).append(label)
-    return [found[name] for name in sorted(found)]
+        groups.setdefault(int(torch.bincount(of_class).argmax()), []).append(label)
+    return [groups[name] for name in sorted(groups)]
 
 
 def read_fold(fold: str | None) -> tuple[int, int] | None:

@@ -213,10 +213,10 @@ def _sides(data: Any, what: str) -> tuple[Any, Any]:
             f"{what} is a pair (inputs, labels), or a Dataset of (input, label) pairs that has a length; got "
             f"{type(data).__name__}"
         )
-    found = next((getattr(data, name) for name in ("targets", "labels") if hasattr(data, name)), None)
-    if found is None or len(found) != len(data):
-        found = [_label(data[row], row, what) for row in range(len(data))]
-    return _Inputs(data), found
+    known_labels = next((getattr(data, name) for name in ("targets", "labels") if hasattr(data, name)), None)
+    if known_labels is None or len(known_labels) != len(data):
+        known_labels = [_label(data[row], row, what) for row in range(len(data))]
+    return _Inputs(data), known_labels
 
 
 def _label(pair: Any, row: int, what: str) -> Any:

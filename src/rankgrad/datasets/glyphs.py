@@ -79,10 +79,10 @@ def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
     codes, script, split = np.loadtxt(
         Path(__file__).with_name("glyph_codepoints.csv"), dtype=np.int64, delimiter=",", unpack=True
     )
-    images, found = _rendered(tuple(codes.tolist()), seed, hard)
-    if found != CLEAN_SHA256:
+    images, rendered = _rendered(tuple(codes.tolist()), seed, hard)
+    if rendered != CLEAN_SHA256:
         warnings.warn(
-            f"this matplotlib brings fonts that draw the glyphs differently (sha256 {found[:12]}, expected "
+            f"this matplotlib brings fonts that draw the glyphs differently (sha256 {rendered[:12]}, expected "
             f"{CLEAN_SHA256[:12]}): results are not comparable with published ones",
             GlyphFontWarning,
             stacklevel=2,

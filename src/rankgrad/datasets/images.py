@@ -214,8 +214,8 @@ def skipped_lines(skipped: Sequence[tuple[str, str]], most: int = 10) -> list[st
             lines.append(f"  ... and {sum(len(paths) for _, paths in groups[most:])} more")
     folders = sum(reason == EMPTY for _, reason in skipped)
     counts = ((len(skipped) - folders, "file"), (folders, "folder"))
-    found = " and ".join(f"{count} {what}{'s' * (count > 1)}" for count, what in counts if count)
-    return [f"skipped {found}:", *lines]
+    reasons = " and ".join(f"{count} {what}{'s' * (count > 1)}" for count, what in counts if count)
+    return [f"skipped {reasons}:", *lines]
 
 
 def some(names: Sequence[object], most: int = 5) -> str:

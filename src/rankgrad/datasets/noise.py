@@ -74,6 +74,6 @@ def flip_labels(labels: Tensor, share: float, seed: int = 0) -> Tensor:
     steps = torch.from_numpy(g.randint(1, len(classes), len(labels)))  # around the list of classes, never back to it
     wrong = order[:count]
     place = torch.searchsorted(classes, labels)
-    found = labels.clone()
-    found[wrong] = classes[(place[wrong] + steps[wrong]) % len(classes)]
-    return found
+    flipped = labels.clone()
+    flipped[wrong] = classes[(place[wrong] + steps[wrong]) % len(classes)]
+    return flipped

@@ -71,8 +71,8 @@ def over_draws(values: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, 
     """
     if not values or any(set(one) != set(values[0]) for one in values):
         raise ValueError(f"need the same numbers from each trial, and one trial at least; got {[*map(set, values)]}")
-    found = {name: [one[name] for one in values] for name in values[0]}
-    return {n: (statistics.fmean(v), statistics.stdev(v) if len(v) > 1 else 0.0) for n, v in found.items()}
+    by_metric = {name: [one[name] for one in values] for name in values[0]}
+    return {n: (statistics.fmean(v), statistics.stdev(v) if len(v) > 1 else 0.0) for n, v in by_metric.items()}
 
 
 def _divided(table: Rows) -> Trial:

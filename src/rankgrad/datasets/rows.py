@@ -337,13 +337,13 @@ def several_classes(fields: Sequence[str], separator: str, places: Sequence[str]
         raise ValueError(
             f"{setting('separator')} is what stands between the classes of a row, such as |; got an empty text"
         )
-    found = []
+    per_row = []
     for field, place in zip(fields, places, strict=True):
         classes = [name.strip() for name in field.split(separator)]
         if not all(classes) or len(set(classes)) < len(classes):
             raise ValueError(f"{place}: {shown(field)!r} names a class twice, or an empty one")
-        found.append(classes)
-    return found
+        per_row.append(classes)
+    return per_row
 
 
 def numbered_several(classes: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], Tensor, Tensor]:

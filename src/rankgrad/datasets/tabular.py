@@ -262,9 +262,9 @@ text='sentence' label='intent'
     free = [name for name in known if name not in wanted.values()]
     settings = []
     for role, name in missing.items():
-        found = free[0] if len(free) == len(missing) == 1 else _like(role, name, free)
-        free = [column for column in free if column != found]
-        settings.append(setting(role, "NAME" if found is None else shown(found)))
+        candidate = free[0] if len(free) == len(missing) == 1 else _like(role, name, free)
+        free = [column for column in free if column != candidate]
+        settings.append(setting(role, "NAME" if candidate is None else shown(candidate)))
     absent = " and ".join(f"no column {name!r}" for name in wanted.values() if name not in known or sign is not None)
     return f"{place} has {absent}. {has}" + (f". Say which to take: {' '.join(settings)}" if settings else "")
 
@@ -273,9 +273,9 @@ def _like(role: str, name: str, known: Sequence[str]) -> str | None:
     """The column that is meant, by what is usual for its role; else one whose name is nearly the same."""
     parts = {column: re.split(r"[^a-z]+", column.lower()) for column in known}
     for usual in USUAL.get(role, ()):
-        found = next((column for column, words in parts.items() if usual in words or f"{usual}s" in words), None)
-        if found is not None:
-            return found
+        candidate = next((column for column, words in parts.items() if usual in words or f"{usual}s" in words), None)
+        if candidate is not None:
+            return candidate
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.7)), None)
 
 

@@ -134,22 +134,22 @@ def load_table(
         raise FileNotFoundError(f"there is no file {shown(path)}")
     columns = _columns(path)
     given = {"embeddings": embeddings, "label": label, "super_label": super_label, "split": split, "group": group}
-    found = {role: columns[name] for role, name in _names(path, columns, given).items()}
-    vectors = _vectors(path, found["embeddings"])
-    for role, column in found.items():
+    named = {role: columns[name] for role, name in _names(path, columns, given).items()}
+    vectors = _vectors(path, named["embeddings"])
+    for role, column in named.items():
         if len(column) != len(vectors):
             raise ValueError(f"{shown(path)} holds {len(vectors)} embeddings and {len(column)} {role}s")
-    labels = _words(path, "label", found.get("label"), columns.get("class_names")) or [""] * len(vectors)
-    splits = _words(path, "split", found.get("split"))
+    labels = _words(path, "label", named.get("label"), columns.get("class_names")) or [""] * len(vectors)
+    splits = _words(path, "split", named.get("split"))
     if splits is None:
         of_class = divide(set(labels), test_fraction, val_fraction, seed)
         splits = [of_class[name] for name in labels]
     else:
         splits = [as_split(value, f"{shown(path)}, row {row}") for row, value in enumerate(splits)]
         need_two_splits(set(splits), path)
-    supers = _words(path, "super_label", found.get("super_label"), columns.get("super_names"))
-    groups, names = _words(path, "group", found.get("group")), _words(path, "name", found.get("name"))
-    texts = _words(path, "text", found.get("text"))
+    supers = _words(path, "super_label", named.get("super_label"), columns.get("super_names"))
+    groups, names = _words(path, "group", named.get("group")), _words(path, "name", named.get("name"))
+    texts = _words(path, "text", named.get("text"))
     return VectorTable(
         name=path.stem,
         **class_columns(labels, supers, groups),

@@ -108,10 +108,10 @@ class DetectionSet(Dataset[Example]):
     def _read(self, index: int) -> tuple[Tensor, tuple[int, int]]:
         if self._pixels is not None and index in self._pixels:
             return self._pixels[index]
-        found = read_resized(self.scenes[index], self.shorter, self.longer)
+        image = read_resized(self.scenes[index], self.shorter, self.longer)
         if self._pixels is not None:
-            self._pixels[index] = found
-        return found
+            self._pixels[index] = image
+        return image
 
 
 def read_resized(scene: Scene, shorter: int, longer: int) -> tuple[Tensor, tuple[int, int]]:

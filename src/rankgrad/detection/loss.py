@@ -267,12 +267,12 @@ class DetectionAPLoss(DetectionRankLoss):
         # torch's generator of the CPU reads 32 bits of a seed, so both numbers are folded into as many
         seed = int(np.random.SeedSequence((self.seed, self.memory.count)).generate_state(1)[0])
         generator = torch.Generator(parts[0].scores.device).manual_seed(seed)
-        found = []
+        moved_boxes = []
         for scores, targets, _ in parts:
             shift = torch.randn(scores.shape, generator=generator, dtype=scores.dtype, device=scores.device)
             shift = shift.abs_().mul_(self.margin / 2)
-            found.append(scores + torch.where(targets, -shift, shift))
-        return found
+            moved_boxes.append(scores + torch.where(targets, -shift, shift))
+        return moved_boxes
 
 
 class DetectionSmoothAPLoss(DetectionRankLoss):

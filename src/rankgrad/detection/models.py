@@ -161,8 +161,8 @@ class SmallPyramid(nn.Module):
         levels = [eighth, self.sixteenth(eighth)]
         if self.finest == 4:
             levels.insert(0, quarter)
-        found: OrderedDict[str, Tensor] = self.pyramid(OrderedDict((str(n), level) for n, level in enumerate(levels)))
-        return found
+        pyramid: OrderedDict[str, Tensor] = self.pyramid(OrderedDict((str(n), level) for n, level in enumerate(levels)))
+        return pyramid
 
 
 def _convolution(inside: int, outside: int, stride: int = 1) -> nn.Sequential:

@@ -65,7 +65,7 @@ class DetectorNumbers:
         A loss that ranks fixes no level of the scores, so that no number such as 0.5 would do.
         """
         first = self.overlaps[0]
-        scores = {name: found[first]["threshold"] for name, found in self.per_class.items()}
+        scores = {name: numbers[first]["threshold"] for name, numbers in self.per_class.items()}
         return {name: math.inf if score is None else score for name, score in scores.items()}
 
 
@@ -100,9 +100,9 @@ class DetectorContent(RunContent):
         """Precision and recall, tables of classes, kinds of mistakes, pictures."""
         if extent != Extent():
             raise ValueError("projection, queries, points and items are for runs that retrieve; these are detectors")
-        found = [run.after for run in runs]
+        evaluated = [run.after for run in runs]
         pictures = _pictures(runs)
-        made = [tables.results(runs), _curves(runs, found), _classes(runs, found), _mistakes(runs), pictures]
+        made = [tables.results(runs), _curves(runs, evaluated), _classes(runs, evaluated), _mistakes(runs), pictures]
         several = not pictures.body and sum(run.test is not None for run in runs) > 1
         return made, ["No image is in all runs, so there are no pictures."] if several else []
 
@@ -111,7 +111,7 @@ def write_page(
     path: Path,
     config: Mapping[str, Any],
     report: DetectionReport,
-    found: Sequence[Detections],
+    detections: Sequence[Detections],
     test: Scenes,
     run: Run | None = None,
     trust: Sequence[str] = (),
@@ -122,7 +122,7 @@ def write_page(
         path: file.
         config: settings of the run, plain and nested.
         report: AP.
-        found: [image] what was found.
+        detections: [image] what was found.
         test: the images.
         run: whose evaluation after training it is; None: any evaluation, without curves of the training.
         trust: packages whose classes its settings may name.
@@ -132,7 +132,7 @@ def write_page(
         common: dict[str, Any] = {"name": f"{test.name}, {config['loss']['name']}", "config": config, "after": numbers}
     else:
         common = read_common(run, numbers, trust)
-    return write_report(path, [_described(found, test, common)])
+    return write_report(path, [_described(detections, test, common)])
 
 
 def read(
@@ -153,17 +153,17 @@ def read(
     data = common["config"]["data"]
     try:
         test = load_voc(data["root"], data["test"], tuple(after.per_class))
-        found = _detections(run.detections, test)
+        detections = _detections(run.detections, test)
     except (OSError, ValueError) as error:
         why = f"No pictures: the images of the run, or what was found in them, cannot be read ({error})."
         return DetectorContent(**{**common, "notes": (*common["notes"], why)})
-    return _described(found, test, common)
+    return _described(detections, test, common)
 
 
-def _described(found: Sequence[Detections], test: Scenes, common: Mapping[str, Any]) -> DetectorContent:
+def _described(detections: Sequence[Detections], test: Scenes, common: Mapping[str, Any]) -> DetectorContent:
     numbers: DetectorNumbers = common["after"]
     iou = float(numbers.overlaps[0].removeprefix("AP")) / 100
-    marked = marks(found, test.scenes, test.class_names, numbers.thresholds, iou, numbers.inclusive)
+    marked = marks(detections, test.scenes, test.class_names, numbers.thresholds, iou, numbers.inclusive)
     notes = list(common.get("notes", ()))
     if test.left_out:
         notes.append(f"{len(test.left_out)} boxes without area were left out of the test images.")
@@ -186,13 +186,13 @@ def _detections(path: Path, test: Scenes) -> list[Detections]:
 # ------------------------------------------------------------------------------------------------------------ sections
 
 
-def _curves(runs: Sequence[DetectorContent], found: Sequence[DetectorNumbers | None]) -> Section:
+def _curves(runs: Sequence[DetectorContent], each_run: Sequence[DetectorNumbers | None]) -> Section:
     """Precision over recall of each class, a line per run."""
-    classes = dict.fromkeys(name for numbers in found if numbers is not None for name in numbers.per_class)
-    overlap = next((numbers.overlaps[0] for numbers in found if numbers is not None), "")
+    classes = dict.fromkeys(name for numbers in each_run if numbers is not None for name in numbers.per_class)
+    overlap = next((numbers.overlaps[0] for numbers in each_run if numbers is not None), "")
     drawn = []
     for name in classes:
-        results = [None if n is None else n.per_class.get(name, {}).get(overlap) for n in found]
+        results = [None if n is None else n.per_class.get(name, {}).get(overlap) for n in each_run]
         series = [
             charts.Series(runs[kind].name if len(runs) > 1 else "", [(x, y) for x, y in result["curve"]], kind)
             for kind, result in enumerate(results)
@@ -205,13 +205,15 @@ def _curves(runs: Sequence[DetectorContent], found: Sequence[DetectorNumbers | N
     return Section("precision", "Precision and recall", body if drawn else Markup())
 
 
-def _classes(runs: Sequence[DetectorContent], found: Sequence[DetectorNumbers | None]) -> Section:
-    known = next((numbers for numbers in found if numbers is not None), None)
+def _classes(runs: Sequence[DetectorContent], each_run: Sequence[DetectorNumbers | None]) -> Section:
+    known = next((numbers for numbers in each_run if numbers is not None), None)
     if known is None:
         return Section("classes", "Classes", Markup())
     first, *others = known.overlaps
     metrics = ["detections", *(name for name in known.values if name != first), "found at all", "best F1", "at score"]
-    rows = [() if numbers is None else [_row(name, of) for name, of in numbers.per_class.items()] for numbers in found]
+    rows = [
+        () if numbers is None else [_row(name, of) for name, of in numbers.per_class.items()] for numbers in each_run
+    ]
     made = tables.class_table(runs, "class", rows, metrics, first, beside=others[:1], count="objects")
     lead = "Each number is of all images, in per cent; lowest AP first."
     body = render("report/tables_of_classes.html", lead=lead, leads="", tables=[made[0]] if made else [])

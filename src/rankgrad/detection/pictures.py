@@ -62,7 +62,7 @@ def marks(
         iou: overlap that counts as found.
         inclusive: of `voc_ap.overlaps`.
     """
-    found: list[list[Mark]] = [[] for _ in scenes]
+    marked: list[list[Mark]] = [[] for _ in scenes]
     first = np.cumsum([0, *(len(scene.labels) for scene in scenes)])
     taken: set[int] = set()
     matches = match(detections, scenes, len(class_names), inclusive)
@@ -83,14 +83,14 @@ def marks(
             else:
                 kind = "class" if own.elsewhere[row] >= iou else "nothing"
             box = tuple(detections[image].boxes[place].tolist())
-            found[image].append(Mark(box, kind, f"{name} {own.score[row]:.2f}"))
+            marked[image].append(Mark(box, kind, f"{name} {own.score[row]:.2f}"))
     for image, scene in enumerate(scenes):
         for place, (box, label, hard) in enumerate(
             zip(scene.boxes.tolist(), scene.labels.tolist(), scene.difficult.tolist(), strict=True)
         ):
             if int(first[image]) + place not in taken and not hard:
-                found[image].append(Mark(tuple(box), MISSED, class_names[label]))
-    return found
+                marked[image].append(Mark(tuple(box), MISSED, class_names[label]))
+    return marked
 
 
 def tally(marked: Sequence[Sequence[Mark]]) -> dict[str, int]:

@@ -80,7 +80,7 @@ class DetectionTask:
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedDetections]:
         """AP as VOC measures it."""
-        found = detect(
+        detections = detect(
             model,
             self.test_images,
             batch_size=self.config.evaluation.batch_size,
@@ -88,8 +88,8 @@ class DetectionTask:
             progress=bool(self.config.trainer.enable_progress_bar) and not self.quiet,
             device=trainer.strategy.root_device,
         )
-        report = evaluate(found, self.test, self.config)
-        return report.values, EvaluatedDetections(report, found)
+        report = evaluate(detections, self.test, self.config)
+        return report.values, EvaluatedDetections(report, detections)
 
     def trained(self) -> nn.Module:
         """The detector."""
@@ -129,11 +129,11 @@ def build(config: DictConfig, classes: int) -> tuple[nn.Module, LossHandle | Non
     return model, use_ap_loss(model, GlobalBatch(loss), **plain(config.ranking))
 
 
-def evaluate(found: Sequence[Detections], test: Scenes, config: DictConfig) -> DetectionReport:
+def evaluate(detections: Sequence[Detections], test: Scenes, config: DictConfig) -> DetectionReport:
     """AP of detections by the settings of a run."""
     settings = {"data": config.data.name, "split": test.name, "loss": config.loss.name, "seed": config.seed}
     return evaluate_voc(
-        found, test.scenes, test.class_names, config.evaluation.ious, config.evaluation.inclusive, settings
+        detections, test.scenes, test.class_names, config.evaluation.ious, config.evaluation.inclusive, settings
     )
 
 
@@ -177,12 +177,12 @@ def evaluate_run(
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     test = load_voc(config.data.root, split or config.data.test, names)
     images = DetectionSet(test.scenes, *_sides(config))
-    found = detect(
+    detections = detect(
         model, images, batch_size=config.evaluation.batch_size, workers=config.data.workers, progress=progress
     )
-    report = evaluate(found, test, config)
+    report = evaluate(detections, test, config)
     if page is not None:
-        write_page(page, plain(config), report, found, test)
+        write_page(page, plain(config), report, detections, test)
     return report
 
 
@@ -241,14 +241,14 @@ def _save_model(path: Path, model: nn.Module, config: DictConfig, names: Sequenc
     write_plain(path, content)
 
 
-def save_detections(path: Path, found: Sequence[Detections], test: Scenes) -> None:
+def save_detections(path: Path, detections: Sequence[Detections], test: Scenes) -> None:
     """One npz that numpy reads: image (row of names), boxes, labels, scores, names, class_names."""
-    counts = [len(each.scores) for each in found]
+    counts = [len(each.scores) for each in detections]
     columns: dict[str, Any] = {
-        "image": np.repeat(np.arange(len(found)), counts),
-        "boxes": torch.cat([each.boxes for each in found]).numpy(),
-        "labels": torch.cat([each.labels for each in found]).numpy(),
-        "scores": torch.cat([each.scores for each in found]).numpy(),
+        "image": np.repeat(np.arange(len(detections)), counts),
+        "boxes": torch.cat([each.boxes for each in detections]).numpy(),
+        "labels": torch.cat([each.labels for each in detections]).numpy(),
+        "scores": torch.cat([each.scores for each in detections]).numpy(),
         "names": np.array([scene.name for scene in test.scenes]),
         "class_names": np.array(test.class_names),
     }

@@ -92,17 +92,17 @@ def detect(
     where = torch.device(device) if device is not None else next(model.parameters()).device
     was_training = model.training
     model.to(where).eval()
-    found: dict[int, Detections] = {}
+    by_image: dict[int, Detections] = {}
     try:
         with torch.inference_mode():
             for samples in batches:
                 for sample, output in zip(samples, model([s.image.to(where) for s in samples]), strict=True):
-                    found[sample.row] = _at_file_size(sample, output)
+                    by_image[sample.row] = _at_file_size(sample, output)
     finally:
         model.train(was_training)
     if processes > 1:
-        found = {index: each for part in gather_objects(found) for index, each in part.items()}
-    return [found[index] for index in range(len(data))]
+        by_image = {index: each for part in gather_objects(by_image) for index, each in part.items()}
+    return [by_image[index] for index in range(len(data))]
 
 
 def _at_file_size(sample: Example, output: Mapping[str, Tensor]) -> Detections:

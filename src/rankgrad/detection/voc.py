@@ -90,13 +90,13 @@ class Scenes:
 
     def objects(self, difficult: bool = False) -> dict[str, int]:
         """Class -> how many objects, with or without the difficult ones."""
-        found = Counter(
+        counter = Counter(
             label
             for scene in self.scenes
             for label, hard in zip(scene.labels.tolist(), scene.difficult.tolist(), strict=True)
             if difficult or not hard
         )
-        return {name: found[number] for number, name in enumerate(self.class_names)}
+        return {name: counter[number] for number, name in enumerate(self.class_names)}
 
     def summary(self) -> str:
         """A line for people."""
@@ -208,8 +208,8 @@ def image_names(home: Path, name: str) -> list[str]:
 
 def set_names(home: Path) -> list[str]:
     """The lists of a folder, without those of a single class."""
-    found = sorted(path.stem for path in (home / "ImageSets" / "Main").glob("*.txt"))
-    return [name for name in found if "_" not in name] or found
+    names = sorted(path.stem for path in (home / "ImageSets" / "Main").glob("*.txt"))
+    return [name for name in names if "_" not in name] or names
 
 
 def image_files(home: Path) -> dict[str, Path]:
@@ -221,12 +221,12 @@ def image_files(home: Path) -> dict[str, Path]:
 
 def class_names(home: Path) -> set[str]:
     """The classes that the annotations of a folder name."""
-    found: set[str] = set()
+    names: set[str] = set()
     for path in sorted((home / "Annotations").glob("*.xml")):
-        found |= {_text(entry, "name", path) for entry in _root(path).findall("object")}
-    if not found:
+        names |= {_text(entry, "name", path) for entry in _root(path).findall("object")}
+    if not names:
         raise ValueError(f"{home / 'Annotations'} has no annotated object")
-    return found
+    return names
 
 
 def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scene, list[tuple[str, str]]]:

@@ -120,11 +120,11 @@ class DetectionReport:
     @property
     def values(self) -> dict[str, float]:
         """Name -> mean over the classes that have objects, 0 .. 1: AP50, AP50_11 (eleven points), AP75, ..."""
-        found = {}
+        by_name = {}
         for iou, results in self.by_iou.items():
-            found[f"AP{percent(iou)}"] = mean(result.area for result in results)
-            found[f"AP{percent(iou)}_11"] = mean(result.eleven for result in results)
-        return found
+            by_name[f"AP{percent(iou)}"] = mean(result.area for result in results)
+            by_name[f"AP{percent(iou)}_11"] = mean(result.eleven for result in results)
+        return by_name
 
     def __str__(self) -> str:
         """A table for the terminal, in per cent."""
@@ -252,8 +252,8 @@ def match(detections: Sequence[Detections], scenes: Sequence[Scene], classes: in
     """The object that each detection overlaps most; see `Matches`."""
     columns: list[tuple[npt.NDArray[Any], ...]] = []
     before = 0  # objects of earlier images
-    for number, (found, scene) in enumerate(zip(detections, scenes, strict=True)):
-        labels, scores, boxes = _checked(found, scene.name, classes)
+    for number, (detected, scene) in enumerate(zip(detections, scenes, strict=True)):
+        labels, scores, boxes = _checked(detected, scene.name, classes)
         there = _labels(scene)
         overlap = overlaps(boxes, scene.boxes.double().numpy(), inclusive)
         own = labels[:, None] == there[None]
@@ -399,9 +399,9 @@ def read_content(path: Path) -> dict[str, Any]:
     names = {name for name in values if not name.endswith("_11")}
     paired = {f"{name}{end}" for name in names for end in ("", "_11")} == set(values)
     classes = list(content["per_class"].values()) if isinstance(content["per_class"], dict) else []
-    same = all(isinstance(found, dict) and set(found) == names for found in classes)
+    same = all(isinstance(entry, dict) and set(entry) == names for entry in classes)
     settings = isinstance(content["settings"], dict) and isinstance(content["inclusive"], bool)
-    rows = [row for found in classes for row in found.values()] if same else []
+    rows = [row for entry in classes for row in entry.values()] if same else []
     if not (paired and rows and all(map(_is_row, rows)) and _numbers(content["counts"]) and settings):
         raise ValueError(f"{path} is damaged: it is not as a report of a detector is written")
     return content
@@ -413,9 +413,9 @@ def table(content: Mapping[str, Any]) -> str:
     names = list(next(iter(per_class.values())))
     heads = ["objects", "detections", *(f"{name}{end}" for name in names for end in ("", " 11pt")), "recall"]
     rows = [["", *heads]]
-    for name, found in per_class.items():
-        first = found[names[0]]
-        values = [found[ap][kind] for ap in names for kind in ("area", "eleven")]
+    for name, numbers in per_class.items():
+        first = numbers[names[0]]
+        values = [numbers[ap][kind] for ap in names for kind in ("area", "eleven")]
         cells = [str(first["objects"]), str(first["detections"]), *map(_cell, values), _cell(first["max_recall"])]
         rows.append([shown(name), *cells])
     rows.append(["mean", "", "", *map(_cell, content["values"].values()), ""])
@@ -427,10 +427,10 @@ def _labels(scene: Scene) -> IntArray:
     return labels
 
 
-def _checked(found: Detections, name: str, classes: int) -> tuple[IntArray, FloatArray, FloatArray]:
-    labels = found.labels.detach().cpu().numpy().astype(np.int64)
-    scores = found.scores.detach().cpu().double().numpy()
-    boxes = found.boxes.detach().cpu().double().numpy()
+def _checked(detections: Detections, name: str, classes: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    labels = detections.labels.detach().cpu().numpy().astype(np.int64)
+    scores = detections.scores.detach().cpu().double().numpy()
+    boxes = detections.boxes.detach().cpu().double().numpy()
     if boxes.shape != (len(labels), 4) or scores.shape != labels.shape:
         raise ValueError(
             f"{name}: detections have boxes [n, 4], labels [n] and scores [n]; got {boxes.shape}, {labels.shape} and "

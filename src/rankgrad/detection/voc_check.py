@@ -53,13 +53,13 @@ def _home(root: Path, year: str | None) -> Path | None:
 
 def _official(root: Path, split: str, images: bool) -> list[Observation]:
     try:
-        found = load_voc(root, split)
+        scenes = load_voc(root, split)
     except (OSError, ValueError) as error:
         if split.startswith("2012/test"):
             return [Observation("note", "2012/test has no public annotations: it can't be evaluated here")]
         todo = "unpack the official archive of this set into the same VOCdevkit"
         return [Observation("wrong", f"{split}: {error}", todo)]
-    counts = (len(found), sum(found.objects().values()), sum(found.objects(difficult=True).values()))
+    counts = (len(scenes), sum(scenes.objects().values()), sum(scenes.objects(difficult=True).values()))
     text = f"{split}: {counts[0]} images, {counts[1]} objects ({counts[2]} with the difficult ones)"
     published = COUNTS.get(split)
     if published is None or published == counts:
@@ -69,7 +69,7 @@ def _official(root: Path, split: str, images: bool) -> list[Observation]:
         findings = [
             Observation("wrong", f"{text}; {wanted}", "unpack the archive again; numbers would not be comparable")
         ]
-    return findings + _boxes(split, found) + (_sizes(split, found) if images else [])
+    return findings + _boxes(split, scenes) + (_sizes(split, scenes) if images else [])
 
 
 def _plain(home: Path, images: bool) -> list[Observation]:
@@ -85,23 +85,23 @@ def _plain(home: Path, images: bool) -> list[Observation]:
         findings.append(Observation("note", "not VOC's own classes: read it with data.classes=data"))
     for name in names:
         try:
-            found = load_voc(home, name, classes)
+            scenes = load_voc(home, name, classes)
         except (OSError, ValueError) as error:
             findings.append(Observation("wrong", f"{name}: {error}", "mend the list, or get the files"))
             continue
-        findings.append(Observation("ok", found.summary()))
-        findings += _boxes(name, found) + (_sizes(name, found) if images else [])
+        findings.append(Observation("ok", scenes.summary()))
+        findings += _boxes(name, scenes) + (_sizes(name, scenes) if images else [])
     return findings + _overlap(home, names)
 
 
-def _boxes(split: str, found: Scenes) -> list[Observation]:
+def _boxes(split: str, scenes: Scenes) -> list[Observation]:
     findings = []
-    if found.left_out:
-        named = "; ".join(f"{file}, {reason}" for file, reason in found.left_out[:SHOWN])
-        text = f"{split}: {len(found.left_out)} boxes that end before they begin are left out: {named}"
+    if scenes.left_out:
+        named = "; ".join(f"{file}, {reason}" for file, reason in scenes.left_out[:SHOWN])
+        text = f"{split}: {len(scenes.left_out)} boxes that end before they begin are left out: {named}"
         findings.append(Observation("note", text))
     outside, far = [], []
-    for scene in found.scenes:
+    for scene in scenes.scenes:
         sides = torch.tensor(scene.size, dtype=scene.boxes.dtype)
         low, high = scene.boxes[:, :2], scene.boxes[:, 2:]
         # nothing of it lies inside, or it reaches out by more than the image is long
@@ -118,9 +118,9 @@ def _boxes(split: str, found: Scenes) -> list[Observation]:
     return findings
 
 
-def _sizes(split: str, found: Scenes) -> list[Observation]:
+def _sizes(split: str, scenes: Scenes) -> list[Observation]:
     broken, other, as_stored = [], [], []
-    for scene in found.scenes:
+    for scene in scenes.scenes:
         try:
             image = scene.image()
             upright = image_size(scene.path)

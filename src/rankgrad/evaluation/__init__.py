@@ -111,29 +111,30 @@ class Report:
             raise ValueError(f"{where} is not an evaluation report, or it is damaged: {error}. {AGAIN}") from None
 
     @classmethod
-    def _read(cls, found: Any) -> Report:
+    def _read(cls, content: Any) -> Report:
         wanted = set(cls.__dataclass_fields__)
-        if not isinstance(found, dict) or set(found) != wanted:
-            keys = sorted(found) if isinstance(found, dict) else type(found).__name__
+        if not isinstance(content, dict) or set(content) != wanted:
+            keys = sorted(content) if isinstance(content, dict) else type(content).__name__
             raise ValueError(f"needed the keys {sorted(wanted)}, got {keys}")
-        rows = [*found["per_class"], *found["per_super_label"]]
+        rows = [*content["per_class"], *content["per_super_label"]]
         whole = {
-            "values": _numbers(found["values"]),
-            "counts": _numbers(found["counts"], "queries", "counted", "gallery", "classes"),
-            "settings": isinstance(found["settings"], dict) and {"protocol", "similarity"} <= set(found["settings"]),
-            "intervals": all(map(_numbers, map(dict, map(enumerate, found["intervals"].values())))),
-            "levels": all(_numbers(level) for level in found["levels"]),
-            "notes": all(isinstance(note, str) for note in found["notes"]),
+            "values": _numbers(content["values"]),
+            "counts": _numbers(content["counts"], "queries", "counted", "gallery", "classes"),
+            "settings": isinstance(content["settings"], dict)
+            and {"protocol", "similarity"} <= set(content["settings"]),
+            "intervals": all(map(_numbers, map(dict, map(enumerate, content["intervals"].values())))),
+            "levels": all(_numbers(level) for level in content["levels"]),
+            "notes": all(isinstance(note, str) for note in content["notes"]),
             "rows": all(isinstance(row, dict) and {"name", "queries", "counted"} <= set(row) for row in rows),
         }
         if not all(whole.values()):
             raise ValueError(f"{', '.join(name for name, fits in whole.items() if not fits)} not as they were written")
-        found["intervals"] = {name: (low, high) for name, (low, high) in found["intervals"].items()}
-        found["per_query"] = {name: np.asarray(v, dtype=np.float64) for name, v in found["per_query"].items()}
-        found["uncounted"] = np.asarray(found["uncounted"], dtype=np.int64)
+        content["intervals"] = {name: (low, high) for name, (low, high) in content["intervals"].items()}
+        content["per_query"] = {name: np.asarray(v, dtype=np.float64) for name, v in content["per_query"].items()}
+        content["uncounted"] = np.asarray(content["uncounted"], dtype=np.int64)
         for name in ("per_class", "per_super_label", "levels", "notes"):
-            found[name] = tuple(found[name])
-        return cls(**found)
+            content[name] = tuple(content[name])
+        return cls(**content)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Report) and self.to_json() == other.to_json()

@@ -280,5 +280,5 @@ def false_match_rate(name: str) -> float | None:
 
 
 def _with_length(name: str) -> tuple[str | None, int]:
-    found = re.fullmatch(r"(.+)@([1-9]\d*)", name)
-    return (found[1], int(found[2])) if found and found[1] in AT else (None, 0)
+    match = re.fullmatch(r"(.+)@([1-9]\d*)", name)
+    return (match[1], int(match[2])) if match and match[1] in AT else (None, 0)

@@ -132,11 +132,11 @@ def read_json(path: Path, *needed: str) -> dict[str, Any]:
         OSError: the file can't be read.
         ValueError: no json, no object, or one that lacks a name.
     """
-    found = load_json(path)
-    missing = [name for name in needed if name not in found] if isinstance(found, dict) else ["an object"]
+    content = load_json(path)
+    missing = [name for name in needed if name not in content] if isinstance(content, dict) else ["an object"]
     if missing:
         raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}. {AGAIN}")
-    return dict(found)
+    return dict(content)
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def shown(name: object, keep: str = "") -> str:
     >>> shown("caf\xe9\n\x1b[2J.png"), shown("\udcff.png")
     ('caf\xe9\\n\\x1b[2J.png', '\\xff.png')
     """
-    return _UNSHOWN.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), str(name))
+    return _UNSHOWN.sub(lambda match: match[0] if match[0] in keep else _escaped(match[0]), str(name))
 
 
 def _escaped(character: str) -> str:

@@ -68,7 +68,7 @@ def render(template: str, **content: object) -> Markup:
 
 @cache
 def _templates() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader(PACKAGE, ""),
         autoescape=True,
         finalize=escaped,
@@ -76,11 +76,11 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"breakable": breakable, "short": shortened, "percent": percent, "number": number}
-    found.filters |= {"json": as_json, "count": "{:,}".format}
-    found.globals |= {"DASH": DASH, "version": __version__, "key": charts.key, "square": charts.square}
-    found.globals |= {"bar": charts.bar, "intervals": charts.intervals}
-    return found
+    environment.filters |= {"breakable": breakable, "short": shortened, "percent": percent, "number": number}
+    environment.filters |= {"json": as_json, "count": "{:,}".format}
+    environment.globals |= {"DASH": DASH, "version": __version__, "key": charts.key, "square": charts.square}
+    environment.globals |= {"bar": charts.bar, "intervals": charts.intervals}
+    return environment
 
 
 def _source(name: str) -> str:

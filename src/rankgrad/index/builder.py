@@ -158,12 +158,12 @@ class Index:
         scores, items = self.vectors.search(asked, wanted)
         if self.rows is not None:
             scores = np.stack([self._exact(*pair) for pair in zip(asked, items, strict=True)])
-        found, place = torch.from_numpy(scores), torch.from_numpy(items)
-        found = found.masked_fill(place < 0, -torch.inf)
+        best, place = torch.from_numpy(scores), torch.from_numpy(items)
+        best = best.masked_fill(place < 0, -torch.inf)
         by_row = torch.where(place < 0, len(self), place).argsort(1)  # then stable by score: ties by row
-        found, place = found.gather(1, by_row), place.gather(1, by_row)
-        found, order = torch.sort(found, dim=1, descending=True, stable=True)
-        return found[:, :k], place.gather(1, order)[:, :k]
+        best, place = best.gather(1, by_row), place.gather(1, by_row)
+        best, order = torch.sort(best, dim=1, descending=True, stable=True)
+        return best[:, :k], place.gather(1, order)[:, :k]
 
     def _exact(self, asked: npt.NDArray[np.float32], items: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Scores of a query with some items; any number where the item is -1."""
@@ -527,10 +527,10 @@ def measure(index: Index, embeddings: npt.NDArray[np.float32], *, seed: int = 0)
     queries, own = _as_compared(embeddings[asked], index.normalized), torch.from_numpy(asked).unsqueeze(1)
     best = _exact_scores(_blocks(embeddings, index.normalized), queries, k, own)
     scores, items = index.topk(queries, k + 1)
-    found = scores.masked_fill(items == own, -torch.inf).sort(1, descending=True).values[:, :k]
+    nearest = scores.masked_fill(items == own, -torch.inf).sort(1, descending=True).values[:, :k]
     # by score: another item that is as close is no miss
     last = best[:, -1:]
-    recall = float((found >= last - 1e-6 * last.abs().clamp(min=1)).double().mean())
+    recall = float((nearest >= last - 1e-6 * last.abs().clamp(min=1)).double().mean())
     # the exact search of one block, in memory, as many times as there are blocks
     block = next(_blocks(embeddings, index.normalized)).numpy()
     flat = _faiss().IndexFlatIP(dim)

@@ -60,11 +60,11 @@ class Origin:
             return None
         # in an npz each is an array without dimensions
         given = {name: columns[name] for name in ("root", "model", "sha256", "invert") if name in columns}
-        found = {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in given.items()}
-        invert = found.pop("invert", False)
-        if not isinstance(invert, bool) or not all(isinstance(value, str) for value in found.values()):
-            raise ValueError(f"root, model and sha256 are texts, invert is true or false; got {found}, {invert!r}")
-        return cls(Path(found["root"]), Path(found["model"]), found["sha256"], invert)
+        values = {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in given.items()}
+        invert = values.pop("invert", False)
+        if not isinstance(invert, bool) or not all(isinstance(value, str) for value in values.values()):
+            raise ValueError(f"root, model and sha256 are texts, invert is true or false; got {values}, {invert!r}")
+        return cls(Path(values["root"]), Path(values["model"]), values["sha256"], invert)
 
 
 @dataclass(frozen=True)
@@ -305,12 +305,12 @@ class Embedder:
         """
         if not paths:
             raise ValueError("no image to embed")
-        found, device = [], place_of(self.model)[0]
+        parts, device = [], place_of(self.model)[0]
         with torch.inference_mode():
             for start in range(0, len(paths), BATCH):
                 pixels = self.pixels(paths[start : start + BATCH])
-                found.append(self.model(pixels.to(device)).float().cpu())
-        return torch.cat(found).clone()
+                parts.append(self.model(pixels.to(device)).float().cpu())
+        return torch.cat(parts).clone()
 
     def check_ground(self, paths: Sequence[Path]) -> None:
         """Warn if drawings look like the negatives of what the model learned, judging by the first files."""
@@ -355,8 +355,8 @@ class VectorEmbedder(Embedder):
         """[row, dim] float32 embeddings of vectors [row, width], on the CPU, not normalised."""
         where, dtype = place_of(self.model)
         with torch.inference_mode():
-            found: Tensor = self.model(torch.as_tensor(vectors, device=where, dtype=dtype))
-        return found.float().cpu().clone()
+            embeddings: Tensor = self.model(torch.as_tensor(vectors, device=where, dtype=dtype))
+        return embeddings.float().cpu().clone()
 
 
 def weights_of(source: str | Path) -> Path:

@@ -246,8 +246,8 @@ def _compare(model: nn.Module, program: nn.Module, pixels: Tensor, tolerance: fl
         wanted = model(pixels).float()
         worst = 0.0
         for size in sorted({1, min(3, len(pixels)), len(pixels)}):
-            found = torch.cat([program(part).float() for part in torch.split(pixels, size)])
-            worst = max(worst, float((found - wanted).abs().max()))
+            outputs = torch.cat([program(part).float() for part in torch.split(pixels, size)])
+            worst = max(worst, float((outputs - wanted).abs().max()))
     allowed = tolerance * max(1.0, float(wanted.abs().max()))
     if not worst <= allowed:
         raise ValueError(

@@ -59,17 +59,17 @@ def embed_folder(
         raise ValueError(f"{source} takes {embedder.model.inputs.takes}: give a file of them; {images} is a folder")
     root = Path(os.path.abspath(images))  # without . and .., but links stay as they were named
     folder = on_first(partial(read_folder, root))
-    found = [path for _, _, path in folder.images]
-    if not found:
+    image_paths = [path for _, _, path in folder.images]
+    if not image_paths:
         raise ValueError(_nothing(images, folder.skipped))
     if world()[0] == 0:
         folder.announce()
-    names = [path.relative_to(root).as_posix() for path in found]
-    of = on_first(lambda: {**of_texts("names", names), **of_files(found)})
+    names = [path.relative_to(root).as_posix() for path in image_paths]
+    of = on_first(lambda: {**of_texts("names", names), **of_files(image_paths)})
     with begun(out, {"model": embedder.sha256, "inverted": invert, "folder": str(root), **of}) as parts:
-        reason_of = dict(parts.kept("unreadable", partial(_unreadable, found, names), _are_reasons))
+        reason_of = dict(parts.kept("unreadable", partial(_unreadable, image_paths, names), _are_reasons))
         readable = [row for row, name in enumerate(names) if name not in reason_of]
-        paths, classes = [found[row] for row in readable], [folder.images[row][1] for row in readable]
+        paths, classes = [image_paths[row] for row in readable], [folder.images[row][1] for row in readable]
         broken = ((str(root / name), reason) for name, reason in reason_of.items())
         skipped = tuple(sorted((*folder.skipped, *broken)))
         if not paths:
@@ -84,10 +84,10 @@ def embed_folder(
     return len(paths), skipped, str(folder)
 
 
-def _unreadable(found: Sequence[Path], names: Sequence[str]) -> list[tuple[str, str]]:
+def _unreadable(paths: Sequence[Path], names: Sequence[str]) -> list[tuple[str, str]]:
     """(name, reason) of the files that can't be used, in order; each process looks at a share of them."""
-    mine = range(len(found))[share(len(found))]
-    reasons = on_all(lambda: check_images([found[row] for row in mine]))
+    mine = range(len(paths))[share(len(paths))]
+    reasons = on_all(lambda: check_images([paths[row] for row in mine]))
     told = gather_objects([(row, reason) for row, reason in zip(mine, reasons, strict=True) if reason is not None])
     return [(names[row], reason) for row, reason in sorted(entry for part in told for entry in part)]
 

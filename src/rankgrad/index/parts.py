@@ -70,9 +70,9 @@ class Parts:
             if not fits(there[0]):
                 raise ValueError(f"{path} is damaged. Delete {self.folder}, and the same command begins again")
             return there[0]
-        found = make()
-        on_first(lambda: write_text(path, json.dumps(found), self.root))
-        return found
+        value = make()
+        on_first(lambda: write_text(path, json.dumps(value), self.root))
+        return value
 
     def embed(
         self,
@@ -108,14 +108,14 @@ class Parts:
         for number in missing[share(len(missing))]:
             name = "embedding" if count == 1 else f"embedding, part {number + 1} of {count}"
             here = table.take(range(number * rows, min((number + 1) * rows, len(table))))
-            found = embed_alone(
+            embedded = embed_alone(
                 *(embedder.model, here, embedder.transform),
                 batch_size=batch_size,
                 workers=workers,
                 progress=name if rank == 0 else "",
                 device=device,
             )
-            write_npz(self._file(number), {"embeddings": found.numpy()}, self.root)
+            write_npz(self._file(number), {"embeddings": embedded.numpy()}, self.root)
         gather_objects(None)  # all have come so far: the parts are there
         width = self._read(0, rows if count > 1 else len(table)).shape[1]
         sizes = [min(rows, len(table) - number * rows) for number in range(count)]
@@ -128,12 +128,12 @@ class Parts:
     def _read(self, number: int, rows: int, width: int | None = None) -> npt.NDArray[Any]:
         path = self._file(number)
         try:
-            found = read_npz(path, "embeddings")["embeddings"]
-            if found.dtype != np.float32 or found.ndim != 2 or found.shape != (rows, width or found.shape[1]):
-                raise ValueError(f"{path} is damaged: it holds {found.dtype} {found.shape}, for {rows} rows")
+            saved = read_npz(path, "embeddings")["embeddings"]
+            if saved.dtype != np.float32 or saved.ndim != 2 or saved.shape != (rows, width or saved.shape[1]):
+                raise ValueError(f"{path} is damaged: it holds {saved.dtype} {saved.shape}, for {rows} rows")
         except ValueError as error:
             raise ValueError(f"{error}. Or delete it and give the same command again, which embeds its rows") from None
-        return found
+        return saved
 
 
 @contextmanager

@@ -104,10 +104,10 @@ def _find_texts(queries: list[str], index: Index, k: int, embedder: Embedder | N
     ]
 
 
-def _hits(index: Index, query: Path, k: int, found: Iterable[tuple[float, int]]) -> tuple[Hit, ...]:
+def _hits(index: Index, query: Path, k: int, nearest: Iterable[tuple[float, int]]) -> tuple[Hit, ...]:
     own = query.resolve()
     hits: list[Hit] = []
-    for score, row in found:
+    for score, row in nearest:
         if row < 0 or len(hits) == k:  # an approximate index may run out early
             break
         path = index.path(row)
@@ -130,12 +130,12 @@ def query_files(given: Sequence[str | Path]) -> list[Path]:
     files: list[Path] = []
     for entry in map(Path, given):
         if entry.is_dir():
-            found, skipped = find_images(entry)
-            if not found:
+            images, skipped = find_images(entry)
+            if not images:
                 raise ValueError("\n".join([f"no readable image below {shown(entry)}", *skipped_lines(skipped)]))
             if skipped:
                 warnings.warn("\n".join(skipped_lines(skipped)), SkippedWarning, stacklevel=2)
-            files += found
+            files += images
         elif not entry.exists():
             raise FileNotFoundError(f"no image or folder at {shown(entry)}")
         else:

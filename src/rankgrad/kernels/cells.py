@@ -513,15 +513,15 @@ def _faded_counts(
     windows = F.pad(nodes, (0, reach + 1)).float().unfold(2, reach, 1)
     own_cell = (at_points @ partial.reshape(TERMS, -1)).view(partial.shape).float()
     row = torch.arange(len(own), device=own.device).unsqueeze(1)
-    found = []
+    counts = []
     for slots in _slots(own, reach):
         weights = windows[:, row, cell[:, slots]]
         weights[..., 0] = own_cell[:, :, slots]
         value = _faded(line, own[:, slots], cell[:, slots], reach)
         weights.mul_(value)
         total = weights.sum((0, 3))
-        found.append(torch.stack([total, total - weights.mul_(value).sum((0, 3))]))
-    value, slope = torch.cat(found, 2).double()
+        counts.append(torch.stack([total, total - weights.mul_(value).sum((0, 3))]))
+    value, slope = torch.cat(counts, 2).double()
     return value, slope
 
 

@@ -92,8 +92,8 @@ def count_below(ordered: Tensor, scores: Scores, *, right: bool = False) -> tupl
     out = np.empty(scores.shape, dtype=np.int32)
     level = [np.zeros(0, dtype=np.intp)]
     for rows, cells in _cells_of(_Items.of(scores, None), ordered.shape[1]):
-        found = cells.look_up(_Entries(ordered[rows].numpy(), column[rows], cells), worth[rows], out[rows])
-        level += [part + rows.start * scores.shape[1] for part in found]
+        counted = cells.look_up(_Entries(ordered[rows].numpy(), column[rows], cells), worth[rows], out[rows])
+        level += [part + rows.start * scores.shape[1] for part in counted]
     at = torch.from_numpy(np.concatenate(level))
     return torch.from_numpy(out), at // scores.shape[1], at % scores.shape[1]
 
@@ -182,8 +182,8 @@ def _searched(
         for rows, items in _boxes(scores, PLAIN):
             here = None if absent is None else absent[rows, items]
             given = ordered[rows], column[rows], scores[rows, items], here, None if worth is None else worth[rows]
-            found, value = _searched_box(*given, items.start, may_wait)
-            for total, part in zip(counts, found, strict=True):
+            above, value = _searched_box(*given, items.start, may_wait)
+            for total, part in zip(counts, above, strict=True):
                 total[rows] += part
             if out is not None and value is not None:
                 out[rows, items] = value
@@ -231,8 +231,8 @@ def _places(ordered: Tensor, column: Tensor, scores: Scores, start: int, may_wai
 def _summed(place: Tensor, absent: Tensor | None, width: int) -> Tensor:
     """[row, place] items at this place or before it."""
     place = place if absent is None else place.masked_fill(absent, width)
-    found = place.new_zeros(len(place), width + 1).scatter_add_(1, place, place.new_ones(1).expand_as(place))
-    return found.cumsum(1)[:, :width]
+    histogram = place.new_zeros(len(place), width + 1).scatter_add_(1, place, place.new_ones(1).expand_as(place))
+    return histogram.cumsum(1)[:, :width]
 
 
 def _steps(most: int) -> list[int]:
@@ -369,8 +369,8 @@ class _Comparison:
 
 
 def _compared(ordered: Array, column: Array, items: _Items) -> Above:
-    found = _through(items.scores, TILE, lambda: _Comparison(ordered, column, items)).found
-    optimistic, index, pessimistic = map(torch.from_numpy, found)
+    above = _through(items.scores, TILE, lambda: _Comparison(ordered, column, items)).found
+    optimistic, index, pessimistic = map(torch.from_numpy, above)
     if torch.equal(optimistic, pessimistic):
         return Above(index)
     return Above(index, lambda ties: pessimistic if ties == "pessimistic" else optimistic)
@@ -491,9 +491,9 @@ class _Entries:
         columns[:, : self.width] = self.column
         return columns.ravel()
 
-    def above(self, found: Array) -> Array:
+    def above(self, counted: Array) -> Array:
         """[row, place] those at this place or before it, of so many found at each."""
-        summed: Array = found.reshape(self.values.shape).cumsum(1)
+        summed: Array = counted.reshape(self.values.shape).cumsum(1)
         return summed[:, : self.width]
 
     def by_cell(self, worth: Array) -> Array:
@@ -601,16 +601,16 @@ class _Pass:
                 count += torch.bincount(number, minlength=len(count))
             else:  # bincount looks at the numbers with threads of its own, and each of our workers would have them
                 count.index_add_(0, number, _ONE.expand(x.size))
-        found = self._flag[: x.size] if self.out is None else self.out[rows, items].reshape(-1)
-        torch.index_select(torch.from_numpy(self._table[here]), 0, number, out=torch.from_numpy(found))
+        flags = self._flag[: x.size] if self.out is None else self.out[rows, items].reshape(-1)
+        torch.index_select(torch.from_numpy(self._table[here]), 0, number, out=torch.from_numpy(flags))
         if self.out is None:
-            unsure = np.flatnonzero(found)
+            unsure = np.flatnonzero(flags)
         else:
-            unsure = np.flatnonzero(np.isnan(found) if found.dtype.kind == "f" else found < 0)
+            unsure = np.flatnonzero(np.isnan(flags) if flags.dtype.kind == "f" else flags < 0)
         if len(unsure):
             place = self._search(x.reshape(-1), cell, unsure, rows, items)
             if self._worth is not None:
-                found[unsure] = _taken(self._worth, place)
+                flags[unsure] = _taken(self._worth, place)
 
     def _search(self, x: Array, cell: Array, unsure: Array, rows: slice, items: slice) -> Array:
         """Places of the items that share their cell with entries."""

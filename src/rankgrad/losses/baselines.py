@@ -285,9 +285,9 @@ class PMLLoss(PMLBatchLoss, ReferencedLoss):
         parts = [_without(mined, again)]
         for row in again:
             items = valid[row].nonzero().squeeze(1)
-            found = self.miner(embeddings[row][None], labels[row][None], ref_emb[items], ref_labels[items])
-            anchors = _anchors(found)
-            parts.append(tuple(row.expand(len(t)) if i in anchors else items[t] for i, t in enumerate(found)))
+            triplets = self.miner(embeddings[row][None], labels[row][None], ref_emb[items], ref_labels[items])
+            anchors = _anchors(triplets)
+            parts.append(tuple(row.expand(len(t)) if i in anchors else items[t] for i, t in enumerate(triplets)))
         return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
 
 

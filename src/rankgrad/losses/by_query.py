@@ -69,8 +69,8 @@ class Rectangles:
         """Which entries of each rectangle are rows; None: all."""
         if self.place is None:
             return [None] * len(self.shapes)
-        found = self.cut(torch.ones_like(self.place, dtype=torch.bool))
-        return [None if bool(part.all()) else part for part in found]
+        masks = self.cut(torch.ones_like(self.place, dtype=torch.bool))
+        return [None if bool(part.all()) else part for part in masks]
 
     def by_id(self, values: list[Tensor]) -> Tensor:
         """[list] by ascending query id, out of one value for each list of each rectangle."""

@@ -156,9 +156,9 @@ class ClassLoss(CheckedLoss):
             )
         for given in (batch.labels, batch.ref_labels):
             if given is not None and (given.dtype == torch.bool or (given.ndim == 2 and not self.hierarchies)):
-                found = "multi-hot labels" if given.dtype == torch.bool else "a hierarchy"
+                what = "multi-hot labels" if given.dtype == torch.bool else "a hierarchy"
                 raise ValueError(
-                    f"{self.what} takes one class per row; got {found}. The losses of rankgrad.losses.LOSSES take that"
+                    f"{self.what} takes one class per row; got {what}. The losses of rankgrad.losses.LOSSES take that"
                 )
         with torch.autocast(batch.embeddings.device.type, enabled=False):
             rows = computed(batch.embeddings)
@@ -222,11 +222,11 @@ def labels_on(
         if side is not None
     ):  # torch.compile need not look further
         return cast("Tensor | None", labels), cast("Tensor | None", ref_labels)
-    found = [
+    targets = [
         side if isinstance(given, Tensor) else side.to(device)
         for side, given in zip(as_labels(labels, ref_labels), (labels, ref_labels), strict=False)
     ]
-    return found[0], found[1] if len(found) > 1 else None
+    return targets[0], targets[1] if len(targets) > 1 else None
 
 
 def _check_embeddings(embeddings: Tensor, ref_emb: Tensor | None) -> None:

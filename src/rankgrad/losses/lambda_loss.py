@@ -135,8 +135,8 @@ class _Places:
 
     def by_place(self, values: Tensor) -> Tensor:
         """[query, 1 + item] values [query, item] in the order of their ranks, behind a 0 for the place 0."""
-        found = values.new_zeros(len(values), values.shape[1] + 1)
-        return found.scatter_(1, self.rank.long(), values)
+        padded = values.new_zeros(len(values), values.shape[1] + 1)
+        return padded.scatter_(1, self.rank.long(), values)
 
 
 # (rows [pair], items [pair]) of relevant items -> [pair, item] |Delta M| with every item of the list
@@ -163,8 +163,8 @@ def _ndcg(places: _Places, k: int | None, gain: Gain) -> Swaps:
 def _map(places: _Places, k: int | None, gain: Gain) -> Swaps:
     hit = places.by_place(places.gain)
     place = torch.arange(hit.shape[1], dtype=hit.dtype, device=hit.device).clamp(min=1)
-    found, inverse = hit.cumsum(1), (hit / place).cumsum(1)
-    precision, relevant = found / place, places.lists.count.unsqueeze(1).clamp(min=1)
+    hits, inverse = hit.cumsum(1), (hit / place).cumsum(1)
+    precision, relevant = hits / place, places.lists.count.unsqueeze(1).clamp(min=1)
 
     def swaps(row: Tensor, item: Tensor) -> Tensor:
         mine, theirs = places.rank[row, item].long().unsqueeze(1), places.rank[row].long()

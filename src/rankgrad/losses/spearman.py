@@ -97,8 +97,8 @@ def wanted_ranks(relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Tensor]:
     """
     if relevant.dtype == torch.bool:  # two groups: their mean ranks are p / 2 below and (n - p) / 2 above the middle
         relevant = relevant if valid is None else relevant & valid
-        found = relevant.sum(1, keepdim=True).double()
-        centred = torch.where(relevant, found - _length(relevant, valid), found) / 2
+        positives = relevant.sum(1, keepdim=True).double()
+        centred = torch.where(relevant, positives - _length(relevant, valid), positives) / 2
     else:
         gains = relevant if valid is None else relevant.masked_fill(~valid, -torch.inf)
         centred = average_ranks(gains) - (_length(relevant, valid) + 1) / 2

@@ -67,14 +67,14 @@ class NGrams(nn.Module):
 
     def rows(self, text: str) -> list[int]:
         """Rows of the table that a text is made of, in no particular order."""
-        found = WORDS.findall(text.lower())
+        words = WORDS.findall(text.lower())
         low, high = self.words
         runs = [
-            self._bucket(" ".join(found[at : at + size]))
+            self._bucket(" ".join(words[at : at + size]))
             for size in range(max(low, 1), high + 1)
-            for at in range(len(found) - size + 1)
+            for at in range(len(words) - size + 1)
         ]
-        return runs + [row for word in found for row in self._pieces(word)]
+        return runs + [row for word in words for row in self._pieces(word)]
 
     def _of_word(self, word: str) -> tuple[int, ...]:
         return tuple(self._bucket(f"<{piece}") for piece in _pieces(f"<{word}>", *self.characters))

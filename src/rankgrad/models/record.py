@@ -43,11 +43,11 @@ def load_backbone(path: Path, backbone: nn.Module) -> tuple[tuple[float, ...], t
     """
     record = read_record(path)
     state, begin = record["state_dict"], "backbone."
-    found = {key.removeprefix(begin): value for key, value in state.items() if key.startswith(begin)}
-    wrong = misfits(backbone.state_dict(), found)
+    weights = {key.removeprefix(begin): value for key, value in state.items() if key.startswith(begin)}
+    wrong = misfits(backbone.state_dict(), weights)
     if wrong:
         raise ValueError(f"{path} holds another backbone: {'; '.join(wrong)}")
-    backbone.load_state_dict(found)
+    backbone.load_state_dict(weights)
     return tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
 
 

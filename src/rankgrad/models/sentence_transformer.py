@@ -127,7 +127,7 @@ def _described(encoder: Any) -> dict[str, Any]:
     """Path -> text of each file of a model; of a file of weights the shapes and kinds of what it holds."""
     from safetensors import safe_open
 
-    found: dict[str, Any] = {}
+    description: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         encoder.save(temporary, create_model_card=False)
         root = Path(temporary)
@@ -137,14 +137,14 @@ def _described(encoder: Any) -> dict[str, Any]:
                 with safe_open(path, framework="pt") as tensors:
                     parts = {key: tensors.get_slice(key) for key in tensors.keys()}  # noqa: SIM118
                     shapes = {key: [part.get_dtype(), *part.get_shape()] for key, part in parts.items()}
-                    found[name] = {"metadata": dict(tensors.metadata() or {}), "tensors": shapes}
+                    description[name] = {"metadata": dict(tensors.metadata() or {}), "tensors": shapes}
             elif path.suffix not in LEFT_OUT:
                 raw = path.read_bytes()
                 try:
-                    found[name] = raw.decode("utf-8")
+                    description[name] = raw.decode("utf-8")
                 except UnicodeDecodeError:
-                    found[name] = {"base64": base64.b64encode(raw).decode()}
-    return found
+                    description[name] = {"base64": base64.b64encode(raw).decode()}
+    return description
 
 
 KINDS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64, "I64": torch.int64}

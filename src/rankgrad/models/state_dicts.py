@@ -72,15 +72,15 @@ def sample(keys: Iterable[str]) -> str:
     return ", ".join(keys[:4]) + (", ..." if len(keys) > 4 else "")
 
 
-def misfits(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
+def misfits(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
     """Sentences on what differs between a model's state and a file's, empty if they fit."""
     shapes = [
-        f"{key} is {list(found[key].shape)} in the file and {list(expected[key].shape)} in the model"
+        f"{key} is {list(given[key].shape)} in the file and {list(expected[key].shape)} in the model"
         for key in expected
-        if key in found and found[key].shape != expected[key].shape
+        if key in given and given[key].shape != expected[key].shape
     ]
-    missing = [key for key in expected if key not in found]
-    surplus = [key for key in found if key not in expected]
+    missing = [key for key in expected if key not in given]
+    surplus = [key for key in given if key not in expected]
     sentences = shapes[:4] + ([f"{len(shapes) - 4} more differ in shape"] if len(shapes) > 4 else [])
     if missing:
         sentences.append(f"{len(missing)} missing in the file: {sample(missing)}")

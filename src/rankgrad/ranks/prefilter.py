@@ -93,13 +93,13 @@ def shortened(scores: Scores, lists: Lists, margin: float) -> Shortened | None:
     start = count.cumsum(0) - count
     # relevant items are among the kept, which are in order
     item = torch.searchsorted(at, lists.query * items + lists.item) - start[lists.query]
-    found = scores.reshape(-1).index_select(0, at)
+    chosen = scores.reshape(-1).index_select(0, at)
     rest = torch.arange(width, device=at.device) < count.unsqueeze(1)
     rest[lists.query, item] = False
     to = None
     if left < queries * width:
         behind = torch.arange(queries, device=at.device) * width - start
         to = torch.repeat_interleave(behind, count, output_size=left) + torch.arange(left, device=at.device)
-        found = found.new_full((queries * width,), -torch.inf).index_copy_(0, to, found)
+        chosen = chosen.new_full((queries * width,), -torch.inf).index_copy_(0, to, chosen)
     fewer = replace(lists, item=item, rest=rest, complete=to is None)
-    return Shortened(found.view(queries, width), fewer, at, to, items)
+    return Shortened(chosen.view(queries, width), fewer, at, to, items)

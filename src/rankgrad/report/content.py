@@ -149,11 +149,11 @@ class RunContent(ABC):
     @property
     def settings(self) -> dict[str, object]:
         """Everything that was set and noted, by dotted names."""
-        found = flat({key: value for key, value in self.config.items() if key not in ("out", "resume")})
-        found |= {f"run: {key}": value for key, value in flat(self.facts).items()}
+        settings = flat({key: value for key, value in self.config.items() if key not in ("out", "resume")})
+        settings |= {f"run: {key}": value for key, value in flat(self.facts).items()}
         if self.after is not None:
-            found |= {f"evaluation: {key}": value for key, value in flat(self.after.settings).items()}
-        return found
+            settings |= {f"evaluation: {key}": value for key, value in flat(self.after.settings).items()}
+        return settings
 
 
 # Their loss goes by a name: of another library, or handed over in Python with its arguments.
@@ -229,15 +229,15 @@ def read_runs(
     }
     one_kind(kinds)
     known: dict[str, Any] = {}
-    found = []
+    contents = []
     for place, kind in zip(folders, kinds.values(), strict=True):
         reader = import_module(TASKS[kind].reads)
         if place.suffix in FORMATS:
-            found.append(reader.read_embeddings(place, images))
+            contents.append(reader.read_embeddings(place, images))
         else:
-            found.append(reader.read(Run(place), known=known, pictures=pictures, trust=trust))
+            contents.append(reader.read(Run(place), known=known, pictures=pictures, trust=trust))
     called = [place.with_suffix("") if place.suffix in FORMATS else place for place in places]
-    return [replace(content, name=name) for content, name in zip(found, short_names(called), strict=True)]
+    return [replace(content, name=name) for content, name in zip(contents, short_names(called), strict=True)]
 
 
 def one_kind(kinds: Mapping[str, str]) -> None:
@@ -326,6 +326,6 @@ def _findings(run: Run) -> list[str]:
         return []
     findings = read_json(run.health, "findings")["findings"]
     try:
-        return [f"{found['text']}. {found['advice']}" for found in findings if found["level"] == "warning"]
+        return [f"{finding['text']}. {finding['advice']}" for finding in findings if finding["level"] == "warning"]
     except (KeyError, TypeError):
         raise ValueError(f"{run.health} is damaged: its findings are not as a training writes them. {AGAIN}") from None

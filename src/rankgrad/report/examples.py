@@ -152,8 +152,8 @@ def compute(
     table = rows.select(config.evaluation.split)
     if not isinstance(table, Table):
         raise ValueError(f"this figure is of images, and {table.name} is {table.takes}: rankgrad report shows those")
-    found = [_embeddings(folder, table) for folder in runs]
-    return among(table, found, _names(runs), choice=choice, queries=queries, k=k, seed=seed)
+    embedded = [_embeddings(folder, table) for folder in runs]
+    return among(table, embedded, _names(runs), choice=choice, queries=queries, k=k, seed=seed)
 
 
 def among(

@@ -59,9 +59,9 @@ def definition(name: str) -> str:
 
 def _filled(table: dict[str, str], name: str) -> str:
     for pattern, text in table.items():
-        found = re.fullmatch(pattern, name)
-        if found:
-            return text.format(*found.groups())
+        match = re.fullmatch(pattern, name)
+        if match:
+            return text.format(*match.groups())
     return ""
 
 

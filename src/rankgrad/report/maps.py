@@ -28,13 +28,13 @@ METHODS = {
 
 
 def section(
-    runs: Sequence[RetrievalRun], found: SideBySide, shelf: Shelf, extent: Extent, budget: int, seed: int
+    runs: Sequence[RetrievalRun], measured: SideBySide, shelf: Shelf, extent: Extent, budget: int, seed: int
 ) -> Section | None:
     """The drawings, and what a script needs to colour them and to name their points.
 
     Args:
         runs: the runs.
-        found: their queries.
+        measured: their queries.
         shelf: of the pictures.
         extent: how many points, by which method.
         budget: bytes of pictures after which points have none.
@@ -43,7 +43,7 @@ def section(
     Returns:
         None without embeddings.
     """
-    known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
+    known = [(i, run) for i, run in enumerate(measured.runs) if run is not None]
     if not known:
         return None
     index, first = known[0]
@@ -72,7 +72,7 @@ def section(
         how=METHODS[extent.projection],
         method={"tsne": "t-SNE", "pca": "PCA"}[extent.projection],
         points=len(rows),
-        queries=len(found.matching),
+        queries=len(measured.matching),
         by=by,
         groups=groups[:GROUPS],
         others=max(len(groups) - GROUPS, 0),

@@ -81,14 +81,14 @@ def compare(runs: Sequence[RetrievalRun], queries: int, k: int, seed: int = 0) -
     """
     matching = match(runs)
     sampled = numbers.sample(len(matching), queries, seed)
-    found = tuple(
+    measured_runs = tuple(
         _measure(run, run.space, rows[sampled], k) if run.space is not None and len(rows) else None
         for run, rows in zip(runs, matching.rows, strict=True)
     )
-    known = [run for run in found if run is not None]
+    known = [run for run in measured_runs if run is not None]
     counts = {reason: count for reason, count in SHOWN.items() if reason != "disagree" or len(known) > 1}
     shown = choose([run.ranked.ap.tolist() for run in known], [run.margin.tolist() for run in known], counts, seed)
-    return SideBySide(matching, sampled, found, shown)
+    return SideBySide(matching, sampled, measured_runs, shown)
 
 
 def _measure(run: RetrievalRun, space: Space, rows: Tensor, k: int) -> Answers | None:

@@ -188,8 +188,8 @@ def recall_curve(report: Report) -> list[tuple[int, float]]:
     reciprocal = report.per_query.get("MRR")
     if reciprocal is None or not len(reciprocal):
         return []
-    found = reciprocal > 0
-    first = np.rint(1 / reciprocal[found])
+    answered = reciprocal > 0
+    first = np.rint(1 / reciprocal[answered])
     miss = report.settings.get("query_without_relevant") == "miss"
     counted = len(reciprocal) if miss else len(reciprocal) - len(report.uncounted)
     items = report.counts["gallery"] - (report.settings.get("protocol") == "leave-one-out")
@@ -237,13 +237,13 @@ def confusions(space: Space, rows: Tensor, scores: Tensor, items: Tensor) -> lis
     for place in wrong:
         names = space.class_names[int(asked[place])], space.class_names[int(got[place])]
         pairs.setdefault((min(names), max(names)), []).append(place)
-    found = []
+    most = []
     for (first, second), places in pairs.items():
         forward = sum(space.class_names[int(asked[place])] == first for place in places)
         alike = max(places, key=lambda place: (float(scores[place]), -place))
         example = int(rows[alike]), int(items[alike])
-        found.append(Confusion(first, second, forward, len(places) - forward, example))
-    return sorted(found, key=lambda pair: (-pair.count, pair.first, pair.second))
+        most.append(Confusion(first, second, forward, len(places) - forward, example))
+    return sorted(most, key=lambda pair: (-pair.count, pair.first, pair.second))
 
 
 def flatten(space: Space, rows: Tensor, method: Literal["pca", "tsne"] = "pca", seed: int = 0) -> tuple[Tensor, float]:

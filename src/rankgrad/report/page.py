@@ -110,7 +110,7 @@ def _write(
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
     one_kind({run.name: run.kind for run in runs})
     images = Images()
-    own, found = runs[0].sections(runs, images, extent)
+    own, more_notes = runs[0].sections(runs, images, extent)
     results, others = own[:1], own[1:]
     sections = [*before, *results, _curves(runs), *others, tables.configuration(runs)]
     sections = [section for section in sections if section.body]
@@ -123,7 +123,7 @@ def _write(
         title=title or _title(runs),
         facts=_facts(runs[0]) if len(runs) == 1 else [],
         runs=runs,
-        notes=[*notes, *_about(runs), *found],
+        notes=[*notes, *_about(runs), *more_notes],
         sections=sections,
         data={name: value for section in sections for name, value in section.data.items()},
     )
@@ -152,13 +152,13 @@ def _facts(run: RunContent) -> list[tuple[str, str]]:
 
 def _about(runs: Sequence[RunContent]) -> list[str]:
     """The notes of the runs and of their evaluations; with several runs, whose they are."""
-    found: dict[str, list[str]] = {}
+    by_note: dict[str, list[str]] = {}
     for run in runs:
         for note in (*run.notes, *getattr(run.after, "notes", ())):
-            found.setdefault(note, []).append(run.name)
+            by_note.setdefault(note, []).append(run.name)
     if len(runs) == 1:
-        return list(found)
-    return [note if len(names) == len(runs) else f"{enumeration(names)}: {note}" for note, names in found.items()]
+        return list(by_note)
+    return [note if len(names) == len(runs) else f"{enumeration(names)}: {note}" for note, names in by_note.items()]
 
 
 def _curves(runs: Sequence[RunContent]) -> Section:

@@ -67,7 +67,7 @@ class Space:
             lengths["super_labels"] = len(self.super_labels)
         if self.texts:
             lengths["texts"] = len(self.texts)
-        wrong = {name: found for name, found in lengths.items() if found != queries}
+        wrong = {name: count for name, count in lengths.items() if count != queries}
         if len(self.item_names) != items or (0 if self.item_labels is None else len(self.item_labels)) != items:
             wrong["item_labels, item_names"] = len(self.item_names)
         if self.texts and len(self.item_texts) != items:
@@ -96,9 +96,9 @@ class Space:
 
     def relevant(self, rows: Tensor, items: Tensor) -> Tensor:
         """Whether items are relevant to queries: long [row] and [row, ...] -> bool of the shape of items."""
-        asked, found = (side[at] for side, at in zip(self.truth, (rows, items), strict=True))
+        asked, items_truth = (side[at] for side, at in zip(self.truth, (rows, items), strict=True))
         asked = asked.reshape(len(rows), *(1,) * (items.ndim - 1), *asked.shape[1:])
-        return asked == found if self.several is None else (asked & found).any(-1)
+        return asked == items_truth if self.several is None else (asked & items_truth).any(-1)
 
     @property
     def noun(self) -> str:
@@ -148,8 +148,8 @@ class Space:
                 values, flat = np.unique(np.concatenate(given), return_inverse=True)
                 known = tuple(map(str, values.tolist()))
                 places = np.split(flat.reshape(-1).astype(np.int64), [len(given[0])])[: len(given)]
-            found: list[Tensor | None] = [torch.from_numpy(place) for place in places]
-            return known, found + [None] * (len(of) - len(found))
+            spaces: list[Tensor | None] = [torch.from_numpy(place) for place in places]
+            return known, spaces + [None] * (len(of) - len(spaces))
 
         several: list[Tensor | None] = [None, None]
         if columns["labels"].dtype.kind == "b" and columns["labels"].ndim == 2:
@@ -265,11 +265,11 @@ class RetrievalRun(RunContent):
 
         Those that follow the scores are the last ones that were logged.
         """
-        found = self.config.get("loss", {})
+        loss = self.config.get("loss", {})
         logged = [self.curves.get(name) for name in ("alpha", "beta")]
         if logged[0] and logged[1]:
             return logged[0][-1][1], logged[1][-1][1]
         own = {ROADMAPLoss.__name__, CalibrationLoss.__name__}
-        if self.loss in own and {"alpha", "beta"} <= set(found):
-            return float(found["alpha"]), float(found["beta"])
+        if self.loss in own and {"alpha", "beta"} <= set(loss):
+            return float(loss["alpha"]), float(loss["beta"])
         return None

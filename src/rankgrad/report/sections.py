@@ -38,20 +38,20 @@ CARD_BYTES, PICTURE_BYTES = 9_000_000, 14_000_000
 def sections(runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
     """All of them, and what a reader must know about the queries and the pictures."""
     seed = int(runs[0].config.get("seed") or 0)
-    found = compare(runs, extent.queries, extent.items, seed)
+    measured = compare(runs, extent.queries, extent.items, seed)
     shelf = Shelf(runs, images)
-    kept = gallery(runs, found, shelf)
-    confused = confusions(runs, found, shelf)
-    placed = maps.section(runs, found, shelf, extent, PICTURE_BYTES, seed)
+    kept = gallery(runs, measured, shelf)
+    confused = confusions(runs, measured, shelf)
+    placed = maps.section(runs, measured, shelf, extent, PICTURE_BYTES, seed)
     made = [
-        tables.results(runs, paired(runs, found, seed)),
-        ranking(runs, found),
+        tables.results(runs, paired(runs, measured, seed)),
+        ranking(runs, measured),
         kept,
         confused,
         classes(runs),
         *([] if placed is None else [placed]),
     ]
-    return made, [*found.matching.notes, *_lost(runs, len(images))]
+    return made, [*measured.matching.notes, *_lost(runs, len(images))]
 
 
 def _lost(runs: Sequence[RetrievalRun], shown: int) -> list[str]:
@@ -68,15 +68,15 @@ def _lost(runs: Sequence[RetrievalRun], shown: int) -> list[str]:
 # ------------------------------------------------------------------------------------------------- paired differences
 
 
-def paired(runs: Sequence[RetrievalRun], found: SideBySide, seed: int = 0) -> Markup:
+def paired(runs: Sequence[RetrievalRun], measured: SideBySide, seed: int = 0) -> Markup:
     """Every other run minus the first one, query by query."""
     first, *others = runs
     rows = []
     for place, other in enumerate(others, 1):
-        if found.runs[0] is None or found.runs[place] is None:
+        if measured.runs[0] is None or measured.runs[place] is None:
             continue
         for name in other.headline:
-            difference = _paired(first, other, found.matching.rows[0], found.matching.rows[place], name, seed)
+            difference = _paired(first, other, measured.matching.rows[0], measured.matching.rows[place], name, seed)
             if difference is not None:
                 rows.append((place, other.name, name, difference))
     if not rows:
@@ -115,10 +115,10 @@ def _paired(first: RetrievalRun, other: RetrievalRun, rows: Any, others: Any, na
 # -------------------------------------------------------------------------------------------------------------- ranking
 
 
-def ranking(runs: Sequence[RetrievalRun], found: SideBySide) -> Section:
+def ranking(runs: Sequence[RetrievalRun], measured: SideBySide) -> Section:
     """Similarities of pairs, precision and recall, R@K."""
     several = len(runs) > 1
-    known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
+    known = [(i, run) for i, run in enumerate(measured.runs) if run is not None]
     drawn = []
     if any(run.ranked.precision.isfinite().all() for _, run in known):
         grid = [(level + 0.5) / numbers.LEVELS for level in range(numbers.LEVELS)]
@@ -141,10 +141,10 @@ def ranking(runs: Sequence[RetrievalRun], found: SideBySide) -> Section:
     body = render(
         "report/ranking.html",
         runs=runs,
-        histograms=_histograms(runs, found),
+        histograms=_histograms(runs, measured),
         thresholds=_whose_thresholds(runs),
-        asked=len(found.sampled),
-        queries=len(found.matching),
+        asked=len(measured.sampled),
+        queries=len(measured.matching),
         curves=drawn,
     )
     return Section("ranking", "Ranking", body if known or drawn else Markup())
@@ -163,9 +163,9 @@ def _whose_thresholds(runs: Sequence[RetrievalRun]) -> str:
     return f" Upright lines: where the calibration in {whose} pulls them, above \u03b1 and below \u03b2."
 
 
-def _histograms(runs: Sequence[RetrievalRun], found: SideBySide) -> list[Markup]:
+def _histograms(runs: Sequence[RetrievalRun], measured: SideBySide) -> list[Markup]:
     """One per run, on the same axes: as wide as the pairs and the thresholds need."""
-    known = [(i, run.similarities) for i, run in enumerate(found.runs) if run is not None]
+    known = [(i, run.similarities) for i, run in enumerate(measured.runs) if run is not None]
     shares = [both for _, similarities in known for both in similarities.shares]
     used = [place for share in shares for place in (share > 5e-4).nonzero().flatten().tolist()]
     if not used:
@@ -207,29 +207,29 @@ def _histograms(runs: Sequence[RetrievalRun], found: SideBySide) -> list[Markup]
 # ----------------------------------------------------------------------------------------------------- retrieved images
 
 
-def gallery(runs: Sequence[RetrievalRun], found: SideBySide, shelf: Shelf) -> Section:
+def gallery(runs: Sequence[RetrievalRun], compared: SideBySide, shelf: Shelf) -> Section:
     """One card per query, a strip of items per run, and what filters them."""
     places: list[int] = []
     cards: list[dict[str, Any]] = []
-    for place in _in_turn(found.shown):
+    for place in _in_turn(compared.shown):
         if shelf.images.size > CARD_BYTES:
             break
-        cards.append(_card(runs, found, place, shelf))
+        cards.append(_card(runs, compared, place, shelf))
         places.append(place)
-    reasons = {reason: sum(place in places for place in chosen) for reason, chosen in found.shown.items()}
-    measured = [run for run in found.runs if run is not None]
+    reasons = {reason: sum(place in places for place in chosen) for reason, chosen in compared.shown.items()}
+    measured = [run for run in compared.runs if run is not None]
     alone = ", in every run" if len(measured) == 1 else ""
     body = render(
         "report/gallery.html",
         cards=cards,
         reasons=[(reason, REASONS[reason].removesuffix(alone), count) for reason, count in reasons.items() if count],
-        asked=len(found.sampled),
-        queries=len(found.matching),
+        asked=len(compared.sampled),
+        queries=len(compared.matching),
         several=len(measured) > 1,
         strips=len(measured),
     )
     classes = sorted({run.space.class_names[label] for run in measured for label in set(run.space.labels.tolist())})
-    data = {"classes": classes, "queries": len(found.matching)}
+    data = {"classes": classes, "queries": len(compared.matching)}
     title = f"Retrieved {measured[0].space.noun if measured else 'images'}"
     return Section("gallery", title, body if cards else Markup(), {"gallery": data} if cards else {})
 
@@ -241,8 +241,8 @@ def _in_turn(shown: dict[str, list[int]]) -> list[int]:
     return list(dict.fromkeys(order))
 
 
-def _card(runs: Sequence[RetrievalRun], found: SideBySide, place: int, shelf: Shelf) -> dict[str, Any]:
-    known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
+def _card(runs: Sequence[RetrievalRun], measured: SideBySide, place: int, shelf: Shelf) -> dict[str, Any]:
+    known = [(i, run) for i, run in enumerate(measured.runs) if run is not None]
     (index, first), several = known[0], len(runs) > 1
     row = int(first.rows[place])
     name, kind = first.space.names[row], first.space.class_names[int(first.space.labels[row])]
@@ -254,7 +254,7 @@ def _card(runs: Sequence[RetrievalRun], found: SideBySide, place: int, shelf: Sh
     spoken, quality = f"query of class {kind}", "" if several else _quality(first, place)
     return {
         "query": Asked(_picture(shelf, index, text, name), spoken, kind, name, quality, text),
-        "why": " ".join(reason for reason, places in found.shown.items() if place in places),
+        "why": " ".join(reason for reason, places in measured.shown.items() if place in places),
         "first": "right" if all(bool(run.correct[place, 0]) for _, run in known) else "wrong",
         "strips": strips,
         "several": several,
@@ -272,13 +272,13 @@ def _quality(run: Answers, place: int) -> str:
 def _items(index: int, run: Answers, place: int, shelf: Shelf) -> list[Neighbour]:
     _, labels, names = run.space.gallery
     columns = (run.items[place].tolist(), run.scores[place].tolist(), run.correct[place].tolist())
-    found = []
+    neighbours = []
     for rank, (item, score, right) in enumerate(zip(*columns, strict=True), 1):
         kind, name = run.space.class_names[int(labels[item])], names[item]
         text = run.space.item_text(item)
         shown = _picture(shelf, index, text, name)
-        found.append(Neighbour(shown, rank, score, kind, f"{kind}: {name}", right, text=text))
-    return found
+        neighbours.append(Neighbour(shown, rank, score, kind, f"{kind}: {name}", right, text=text))
+    return neighbours
 
 
 def _picture(shelf: Shelf, index: int, text: str | None, name: str) -> str | None:
@@ -289,9 +289,9 @@ def _picture(shelf: Shelf, index: int, text: str | None, name: str) -> str | Non
 # ----------------------------------------------------------------------------------------------------- confused classes
 
 
-def confusions(runs: Sequence[RetrievalRun], found: SideBySide, shelf: Shelf) -> Section:
+def confusions(runs: Sequence[RetrievalRun], measured: SideBySide, shelf: Shelf) -> Section:
     """Table of the pairs of classes that are most often confused, with the most similar pair of images of each."""
-    known = [(i, run) for i, run in enumerate(found.runs) if run is not None]
+    known = [(i, run) for i, run in enumerate(measured.runs) if run is not None]
     counts: dict[tuple[str, str], dict[int, int]] = {}
     for i, run in known:
         for pair in run.confusions:

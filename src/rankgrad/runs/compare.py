@@ -222,12 +222,12 @@ def read_seeds(text: str) -> list[int]:
     """
     first, dots, last = text.partition("..")
     try:
-        found = [*range(int(first), int(last) + 1)] if dots else [int(seed) for seed in text.split(",")]
+        numbers = [*range(int(first), int(last) + 1)] if dots else [int(seed) for seed in text.split(",")]
     except ValueError:
-        found = []
-    if not found:
+        numbers = []
+    if not numbers:
         raise ConfigError(f"seeds are integers such as 0,1,2 or 0..9; got {text!r}")
-    return found
+    return numbers
 
 
 def _folder(out: Path, loss: str, seed: int) -> Path:

@@ -36,13 +36,13 @@ def evaluated_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         columns: name -> array, embeddings and labels among them.
     """
-    found: dict[str, Any] = {name: columns[name] for name in COLUMNS if name in columns}
+    evaluated: dict[str, Any] = {name: columns[name] for name in COLUMNS if name in columns}
     for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
-        if name in found and columns.get(of, columns["labels"]).dtype.kind in "US":
-            del found[name]  # strings are names themselves
-        elif name in found:
-            found[name] = [str(text) for text in found[name]]
-    return found
+        if name in evaluated and columns.get(of, columns["labels"]).dtype.kind in "US":
+            del evaluated[name]  # strings are names themselves
+        elif name in evaluated:
+            evaluated[name] = [str(text) for text in evaluated[name]]
+    return evaluated
 
 
 def by_levels(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,12 +61,12 @@ def by_levels(columns: Mapping[str, Any]) -> dict[str, Any]:
             why = "rows of several labels" if columns[f"{side}labels"].ndim != 1 else f"no {side}super_labels"
             raise ValueError(f"levels are a super-label and a label for each row; this file has {why}")
     numbers = as_labels(*(columns[f"{side}super_labels"] for side in sides))
-    found = dict(columns)
+    by_level = dict(columns)
     for side, coarse in zip(sides, numbers, strict=True):
         fine = columns[f"{side}labels"]
         kind = str if fine.dtype.kind in "US" else np.int64  # both levels of one kind
-        found[f"{side}labels"] = np.stack([coarse.numpy().astype(kind), fine], axis=1)
-    return found
+        by_level[f"{side}labels"] = np.stack([coarse.numpy().astype(kind), fine], axis=1)
+    return by_level
 
 
 def joined_classes(several: npt.NDArray[np.bool_], names: Sequence[str]) -> list[str]:

@@ -122,8 +122,8 @@ class Run:
         if not self.config.exists():
             return "retrieval"
         text = self.config.read_text(encoding="utf-8", errors="replace")
-        found = re.search(r"^task: (\w+)$", text, re.MULTILINE)  # without parsing, which may be refused
-        return found[1] if found and found[1] in TASKS else "retrieval"
+        match = re.search(r"^task: (\w+)$", text, re.MULTILINE)  # without parsing, which may be refused
+        return match[1] if match and match[1] in TASKS else "retrieval"
 
     @property
     def finished(self) -> bool:
@@ -148,11 +148,11 @@ class Run:
         """
         if not self.facts.exists():
             return {}
-        found = read_json(self.facts, "steps", "train_seconds")
-        wrong = [name for name, kinds in FACTS.items() if not isinstance(found.get(name, 0), kinds)]
+        facts = read_json(self.facts, "steps", "train_seconds")
+        wrong = [name for name, kinds in FACTS.items() if not isinstance(facts.get(name, 0), kinds)]
         if wrong:
-            raise ValueError(f"{self.facts} is damaged: {wrong[0]} is no number but {found[wrong[0]]!r}. {AGAIN}")
-        return found
+            raise ValueError(f"{self.facts} is damaged: {wrong[0]} is no number but {facts[wrong[0]]!r}. {AGAIN}")
+        return facts
 
     def read_values(self) -> dict[str, float]:
         """The metrics of a finished run: Recall@K and the like, or AP of a detector.

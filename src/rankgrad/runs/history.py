@@ -15,14 +15,14 @@ def curves(run: Run) -> dict[str, list[tuple[float, float]]]:
 
 def evaluations(run: Run) -> dict[int, dict[str, float]]:
     """Steps done -> test metrics, of every evaluation during training (`evaluation.every`) and of the one after it."""
-    found: dict[int, dict[str, float]] = {}
+    by_step: dict[int, dict[str, float]] = {}
     for name, points in curves(run).items():
         if name.startswith(TEST):
             for step, value in points:
-                found.setdefault(int(step) + 1, {})[name.removeprefix(TEST)] = value
+                by_step.setdefault(int(step) + 1, {})[name.removeprefix(TEST)] = value
     if run.finished:
-        found[int(run.read_facts()["steps"])] = dict(run.read_values())
-    return dict(sorted(found.items()))
+        by_step[int(run.read_facts()["steps"])] = dict(run.read_values())
+    return dict(sorted(by_step.items()))
 
 
 # Where the evaluation to report is chosen -> the metric that chooses.

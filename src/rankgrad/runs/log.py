@@ -96,9 +96,9 @@ def read_rows(folder: Path) -> list[Row]:
 
 def read_curves(folder: Path) -> dict[str, list[tuple[float, float]]]:
     """What was logged: name -> (step, value)."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    curves: dict[str, list[tuple[float, float]]] = {}
     for row in read_rows(folder):
         for name, value in row.items():
             if name not in ("step", "epoch"):
-                found.setdefault(name, []).append((float(row["step"]), float(value)))
-    return found
+                curves.setdefault(name, []).append((float(row["step"]), float(value)))
+    return curves

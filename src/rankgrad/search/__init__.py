@@ -276,11 +276,11 @@ def _groups(
         return None
     if groups is None or same != (ref_groups is None):
         raise ValueError("groups and ref_groups belong together, ref_groups to references; got only one of them")
-    found = as_labels(groups, ref_groups, ("groups", "ref_groups"))
-    for name, side, length in zip(("groups", "ref_groups"), found, sides, strict=False):
+    numbers = as_labels(groups, ref_groups, ("groups", "ref_groups"))
+    for name, side, length in zip(("groups", "ref_groups"), numbers, sides, strict=False):
         if side.dtype == torch.bool or side.shape != (length,):
             raise ValueError(f"{name} must be integers or strings [{length}]; got {side.dtype} {tuple(side.shape)}")
-    return found[0].to(own.device), found[-1].to(own.device)
+    return numbers[0].to(own.device), numbers[-1].to(own.device)
 
 
 def rank_lists(

@@ -182,10 +182,10 @@ def whole_rows(rows: Tensor) -> Tensor | None:
         return None
     numbers, start = torch.empty_like(rows), 0
     for part in torch.split(rows, max(1, PIECE // rows.shape[1])):
-        found = _as_whole(part)
-        if found is None:
+        whole = _as_whole(part)
+        if whole is None:
             return None
-        numbers[start : start + len(part)] = found
+        numbers[start : start + len(part)] = whole
         start += len(part)
     return numbers
 
@@ -200,13 +200,13 @@ def _as_whole(rows: Tensor) -> Tensor | None:
     numbers, todo, rest = rows, torch.arange(len(rows), device=rows.device), rows
     for steps in range(1, MOST + 1):
         unit = smallest[todo] / steps
-        found = (rest / unit).round_()
-        good = (found * unit).sub_(rest).abs_() <= rest.abs().mul_(4 * eps)
-        fits = good.all(1) & (found.abs().amax(1) <= LARGEST)
+        rounded = (rest / unit).round_()
+        good = (rounded * unit).sub_(rest).abs_() <= rest.abs().mul_(4 * eps)
+        fits = good.all(1) & (rounded.abs().amax(1) <= LARGEST)
         if steps == 1:
-            numbers = found
+            numbers = rounded
         else:
-            numbers[todo[fits]] = found[fits]
+            numbers[todo[fits]] = rounded[fits]
         todo = todo[~fits]
         if not len(todo):
             return numbers

@@ -200,7 +200,7 @@ def _width(model: nn.Module, table: Rows, config: DictConfig) -> int:
     """Dim of the embeddings, by those of the first two rows.
 
     Raises:
-        TypeError, ValueError: what the model gives are no embeddings.
+        TypeError, ValueError: what the model gives are no output.
     """
     transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
     rows = table.dataset()
@@ -215,20 +215,20 @@ def _width(model: nn.Module, table: Rows, config: DictConfig) -> int:
     was_training = model.training
     try:
         with torch.no_grad():
-            found = model.eval()(moved(inputs, *place_of(model)))
+            output = model.eval()(moved(inputs, *place_of(model)))
     finally:
         model.train(was_training)
-    if not isinstance(found, Tensor):
+    if not isinstance(output, Tensor):
         raise TypeError(
-            f"the model must give embeddings, a tensor [row, dim]; got {type(found).__name__}. Wrap it in a module "
+            f"the model must give embeddings, a tensor [row, dim]; got {type(output).__name__}. Wrap it in a module "
             "whose forward returns them"
         )
-    if found.ndim != 2 or len(found) != min(2, len(table)) or not found.is_floating_point():
+    if output.ndim != 2 or len(output) != min(2, len(table)) or not output.is_floating_point():
         raise ValueError(
-            f"the model must give embeddings, float [row, dim]; for {min(2, len(table))} inputs it gave {found.dtype} "
-            f"{list(found.shape)}"
+            f"the model must give embeddings, float [row, dim]; for {min(2, len(table))} inputs it gave {output.dtype} "
+            f"{list(output.shape)}"
         )
-    return found.shape[1]
+    return output.shape[1]
 
 
 def _resumed(folder: Path, config: DictConfig) -> tuple[DictConfig, list[str]]:

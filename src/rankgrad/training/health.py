@@ -196,7 +196,7 @@ def look(embeddings: Tensor, labels: Tensor, step: Callable[[Tensor], Tensor] | 
         at_tie = as_step(step).slope(difference.new_zeros(1))
         assert at_tie is not None
         saturated = ((slope < FLAT * at_tie) & wrong).sum() / wrong.sum()  # NaN if nothing is wrong
-    found = {
+    measured = {
         "no_positive": no_positive,
         "positive": (scores * relevant).sum() / relevant.sum(),
         "negative": (scores * rest).sum() / rest.sum(),
@@ -205,7 +205,7 @@ def look(embeddings: Tensor, labels: Tensor, step: Callable[[Tensor], Tensor] | 
         "saturated": saturated,
         "zero": zero,
     }
-    return dict(zip(found, torch.stack([value.float() for value in found.values()]).tolist(), strict=True))
+    return dict(zip(measured, torch.stack([value.float() for value in measured.values()]).tolist(), strict=True))
 
 
 def step_of(loss: nn.Module) -> Callable[[Tensor], Tensor] | None:
@@ -487,23 +487,23 @@ def _plain(value: float) -> float | None:
     return None if not math.isfinite(value) else value
 
 
-def as_text(found: Mapping[str, Any]) -> str:
+def as_text(report: Mapping[str, Any]) -> str:
     """A short table of a health.json, with a sentence of advice for each finding."""
-    columns = found["samples"]
+    columns = report["samples"]
     words = {
         "healthy": "nothing to worry about",
         "ill": "something is wrong, see below",
         "too short": "too few steps to judge",
     }
-    lines = [f"health: {words[found['verdict']]} ({found['sampled']} of {found['steps']} steps looked at)"]
+    lines = [f"health: {words[report['verdict']]} ({report['sampled']} of {report['steps']} steps looked at)"]
     for name, column, form in _ROWS:
         values = [value for value in columns[column] if value is not None]
         if values:
             count = max(len(values) // 5, 1)
             start, end = statistics.mean(values[:count]), statistics.mean(values[-count:])
-            of = f"  of {found['dim']}" if column == "dimensions" else ""
+            of = f"  of {report['dim']}" if column == "dimensions" else ""
             lines.append(f"  {name:34} {_shown(start, form):>9} -> {_shown(end, form):>9}{of}")
-    for finding in found["findings"]:
+    for finding in report["findings"]:
         mark = "!" if finding["level"] == "warning" else "-"
         lines += [f"  {mark} {finding['text']}.", f"    {finding['advice']}"]
     return "\n".join(lines)

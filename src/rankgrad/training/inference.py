@@ -93,7 +93,7 @@ def embed_alone(
     try:
         with torch.inference_mode():
             # trainer.precision=64-true and bf16-true convert the model
-            found = [model(moved(given, where, dtype)).float().cpu() for given, _, _ in batches]
+            embedded = [model(moved(given, where, dtype)).float().cpu() for given, _, _ in batches]
     finally:
         model.train(was_training)
-    return torch.cat(found).clone()
+    return torch.cat(embedded).clone()

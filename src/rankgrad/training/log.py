@@ -84,14 +84,14 @@ def loggers(run: Run, names: Any, done: int) -> list[Logger]:
     unknown = [name for name in names if name not in LOGGERS]
     if unknown:
         raise ConfigError(f"unknown logger {unknown[0]!r}; known: {', '.join(LOGGERS)}")
-    found: list[Logger] = []
+    chosen: list[Logger] = []
     if "csv" in names:
-        found.append(TableLogger(run, done))
+        chosen.append(TableLogger(run, done))
     if "tensorboard" in names:
         refuse_links(run.logs)
         again: dict[str, Any] = {"purge_step": done} if done else {}
-        found.append(TensorBoardLogger(run.folder, name=run.logs.name, version="tensorboard", **again))
-    return found
+        chosen.append(TensorBoardLogger(run.folder, name=run.logs.name, version="tensorboard", **again))
+    return chosen
 
 
 class WriteLog(L.Callback):

@@ -162,10 +162,10 @@ class RetrievalTask:
         lines = [f"batches of {sampler.classes_per_batch} classes x {each} {self.table.takes}"]
         lines += [as_settings(note) for note in sampler.notes]
         takes, lr, by_default = self.table.takes, config.optimizer.lr, rate(config)
-        found = takes if takes in LOSSES else "images" if self.table.captions is None else "texts"
-        for_what = f" for {found}" if takes in LOSSES or found == "texts" else ""  # a module may take any inputs
+        kind = takes if takes in LOSSES else "images" if self.table.captions is None else "texts"
+        for_what = f" for {kind}" if takes in LOSSES or kind == "texts" else ""  # a module may take any inputs
         by_kind = f", the default{for_what}; loss=NAME takes another"
-        lines.append(f"loss {_loss_name(config)}{by_kind if plain(config.loss) == default_loss(found) else ''}")
+        lines.append(f"loss {_loss_name(config)}{by_kind if plain(config.loss) == default_loss(kind) else ''}")
         why = f"for {by_default.of}, with {config.optimizer.name}"
         why = why if lr == by_default.lr else f"as given; the default is {by_default.lr:g} {why}"
         others = [f"; of the {group['name']} {group['lr']:g}" for group in self.module.learned() if group["lr"] != lr]
@@ -178,8 +178,8 @@ class RetrievalTask:
 
     def callbacks(self) -> list[Callback]:
         """Say how long it will take; TensorBoard's pictures, if wanted."""
-        found: list[Callback] = [] if self.quiet else [Forecast(quicker(self.config))]
-        return found if self.board is None else [*found, self.board]
+        callbacks: list[Callback] = [] if self.quiet else [Forecast(quicker(self.config))]
+        return callbacks if self.board is None else [*callbacks, self.board]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate the untrained model; with frozen=true compute the features."""
@@ -187,9 +187,9 @@ class RetrievalTask:
         if not fresh and on_first(run.best.exists):
             self.best = on_first(lambda: float(read_record(run.best)["config"]["value"]))
         if (fresh or not on_first(run.before.exists)) and self._looks_before():
-            _, found = self._evaluated(trainer, self.model)
-            on_first(lambda: write_text(run.before, found.report.to_json()))
-            self._draw(trainer, found)
+            _, evaluated = self._evaluated(trainer, self.model)
+            on_first(lambda: write_text(run.before, evaluated.report.to_json()))
+            self._draw(trainer, evaluated)
         if self.config.frozen:
             features = on_first(lambda: self._features(run.features, fresh))
             self.data.dataset = Listed(features, self.labels)
@@ -264,18 +264,18 @@ class RetrievalTask:
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
         """By the protocol of the data; TensorBoard shows what is retrieved."""
-        values, found = self._evaluated(trainer, model)
+        values, evaluated = self._evaluated(trainer, model)
         after = not trainer.training  # during training the values are logged anyway
         if not after:
             self._keep_best(trainer, values)
-        self._draw(trainer, found, values=after)
+        self._draw(trainer, evaluated, values=after)
         if self.board is not None and after:
-            self.board.finished(trainer, self.module.kept["kept"], found.report)
-        return values, found
+            self.board.finished(trainer, self.module.kept["kept"], evaluated.report)
+        return values, evaluated
 
-    def _draw(self, trainer: L.Trainer, found: EvaluatedEmbeddings, values: bool = True) -> None:
+    def _draw(self, trainer: L.Trainer, evaluated: EvaluatedEmbeddings, values: bool = True) -> None:
         if self.board is not None:
-            self.board.evaluated(trainer, found.report, found.embeddings, values=values)
+            self.board.evaluated(trainer, evaluated.report, evaluated.embeddings, values=values)
 
     def trained(self) -> nn.Module:
         """The model, with the head that was trained alone."""
@@ -303,15 +303,15 @@ class RetrievalTask:
 
 def quicker(config: DictConfig) -> list[str]:
     """Settings that would make a run shorter, as far as it has not got them."""
-    found = []
+    hints = []
     if config.data.get("size", 0) > 64:
-        found += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {config.data.size}"]
+        hints += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {config.data.size}"]
     trained = config.init is not None or config.model.get("pretrained") or config.model.get("weights")
     if trained and not config.frozen:
-        found.append("frozen=true (the features once, then a new head alone)")
+        hints.append("frozen=true (the features once, then a new head alone)")
     if config.trainer.max_epochs > 5:
-        found.append(f"trainer.max_epochs=5 instead of {config.trainer.max_epochs}")
-    return found
+        hints.append(f"trainer.max_epochs=5 instead of {config.trainer.max_epochs}")
+    return hints
 
 
 def _to_choose_on(config: DictConfig, table: Rows) -> Rows | None:

@@ -69,8 +69,8 @@ class Board(L.Callback):
         module = cast(RetrievalModule, pl_module)
         assert module.last_batch is not None
         step = trainer.global_step - 1
-        found = {**similarities(*module.last_batch), "lengths of gradients": gradients}
-        for name, values in found.items():
+        measured = {**similarities(*module.last_batch), "lengths of gradients": gradients}
+        for name, values in measured.items():
             if len(values) and bool(values.isfinite().all()):
                 writer.add_histogram(f"batch/{name}", values.cpu(), step)
 
@@ -150,11 +150,11 @@ def retrieved(table: Table, embeddings: Tensor, queries: Tensor, k: int = NEARES
         queries: [query] long, rows of the table.
         k: images per query; as many as there are, if fewer.
     """
-    found = _nearest(embeddings, queries, k)
+    nearest = _nearest(embeddings, queries, k)
     images = ImageSet(table, channels=3)
     label = table.label
     lines = []
-    for query, items in zip(queries.tolist(), found.tolist(), strict=True):
+    for query, items in zip(queries.tolist(), nearest.tolist(), strict=True):
         cells = [framed(images[query][0], ASKED)]
         cells += [
             framed(images[item][0], RIGHT)

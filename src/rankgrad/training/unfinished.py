@@ -80,10 +80,10 @@ def evaluated(run: Run, trust: Sequence[str] = ()) -> tuple[Path, Path]:
         model, _ = load_weights(weights)
         transform = make(config.data.eval_transform, slot="transform", trust=trust)
         settings = plain(config.evaluation)
-        report, found = evaluate_model(
+        report, rows = evaluate_model(
             *(model, table, transform, settings), workers=config.data.workers, seed=config.seed, progress=True
         )
-        on_first(partial(save_embeddings, embeddings, found, table))
+        on_first(partial(save_embeddings, embeddings, rows, table))
         on_first(lambda: write_text(result, report.to_json()))
     return embeddings, result
 

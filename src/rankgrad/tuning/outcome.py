@@ -98,7 +98,7 @@ class Outcome:
             markdown(self.chosen()),
         ]
         if self.winners:
-            parts += ["The winners", *(f"    {loss}: {_words(found.settings)}" for loss, found in self.winners.items())]
+            parts += ["The winners", *(f"    {loss}: {_words(trial.settings)}" for loss, trial in self.winners.items())]
         if self.final:
             parts += [
                 "On the test classes: mean ± standard deviation over the seeds, per cent",
@@ -114,7 +114,7 @@ class Outcome:
         head = ["loss", "best", "first trial", "trials", "pruned", "failed", "steps", "minutes"]
         rows = []
         for loss, budget in self.budgets.items():
-            first = next((found.value for found in self.trials[loss] if found.number == 0), None)
+            first = next((trial.value for trial in self.trials[loss] if trial.number == 0), None)
             best = self.winners[loss].value if loss in self.winners else None
             counts = [budget.trials, budget.pruned, budget.failed, budget.steps]
             rows.append([loss, _percent(best), _percent(first), *map(str, counts), f"{budget.seconds / 60:.1f}"])
@@ -148,7 +148,7 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
     """
     trials = {study.loss: study.tried() for study in studies}
     best = {study.loss: study.best() for study in studies}
-    winners = {loss: found for loss, found in best.items() if found is not None}
+    winners = {loss: trial for loss, trial in best.items() if trial is not None}
     final = _final(out, plan, winners)
     outcome = Outcome(
         plan.metric,
@@ -156,7 +156,7 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
         winners,
         {study.loss: study.space for study in studies},
         {study.loss: study.importances() for study in studies},
-        {loss: _budget(found) for loss, found in trials.items()},
+        {loss: _budget(trial) for loss, trial in trials.items()},
         final,
         _differences(final, plan.metric),
         {loss: folders_of([final_name(loss, winners[loss])], plan.seeds, out / FINAL).popitem()[1] for loss in final},

@@ -76,9 +76,9 @@ class NumberRange:
 
     def default(self, name: str, base: DictConfig) -> Value | None:
         """The value that the other settings give; None: the interval does not have it."""
-        found = 1.0 if self.kind == "times" else OmegaConf.select(base, name)
-        inside = isinstance(found, (int, float)) and self.low <= found <= self.high
-        return found if inside else None
+        value = 1.0 if self.kind == "times" else OmegaConf.select(base, name)
+        inside = isinstance(value, (int, float)) and self.low <= value <= self.high
+        return value if inside else None
 
     def __str__(self) -> str:
         return f"{self.kind}({self.low:g}, {self.high:g})"
@@ -96,8 +96,8 @@ class Choice:
 
     def suggest(self, name: str, trial: Trial) -> Value:
         """A value of a trial."""
-        found: str = trial.suggest_categorical(name, self.options)
-        return found
+        option: str = trial.suggest_categorical(name, self.options)
+        return option
 
     def settings(self, name: str, value: Value, base: DictConfig) -> list[str]:
         """The setting with a value, and the settings that the value brings."""
@@ -174,8 +174,8 @@ def read(text: str, where: str) -> Values:
 @cache
 def _listed() -> dict[str, Any]:
     text = resources.files(__package__).joinpath("spaces.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
 
 
 def space_of(loss: str, settings: Sequence[str], base: DictConfig, given: Mapping[str, str]) -> Space:
@@ -221,16 +221,16 @@ def _own(loss: str) -> dict[str, str]:
     names = loss.split("+")
     if len(names) == 1:
         return dict(listed["losses"].get(loss, {}))
-    found: dict[str, str] = {}
+    space: dict[str, str] = {}
     for name in names:
         part = name.rpartition("/")[2]
         if name != names[0]:
-            found[f"loss.weights.{part}"] = listed["weight_of_part"]
+            space[f"loss.weights.{part}"] = listed["weight_of_part"]
         for setting, text in listed["losses"].get(name, {}).items():
-            found[f"loss.losses.{part}.{setting.removeprefix('loss.')}" if setting.startswith("loss.") else setting] = (
+            space[f"loss.losses.{part}.{setting.removeprefix('loss.')}" if setting.startswith("loss.") else setting] = (
                 text
             )
-    return found
+    return space
 
 
 def _check(space: Space, settings: Sequence[str], base: DictConfig) -> None:

@@ -160,9 +160,9 @@ def surfaces(
         sorters: name -> anything that gives ranks for scores, for instance a trained sorter (SoDeep). It maps the
             scores to the range that it was trained on itself, and returns ranks 1 .. n, not divided by n.
     """
-    found = {"exact": exact(over.scores, over.weights)}
+    by_function = {"exact": exact(over.scores, over.weights)}
     for lambda_ in lambdas:
-        found[f"blackbox, λ={lambda_:g}"] = interpolated(over.scores, over.weights, lambda_)
+        by_function[f"blackbox, λ={lambda_:g}"] = interpolated(over.scores, over.weights, lambda_)
     others: dict[str, Sorter] = dict(sorters or {})
     for number in bins:
         others[f"soft bins, {number}"] = partial(soft_bin_ranks, bins=number)
@@ -173,9 +173,9 @@ def surfaces(
                 f"sorter {name!r} must give a rank for each of {tuple(over.scores.shape)} scores [point, item]; "
                 f"got {tuple(ranks.shape)}"
             )
-        found[name] = ranks.detach().to(over.scores.dtype) / over.items @ over.weights
+        by_function[name] = ranks.detach().to(over.scores.dtype) / over.items @ over.weights
     ticks = len(over.axis)
-    return Landscapes(over, {name: values.reshape(ticks, ticks) for name, values in found.items()})
+    return Landscapes(over, {name: values.reshape(ticks, ticks) for name, values in by_function.items()})
 
 
 def learned(items: int = 20) -> Mapping[str, Sorter]:

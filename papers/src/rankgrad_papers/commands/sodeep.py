@@ -69,9 +69,9 @@ def _list() -> None:
     from .. import sodeep
 
     folder = sodeep.default_folder()
-    found = [(path, sodeep.read_sorter(path)) for path in sorted(folder.glob("*.sorter"))]
-    if not found:
+    sorters = [(path, sodeep.read_sorter(path)) for path in sorted(folder.glob("*.sorter"))]
+    if not sorters:
         print(f"no sorters in {folder}; rankgrad sodeep train makes one")
-    for path, sorter in found:
+    for path, sorter in sorters:
         if sorter is not None:
             print(f"{sorter!r:52} off by {sorter.facts['error']:.2f} ranks on average  {path}")

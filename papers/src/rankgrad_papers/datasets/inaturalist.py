@@ -70,9 +70,9 @@ def _table(home: Path) -> Table:
     files: list[str] = []
     split: list[str] = []
     for part, name in LISTS.items():
-        found = read_rows(first_of(home, f"{FOLDER}/{name}", name), {"FOLDER/SUPER/CATEGORY/FILE": _file})
-        files += [file for (file,) in found]
-        split += [part] * len(found)
+        rows = read_rows(first_of(home, f"{FOLDER}/{name}", name), {"FOLDER/SUPER/CATEGORY/FILE": _file})
+        files += [file for (file,) in rows]
+        split += [part] * len(rows)
     classes = [file.rsplit("/", 3)[-3:-1] for file in files]
     return listed(
         "inaturalist",

@@ -126,12 +126,12 @@ def by_id(path: Path, rows: Sequence[Row], what: str) -> dict[int, Row]:
     Raises:
         ValueError: if an id occurs twice.
     """
-    found = {row[0]: row[1:] for row in rows}
-    if len(found) != len(rows):
+    by_id = {row[0]: row[1:] for row in rows}
+    if len(by_id) != len(rows):
         seen: set[int] = set()
         twice = next(row[0] for row in rows if row[0] in seen or seen.add(row[0]))  # type: ignore[func-returns-value]
         raise ValueError(f"{path} names {what} {twice} twice")
-    return found
+    return by_id
 
 
 def numbered(keys: Sequence[Key]) -> tuple[Tensor, list[Key]]:
@@ -222,8 +222,8 @@ def finished(
                 f"{table.name}: {len(missing)} of {len(table)} listed images are missing: {some(missing)}. "
                 "'rankgrad datasets check' says what to do"
             )
-        found = {name: count(part) for name, part in parts_of(table).items()}
-        off = [f"{p}: {found.get(p, (0, 0))} and not {n}" for p, n in counts.items() if found.get(p) != n]
+        counted = {name: count(part) for name, part in parts_of(table).items()}
+        off = [f"{p}: {counted.get(p, (0, 0))} and not {n}" for p, n in counts.items() if counted.get(p) != n]
         if off:
             warnings.warn(
                 f"{table.name} does not have the published counts (images, classes): {'; '.join(off)}. Its results are "

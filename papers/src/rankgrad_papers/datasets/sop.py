@@ -51,9 +51,9 @@ def _home(root: str | Path) -> Path:
 def _table(home: Path) -> Table:
     rows, split = [], []
     for part, name in LISTS.items():
-        found = read_rows(first_of(home, name, f"Info_Files/{name}"), COLUMNS, header=" ".join(COLUMNS))
-        rows += found
-        split += [part] * len(found)
+        own = read_rows(first_of(home, name, f"Info_Files/{name}"), COLUMNS, header=" ".join(COLUMNS))
+        rows += own
+        split += [part] * len(own)
     kinds: dict[int, str] = {}
     for _, _, super_id, path in rows:
         kind = path.split("/")[0].removesuffix("_final")  # bicycle_final/111085122871_0.JPG

@@ -75,9 +75,9 @@ def _table(home: Path, test: str, protocol: str = "leave_one_out", super_labels:
     lists = {"train": LISTS[0], "test": LISTS[1 + list(SIZES).index(test)]}
     rows, split = [], []
     for part, name in lists.items():
-        found = read_rows(home / name, columns)
-        rows += found
-        split += [part] * len(found)
+        own = read_rows(home / name, columns)
+        rows += own
+        split += [part] * len(own)
     attribute = None
     if super_labels is not None:
         path = home / "attribute" / f"{super_labels}_attr.txt"
@@ -100,8 +100,8 @@ def _attribute(attribute: Mapping[int, tuple[int, ...]], kind: str | None, vehic
 
 
 def _parts(home: Path) -> dict[str, Table]:
-    found = {size: parts_of(_table(home, size)) for size in SIZES}
-    return {"train": found["small"]["train"], **{f"test {size}": parts["test"] for size, parts in found.items()}}
+    by_size = {size: parts_of(_table(home, size)) for size in SIZES}
+    return {"train": by_size["small"]["train"], **{f"test {size}": parts["test"] for size, parts in by_size.items()}}
 
 
 OFFICIAL = Official(

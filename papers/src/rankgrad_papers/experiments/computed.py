@@ -54,15 +54,15 @@ def make(entry: Entry, out: Path, dry_run: bool = False) -> str:
         return _timed(out / stem)
     if entry.id not in COMPUTED:
         raise ConfigError(f"no computation for {entry.id}; known: {', '.join(COMPUTED)}")
-    found = COMPUTED[entry.id]()
-    sheet, head = found.sheet, f"{entry.id}: {entry.title}"
-    text = "\n\n".join([f"# {head}", sheet.markdown(), "\n".join(f"* {note}" for note in found.notes)]) + "\n"
+    result = COMPUTED[entry.id]()
+    sheet, head = result.sheet, f"{entry.id}: {entry.title}"
+    text = "\n\n".join([f"# {head}", sheet.markdown(), "\n".join(f"* {note}" for note in result.notes)]) + "\n"
     table = "\n".join([f"% {head}", r"\begin{table}", r"\centering", sheet.latex(), r"\end{table}"]) + "\n"
     content = {"id": entry.id, "columns": list(sheet.columns), "rows": [list(row) for row in sheet.rows]}
     write_text(out / f"{stem}.md", text)
     write_text(out / f"{stem}.tex", table)
     write_text(out / f"{stem}.csv", sheet.csv())
-    write_text(out / f"{stem}.json", json.dumps(content | {"notes": list(found.notes)}, indent=1) + "\n")
+    write_text(out / f"{stem}.json", json.dumps(content | {"notes": list(result.notes)}, indent=1) + "\n")
     return f"{text}\nwrote {out / stem}.md, .csv, .tex, .json"
 
 
@@ -73,10 +73,10 @@ def _timed(stem: Path) -> str:
     from ..timing.results import Options, as_text
 
     with threads(1):
-        found = long_list(Options())
-    text = "\n\n".join(as_text(table) for table in found.tables)
+        result = long_list(Options())
+    text = "\n\n".join(as_text(table) for table in result.tables)
     write_text(stem.with_suffix(".md"), text + "\n")
-    write_text(stem.with_suffix(".json"), json.dumps([asdict(table) for table in found.tables], indent=1) + "\n")
+    write_text(stem.with_suffix(".json"), json.dumps([asdict(table) for table in result.tables], indent=1) + "\n")
     return f"{text}\n\nThe two longest lists of the paper's table: make bench ARGS='long_list --long'"
 
 
@@ -155,10 +155,10 @@ def growth(loss: Callable[[Tensor, Tensor], Tensor], lengths: Sequence[int] = LE
 
 def slopes(batches: int = 20, size: int = 128) -> Computed:
     """The slope of AUC's sigmoid for a step: 5.3 / step, and how far the estimate is from the exact area."""
-    found = auc_slopes.compute(STEPS, [auc_slopes.DEFAULT], batches=batches, size=size)
+    slopes = auc_slopes.compute(STEPS, [auc_slopes.DEFAULT], batches=batches, size=size)
     rows = [
         [f"{step:g}", f"{round(2 / step)}", f"{auc_slopes.DEFAULT / step:g}", f"{error:.4f}"]
-        for step, error in zip(STEPS, found.errors[0].tolist(), strict=True)
+        for step, error in zip(STEPS, slopes.errors[0].tolist(), strict=True)
     ]
     notes = [
         "The paper's table of slopes is not in its public parts. 5.3 / step is this library's choice: the logistic "

@@ -80,5 +80,5 @@ def work_of_grid(grid: Grid) -> dict[str, tuple[int, int, Work]]:
         if settings not in of_data:
             of_data[settings] = work_of(settings, cell.data)
     seeds = len(grid.seeds)
-    works = {data: sum(found.values(), Work()).times(seeds) for data, found in runs.items()}
+    works = {data: sum(by_seed.values(), Work()).times(seeds) for data, by_seed in runs.items()}
     return {data: (cells[data], seeds * len(runs[data]), work) for data, work in works.items()}

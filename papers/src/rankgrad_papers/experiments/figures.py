@@ -106,20 +106,20 @@ class Growth:
 @cache
 def drawables() -> Mapping[str, Drawable]:
     """All of them by id, in the order of the catalogue."""
-    found: dict[str, Drawable] = {}
+    by_id: dict[str, Drawable] = {}
     for entry in catalogue.entries():
         if entry.same_as is not None:
             continue
         if entry.id in FIGURES:
             study = FIGURES[entry.id]
-            found[entry.id] = Drawable(entry.id, study.title, study.sees, "nothing", study.seconds, study.note)
+            by_id[entry.id] = Drawable(entry.id, study.title, study.sees, "nothing", study.seconds, study.note)
         elif entry.how == "examples":
-            found[entry.id] = Drawable(entry.id, entry.title, _RETRIEVED, "run")
+            by_id[entry.id] = Drawable(entry.id, entry.title, _RETRIEVED, "run")
         elif entry.how == "runs" and any(cell.varies for cell in grids()[entry.id].cells):
-            found[entry.id] = Drawable(entry.id, entry.title, SEES[entry.id], "runs")
+            by_id[entry.id] = Drawable(entry.id, entry.title, SEES[entry.id], "runs")
         elif entry.id == "rambo/table1":
-            found[entry.id] = Drawable(entry.id, "growth of time and memory with the batch", SEES[entry.id], "results")
-    return found
+            by_id[entry.id] = Drawable(entry.id, "growth of time and memory with the batch", SEES[entry.id], "results")
+    return by_id
 
 
 def find(name: str) -> Drawable:
@@ -159,24 +159,24 @@ def draw(figure: Drawable) -> Drawn:
     if figure.needs != "nothing":
         raise ConfigError(f"{figure.id} ({figure.title}) is drawn from results: {NEEDS[figure.needs]}")
     study = FIGURES[figure.id]
-    found = study.compute()
-    return Drawn(study.draw(found), found)
+    computed = study.compute()
+    return Drawn(study.draw(computed), computed)
 
 
 def draw_runs(figure: Drawable, paths: Sequence[Path], **options: Any) -> Drawn:
     """Draw curves over runs, see `sweep.read` for the options."""
     from . import picture, sweep
 
-    found = sweep.read(paths, grids()[figure.id], **options)
-    return Drawn(picture.curves(found), found)
+    swept = sweep.read(paths, grids()[figure.id], **options)
+    return Drawn(picture.curves(swept), swept)
 
 
 def draw_examples(runs: Sequence[Path], **options: Any) -> Drawn:
     """Draw what runs retrieve, see `report.examples.compute` for the options."""
     from rankgrad.report import examples
 
-    found = examples.compute(runs, **options)
-    return Drawn(examples.draw(found), found)
+    shown = examples.compute(runs, **options)
+    return Drawn(examples.draw(shown), shown)
 
 
 def draw_growth(path: Path) -> Drawn:
@@ -192,10 +192,10 @@ def draw_growth(path: Path) -> Drawn:
         raise ConfigError(f"{path} does not exist: {how}")
     try:
         tables = json.loads(path.read_text(encoding="utf-8"))["suites"]["scaling"]["tables"]
-        found = [results.ResultTable(**table) for table in tables]
+        tables_read = [results.ResultTable(**table) for table in tables]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} holds no suite scaling ({type(error).__name__}: {error}): {how}") from None
-    return Drawn(growth.draw(found), Growth(found, "\n\n".join(map(results.as_text, found))))
+    return Drawn(growth.draw(tables_read), Growth(tables_read, "\n\n".join(map(results.as_text, tables_read))))
 
 
 def make(entry: Entry, out: Path, dry_run: bool = False) -> str:
@@ -211,17 +211,17 @@ def make(entry: Entry, out: Path, dry_run: bool = False) -> str:
     return f"{text(figure, drawn.found)}\n\nwrote {path}.png, .pdf, .json"
 
 
-def text(figure: Drawable, found: Any) -> str:
+def text(figure: Drawable, result: Any) -> str:
     """Title, numbers and what a reader must be told."""
-    numbers = "\n".join(map(str, found)) if isinstance(found, list) else str(found)
-    if numbers.startswith(f"{type(found).__name__}("):  # a record without words of its own
+    numbers = "\n".join(map(str, result)) if isinstance(result, list) else str(result)
+    if numbers.startswith(f"{type(result).__name__}("):  # a record without words of its own
         numbers = ""
     return "\n".join(part for part in (f"{figure.id}: {figure.title}", numbers, figure.note) if part)
 
 
-def json_text(figure: Drawable, found: Any) -> str:
+def json_text(figure: Drawable, result: Any) -> str:
     """The numbers behind a figure."""
-    content = {"id": figure.id, "title": figure.title, "note": figure.note, "numbers": plain(found)}
+    content = {"id": figure.id, "title": figure.title, "note": figure.note, "numbers": plain(result)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 

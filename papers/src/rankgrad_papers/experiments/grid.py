@@ -153,11 +153,11 @@ def merge(*parts: Iterable[str]) -> tuple[str, ...]:
     >>> merge(["loss=pnp", "loss.b=2"], ["loss=auc"])
     ('loss=auc', 'loss.b=2')
     """
-    found: dict[str, str] = {}
+    merged: dict[str, str] = {}
     for part in parts:
         for setting in part:
-            found[setting.partition("=")[0]] = setting
-    return tuple(found.values())
+            merged[setting.partition("=")[0]] = setting
+    return tuple(merged.values())
 
 
 def grids(command: str = "train") -> Mapping[str, Grid]:

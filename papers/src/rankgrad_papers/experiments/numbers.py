@@ -100,8 +100,8 @@ def find(paper: str, table: str | int, row: str, metric: str, where: Mapping[str
     >>> find("rambo", 2, "RaMBO log", "R@1", {"dataset": "sop"}).value
     77.8
     """
-    found = select(paper, table, row, metric, where)
-    if len(found) > 1:
-        known = "; ".join(", ".join(f"{key} {value}" for key, value in number.where.items()) for number in found)
-        raise ValueError(f"{paper}, table {table}, {row!r} has {len(found)} numbers for {metric}: {known}")
-    return found[0] if found else None
+    selected = select(paper, table, row, metric, where)
+    if len(selected) > 1:
+        known = "; ".join(", ".join(f"{key} {value}" for key, value in number.where.items()) for number in selected)
+        raise ValueError(f"{paper}, table {table}, {row!r} has {len(selected)} numbers for {metric}: {known}")
+    return selected[0] if selected else None

@@ -124,8 +124,8 @@ def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], ru
         if metric in RELATIVE:  # of two lines together: see `relative`
             continue
         test = () if stand_in else first.test
-        found = {seed: measure(run, metric, rule, test) for seed, run in done.items()}
-        values[metric] = {seed: value for seed, value in found.items() if value is not None}
+        by_seed = {seed: measure(run, metric, rule, test) for seed, run in done.items()}
+        values[metric] = {seed: value for seed, value in by_seed.items() if value is not None}
     paper: dict[str, dict[str, Number]] = {}
     if grid.table:
         for cell in cells:
@@ -140,7 +140,7 @@ def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], ru
 
 def relative(lines: Sequence[ResultLine]) -> list[ResultLine]:
     """Add the metrics that are relative to another line of the same column, where a cell asks for them."""
-    found = []
+    lines_made = []
     for line in lines:
         against, asked = line.cells[0].against, [m for m in line.cells[0].metrics if m in RELATIVE]
         if against is not None and asked:
@@ -150,13 +150,13 @@ def relative(lines: Sequence[ResultLine]) -> list[ResultLine]:
                 of = RELATIVE[metric][0]
                 values[metric] = measures.relative(metric, line.values.get(of, {}), reference.values.get(of, {}))
             line = ResultLine(line.row, line.labels, line.cells, line.runs, values, line.paper)
-        found.append(line)
-    return found
+        lines_made.append(line)
+    return lines_made
 
 
 def t_tests(lines: Sequence[ResultLine], row: str, metrics: Sequence[str]) -> list[Comparison]:
     """The row against every other of the same column, on the seeds that both have."""
-    found = []
+    tests = []
     for line in lines:
         if line.row != row:
             continue
@@ -169,13 +169,13 @@ def t_tests(lines: Sequence[ResultLine], row: str, metrics: Sequence[str]) -> li
                 )
                 if test := difference(ours, theirs):
                     told = (test.mean, test.low, test.high, test.p, test.n)
-                    found.append(Comparison(row, other.row, line.labels, metric, *told))
-    return found
+                    tests.append(Comparison(row, other.row, line.labels, metric, *told))
+    return tests
 
 
 def not_run(grid: Grid, lines: Sequence[ResultLine]) -> tuple[Number, ...]:
     """Numbers of the paper's table that no cell stands for."""
     if not grid.table:
         return ()
-    ours = {id(number) for line in lines for found in line.paper.values() for number in found.values()}
+    ours = {id(number) for line in lines for numbers in line.paper.values() for number in numbers.values()}
     return tuple(number for number in select(grid.paper, grid.table) if number.text and id(number) not in ours)

@@ -73,11 +73,11 @@ def _results(outcome: Outcome, lines: Sequence[ResultLine]) -> Sheet:
     asked = {line: {metric for cell in line.cells for metric in cell.metrics} for line in lines}
     metrics = [metric for metric in outcome.grid.metrics if any(metric in asked[line] for line in lines)]
     # data sets that the paper has a number of, metric by metric
-    found = {m: list(dict.fromkeys(name for line in lines for name in line.paper.get(m, {}))) for m in metrics}
+    papers = {m: list(dict.fromkeys(name for line in lines for name in line.paper.get(m, {}))) for m in metrics}
     for metric in metrics:
         columns.append(NAMES.get(metric, metric))
-        if found[metric]:
-            columns.append(f"paper: {' / '.join(found[metric])}" if len(found[metric]) > 1 else "paper")
+        if papers[metric]:
+            columns.append(f"paper: {' / '.join(papers[metric])}" if len(papers[metric]) > 1 else "paper")
             columns += [] if outcome.label else ["diff"]
     rows = []
     for line in lines:
@@ -85,8 +85,8 @@ def _results(outcome: Outcome, lines: Sequence[ResultLine]) -> Sheet:
         for metric in metrics:
             numbers = line.paper.get(metric, {})
             cells = [_ours(line, metric, numbers)]
-            if found[metric]:
-                cells.append(" / ".join(_printed(numbers.get(name)) for name in found[metric]))
+            if papers[metric]:
+                cells.append(" / ".join(_printed(numbers.get(name)) for name in papers[metric]))
                 if outcome.label is None:
                     cells.append(_difference(line.values.get(metric, {}), next(iter(numbers.values()), None)))
             row += cells if metric in asked[line] else [""] * len(cells)
@@ -130,7 +130,7 @@ def others(outcome: Outcome) -> Sheet:
     metrics = list(dict.fromkeys(number.metric for number in outcome.others))
     return Sheet(
         ["method", *(NAMES.get(name, name) for name in shown), *(NAMES.get(m, m) for m in metrics)],
-        [[*key, *(_printed(found.get(metric)) for metric in metrics)] for key, found in rows.items()],
+        [[*key, *(_printed(values.get(metric)) for metric in metrics)] for key, values in rows.items()],
     )
 
 
@@ -179,18 +179,18 @@ def csv_text(outcome: Outcome) -> str:
     for line in outcome.lines:
         for cell in line.cells:
             for metric in cell.metrics:
-                found = line.values.get(metric, {})
+                values = line.values.get(metric, {})
                 number = line.paper.get(metric, {}).get(cell.dataset)
-                mean, std = _mean_std(found)
+                mean, std = _mean_std(values)
                 printed_value = None if number is None or outcome.label else number.value
                 varies = " ".join(f"{axis}={place:g}" for axis, place in cell.varies.items())
                 where = (cell.where.get(name, "") for name in COLUMNS)
                 printed = ("", "") if number is None else (number.text, number.std)
                 own = ("" if value is None else f"{value:.6g}" for value in (mean, std))
-                seeds = " ".join(f"{seed}:{value:.6g}" for seed, value in sorted(found.items()))
+                seeds = " ".join(f"{seed}:{value:.6g}" for seed, value in sorted(values.items()))
                 difference = "" if mean is None or printed_value is None else f"{mean - printed_value:.6g}"
                 on = outcome.data or cell.dataset
-                row = [outcome.grid.id, line.row, *where, varies, metric, *printed, on, *own, len(found), seeds]
+                row = [outcome.grid.id, line.row, *where, varies, metric, *printed, on, *own, len(values), seeds]
                 writer.writerow([*row, difference, outcome.rule, " ".join(cell.settings), outcome.label or ""])
     return stream.getvalue()
 
@@ -217,10 +217,10 @@ def _line(line: ResultLine) -> Mapping[str, object]:
         "labels": dict(line.labels),
         "settings": list(line.cells[0].settings),
         "runs": {str(seed): run.folder.name for seed, run in line.runs.items()},
-        "values": {metric: {str(seed): v for seed, v in found.items()} for metric, found in line.values.items()},
+        "values": {metric: {str(seed): v for seed, v in values.items()} for metric, values in line.values.items()},
         "paper": {
-            metric: {name: {"value": n.text, "std": n.std, "note": n.note} for name, n in found.items()}
-            for metric, found in line.paper.items()
+            metric: {name: {"value": n.text, "std": n.std, "note": n.note} for name, n in values.items()}
+            for metric, values in line.paper.items()
         },
     }
 
@@ -242,20 +242,20 @@ def _how(outcome: Outcome) -> str:
 
 def _remarks(lines: Iterable[ResultLine]) -> list[str]:
     """Notes that come with the paper's numbers, each once, with what they are about."""
-    found: dict[str, dict[str, None]] = {}
+    remarks: dict[str, dict[str, None]] = {}
     for line in lines:
         for metric, numbers in line.paper.items():
             for dataset, number in numbers.items():
                 if number.note:
-                    found.setdefault(number.note, {})[f"{line.row}, {dataset}, {metric}"] = None
-    return [f"the paper's {'; '.join(where)}: {note}" for note, where in found.items()]
+                    remarks.setdefault(number.note, {})[f"{line.row}, {dataset}, {metric}"] = None
+    return [f"the paper's {'; '.join(where)}: {note}" for note, where in remarks.items()]
 
 
 def _ours(line: ResultLine, metric: str, numbers: Mapping[str, Number]) -> str:
-    found = line.values.get(metric)
-    if found is None:
+    values = line.values.get(metric)
+    if values is None:
         return ""
-    mean, std = _mean_std(found)
+    mean, std = _mean_std(values)
     if mean is None:
         return "-"
     digits = _digits(metric, numbers.values())
@@ -277,15 +277,15 @@ def _printed(number: Number | None) -> str:
     return f"{number.text} ± {number.std}" if number.std else number.text
 
 
-def _difference(found: Mapping[int, float], number: Number | None) -> str:
-    mean, _ = _mean_std(found)
+def _difference(values: Mapping[int, float], number: Number | None) -> str:
+    mean, _ = _mean_std(values)
     if mean is None or number is None or number.value is None:
         return "-"
     return f"{mean - number.value:+.{_digits(number.metric, [number])}f}"
 
 
-def _mean_std(found: Mapping[int, float]) -> tuple[float | None, float | None]:
-    values = list(found.values())
+def _mean_std(by_seed: Mapping[int, float]) -> tuple[float | None, float | None]:
+    values = list(by_seed.values())
     if not values:
         return None, None
     return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None

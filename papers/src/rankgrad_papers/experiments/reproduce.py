@@ -153,7 +153,7 @@ def planned(
     _check_own(grid, settings)
     if held_out and grid.command != "train":
         raise ConfigError(f"{grid.id} is of detectors, which have no classes to hold out: --rule last")
-    found: dict[int, tuple[str, ...]] = {}
+    plans: dict[int, tuple[str, ...]] = {}
     skipped: dict[int, str] = {}
     if stand_in is None:
         for number, cell in enumerate(grid.cells):
@@ -163,25 +163,25 @@ def planned(
                 skipped[number] = f"no {data}: say where it is with --data-root {data}=DIR"
             else:
                 given = [f"experiment={cell.experiment}", f"data.root={root.absolute()}"]
-                found[number] = merge(given, cell.settings, cell.full_only, settings)
+                plans[number] = merge(given, cell.settings, cell.full_only, settings)
         if grid.command == "train":
             for experiment in dict.fromkeys(cell.experiment for cell in grid.cells):
-                _add_ks(found, grid, experiment)
+                _add_ks(plans, grid, experiment)
     else:
         if stand_in not in standin.NAMES[grid.command]:
             known = ", ".join(standin.NAMES[grid.command])
             raise ConfigError(f"unknown stand-in {stand_in!r} for this table; known: {known}")
         base = standin.base(stand_in, roots.get(stand_in, roots.get("")))
         for number, cell in enumerate(grid.cells):
-            found[number] = merge(base, standin.translate(cell.settings, stand_in), settings)
+            plans[number] = merge(base, standin.translate(cell.settings, stand_in), settings)
     if held_out:
-        found = {number: _held_out(each, grid.tree, stand_in) for number, each in found.items()}
+        plans = {number: _held_out(each, grid.tree, stand_in) for number, each in plans.items()}
     if stand_in is not None or grid.command != "train":
-        for each in dict.fromkeys(found.values()):
+        for each in dict.fromkeys(plans.values()):
             compose(each, grid.tree)
-    lines = group(grid, {number: found.get(number, ()) for number in range(len(grid.cells))}, stand_in is not None)
+    lines = group(grid, {number: plans.get(number, ()) for number in range(len(grid.cells))}, stand_in is not None)
     chosen = seeds or (grid.seeds if stand_in is None else stand_in_seeds(grid))
-    return Plan(grid, stand_in, found, lines, skipped, chosen, tuple(settings))
+    return Plan(grid, stand_in, plans, lines, skipped, chosen, tuple(settings))
 
 
 def _held_out(settings: tuple[str, ...], tree: str, stand_in: str | None) -> tuple[str, ...]:
@@ -300,7 +300,7 @@ def _dry(tasks: Mapping[Path, Sequence[str]], plan: Plan, out: Path) -> str:
 def _roots(given: Sequence[str]) -> dict[str, Path]:
     """NAME=DIR -> folder by data set; a DIR alone is for all others."""
     known = datasets()
-    found: dict[str, Path] = {}
+    roots: dict[str, Path] = {}
     for text in given:
         name, sign, folder = text.partition("=")
         if not sign or name not in known:
@@ -308,5 +308,5 @@ def _roots(given: Sequence[str]) -> dict[str, Path]:
         path = Path(folder).expanduser()
         if not path.exists():
             raise ConfigError(f"--data-root {text}: {path} does not exist. Give DIR, or NAME=DIR of {', '.join(known)}")
-        found[name] = path
-    return found
+        roots[name] = path
+    return roots

@@ -118,15 +118,15 @@ def of_experiment(name: str, tree: str = "train") -> tuple[Setting, ...]:
         tree: train or detect.
     """
     written, config = _written(name, tree), flat(OmegaConf.to_container(_composed(name, tree), resolve=True))  # type: ignore[arg-type]
-    found = []
+    settings = []
     for group in ("data", "model", "loss", "memory"):
         if group in written:
-            found.append(Setting(group, written[group][0], written[group][1]))
+            settings.append(Setting(group, written[group][0], written[group][1]))
     for key, value in config.items():
         if not any(fnmatchcase(key, pattern) for pattern in _file()["apart"]):
             source = written[key][1] if key in written else inherited(key, name, _option(written, "loss"))
-            found.append(Setting(key, _shown(value), source))
-    return tuple(found)
+            settings.append(Setting(key, _shown(value), source))
+    return tuple(settings)
 
 
 @cache
@@ -146,7 +146,7 @@ def of_table(grid: Grid) -> tuple[Setting, ...]:
         values.setdefault(key.lstrip("+"), {})[value] = None
     where = f"{grid.id}, sources"
     sources = {key: parsed(text, where) for key, text in grid.sources.items()}
-    return tuple(Setting(key, " | ".join(found), sources.get(key)) for key, found in values.items())
+    return tuple(Setting(key, " | ".join(values_given), sources.get(key)) for key, values_given in values.items())
 
 
 def _settings(grid: Grid) -> Iterator[str]:
@@ -213,16 +213,16 @@ def _written(name: str, tree: str) -> Mapping[str, tuple[str, Source | None]]:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
     defaults = next((value for key, value in root.value if key.value == "defaults"), None)
-    found: dict[str, tuple[str, Source | None]] = {} if defaults is not None else dict(leaves(root, ""))
+    written: dict[str, tuple[str, Source | None]] = {} if defaults is not None else dict(leaves(root, ""))
     for node in defaults.value if defaults is not None else ():
         if isinstance(node, yaml.MappingNode):
             [(key, value)] = node.value
-            found[key.value.removeprefix("override /")] = (value.value, source(key))
+            written[key.value.removeprefix("override /")] = (value.value, source(key))
         elif node.value == "_self_":
-            found |= dict(leaves(root, ""))
+            written |= dict(leaves(root, ""))
         else:
-            found |= _written(node.value.removeprefix("/experiment/"), tree)
-    return found
+            written |= _written(node.value.removeprefix("/experiment/"), tree)
+    return written
 
 
 def _shown(value: Any) -> str:
@@ -253,9 +253,9 @@ def text(grid: Grid) -> str:
     ]
     parts += [(f"loss={name}", of_loss(name, grid.tree)) for name in losses_of(grid)]
     blocks = [
-        f"{head}\n{aligned([(f'  {s.key}', s.value, str(s.source)) for s in found], left=3)}"
-        for head, found in parts
-        if found
+        f"{head}\n{aligned([(f'  {s.key}', s.value, str(s.source)) for s in settings], left=3)}"
+        for head, settings in parts
+        if settings
     ]
     return "\n\n".join([*blocks, LEGEND])
 
@@ -279,8 +279,8 @@ def page() -> str:
                 rows.setdefault((each.key, each.value, str(each.source)), []).append(name.partition("/")[2])
         count = {tree: sum(of == tree for _, of in names) for tree in ("train", "detect")}
         lines = [
-            (key, value, source, "all" if len(found) in count.values() and len(found) > 1 else ", ".join(found))
-            for (key, value, source), found in sorted(rows.items())
+            (key, value, source, "all" if len(users) in count.values() and len(users) > 1 else ", ".join(users))
+            for (key, value, source), users in sorted(rows.items())
         ]
         parts += [f"## {paper}: experiments", _rows([("setting", "value", "source", "of"), *lines])]
         tables = [
@@ -290,7 +290,7 @@ def page() -> str:
         for grid in tables:
             for each in of_table(grid):
                 shared.setdefault((each.key, each.value, str(each.source)), []).append(grid.id.partition("/")[2])
-        lines = [(key, value, source, ", ".join(found)) for (key, value, source), found in sorted(shared.items())]
+        lines = [(key, value, source, ", ".join(users)) for (key, value, source), users in sorted(shared.items())]
         parts += [
             f"## {paper}: tables and figures",
             _rows([("setting", "values", "source", "of"), *lines]),

@@ -59,19 +59,19 @@ def translate(settings: Sequence[str], name: str) -> list[str]:
     >>> translate(["loss=pnp", "data.size=256", "model.embedding_size=2048"], "glyphs")
     ['loss=pnp', 'data.train_transform.size=32', 'data.eval_transform.size=32', 'model.embedding_size=512']
     """
-    found: list[str] = []
+    words: list[str] = []
     for setting in settings:
         key, _, value = setting.partition("=")
         if key == "data.size":
             side = int(value) // IMAGE_SCALE
-            found += [f"data.train_transform.size={side}", f"data.eval_transform.size={side}"]
-            found += [f"data.load.size={side}"] if name == "omniglot" else []
+            words += [f"data.train_transform.size={side}", f"data.eval_transform.size={side}"]
+            words += [f"data.load.size={side}"] if name == "omniglot" else []
         elif key == "data.train":  # VOC 07, or 07 and 12: the smaller list, or all
-            found.append(f"{key}={'trainval' if '+' in value else 'train'}")
+            words.append(f"{key}={'trainval' if '+' in value else 'train'}")
         elif key == "model.embedding_size":
-            found.append(f"{key}={int(value) // EMBEDDING_SCALE}")
+            words.append(f"{key}={int(value) // EMBEDDING_SCALE}")
         elif key == "++data.load.merge":  # needs to know what it merges the classes of
-            found += [setting, f"++data.load.source={LOADERS[name]}"]
+            words += [setting, f"++data.load.source={LOADERS[name]}"]
         else:
-            found.append(setting)
-    return found
+            words.append(setting)
+    return words

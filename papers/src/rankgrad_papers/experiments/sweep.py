@@ -180,7 +180,7 @@ def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
         missing = [name for name in ("row", "varies", "metric", "by_seed") if name not in (reader.fieldnames or ())]
         if missing:
             raise ConfigError(f"{path} has no column {missing[0]}; needed: row, varies, metric, by_seed")
-        found: dict[tuple[object, ...], Point] = {}
+        points: dict[tuple[object, ...], Point] = {}
         label = None
         for number, row in enumerate(reader, 2):
             label = row.get("label") or label
@@ -198,8 +198,8 @@ def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
                     f'{path}, line {number}: varies is NAME=NUMBER and by_seed "SEED:VALUE SEED:VALUE"; got '
                     f"{row['varies']!r} and {row['by_seed']!r}"
                 ) from None
-            found[point.row, axis, point.place, point.data, point.metric] = point  # a stand-in's data sets are one
-    return _some(Sweep(f"{grid.id}: {grid.title}", label, tuple(found.values())), path, grid, metrics)
+            points[point.row, axis, point.place, point.data, point.metric] = point  # a stand-in's data sets are one
+    return _some(Sweep(f"{grid.id}: {grid.title}", label, tuple(points.values())), path, grid, metrics)
 
 
 def from_runs(
@@ -257,8 +257,8 @@ def from_runs(
                 theirs = points.get((against, axis, place, of), {})
                 points[row, axis, place, metric] = relative(metric, values, theirs)
     kept = {key: values for key, values in points.items() if key[3] in metrics}
-    found = [Point(row, axis, place, "", metric, values) for (row, axis, place, metric), values in kept.items()]
-    return _some(Sweep(title, None, tuple(found)), folders[0], grid, metrics)
+    averaged = [Point(row, axis, place, "", metric, values) for (row, axis, place, metric), values in kept.items()]
+    return _some(Sweep(title, None, tuple(averaged)), folders[0], grid, metrics)
 
 
 def _some(sweep: Sweep, path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
@@ -268,8 +268,8 @@ def _some(sweep: Sweep, path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep
 
 
 def _runs(folders: Iterable[Path]) -> list[Run]:
-    found = sorted({path.parent for folder in folders for path in folder.rglob("config.yaml")})
-    return [run for run in map(Run, found) if run.finished]
+    folders_found = sorted({path.parent for folder in folders for path in folder.rglob("config.yaml")})
+    return [run for run in map(Run, folders_found) if run.finished]
 
 
 def _data(runs: Mapping[Run, DictConfig]) -> str:
@@ -279,7 +279,7 @@ def _data(runs: Mapping[Run, DictConfig]) -> str:
 def _differing(configs: Sequence[DictConfig]) -> list[str]:
     """Settings in which the runs differ, numbers first; a loss that has not got a setting does not differ in it."""
     names = dict.fromkeys(key for config in configs for key in keys(config))
-    found = []
+    differing = []
     for name in names:
         if name == "data" or name.startswith(APART) or name.endswith(".seed"):
             continue
@@ -287,8 +287,8 @@ def _differing(configs: Sequence[DictConfig]) -> list[str]:
         if name.startswith("loss."):
             values = [value for value in values if value is not None]
         if not any(isinstance(value, DictConfig) for value in values) and any(v != values[0] for v in values):
-            found.append(name)
-    return sorted(found, key=lambda name: any(_number(OmegaConf.select(c, name)) is None for c in configs))
+            differing.append(name)
+    return sorted(differing, key=lambda name: any(_number(OmegaConf.select(c, name)) is None for c in configs))
 
 
 def _number(value: Any) -> float | None:
@@ -335,12 +335,12 @@ def _wanted(name: str) -> Mapping[tuple[str, str, float], Mapping[str, Any]]:
     """(method, axis, place) of a figure -> what the settings that it varies are there."""
     cells = grids()[name].cells
     varied = _varied(cells)
-    found: dict[tuple[str, str, float], Mapping[str, Any]] = {}
+    settings: dict[tuple[str, str, float], Mapping[str, Any]] = {}
     for cell in cells:
         composed = compose(["data=glyphs", *cell.settings])  # of the defaults any data set will do
         for axis, value in (cell.varies or BASELINE).items():
-            found.setdefault((cell.row, axis, value), {key: OmegaConf.select(composed, key) for key in varied})
-    return found
+            settings.setdefault((cell.row, axis, value), {key: OmegaConf.select(composed, key) for key in varied})
+    return settings
 
 
 def _varied(cells: Sequence[Cell]) -> list[str]:

@@ -41,13 +41,13 @@ class RankError:
 def cosines(rows: int, items: int, generator: Generator) -> Tensor:
     """[row, item] cosines in a batch of classes of four, as they stand there: no sorter has been trained on these."""
     classes = -(-items // 4)
-    found = []
+    cosines = []
     for _ in range(rows):
         centres = torch.randn(classes, 16, generator=generator).repeat_interleave(4, 0)[:items]
         unit = nn.functional.normalize(centres + 0.7 * torch.randn(items, 16, generator=generator), dim=1)
         query = unit[torch.randint(items, (1,), generator=generator)] + 0.2 * torch.randn(1, 16, generator=generator)
-        found.append(nn.functional.normalize(query, dim=1) @ unit.T)
-    return torch.cat(found)
+        cosines.append(nn.functional.normalize(query, dim=1) @ unit.T)
+    return torch.cat(cosines)
 
 
 @torch.no_grad()
@@ -62,7 +62,7 @@ def rank_errors(sorter: Sorter, items: int | None = None, *, rows: int = 256, se
     """
     items = sorter.items if items is None else items
     kinds = {name: make for name, (_, make) in KINDS.items()} | {"cosines (not trained on)": cosines}
-    found = []
+    errors = []
     for name, make in kinds.items():
         generator = torch.Generator().manual_seed(seed)
         scores = make(rows, items, generator)
@@ -70,7 +70,7 @@ def rank_errors(sorter: Sorter, items: int | None = None, *, rows: int = 256, se
         order = torch.rand(rows, items, generator=generator).argsort(1)
         moved = sorter(scores.gather(1, order)) - ranks.gather(1, order)
         away = (ranks - exact).abs()
-        found.append(
+        errors.append(
             RankError(
                 name,
                 float(away.mean()),
@@ -80,7 +80,7 @@ def rank_errors(sorter: Sorter, items: int | None = None, *, rows: int = 256, se
                 float(moved.abs().mean()),
             )
         )
-    return found
+    return errors
 
 
 def sigmoid_ranks(scores: Scores, tau: float) -> Tensor:

@@ -103,8 +103,8 @@ def graded(folder: Path, name: str, fold: int) -> Lists:
         query = torch.arange(1500).repeat_interleave(10)
         return Lists(rows, grades, query, query < 1000)
     if name == "mq2008":
-        found = np.load(folder / "mq2008" / "train.npy", allow_pickle=False)
-        values, levels, ids = found[:, 2:], found[:, 0], found[:, 1].astype(int)
+        table = np.load(folder / "mq2008" / "train.npy", allow_pickle=False)
+        values, levels, ids = table[:, 2:], table[:, 0], table[:, 1].astype(int)
     else:
         from sklearn.datasets import load_svmlight_file
 
@@ -154,8 +154,8 @@ def judged(given: Lists, scores: Tensor) -> dict[str, float]:
     spread = {"spread": float(scores[held_out].std())}
     if given.query is None:
         lists = scores[held_out].unsqueeze(0), given.relevance[held_out].unsqueeze(0)
-        found = {"AP": metrics.average_precision(*lists), "ROC AUC": metrics.roc_auc(*lists)}
-        return {name: 100 * float(value) for name, value in found.items()} | spread
+        values = {"AP": metrics.average_precision(*lists), "ROC AUC": metrics.roc_auc(*lists)}
+        return {name: 100 * float(value) for name, value in values.items()} | spread
 
     def ndcg(part: Tensor) -> float:
         assert given.query is not None

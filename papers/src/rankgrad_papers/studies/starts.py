@@ -69,9 +69,11 @@ def main(words: Sequence[str] | None = None) -> None:
                 continue
             compare_variants({name: own}, [seed], shared, given.runs)
             (folder,) = folders_of([name], [seed], given.runs)[name]
-            found = measured(Run(folder))
-            append(given.values, {"loss": name}, found, seed=str(seed))
-            print(f"{name}, seed {seed}: {', '.join(f'{key} {value:.3g}' for key, value in found.items())}", flush=True)
+            values = measured(Run(folder))
+            append(given.values, {"loss": name}, values, seed=str(seed))
+            print(
+                f"{name}, seed {seed}: {', '.join(f'{key} {value:.3g}' for key, value in values.items())}", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -83,9 +83,9 @@ def main(words: Sequence[str] | None = None) -> None:
                 continue
             compare_variants({name: ROWS[row]}, [0], shared, work)
             (folder,) = folders_of([name], [0], work)[name]
-            found = measured(Run(folder))
-            append(given.values, setting, found, unit=unit)
-            print(f"{unit}, {name}: {', '.join(f'{key} {value:.3g}' for key, value in found.items())}", flush=True)
+            values = measured(Run(folder))
+            append(given.values, setting, values, unit=unit)
+            print(f"{unit}, {name}: {', '.join(f'{key} {value:.3g}' for key, value in values.items())}", flush=True)
 
 
 if __name__ == "__main__":

@@ -106,15 +106,15 @@ def alternate(
         calls[name] = min(max(math.ceil(LEAST / max(needed, 1e-6)), 1), 100)
         whole_round += calls[name] * needed
     rounds = min(rounds, FEW_ROUNDS) if whole_round > LONG_ROUND else rounds
-    found = {name: Timing([], []) for name in actions}
+    timings = {name: Timing([], []) for name in actions}
     for number in range(rounds):
         for name, action in actions.items():
             progress(f"{what}: round {number + 1} of {rounds}, {name}")
             busy, wall = clock(action, calls[name])
-            found[name].busy.append(busy)
-            found[name].wall.append(wall)
+            timings[name].busy.append(busy)
+            timings[name].wall.append(wall)
     progress("")
-    return found
+    return timings
 
 
 def exponent(sizes: list[int], values: list[Any]) -> float | None:

@@ -40,9 +40,9 @@ def peak_rise(action: Action, device: torch.device = CPU, cuda: Any = torch.cuda
 def _peak() -> int:
     status = Path("/proc/self/status")
     if status.exists():
-        found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
-        if found:
-            return 1024 * int(found[1])
+        match = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+        if match:
+            return 1024 * int(match[1])
     import resource
 
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -88,7 +88,7 @@ def differences(
     Returns:
         In the order of measures, groups and pairs. Pairs with fewer than two queries in common are left out.
     """
-    found: list[Difference] = []
+    tested: list[Difference] = []
     for measure in measures:
         tests = []
         for group, rows in groups.items():
@@ -101,7 +101,7 @@ def differences(
         p_values = [1.0 if result.p is None else result.p for result in results]
         corrected = holm(p_values)
         for (group, run, other, one, two), result, p, strict in zip(tests, results, p_values, corrected, strict=True):
-            found.append(
+            tested.append(
                 Difference(
                     run=run,
                     other=other,
@@ -118,7 +118,7 @@ def differences(
                     queries=len(one),
                 )
             )
-    return found
+    return tested
 
 
 def detectable(deviation: float, queries: int, level: float) -> float:

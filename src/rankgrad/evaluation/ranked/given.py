@@ -100,17 +100,17 @@ def groups_of(given: Groups, queries: Sequence[str]) -> dict[str, Array]:
     else:
         pairs = _group_file(Path(given))
     row = {query: place for place, query in enumerate(queries)}
-    found: dict[str, set[int]] = {}
+    members: dict[str, set[int]] = {}
     for query, group in pairs:
         if query in row:
-            found.setdefault(group, set()).add(row[query])
-    if not found:
+            members.setdefault(group, set()).add(row[query])
+    if not members:
         raise ValueError(f"none of the {len(pairs)} queries with a group is judged")
-    return {group: np.array(sorted(rows)) for group, rows in sorted(found.items())}
+    return {group: np.array(sorted(rows)) for group, rows in sorted(members.items())}
 
 
 def _group_file(path: Path) -> list[tuple[str, str]]:
-    found = []
+    lines_read = []
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         try:
@@ -122,9 +122,9 @@ def _group_file(path: Path) -> list[tuple[str, str]]:
             for row in reader:
                 if not row["query"] or not row["group"]:
                     raise ValueError(f"{shown(path)}, line {reader.line_num}: a query and a group are needed")
-                found.append((row["query"], row["group"]))
+                lines_read.append((row["query"], row["group"]))
         except UnicodeDecodeError:
             raise ValueError(f"{shown(path)}, after line {reader.line_num}: this is no text in UTF-8") from None
         except csv.Error as error:
             raise ValueError(f"{shown(path)}, line {reader.line_num}: {error}") from None
-    return found
+    return lines_read

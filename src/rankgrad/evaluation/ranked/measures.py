@@ -103,8 +103,8 @@ def counted_within(query: Array) -> Array:
     """
     place = np.arange(len(query))
     first = np.append(True, query[1:] != query[:-1]) if len(query) else np.zeros(0, bool)
-    found: Array = place - np.maximum.accumulate(np.where(first, place, 0)) + 1
-    return found
+    count: Array = place - np.maximum.accumulate(np.where(first, place, 0)) + 1
+    return count
 
 
 @dataclass(frozen=True)
@@ -233,9 +233,9 @@ def _precision_from(recall: float, lists: JudgedLists, relevant: Relevant) -> Ar
     # trec_eval 9 adds .9 and cuts the rest off; 10 rounds
     needed = np.floor(exact + 0.9) if lists.early else np.floor(exact + 0.5)
     kept = relevant.found >= np.maximum(needed, 1)[relevant.query]
-    found = np.zeros(lists.queries)
-    np.maximum.at(found, relevant.query[kept], relevant.found[kept] / relevant.rank[kept])
-    return found
+    precision = np.zeros(lists.queries)
+    np.maximum.at(precision, relevant.query[kept], relevant.found[kept] / relevant.rank[kept])
+    return precision
 
 
 def _eleven_points(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
@@ -416,13 +416,13 @@ def asked(names: str | Iterable[str]) -> list[ListMeasure]:
     """
     if isinstance(names, str):
         raise ValueError(f"measures is a list of names, such as ['map', 'nDCG@10']; got {names!r}")
-    found: dict[str, ListMeasure] = {}
+    measures: dict[str, ListMeasure] = {}
     for name in names:
         for measure in asked(OFFICIAL) if name == "official" else _named(name):
-            found.setdefault(str(measure), measure)
-    if not found:
+            measures.setdefault(str(measure), measure)
+    if not measures:
         raise ValueError("measures must name at least one, such as ['map', 'nDCG@10']")
-    return list(found.values())
+    return list(measures.values())
 
 
 def _named(name: str) -> list[ListMeasure]:
@@ -459,7 +459,7 @@ def _length(text: str, name: str) -> float:
 
 def _options(kind: str, text: str, name: str) -> tuple[int | None, tuple[tuple[str, Any], ...]]:
     level: int | None = None
-    found: list[tuple[str, Any]] = []
+    options: list[tuple[str, Any]] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, _, value = (word.strip(" '\"") for word in part.partition("="))
         known = (["rel"] if KINDS[kind].binary else []) + list(KINDS[kind].options)
@@ -468,12 +468,12 @@ def _options(kind: str, text: str, name: str) -> tuple[int | None, tuple[tuple[s
         if key == "dcg":
             if value not in ("log2", "exp-log2"):
                 raise ValueError(f"measure {name!r}: dcg must be log2 or exp-log2; got {value!r}")
-            found.append((key, value))
+            options.append((key, value))
         elif key == "rel":
             level = int(_length(value, name))
         else:
-            found.append((key, _length(value, name)))
-    return level, tuple(found)
+            options.append((key, _length(value, name)))
+    return level, tuple(options)
 
 
 def _checked(measure: ListMeasure, name: str) -> ListMeasure:

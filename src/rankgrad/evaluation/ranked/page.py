@@ -25,56 +25,56 @@ MOST_QUERIES = 40  # rows of the table of queries; the csv has all
 STEPS = 200  # points of a curve over the queries
 
 
-def write_page(path: str | os.PathLike[str], found: Evaluation, *, title: str | None = None) -> Path:
+def write_page(path: str | os.PathLike[str], evaluation: Evaluation, *, title: str | None = None) -> Path:
     """Write the page; replaced as a whole if it is there.
 
     Args:
         path: the file; its folder must exist.
-        found: what is shown.
+        evaluation: what is shown.
         title: heading; None: the names of the runs.
 
     Raises:
         FileNotFoundError: no such folder.
     """
-    means = found.means
-    main = means[0] if means else found.measures[0]
-    ordered = sorted(found.runs, key=lambda run: -found.values[run][main])
+    means = evaluation.means
+    main = means[0] if means else evaluation.measures[0]
+    ordered = sorted(evaluation.runs, key=lambda run: -evaluation.values[run][main])
     kind = {run: place for place, run in enumerate(ordered[:COLOURS])}
-    level = 1 - found.settings["confidence"]
-    tests = {name: _tests([each for each in found.differences if each.measure == name], level) for name in means}
+    level = 1 - evaluation.settings["confidence"]
+    tests = {name: _tests([each for each in evaluation.differences if each.measure == name], level) for name in means}
     return write_html(
         path,
         "evaluation/ranked/page.html",
         styles=["html/base.css", "html/sections.css", "evaluation/ranked/page.css"],
-        title=title or f"Runs: {enumeration(list(found.runs), 4)}",
-        facts=_facts(found),
-        notes=found.notes,
+        title=title or f"Runs: {enumeration(list(evaluation.runs), 4)}",
+        facts=_facts(evaluation),
+        notes=evaluation.notes,
         main=main,
         means=means,
-        others=[name for name in found.measures if name not in means],
+        others=[name for name in evaluation.measures if name not in means],
         runs=ordered,
         kind=kind,
-        best={name: max(found.values[run][name] for run in found.runs) for name in means},
-        found=found,
+        best={name: max(evaluation.values[run][name] for run in evaluation.runs) for name in means},
+        found=evaluation,
         cell=_number,
         bounds=_bounds,
         signed=_signed,
         chance=chance,
-        marks={run: charts.intervals([_mark(found, run, main, kind.get(run))]) for run in found.runs},
-        sure=f"{100 * found.settings['confidence']:g}",
+        marks={run: charts.intervals([_mark(evaluation, run, main, kind.get(run))]) for run in evaluation.runs},
+        sure=f"{100 * evaluation.settings['confidence']:g}",
         level=level,
-        neighbours=_neighbours(found, main, ordered, level),
+        neighbours=_neighbours(evaluation, main, ordered, level),
         tests={name: each for name, each in tests.items() if each["rows"]},
-        curves=_curves(found, main, kind),
-        queries=_queries(found, main),
-        groups=_groups(found, main),
-        settings=[(name, _shown(value)) for name, value in found.settings.items()],
+        curves=_curves(evaluation, main, kind),
+        queries=_queries(evaluation, main),
+        groups=_groups(evaluation, main),
+        settings=[(name, _shown(value)) for name, value in evaluation.settings.items()],
     )
 
 
-def _facts(found: Evaluation) -> list[tuple[str, str]]:
-    settings = found.settings
-    facts = [("judged queries", f"{len(found.queries):,}"), ("judgements", f"{settings['judgements']:,}")]
+def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
+    settings = evaluation.settings
+    facts = [("judged queries", f"{len(evaluation.queries):,}"), ("judgements", f"{settings['judgements']:,}")]
     facts.append(("relevant from grade", str(settings["level"])))
     if settings["depth"] is not None:
         facts.append(("lists cut after", f"{settings['depth']:,}"))
@@ -105,9 +105,11 @@ def _shown(value: Any) -> str:
     return {None: "none", True: "yes", False: "no"}.get(value, str(value)) if not isinstance(value, int) else str(value)
 
 
-def _mark(found: Evaluation, run: str, main: str, kind: int | None) -> tuple[str, float, tuple[float, float] | None]:
+def _mark(
+    evaluation: Evaluation, run: str, main: str, kind: int | None
+) -> tuple[str, float, tuple[float, float] | None]:
     colour = "before" if kind is None else f"s{kind}"  # "before" is grey
-    return colour, found.values[run][main], found.intervals[run].get(main)
+    return colour, evaluation.values[run][main], evaluation.intervals[run].get(main)
 
 
 def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
@@ -123,18 +125,18 @@ def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
     }
 
 
-def _neighbours(found: Evaluation, main: str, ordered: Sequence[str], level: float) -> tuple[int, int]:
+def _neighbours(evaluation: Evaluation, main: str, ordered: Sequence[str], level: float) -> tuple[int, int]:
     """(those that differ, all that were tested) of the pairs of runs that follow one another by the main measure."""
-    tests = {frozenset((each.run, each.other)): each for each in found.differences if each.measure == main}
+    tests = {frozenset((each.run, each.other)): each for each in evaluation.differences if each.measure == main}
     pairs = [frozenset(pair) for pair in zip(ordered, ordered[1:], strict=False)]
     tested = [tests[pair] for pair in pairs if pair in tests]
     return sum(each.corrected < level for each in tested), len(tested)
 
 
-def _curves(found: Evaluation, main: str, kind: dict[str, int]) -> list[Markup]:
+def _curves(evaluation: Evaluation, main: str, kind: dict[str, int]) -> list[Markup]:
     """Values of the queries from the lowest to the highest, and differences to one run: the runs that have a colour."""
     several = len(kind) > 1
-    columns = {run: found.per_query[run][main] for run in kind}
+    columns = {run: evaluation.per_query[run][main] for run in kind}
     lines = [
         charts.Series(run if several else "", _spread(np.sort(column[~np.isnan(column)])), kind[run])
         for run, column in columns.items()
@@ -142,8 +144,8 @@ def _curves(found: Evaluation, main: str, kind: dict[str, int]) -> list[Markup]:
     percent = "queries, per cent"
     drawn = [charts.lines(f"{main} of the queries, sorted", lines, percent, summary="", size=charts.WIDE)]
     if several:
-        first = found.settings["baseline"] or found.runs[0]
-        base = found.per_query[first][main]
+        first = evaluation.settings["baseline"] or evaluation.runs[0]
+        base = evaluation.per_query[first][main]
         away = [
             charts.Series(run, _spread(np.sort((column - base)[~np.isnan(column - base)])), kind[run])
             for run, column in columns.items()
@@ -163,34 +165,34 @@ def _spread(values: Array) -> list[tuple[float, float]]:
     return list(zip(shares.tolist(), values[at].tolist(), strict=True))
 
 
-def _queries(found: Evaluation, main: str) -> list[tuple[str, list[float]]]:
+def _queries(evaluation: Evaluation, main: str) -> list[tuple[str, list[float]]]:
     """(query, value of each run) of the queries on which the runs differ most; of one run, of the hardest ones."""
-    table = np.stack([found.per_query[run][main] for run in found.runs], axis=1)
+    table = np.stack([evaluation.per_query[run][main] for run in evaluation.runs], axis=1)
     known = ~np.isnan(table).all(1)
     spread = np.where(known, np.nanmax(np.where(np.isnan(table), -np.inf, table), 1), 0)
-    if len(found.runs) > 1:
+    if len(evaluation.runs) > 1:
         spread = spread - np.where(known, np.nanmin(np.where(np.isnan(table), np.inf, table), 1), 0)
     else:
         spread = -spread
     order = np.argsort(-spread, kind="stable")
     rows = [row for row in order.tolist() if known[row]][:MOST_QUERIES]
-    return [(found.queries[row], table[row].tolist()) for row in rows]
+    return [(evaluation.queries[row], table[row].tolist()) for row in rows]
 
 
-def _groups(found: Evaluation, main: str) -> list[dict[str, Any]]:
+def _groups(evaluation: Evaluation, main: str) -> list[dict[str, Any]]:
     """A row per group: its size, and value and interval of every run by the main measure."""
-    rows = {(row["group"], row["run"]): row for row in found.of_groups if row["measure"] == main}
+    rows = {(row["group"], row["run"]): row for row in evaluation.of_groups if row["measure"] == main}
     tests: dict[str, list[Difference]] = {}
-    for each in found.between_groups:
+    for each in evaluation.between_groups:
         if each.measure == main:
             tests.setdefault(each.group, []).append(each)
     return [
         {
             "name": name,
             "size": len(members),
-            "cells": {run: rows[name, run] for run in found.runs},
-            "sure": sum(each.corrected < 1 - found.settings["confidence"] for each in tests.get(name, ())),
+            "cells": {run: rows[name, run] for run in evaluation.runs},
+            "sure": sum(each.corrected < 1 - evaluation.settings["confidence"] for each in tests.get(name, ())),
             "tests": len(tests.get(name, ())),
         }
-        for name, members in found.groups.items()
+        for name, members in evaluation.groups.items()
     ]

@@ -129,7 +129,7 @@ def placed(run: Source, judgements: Judgements, *, single: bool = False) -> Plac
 def _collected(run: Source, parts: Iterator[ListRows], judgements: Judgements, single: bool) -> Placed:
     number = {query: place for place, query in enumerate(judgements.queries)}
     listed = np.zeros(len(number), np.int64)
-    found: list[tuple[Array, Array, Array]] = []
+    placed: list[tuple[Array, Array, Array]] = []
     unknown: list[str] = []
     lowest, at_lowest = np.inf, 0
     for part in parts:
@@ -141,16 +141,16 @@ def _collected(run: Source, parts: Iterator[ListRows], judgements: Judgements, s
         if not len(part):
             continue
         listed[of_group] = part.sizes
-        found.append(_judged(run, part, of_group, judgements, single))
+        placed.append(_judged(run, part, of_group, judgements, single))
         least = float(part.values.min())
         at_lowest = (at_lowest if least >= lowest else 0) + int((part.values == min(least, lowest)).sum())
         lowest = min(least, lowest)
-    if not found:
+    if not placed:
         raise ValueError(
             f"no query of {run.name} is judged in {judgements.name}: the first one there is {shown(unknown[0])!r}, "
             f"here {shown(judgements.queries[0])!r}"
         )
-    query, rank, grade = (np.concatenate(column) for column in zip(*found, strict=True))
+    query, rank, grade = (np.concatenate(column) for column in zip(*placed, strict=True))
     order = np.lexsort((rank, query))
     return Placed(listed, query[order], rank[order], grade[order], tuple(unknown), lowest, at_lowest)
 
@@ -207,8 +207,8 @@ def _ranks(rows: ListRows, scores: Array, groups: Array, wanted: Array) -> Array
         level[1:] &= scores[1:] == scores[:-1]
     if level.any():
         place = _ties_by_name(rows, scores, order, level, wanted, place)
-    found: Array = place + 1 - rows.starts[groups[wanted]]
-    return found
+    rank: Array = place + 1 - rows.starts[groups[wanted]]
+    return rank
 
 
 def _descending(scores: Array, groups: Array) -> Array:
@@ -216,8 +216,8 @@ def _descending(scores: Array, groups: Array) -> Array:
     bits = (scores + 0.0).view(np.uint64)  # + 0.0: there is a -0.0, which is 0.0
     ascending = np.where(bits & _SIGN, ~bits, bits | _SIGN)
     wide = np.uint64(max(1, int(groups[-1]).bit_length()))
-    found: Array = (groups.astype(np.uint64) << (np.uint64(64) - wide)) | (~ascending >> wide)
-    return found
+    keys: Array = (groups.astype(np.uint64) << (np.uint64(64) - wide)) | (~ascending >> wide)
+    return keys
 
 
 def _ties_by_name(rows: ListRows, scores: Array, order: Array, level: Array, wanted: Array, place: Array) -> Array:
@@ -243,8 +243,8 @@ def _ties_by_name(rows: ListRows, scores: Array, order: Array, level: Array, wan
     rank = np.lexsort((-name, -scores[unsorted], stretch[places]))
     known = np.full(len(rows), -1)
     known[unsorted[rank]] = places
-    found: Array = np.where(known[wanted] >= 0, known[wanted], place)
-    return found
+    by_name: Array = np.where(known[wanted] >= 0, known[wanted], place)
+    return by_name
 
 
 def pair_keys(documents: Array, query: Array) -> Array:

@@ -252,7 +252,7 @@ def _columns(head: Sequence[str], path: Path, kind: FileKind) -> tuple[int, int,
     """The places of query, document and number among the columns, and the sign of the number."""
     names = [name.strip().lower() for name in head]
     values = (*kind.columns, "rank") if kind is RUN else kind.columns
-    found = []
+    positions = []
     for role, known in (("query", QUERY), ("document", DOCUMENT), (kind.columns[0], values)):
         place = next((names.index(name) for name in known if name in names), None)
         if place is None:
@@ -262,8 +262,8 @@ def _columns(head: Sequence[str], path: Path, kind: FileKind) -> tuple[int, int,
             )
         if names.count(names[place]) > 1:
             raise ValueError(f"{shown(path)} has two columns {names[place]!r}")
-        found.append(place)
-    return found[0], found[1], found[2], -1 if names[found[2]] == "rank" else 1
+        positions.append(place)
+    return positions[0], positions[1], positions[2], -1 if names[positions[2]] == "rank" else 1
 
 
 def _lines_of_json(path: Path, kind: FileKind) -> Iterator[ListRows]:
@@ -283,24 +283,24 @@ def _lines_of_json(path: Path, kind: FileKind) -> Iterator[ListRows]:
 
 def _json(path: Path, kind: FileKind) -> Iterator[ListRows]:
     with _opened(path) as file:
-        found = _parsed(file.read(), shown(path))
-    if isinstance(found, list):
-        if found:
-            yield _objects(found, list(range(1, len(found) + 1)), path, kind)
-    elif isinstance(found, dict):
-        yield from from_mapping(found, shown(path)).parts()
+        content = _parsed(file.read(), shown(path))
+    if isinstance(content, list):
+        if content:
+            yield _objects(content, list(range(1, len(content) + 1)), path, kind)
+    elif isinstance(content, dict):
+        yield from from_mapping(content, shown(path)).parts()
     else:
-        raise ValueError(f"{shown(path)} must map queries to documents, or list objects; got {type(found).__name__}")
+        raise ValueError(f"{shown(path)} must map queries to documents, or list objects; got {type(content).__name__}")
 
 
 def _parsed(text: bytes, place: str) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        content = dict(pairs)
+        if len(content) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"{shown(twice)!r} stands in one object twice")
-        return found
+        return content
 
     try:
         return json.loads(text, object_pairs_hook=once)
@@ -308,16 +308,16 @@ def _parsed(text: bytes, place: str) -> Any:
         raise ValueError(f"{place} can't be read as json: {error}") from None
 
 
-def _objects(found: Sequence[Any], lines: list[int], path: Path, kind: FileKind) -> ListRows:
+def _objects(content: Sequence[Any], lines: list[int], path: Path, kind: FileKind) -> ListRows:
     """Rows of objects, each with a query, a document and a number."""
-    for row, line in zip(found, lines, strict=True):
+    for row, line in zip(content, lines, strict=True):
         if not isinstance(row, Mapping):
             raise ValueError(f"{shown(path)}, line {line} must be an object; got {type(row).__name__}")
-    names = list(found[0])
+    names = list(content[0])
     *places, sign = _columns(names, path, kind)
     query, document, value = (names[place] for place in places)
     held = []
-    for row, line in zip(found, lines, strict=True):
+    for row, line in zip(content, lines, strict=True):
         lost = [name for name in (query, document, value) if name not in row]
         if lost:
             raise ValueError(f"{shown(path)}, line {line} has no {lost[0]!r}")

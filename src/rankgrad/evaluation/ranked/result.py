@@ -87,16 +87,16 @@ class Evaluation:
             rows = [[shown(run), *(_printed(*each) for each in self.values[run].items())] for run in self.runs]
             sure = "intervals over queries are in `intervals` and on the page"
         tested = [["difference", "measure", "mean", "interval", "p (Holm)", "detectable"]]
-        shown_tests = [found for found in self.differences if found.measure == self.differences[0].measure][:MOST_TESTS]
-        for found in shown_tests:
+        shown_tests = [test for test in self.differences if test.measure == self.differences[0].measure][:MOST_TESTS]
+        for test in shown_tests:
             tested.append(
                 [
-                    f"{shown(found.run)} - {shown(found.other)}",
-                    found.measure,
-                    f"{found.mean:+.4f}",
-                    f"{found.low:+.4f} to {found.high:+.4f}",
-                    chance(found.corrected),
-                    f"{found.detectable:.4f}",
+                    f"{shown(test.run)} - {shown(test.other)}",
+                    test.measure,
+                    f"{test.mean:+.4f}",
+                    f"{test.low:+.4f} to {test.high:+.4f}",
+                    chance(test.corrected),
+                    f"{test.detectable:.4f}",
                 ]
             )
         left = len(self.differences) - len(shown_tests)
@@ -115,9 +115,9 @@ class Evaluation:
 
     def to_json(self) -> str:
         """Everything, as JSON."""
-        found = asdict(self)
-        found["version"] = 1
-        return json.dumps(_plain(found), allow_nan=False)
+        content = asdict(self)
+        content["version"] = 1
+        return json.dumps(_plain(content), allow_nan=False)
 
 
 def _printed(name: str, value: float) -> str:

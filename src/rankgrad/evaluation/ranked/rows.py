@@ -42,14 +42,14 @@ class ListRows:
     @property
     def starts(self) -> Array:
         """[group] first row of each group."""
-        found: Array = np.cumsum(self.sizes) - self.sizes
-        return found
+        starts: Array = np.cumsum(self.sizes) - self.sizes
+        return starts
 
     @property
     def groups(self) -> Array:
         """[row] group of each row."""
-        found: Array = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        return found
+        numbers: Array = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return numbers
 
     def between(self, first: int, last: int) -> ListRows:
         """The rows of the groups first .. last - 1, without a copy."""
@@ -182,8 +182,8 @@ def spans(starts: Array, sizes: Array) -> Array:
     >>> spans(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
-    found: Array = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-    return found
+    positions: Array = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+    return positions
 
 
 # -------------------------------------------------------------------------------------------------- Python's containers

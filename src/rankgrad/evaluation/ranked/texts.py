@@ -128,8 +128,8 @@ class TextColumn:
         buffer = np.concatenate([self.buffer, np.zeros(width, np.uint8)])  # a short text may stand at the end
         cells = buffer[self.start[:, None] + column]
         cells[column >= self.length[:, None]] = 0
-        found: Array = np.unique(cells.view(f"S{width}").ravel(), return_inverse=True)[1]
-        return found
+        numbers: Array = np.unique(cells.view(f"S{width}").ravel(), return_inverse=True)[1]
+        return numbers
 
     def keys(self, seed: int = 0) -> Array:
         """[text] uint64, equal for equal texts; different texts have the same key once in 2^64, by chance.
@@ -138,29 +138,29 @@ class TextColumn:
             seed: gives other keys.
         """
         words = self._words_of_8_bytes()
-        found = mixed((self.length + (seed << 32)).astype(np.uint64))
+        key = mixed((self.length + (seed << 32)).astype(np.uint64))
         for at in range(0, int(self.length.max(initial=0)), 8):
             rows: Any = slice(None) if at == 0 else np.flatnonzero(self.length > at)
             inside = _LOW_BYTES[np.minimum(self.length[rows] - at, 8)]
-            found[rows] = mixed(found[rows] ^ (words[self.start[rows] + at] & inside))
-        return found
+            key[rows] = mixed(key[rows] ^ (words[self.start[rows] + at] & inside))
+        return key
 
     def equal(self, other: TextColumn) -> Array:
         """[text] bool, whether each text is the other's text of the same place."""
-        found: Array = self.length == other.length
+        same: Array = self.length == other.length
         mine, theirs = self._words_of_8_bytes(), other._words_of_8_bytes()
         for at in range(0, int(self.length.max(initial=0)), 8):
-            rows = np.flatnonzero(found & (self.length > at))
+            rows = np.flatnonzero(same & (self.length > at))
             inside = _LOW_BYTES[np.minimum(self.length[rows] - at, 8)]
             differ = (mine[self.start[rows] + at] ^ theirs[other.start[rows] + at]) & inside
-            found[rows[differ != 0]] = False
-        return found
+            same[rows[differ != 0]] = False
+        return same
 
     def repeated(self) -> Array:
         """[text] bool, whether each text is the one before it once more."""
-        found = np.zeros(len(self), bool)
-        found[1:] = self.take(slice(1, None)).equal(self.take(slice(-1)))
-        return found
+        repeated = np.zeros(len(self), bool)
+        repeated[1:] = self.take(slice(1, None)).equal(self.take(slice(-1)))
+        return repeated
 
     def numbers(self) -> Array:
         """[text] float64 that each text says in decimals, correctly rounded; NaN where it says no number.
@@ -188,16 +188,16 @@ class TextColumn:
             behind |= point
         plain &= (digits < _EXACT) & (length > behind)
         # one division of two numbers that float64 holds exactly is rounded once
-        found = digits / _POWERS[np.where(plain, decimals, 0)]
-        found[self.buffer[self.start] == ord("-")] *= -1
+        values = digits / _POWERS[np.where(plain, decimals, 0)]
+        values[self.buffer[self.start] == ord("-")] *= -1
         for row in np.flatnonzero(~plain).tolist():
-            found[row] = _number(self.words([row])[0])
-        return found
+            values[row] = _number(self.words([row])[0])
+        return values
 
     def _words_of_8_bytes(self) -> Array:
         """[byte] the 8 bytes from each byte on as one little-endian number, without a copy."""
-        found: Array = np.ndarray((len(self.buffer) - 7,), "<u8", self.buffer, strides=(1,))
-        return found
+        words: Array = np.ndarray((len(self.buffer) - 7,), "<u8", self.buffer, strides=(1,))
+        return words
 
 
 _NAMES = (str, int, np.integer)
@@ -210,8 +210,8 @@ def mixed(values: Array) -> Array:
     """
     values = (values ^ (values >> np.uint64(30))) * _ODD[0]
     values = (values ^ (values >> np.uint64(27))) * _ODD[1]
-    found: Array = values ^ (values >> np.uint64(31))
-    return found
+    mixed_bits: Array = values ^ (values >> np.uint64(31))
+    return mixed_bits
 
 
 def _number(text: str) -> float:

@@ -15,14 +15,14 @@ from .page import write_page
 from .result import Evaluation
 
 
-def write(found: Evaluation, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
+def write(evaluation: Evaluation, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Write a page, and beside it the numbers as csv and json.
 
     evaluation.html, evaluation.json, values.csv, per-query.csv, and where there is something to write
     differences.csv and groups.csv.
 
     Args:
-        found: of `evaluate`.
+        evaluation: of `evaluate`.
         folder: made if it is not there. Files of these names are replaced.
         title: heading of the page; None: the names of the runs.
 
@@ -31,22 +31,30 @@ def write(found: Evaluation, folder: str | os.PathLike[str], *, title: str | Non
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "evaluation.json", found.to_json() + "\n")
-    bounds = {(run, name): found.intervals[run].get(name, ("", "")) for run in found.runs for name in found.measures}
-    rows = [[run, name, found.values[run][name], *bounds[run, name]] for run in found.runs for name in found.measures]
+    write_text(folder / "evaluation.json", evaluation.to_json() + "\n")
+    bounds = {
+        (run, name): evaluation.intervals[run].get(name, ("", ""))
+        for run in evaluation.runs
+        for name in evaluation.measures
+    }
+    rows = [
+        [run, name, evaluation.values[run][name], *bounds[run, name]]
+        for run in evaluation.runs
+        for name in evaluation.measures
+    ]
     _write_csv(folder / "values.csv", ["run", "measure", "value", "low", "high"], rows)
     with_each = []
-    for run in found.runs:
-        columns = [column.tolist() for column in found.per_query[run].values()]
-        with_each += [[run, *row] for row in zip(found.queries, *columns, strict=True) if row[1] == row[1]]
-    _write_csv(folder / "per-query.csv", ["run", "query", *found.measures], with_each)
-    if found.differences:
-        compared = [asdict(each) for each in (*found.differences, *found.between_groups)]
+    for run in evaluation.runs:
+        columns = [column.tolist() for column in evaluation.per_query[run].values()]
+        with_each += [[run, *row] for row in zip(evaluation.queries, *columns, strict=True) if row[1] == row[1]]
+    _write_csv(folder / "per-query.csv", ["run", "query", *evaluation.measures], with_each)
+    if evaluation.differences:
+        compared = [asdict(each) for each in (*evaluation.differences, *evaluation.between_groups)]
         _write_csv(folder / "differences.csv", list(compared[0]), [list(row.values()) for row in compared])
-    if found.of_groups:
-        names = list(found.of_groups[0])
-        _write_csv(folder / "groups.csv", names, [list(row.values()) for row in found.of_groups])
-    return write_page(folder / "evaluation.html", found, title=title)
+    if evaluation.of_groups:
+        names = list(evaluation.of_groups[0])
+        _write_csv(folder / "groups.csv", names, [list(row.values()) for row in evaluation.of_groups])
+    return write_page(folder / "evaluation.html", evaluation, title=title)
 
 
 def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -59,10 +59,10 @@ def _read(words: Sequence[str]) -> dict[str, Any]:
         if not word.partition("=")[2]:
             raise ConfigError(f"launcher.{word}: an option is launcher.NAME=VALUE")
     try:
-        found = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=False)
+        options = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=False)
     except (OmegaConfBaseException, YAMLError, ValueError) as error:
         raise ConfigError(f"launcher: {str(error).splitlines()[0]}") from None
-    return {str(name): value for name, value in dict(found).items()}  # type: ignore[arg-type]
+    return {str(name): value for name, value in dict(options).items()}  # type: ignore[arg-type]
 
 
 def _make(name: str, options: dict[str, Any]) -> Launcher:

@@ -171,23 +171,23 @@ class Job:
         if self.returncode is not None or now < self._next:
             return self.returncode
         self._next = now + EVERY
-        found = self.outcome()
-        if found == 0 and not Run(self.run.folder).finished:
+        code = self.outcome()
+        if code == 0 and not Run(self.run.folder).finished:
             # a network file system shows a new file after a while
             self._ended = self._ended or now
             if now - self._ended < signals.GRACE:
                 return None
-            found = (
+            code = (
                 f"the run has ended well, but {self.run.folder} has no result here: the folder of the runs (--out) "
                 "must lie on a file system that all machines share"
             )
-        if isinstance(found, str):
+        if isinstance(code, str):
             if not self.asked:
                 with self.run.logging() as log:
-                    log.write(f"rankgrad: {found}\n")
-            found = 128 + signal.SIGTERM if self.asked else 1
-        self.returncode = found
-        return found
+                    log.write(f"rankgrad: {code}\n")
+            code = 128 + signal.SIGTERM if self.asked else 1
+        self.returncode = code
+        return code
 
     def wait(self) -> int:
         """Wait for its end."""

@@ -170,8 +170,8 @@ class SlurmJob(LocalJob):
         if not self.asked:
             return False
         words = ["squeue", "--noheader", f"--jobs={self.job.job_id}"]
-        found = subprocess.run(words, check=False, capture_output=True, text=True)
-        return found.returncode != 0 or not found.stdout.strip()
+        answer = subprocess.run(words, check=False, capture_output=True, text=True)
+        return answer.returncode != 0 or not answer.stdout.strip()
 
 
 @contextmanager
