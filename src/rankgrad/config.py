@@ -9,10 +9,11 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import is_dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast, get_type_hints
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -24,6 +25,7 @@ from .files import shown
 from .targets import TARGET, ConfigError, check, make, named, packages
 from .tasks import TASKS
 
+T = TypeVar("T")
 GROUPS = ("data", "model", "loss", "memory", "recipe", "experiment")
 DETECT_GROUPS = ("data", "model", "loss", "experiment")
 # Root configuration -> the package that holds it, and its groups: `rankgrad train`, `rankgrad detect train`.
@@ -546,6 +548,29 @@ def plain(config: DictConfig | Any) -> Any:
     return OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
 
 
+def typed(kind: type[T], settings: Mapping[str, Any]) -> T:
+    """Plain settings as a frozen dataclass. Lists become tuples, and sections dataclasses, where its fields say so.
+
+    Settings without a field are left out.
+
+    Raises:
+        ConfigError: a field has no setting.
+
+    >>> from rankgrad.detection.settings import Evaluation
+    >>> typed(Evaluation, {"ious": [0.5], "inclusive": False, "batch_size": 8, "every": 0, "pictures": 8}).ious
+    (0.5,)
+    """
+    values: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        if name not in settings:
+            raise ConfigError(f"{name} is missing in the settings of {kind.__name__.lower()}")
+        value = settings[name]
+        if is_dataclass(hint):
+            value = typed(cast(type, hint), value)
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)
+
+
 def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as dotted names, in their order; an empty group is a value.
 
@@ -577,4 +602,5 @@ __all__ = [
     "packages",
     "parsed",
     "plain",
+    "typed",
 ]

@@ -13,9 +13,10 @@ from voc_trees import annotation, shapes, write_tree
 
 from rankgrad.cli import main
 from rankgrad.config import compose
+from rankgrad.config import plain as plain_values
 from rankgrad.datasets.samplers import EpochList, ShuffledBatches
 from rankgrad.detection import voc_check
-from rankgrad.detection.data import DetectionSet, read_resized, training_options
+from rankgrad.detection.data import DetectionSet, read_resized
 from rankgrad.detection.run import DetectionTask
 from rankgrad.detection.voc import CLASSES, load_voc
 from rankgrad.detection.voc_check import inspect_voc
@@ -325,12 +326,6 @@ def test_sixteen_bits_and_transparency_are_read_as_everywhere_else(tmp_path):
     assert data.sample(1, 0).image.unique().tolist() == [1]  # transparent is white
 
 
-def test_earlier_names_of_settings_are_understood():
-    before = {"difficult": True, "flip": 0.5, "upend": 0.25, "batch_size": 8}
-    now = {"difficult": True, "flip": 0.5, "vertical_flip": 0.25, "batch_size": 8}
-    assert training_options(before) == training_options(now) == {"difficult": True, "flip": 0.5, "vertical_flip": 0.25}
-
-
 def test_a_flip_moves_pixels_and_boxes_together(tmp_path):
     home = write_tree(tmp_path, {"test": ["a", "b"]}, {"a": [("square", (5, 3, 20, 14), 0)]})
     scenes = load_voc(home, "test", "data").scenes
@@ -389,7 +384,7 @@ def test_settings_of_a_run_are_checked_before_its_files_are_read():
         ("data.sides=[9,8]", "longer must be"),
     ):
         with pytest.raises(ValueError, match=message):
-            DetectionTask(compose([*settings, wrong], "detect"), quiet=True)
+            DetectionTask(plain_values(compose([*settings, wrong], "detect")), quiet=True)
 
 
 def test_batches_hold_every_image_at_most_once_and_go_on_where_they_stopped():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -130,18 +130,6 @@ def read_resized(scene: Scene, shorter: int, longer: int) -> tuple[Tensor, tuple
         # PIL averages over what a pixel covers where it makes an image smaller
         image = image.resize((sides[0], sides[1]), Resampling.BILINEAR)
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous(), size
-
-
-def training_options(train: Mapping[str, Any]) -> dict[str, Any]:
-    """Make arguments of `DetectionSet` from the settings `train.*` of a run.
-
-    The one place that knows the names which settings had earlier: `upend` is `vertical_flip` now.
-
-    >>> training_options({"difficult": False, "flip": 0.5, "upend": 0.25, "batch_size": 8})
-    {'difficult': False, 'flip': 0.5, 'vertical_flip': 0.25}
-    """
-    vertical = train["upend"] if "upend" in train else train["vertical_flip"]
-    return {"difficult": train["difficult"], "flip": train["flip"], "vertical_flip": vertical}
 
 
 def _mirrored(boxes: Tensor, axis: int, length: int) -> Tensor:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
-from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from .._version import __version__
-from ..config import ConfigError, load, make, packages, plain
+from ..config import ConfigError, load, make, packages, plain, typed
 from ..datasets.fingerprint import fingerprint
 from ..distributed import GlobalBatch
 from ..files import write_npz, write_text
@@ -24,13 +23,17 @@ from ..models.state_dicts import misfits, one_line, read_plain, write_plain
 from ..runs.folder import Run
 from ..training import runner
 from .adapter import LossHandle, use_ap_loss
-from .data import DetectionData, DetectionSet, training_options
+from .data import DetectionData, DetectionSet
 from .memory import ScoreMemory
 from .models import build_detector
 from .page import write_page
+from .settings import DetectorSettings
 from .training import DetectorModule, detect
 from .voc import Scenes, load_voc
 from .voc_ap import DetectionReport, Detections, evaluate_voc, read_content, table
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 @dataclass(frozen=True)
@@ -45,25 +48,29 @@ class DetectionTask:
     """See `training.runner.Task`.
 
     Args:
-        config: of the run.
+        config: the run's settings, plain and nested.
         quiet: no progress bars.
         say: told images and objects by split.
     """
 
-    def __init__(self, config: DictConfig, quiet: bool, say: runner.Say = runner.silent) -> None:
-        self.config, self.quiet = config, quiet
-        DetectionSet((), *_sides(config), **_training_options(config))  # its settings are checked before files are read
-        self.scenes, self.test = load_scenes(config, config.data.train), load_scenes(config, config.data.test)
+    def __init__(self, config: Mapping[str, Any], quiet: bool, say: runner.Say = runner.silent) -> None:
+        settings = typed(DetectorSettings, config)
+        self.config, self.settings, self.quiet, self.trust = config, settings, quiet, packages(config.get("trust"))
+        data, train = settings.data, settings.train
+        changed: dict[str, Any] = {"flip": train.flip, "vertical_flip": train.vertical_flip, "seed": settings.seed}
+        changed |= {"difficult": train.difficult, "cache": data.cache}
+        DetectionSet((), *data.sides, **changed)  # its settings are checked before files are read
+        self.scenes, self.test = (load_voc(data.root, split, data.classes) for split in (data.train, data.test))
         say(f"train {self.scenes.summary()}\ntest  {self.test.summary()}")
-        model, in_use = build(config, len(self.scenes.class_names))
-        images = DetectionSet(self.scenes.scenes, *_sides(config), **_training_options(config), seed=config.seed)
-        self.data = DetectionData(images, config.train.batch_size, config.seed, config.data.workers)
-        optimizer = {**plain(config.optimizer), "extended": plain(config.get("extended"))}
-        self.module = DetectorModule(model, optimizer, config.seed, in_use)
+        model, in_use = build(settings, len(self.scenes.class_names), self.trust)
+        images = DetectionSet(self.scenes.scenes, *data.sides, **changed)
+        self.data = DetectionData(images, train.batch_size, settings.seed, data.workers)
+        optimizer = {**settings.optimizer, "extended": settings.extended}
+        self.module = DetectorModule(model, optimizer, settings.seed, in_use)
         parts = self.module.named_modules()
         self.memories: Sequence[str] = [f"{name}." for name, part in parts if isinstance(part, ScoreMemory)]
-        keep = config.data.cache and bool(config.evaluation.every)
-        self.test_images = DetectionSet(self.test.scenes, *_sides(config), cache=keep)
+        keep = data.cache and bool(settings.evaluation.every)
+        self.test_images = DetectionSet(self.test.scenes, *data.sides, cache=keep)
 
     def fingerprint(self) -> dict[str, Any]:
         """Take the fingerprint of both splits, with all boxes."""
@@ -83,12 +90,12 @@ class DetectionTask:
         detections = detect(
             model,
             self.test_images,
-            batch_size=self.config.evaluation.batch_size,
-            workers=self.config.data.workers,
-            progress=bool(self.config.trainer.enable_progress_bar) and not self.quiet,
+            batch_size=self.settings.evaluation.batch_size,
+            workers=self.settings.data.workers,
+            progress=bool(self.settings.trainer["enable_progress_bar"]) and not self.quiet,
             device=trainer.strategy.root_device,
         )
-        report = evaluate(detections, self.test, self.config)
+        report = evaluate(detections, self.test, self.settings)
         return report.values, EvaluatedDetections(report, detections)
 
     def trained(self) -> nn.Module:
@@ -97,44 +104,37 @@ class DetectionTask:
 
     def write(self, run: Run, result: EvaluatedDetections, facts: dict[str, Any]) -> str:
         """Weights, detections, facts and page; the report comes last."""
-        _save_model(run.weights, self.module.model, self.config, self.scenes.class_names)
+        _save_model(run.weights, self.module.model, self.settings, self.scenes.class_names)
         save_detections(run.detections, result.found, self.test)
         write_text(run.facts, json.dumps(facts, indent=1))
-        trust = packages(self.config.get("trust"))
-        write_page(run.page, plain(self.config), result.report, result.found, self.test, run, trust)
+        write_page(run.page, self.config, result.report, result.found, self.test, run, self.trust)
         return result.report.to_json()
 
 
-def load_scenes(config: DictConfig, split: str) -> Scenes:
-    """The images of a split of a configuration's data."""
-    return load_voc(config.data.root, split, plain(config.data.classes))
-
-
-def build(config: DictConfig, classes: int) -> tuple[nn.Module, LossHandle | None]:
+def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -> tuple[nn.Module, LossHandle | None]:
     """The detector, and the loss that is in the place of its cross-entropy, if any."""
-    options = dict(plain(config.model))
-    model = build_detector(options.pop("kind"), classes, (config.data.sides[0], config.data.sides[1]), **options)
-    if config.init is not None:
-        source = Path(config.init)
+    options = dict(settings.model)
+    model = build_detector(options.pop("kind"), classes, settings.data.sides, **options)
+    if settings.init is not None:
+        source = Path(settings.init)
         state = _read(Run(source).weights if source.is_dir() else source)["state"]
         wrong = misfits(dict(model.state_dict()), state)
         if wrong:
             raise ConfigError(f"{source} holds another model than these settings describe: {'; '.join(wrong)}")
         model.load_state_dict(state)
-    if config.loss.get("_target_") is None:
+    if settings.loss.get("_target_") is None:
         return model, None
-    given = OmegaConf.create({key: value for key, value in config.loss.items() if key != "name"})
-    loss = make(given, slot="loss", trust=packages(config.get("trust")), where="loss")
+    given = {key: value for key, value in settings.loss.items() if key != "name"}
+    loss = make(given, slot="loss", trust=trust, where="loss")
     # over the proposals of all processes; wrapped for one process, too, so that a state fits any number
-    return model, use_ap_loss(model, GlobalBatch(loss), **plain(config.ranking))
+    return model, use_ap_loss(model, GlobalBatch(loss), **asdict(settings.ranking))
 
 
-def evaluate(detections: Sequence[Detections], test: Scenes, config: DictConfig) -> DetectionReport:
+def evaluate(detections: Sequence[Detections], test: Scenes, settings: DetectorSettings) -> DetectionReport:
     """AP of detections by the settings of a run."""
-    settings = {"data": config.data.name, "split": test.name, "loss": config.loss.name, "seed": config.seed}
-    return evaluate_voc(
-        detections, test.scenes, test.class_names, config.evaluation.ious, config.evaluation.inclusive, settings
-    )
+    said = {"data": settings.data.name, "split": test.name, "loss": settings.loss["name"], "seed": settings.seed}
+    how = settings.evaluation
+    return evaluate_voc(detections, test.scenes, test.class_names, how.ious, how.inclusive, said)
 
 
 def evaluate_run(
@@ -166,23 +166,29 @@ def evaluate_run(
     run = Run(folder)
     if not run.weights.exists():
         raise FileNotFoundError(f"{run.weights} does not exist: give the folder of a finished run of a detector")
-    config = load(run.config, trust)
+    config = plain(load(run.config, trust))
+    settings = typed(DetectorSettings, config)
+    data, how = settings.data, settings.evaluation
     if root is not None:
-        config.data.root = str(root.absolute())
+        data = replace(data, root=str(root.absolute()))
     if ious is not None:
-        config.evaluation.ious = list(ious)
+        how = replace(how, ious=tuple(ious))
     if inclusive is not None:
-        config.evaluation.inclusive = inclusive
+        how = replace(how, inclusive=inclusive)
+    settings = replace(settings, data=data, evaluation=how)
     model, names = load_detector(run.weights)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    test = load_voc(config.data.root, split or config.data.test, names)
-    images = DetectionSet(test.scenes, *_sides(config))
-    detections = detect(
-        model, images, batch_size=config.evaluation.batch_size, workers=config.data.workers, progress=progress
-    )
-    report = evaluate(detections, test, config)
+    test = load_voc(data.root, split or data.test, names)
+    images = DetectionSet(test.scenes, *data.sides)
+    detections = detect(model, images, batch_size=how.batch_size, workers=data.workers, progress=progress)
+    report = evaluate(detections, test, settings)
     if page is not None:
-        write_page(page, plain(config), report, detections, test)
+        shown = {
+            **config,
+            "data": {**config["data"], "root": data.root},
+            "evaluation": {**config["evaluation"], **asdict(how)},
+        }
+        write_page(page, shown, report, detections, test)
     return report
 
 
@@ -229,12 +235,12 @@ def _tensors(state: dict[str, Any]) -> bool:
     return all(isinstance(value, torch.Tensor) for value in state.values())
 
 
-def _save_model(path: Path, model: nn.Module, config: DictConfig, names: Sequence[str]) -> None:
+def _save_model(path: Path, model: nn.Module, settings: DetectorSettings, names: Sequence[str]) -> None:
     state = {key: value.cpu() for key, value in model.state_dict().items()}
     content = {
         "state": state,
-        "model": plain(config.model),
-        "sides": plain(config.data.sides),
+        "model": dict(settings.model),
+        "sides": list(settings.data.sides),
         "class_names": list(names),
         "version": __version__,
     }
@@ -255,17 +261,10 @@ def save_detections(path: Path, detections: Sequence[Detections], test: Scenes) 
     write_npz(path, columns)
 
 
-def _sides(config: DictConfig) -> tuple[int, int]:
-    shorter, longer = config.data.sides
-    return shorter, longer
-
-
-def _training_options(config: DictConfig) -> dict[str, Any]:
-    return {**training_options(config.train), "cache": config.data.cache}
-
-
 TASK: runner.TaskType[EvaluatedDetections] = runner.TaskType(
-    "detection", lambda config: f"{config.data.name}-{config.loss.name}", DetectionTask
+    "detection",
+    lambda config: f"{config.data.name}-{config.loss.name}",
+    lambda config, quiet, say: DetectionTask(plain(config), quiet, say),
 )
 
 
