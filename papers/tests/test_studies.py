@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rankgrad import defaults
-from rankgrad_papers.studies import scores, starts, texts
+from rankgrad_papers.studies import batch_ap, scores, starts, texts
 from rankgrad_papers.values import cells, difference, read
 
 
@@ -76,3 +76,27 @@ def test_the_graded_lists_of_the_study_keep_queries_whole():
     )
     found = scores.judged(lists, lists.relevance + torch.linspace(0, 0.5, len(lists.rows)))  # no ties
     assert found["NDCG@10"] == pytest.approx(100) and found["NDCG@10 of training"] == pytest.approx(100)
+
+
+def test_weighted_ap_is_the_ap_of_a_list_in_which_each_negative_stands_so_often():
+    sklearn = pytest.importorskip("sklearn.metrics")
+    g = np.random.default_rng(0)
+    scores_, hits = g.permutation(40).astype(float), g.random(40) < 0.3
+    assert batch_ap.weighted_ap(scores_, hits) == pytest.approx(sklearn.average_precision_score(hits, scores_))
+    weights = np.where(hits, 1, 3)
+    expected = sklearn.average_precision_score(hits, scores_, sample_weight=weights)
+    assert batch_ap.weighted_ap(scores_, hits, 3) == pytest.approx(expected)
+
+
+def test_a_stratified_batch_has_its_positives_and_no_row_twice():
+    hits = np.arange(50) < 9
+    for positives in (None, 4):
+        rows = batch_ap.drawn(hits, 16, positives, np.random.default_rng(1))
+        assert len(set(rows.tolist())) == 16
+        assert positives is None or hits[rows].sum() == positives
+
+
+def test_batches_that_are_the_whole_list_have_no_bias():
+    g = np.random.default_rng(0)
+    whole = batch_ap.measured(g.normal(size=24), np.arange(24) % 3 == 0, 24, 8)
+    assert whole["bias"] == pytest.approx(0, abs=1e-9) and whole["bias weighted"] == pytest.approx(0, abs=1e-9)
