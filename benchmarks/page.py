@@ -39,7 +39,7 @@ def page(*records: Mapping[str, Any]) -> str:
 def part(record: Mapping[str, Any]) -> list[str]:
     """The lines of one record: where and how it was measured, and its suites."""
     setup = origin(record)
-    lines = setup if len(record["suites"]) > 1 else []
+    lines = setup if len(record["suites"]) != 1 else []
     if record.get("figure"):
         lines = [*lines, "", f"![Time and peak memory against the batch size]({record['figure']})"]
     for name, suite in record["suites"].items():
