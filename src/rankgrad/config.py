@@ -28,8 +28,13 @@ from .tasks import TASKS
 T = TypeVar("T")
 GROUPS = ("data", "model", "loss", "memory", "recipe", "experiment")
 DETECT_GROUPS = ("data", "model", "loss", "experiment")
-# Root configuration -> the package that holds it, and its groups: `rankgrad train`, `rankgrad detect train`.
-TREES = {"train": ("rankgrad.configs", GROUPS), "detect": ("rankgrad.configs.detect", DETECT_GROUPS)}
+SCORES_GROUPS = ("data", "model", "loss")
+# Root configuration, see `tasks.TaskRow.settings` -> the package that holds it, and its groups.
+TREES = {
+    "train": ("rankgrad.configs", GROUPS),
+    "detect": ("rankgrad.configs.detect", DETECT_GROUPS),
+    "scores": ("rankgrad.configs.scores", SCORES_GROUPS),
+}
 # Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
 PATHS = (
     *("out", "resume", "init", "data.root", "data.cache_dir", "data.load.images"),
@@ -38,7 +43,7 @@ PATHS = (
 # Columns of a file and signs in it: taken as they are, too.
 WORDS = (
     *("data.load.text", "data.load.label", "data.load.super_label", "data.load.split", "data.load.group"),
-    *("data.load.path", "data.load.embeddings", "data.load.separator", "data.load.delimiter"),
+    *("data.load.path", "data.load.embeddings", "data.load.separator", "data.load.delimiter", "data.load.query"),
 )
 # Where something is made of the settings: place -> slot of `targets.SLOTS`. Nowhere else a class may be named.
 PLACES = {
@@ -47,6 +52,7 @@ PLACES = {
         **{"data.train_transform": "transform", "data.eval_transform": "transform"},
     },
     "detect": {"loss": "loss"},
+    "scores": {"loss": "loss"},
 }
 # What a run has kept beside the settings of its root file (train.yaml, detect.yaml), whatever groups it was made with.
 KEPT = {
@@ -58,7 +64,9 @@ KEPT = {
         *("data.name", "data.root", "data.train", "data.test", "data.classes", "data.sides", "data.cache"),
         *("data.workers", "model.kind", "loss.name"),
     ),
+    "scores": ("data.name", "data.root", "data.load.label", "data.load.query", "model.kind", f"loss.{TARGET}"),
 }
+LIBRARY = ("train", "scores")  # trees whose losses are those of `rankgrad.losses`; a detector has its own
 GIVEN = "_given"  # the model and the data of `rankgrad.fit`, which no command line can name
 # Settings that take a number, a word or a list.
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
@@ -76,7 +84,7 @@ def options(group: str, name: str = "train") -> list[str]:
     ['joint', 'none', 'sum']
     """
     ours: Iterable[str] = ()
-    if (group, name) == ("loss", "train"):
+    if group == "loss" and name in LIBRARY:
         from .loss_names import LOSSES
 
         ours = (*LOSSES, *plugins.registered("losses", LOSSES))
@@ -112,7 +120,7 @@ def _data_sets() -> dict[str, plugins.Plugin]:
 def _offer_losses(name: str, words: Sequence[str]) -> None:
     """Tell Hydra the settings of losses, which are their signatures, and those that data brings, such as _texts.
 
-    A detector has losses of its own. Of plug-ins those that are named, as others are not imported.
+    Of plug-ins those that are named, as others are not imported.
     """
     from hydra.core.config_store import ConfigStore
 
@@ -122,9 +130,9 @@ def _offer_losses(name: str, words: Sequence[str]) -> None:
     store.repo.pop("loss", None)
     named = {value for key, _, value in (word.partition("=") for word in words) if key.lstrip("+").startswith("loss")}
     asked = [loss for loss in plugins.registered("losses", LOSSES) if loss in named]
-    for loss in (*LOSSES, *asked) if name == "train" else ():
+    for loss in (*LOSSES, *asked) if name in LIBRARY else ():
         store.store(name=loss, node=settings(loss), group="loss", provider="rankgrad")
-    for takes, (loss, own) in defaults.LOSSES.items() if name == "train" else ():
+    for takes, (loss, own) in defaults.LOSSES.items() if name in LIBRARY else ():
         store.store(name=f"_{takes}", node={"defaults": [loss, "_self_"], **own}, group="loss", provider="rankgrad")
 
 
@@ -228,7 +236,7 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         if key == "task" and (value not in TASKS or TASKS[value].settings != name):
             others = [f"rankgrad {row.command} trains {task}" for task, row in TASKS.items()]
             raise ConfigError(f"task={value} does not belong to this command: {', '.join(others)}")
-        parts = value.split("+") if (key, name) == ("loss", "train") else [value]
+        parts = value.split("+") if key == "loss" and name == "train" else [value]
         for part in parts if key in TREES[name][1] else ():
             internal = part == GIVEN or (key == "loss" and part.removeprefix("_") in defaults.LOSSES)
             if part not in options(key, name) and not internal:

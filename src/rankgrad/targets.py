@@ -70,6 +70,7 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
         Offer("rankgrad.losses.bi_encoder"),
         Offer("rankgrad.losses.called"),
         Offer("rankgrad.detection", "DETECTION_LOSSES"),
+        Offer("rankgrad.scores.baselines"),
         Offer("pytorch_metric_learning.losses"),
     ),
     "ranks": (Offer("rankgrad.ranks"),),

@@ -6,7 +6,7 @@ runs for a page.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -22,7 +22,8 @@ class TaskRow:
         result: file of the numbers, which is written last.
         files: what a finished run holds beside its state and its logs, by the names in `runs.folder.Run`.
         columns: metrics of a table that compares runs.
-        main: the one of them that orders the table and is tested.
+        mains: the one of them that orders the table and is tested: the first that the runs have.
+        trial: settings of every run of a search: numbers on held-out training rows, and nothing else.
     """
 
     command: str
@@ -32,8 +33,23 @@ class TaskRow:
     result: str
     files: tuple[str, ...]
     columns: tuple[str, ...]
-    main: str
+    mains: tuple[str, ...]
+    trial: tuple[str, ...] = ()
 
+    def main_of(self, measured: Iterable[str]) -> str:
+        """The main metric of runs that have measured these.
+
+        >>> TASKS["scores"].main_of(["NDCG@10", "MAP"])
+        'NDCG@10'
+        """
+        known = {*measured}
+        return next((name for name in self.mains if name in known), self.mains[0])
+
+
+TRIAL = (
+    *("evaluation.split=val", "evaluation.bootstrap=0", "evaluation.every=0"),
+    *("lean=true", "health=false", "loggers=[]", "trainer.enable_progress_bar=false"),
+)
 
 #: Kind of run, as its settings say it with `task:` -> what is its own.
 TASKS: Mapping[str, TaskRow] = {
@@ -45,7 +61,19 @@ TASKS: Mapping[str, TaskRow] = {
         result="after.json",
         files=("config", "before", "weights", "embeddings", "facts", "page", "after"),
         columns=("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI"),
-        main="mAP@R",
+        mains=("mAP@R",),
+        trial=(*TRIAL, "evaluation.clusters=none"),
+    ),
+    "scores": TaskRow(
+        command="train",
+        settings="scores",
+        trains="rankgrad.scores.task",
+        reads="rankgrad.scores.page",
+        result="after.json",
+        files=("config", "weights", "scores", "facts", "page", "after"),
+        columns=("AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100", "NDCG@10", "MAP", "MRR", "P@10"),
+        mains=("AP", "NDCG@10"),
+        trial=TRIAL,
     ),
     "detection": TaskRow(
         command="detect train",
@@ -55,18 +83,20 @@ TASKS: Mapping[str, TaskRow] = {
         result="metrics.json",
         files=("config", "weights", "detections", "facts", "page", "after"),
         columns=("AP50", "AP50_11", "AP75"),
-        main="AP50",
+        mains=("AP50",),
     ),
 }
 
 
-def of_command(command: str) -> TaskRow:
-    """The kind of run that a command trains.
+def of_command(command: str, settings: Iterable[str] = ()) -> TaskRow:
+    """The kind of run that a command trains; `task=NAME` among its settings chooses, where it trains several.
 
-    >>> of_command("detect train").main
-    'AP50'
+    >>> of_command("train").settings, of_command("train", ["seed=1", "task=scores"]).settings
+    ('train', 'scores')
     """
-    return next(row for row in TASKS.values() if row.command == command)
+    rows = [row for row in TASKS.values() if row.command == command]
+    named = [TASKS.get(word.removeprefix("task=")) for word in settings if word.startswith("task=")]
+    return next((row for row in named if row in rows), rows[0])
 
 
 __all__ = ["TASKS", "TaskRow", "of_command"]

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .training import TrainingModule, groups, train_one
+from .training import groups, train_one
 from .trust import add_trust
 
 HELP = """\
@@ -82,13 +82,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
-    train_one(["detect", "train"], settings, "detect", arguments.cfg, _task)
-
-
-def _task() -> TrainingModule:
-    from ..detection import run
-
-    return run
+    train_one(["detect", "train"], settings, arguments.cfg)
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:

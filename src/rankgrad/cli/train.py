@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .training import TrainingModule, groups, train_one
+from .training import groups, train_one
 
 HELP = """\
 Train a retrieval model and evaluate it before and after. Write a folder with the model, its numbers and report.html.
@@ -34,10 +34,4 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train a model, or go on with a run."""
-    train_one(["train"], settings, "train", arguments.cfg, _task)
-
-
-def _task() -> TrainingModule:
-    from ..training import retrieval
-
-    return retrieval
+    train_one(["train"], settings, arguments.cfg)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ..extras import missing
+from ..tasks import of_command
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -35,28 +37,29 @@ def groups(tree: str, command: str) -> str:
     return "\n".join(["groups:", *lines, "", f"All settings of a run: rankgrad {command} --cfg [KEY=VALUE ...]"])
 
 
-def train_one(
-    words: list[str], settings: list[str], tree: str, cfg: bool, load_task: Callable[[], TrainingModule]
-) -> None:
+def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
     """Do what `rankgrad train` and `rankgrad detect train` are asked for.
+
+    The module that trains is imported last. That takes seconds, so settings that do not fit are told before, and a
+    process that only starts others does without.
 
     Args:
         words: of the command.
-        settings: KEY=VALUE; with resume= those that are to be others.
-        tree: of its settings, see `config.TREES`.
+        settings: KEY=VALUE; with resume= those that are to be others. `task=` chooses what is trained.
         cfg: print the settings and stop.
-        load_task: imports the task. That takes seconds, so settings that do not fit are told before, and a process
-            that only starts others does without.
     """
     from ..config import compose, load, packages
     from ..runs import launch, signals
     from ..runs.folder import Run
 
-    resumed = [setting for setting in settings if setting.startswith(("resume=", "trust="))]
+    resumed = [setting for setting in settings if setting.startswith(("resume=", "trust=", "task="))]
     resumed = resumed if any(setting.startswith("resume=") for setting in resumed) else []
     changes = [setting for setting in settings if resumed and setting not in resumed]
+    folders = [Path(setting.removeprefix("resume=")) for setting in resumed if setting.startswith("resume=")]
+    row = of_command(" ".join(words), [*settings, *(f"task={Run(folder.expanduser()).kind}" for folder in folders)])
+    tree = row.settings
     # what a run that goes on needs is in the run
-    config = compose([*resumed, "data.root=."] if resumed and tree == "detect" else resumed or settings, tree)
+    config = compose([*resumed, "data.root=."] if resumed and tree != "train" else resumed or settings, tree)
     if cfg:
         from .settings import commented
 
@@ -70,7 +73,7 @@ def train_one(
             settled = changed(load(Run(Path(config.resume)).config, packages(config.trust)), changes)
         if "trainer" in settled and launch.wanted(settled) > 1:
             sys.exit(launch.launch(settled, [*words, *settings]))
-    task, where = load_task(), list[Path]()
+    task, where = cast(TrainingModule, import_module(row.trains)), list[Path]()
     trusted = [setting for setting in settings if setting.startswith("trust=")]
     with signals.continue_with(lambda: [*words, f"resume={where[0]}", *trusted] if where else []):
         finished = task.train(config, changes=changes, started=where.append)

@@ -295,7 +295,7 @@ class ClassBatches(EpochBatches):
                 mine = by_class[done : done + count]
                 images, size = self._images[number], int(self._brought[number])
                 place = (ends[mine] - size)[:, None] + np.arange(size)
-                rows[place] = images[_hands(len(images), count, size, rng)]
+                rows[place] = images[hands(len(images), count, size, rng)]
                 done += count
         last = ends[self.classes_per_batch - 1 :: self.classes_per_batch]  # of each batch
         return [batch.tolist() for batch in np.split(rows, last[:-1])]
@@ -765,7 +765,7 @@ def _rows_brought(sizes: IntArray, samples_per_class: SamplesPerClass, short_cla
     return np.minimum(asked, sizes) if short_classes == "fewer" else asked
 
 
-def _hands(cards: int, count: int, size: int, rng: np.random.RandomState) -> IntArray:
+def hands(cards: int, count: int, size: int, rng: np.random.RandomState) -> IntArray:
     """[hand, size] of cards 0 .. cards - 1; of fewer cards than a hand takes, each is in it about equally often."""
     decks, rest = divmod(size, cards) if size > cards else (0, size)
     parts = [np.tile(np.arange(cards), (count, decks))]

@@ -51,7 +51,7 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
     launcher, settings = read_launcher(settings)
     losses, seeds, rest = _split(settings)
     rest = with_threads(rest, jobs, launcher)
-    variants = {loss: own_settings(loss, rest, command.split()[0]) for loss in losses}
+    variants = {loss: own_settings(loss, rest, of_command(command, rest).settings) for loss in losses}
     return compare_variants(variants, seeds, rest, out, jobs, command, launcher)
 
 
@@ -75,10 +75,10 @@ def compare_variants(
         command: that trains, see `tasks.TASKS`.
         launcher: of the runs.
     """
-    losses = list(variants)
+    losses, tree = list(variants), of_command(command, rest).settings
     tasks: dict[tuple[str, int], list[str]] = {}
     for loss, own in variants.items():
-        compose([*rest, *own], command.split()[0])  # a misspelt setting fails before the first run, not after an hour
+        compose([*rest, *own], tree)  # a misspelt setting fails before the first run, not after an hour
         for seed in seeds:
             tasks[loss, seed] = [*rest, *own, f"seed={seed}"]
     with shared(out, rest):
@@ -285,7 +285,7 @@ def _located(setting: str) -> tuple[str, str]:
 
 
 def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:
-    kind = of_command(command)
+    kind = of_command(command, rest)
     shown = (*kind.columns, *registered("metrics", kind.columns))
     values: dict[str, dict[str, dict[int, float]]] = {}  # loss -> column -> seed -> per cent
     seconds: dict[str, list[float]] = {}
@@ -300,14 +300,15 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
                     values.setdefault(loss, {}).setdefault(name, {})[seed] = 100 * measured[name]
             seconds.setdefault(loss, []).append(run.read_facts()["train_seconds"])
     columns = [name for name in shown if any(name in of for of in values.values())]
-    ordered = sorted(values, key=lambda loss: -statistics.mean(values[loss][kind.main].values()))
+    main = kind.main_of(columns)
+    ordered = sorted(values, key=lambda loss: -statistics.mean(values[loss][main].values()))
     rows = [
         [loss, *(_spread(list(values[loss][name].values())) for name in columns), _spread(seconds.get(loss, []), 0)]
         for loss in ordered
     ]
     head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent; settings: {' '.join(rest)}"
     text = f"{head}\n\n{markdown([['loss', *columns, 'seconds'], *rows])}"
-    text += _tests(kind.main, {loss: values[loss][kind.main] for loss in losses if loss in values})
+    text += _tests(main, {loss: values[loss][main] for loss in losses if loss in values})
     write_text(out / "compare.md", text + "\n")
     lists = {loss: {name: list(by.values()) for name, by in of.items()} for loss, of in values.items()}
     content = {"settings": list(rest), "seeds": list(seeds), "values": lists, "train_seconds": seconds}

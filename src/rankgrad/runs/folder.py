@@ -92,6 +92,11 @@ class Run:
         return self.folder / "detections.npz"
 
     @property
+    def scores(self) -> Path:
+        """Scores of the test rows, see `scores.task`."""
+        return self.folder / "scores.npz"
+
+    @property
     def features(self) -> Path:
         """Features of the training images, where a head alone is trained."""
         return self.folder / "features.pt"
@@ -185,6 +190,7 @@ class Run:
             self.facts,
             self.embeddings,
             self.detections,
+            self.scores,
         )
         sums = [(sha256_of(path), path.name) for path in (*listed, self.health, self.page) if path.exists()]
         sums.append((hashlib.sha256(result.encode()).hexdigest(), self.after.name))
@@ -204,10 +210,8 @@ def opened(folder: Path, kind: str) -> Iterator[Run]:
     if not run.config.exists():
         raise ConfigError(f"nothing to resume: {run.config} does not exist. resume= takes the folder of a run")
     if run.kind != kind:
-        other = {"retrieval": "a retrieval run", "detection": "a detector's run"}
-        raise ConfigError(
-            f"{folder} is {other[run.kind]}: continue it with rankgrad {TASKS[run.kind].command} resume={folder}"
-        )
+        again = f"rankgrad {TASKS[run.kind].command} resume={folder}"
+        raise ConfigError(f"{folder} holds a run of task={run.kind}: continue it with {again}")
     with lock(folder, "this run"):
         run.remove_leftovers()
         yield run

@@ -9,10 +9,10 @@ from ..checks import unknown
 from ..config import ConfigError
 from ..plugins import registered
 from ..runs.compare import read_losses, read_seeds
-from ..tasks import TASKS
+from ..tasks import TASKS, TaskRow, of_command
 
 OURS = ("fold", "lean", "seed", "out", "resume", "evaluation.split")  # settings that a search gives its runs itself
-METRICS = tuple(name for name in TASKS["retrieval"].columns if name != "NMI")  # of k-means, which a trial leaves out
+K_MEANS = "NMI"  # a trial leaves it out
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,16 @@ class Plan:
     trials: int = 30
     folds: int = 3
     seeds: tuple[int, ...] = (0, 1, 2)
-    metric: str = TASKS["retrieval"].main
+    metric: str = TASKS["retrieval"].mains[0]
     search_seed: int = 0
     space: Mapping[str, str] = field(default_factory=dict)
     final: tuple[str, ...] = ()
     rest: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> TaskRow:
+        """The kind of the runs."""
+        return of_command("train", self.rest)
 
 
 def read_plan(settings: Sequence[str]) -> Plan:
@@ -52,7 +57,9 @@ def read_plan(settings: Sequence[str]) -> Plan:
     >>> plan.losses, plan.trials, plan.space, plan.rest
     (('supap', 'pnp'), 10, {'loss.tau': 'log(0.01,0.1)'}, ('recipe=small',))
     """
-    plan = Plan(())
+    row = of_command("train", settings)
+    metrics = tuple(name for name in row.columns if name != K_MEANS)
+    plan = Plan((), metric=row.mains[0])
     for setting in settings:
         key, _, value = setting.partition("=")
         if key == "loss":
@@ -66,7 +73,7 @@ def read_plan(settings: Sequence[str]) -> Plan:
         elif key == "seeds":
             plan = replace(plan, seeds=() if value == "none" else tuple(read_seeds(value)))
         elif key == "metric":
-            known = (*METRICS, *registered("metrics", METRICS))
+            known = (*metrics, *registered("metrics", metrics))
             if value not in known:
                 raise ConfigError(unknown("metric", value, known))
             plan = replace(plan, metric=value)

@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from optuna.trial import Trial
 
 from ..checks import closest
-from ..config import GROUPS, ConfigError, compose, keys, named, packages, plain
+from ..config import GROUPS, TREES, ConfigError, compose, keys, named, packages, plain
 from ..losses.sum import SumLoss, missing_references
 
 Value = float | int | str
@@ -178,7 +178,9 @@ def _listed() -> dict[str, Any]:
     return content
 
 
-def space_of(loss: str, settings: Sequence[str], base: DictConfig, given: Mapping[str, str]) -> Space:
+def space_of(
+    loss: str, settings: Sequence[str], base: DictConfig, given: Mapping[str, str], tree: str = "train"
+) -> Space:
     """The space of a loss: the shared settings, its own, and what the command says; without what the command fixes.
 
     Args:
@@ -187,6 +189,7 @@ def space_of(loss: str, settings: Sequence[str], base: DictConfig, given: Mappin
         base: the same, composed.
         given: setting -> values, of the command; they replace those of the table. Those of "loss." concern the losses
             that have the setting.
+        tree: of the settings, see `config.TREES`.
 
     Raises:
         ConfigError: an unknown setting; values that can't be read, or don't fit.
@@ -194,10 +197,10 @@ def space_of(loss: str, settings: Sequence[str], base: DictConfig, given: Mappin
     listed = _listed()
     texts = {**listed["shared"], **_own(loss.partition(":")[0])}
     fixed = {setting.partition("=")[0] for setting in settings} - {"loss"}
-    there = {*keys(base), *GROUPS}
+    there = {*keys(base), *TREES[tree][1]}
     texts = {name: text for name, text in texts.items() if name in there and name not in fixed}
-    if not _takes_references(base):
-        texts.pop("memory", None)
+    if "memory" in texts and not _takes_references(base):
+        del texts["memory"]
     for name, text in given.items():
         if name in fixed:
             raise ConfigError(f"{name} is both fixed and searched: give {name}= or space.{name}=, not both")
@@ -211,7 +214,7 @@ def space_of(loss: str, settings: Sequence[str], base: DictConfig, given: Mappin
             now = plain(OmegaConf.select(base, name))
             if values.kind == "times" and (isinstance(now, bool) or not isinstance(now, (int, float))):
                 raise ConfigError(f"space.{name}: times is a factor on a number, but {name} is {now!r}")
-    _check(space, settings, base)
+    _check(space, settings, base, tree)
     return space
 
 
@@ -233,12 +236,12 @@ def _own(loss: str) -> dict[str, str]:
     return space
 
 
-def _check(space: Space, settings: Sequence[str], base: DictConfig) -> None:
+def _check(space: Space, settings: Sequence[str], base: DictConfig, tree: str) -> None:
     """Raise unless every end of every interval, and every option, is a setting that exists."""
     ends = {name: values.ends() for name, values in space.items()}
     for turn in range(max(map(len, ends.values()), default=0)):
         chosen = {name: each[min(turn, len(each) - 1)] for name, each in ends.items()}
-        compose([*settings, *settings_of(space, chosen, base)])
+        compose([*settings, *settings_of(space, chosen, base)], tree)
 
 
 def settings_of(space: Space, chosen: Mapping[str, Value], base: DictConfig) -> list[str]:

@@ -236,7 +236,7 @@ class Study:
             return
         values = Run(folder).read_values()
         if self.metric not in values:
-            raise ConfigError(f"the runs have no {self.metric}; they have {', '.join(values)}")
+            raise ConfigError(f"the runs have no {self.metric}; give metric= one of {', '.join(values)}")
         now.done[fold] = values[self.metric]
         for step in range(1, self.folds + 1):
             if step not in now.done:
@@ -299,12 +299,13 @@ class Study:
         return get_param_importances(self.study, evaluator=PedAnovaImportanceEvaluator())
 
 
-def settings_for(space: Space, chosen: dict[str, Value], settings: Sequence[str]) -> list[str]:
+def settings_for(space: Space, chosen: dict[str, Value], settings: Sequence[str], tree: str = "train") -> list[str]:
     """The settings of a point of the space beside other settings than those of the search.
 
     Args:
         space: of a loss.
         chosen: setting -> value.
         settings: of all runs, which `times` multiplies.
+        tree: of the settings, see `config.TREES`.
     """
-    return settings_of(space, chosen, compose(settings))
+    return settings_of(space, chosen, compose(settings, tree))

@@ -23,11 +23,6 @@ from .plan import Plan, read_plan
 from .space import space_of
 from .study import Study, settings_for, storage
 
-# Of every run of a search: numbers on held-out training classes, and nothing else.
-TRIAL = (
-    *("evaluation.split=val", "evaluation.bootstrap=0", "evaluation.clusters=none", "evaluation.every=0"),
-    *("lean=true", "health=false", "loggers=[]", "trainer.enable_progress_bar=false"),
-)
 JOURNAL = "journal.log"
 
 
@@ -52,14 +47,14 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
     plan = read_plan(settings)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     rest = with_threads(plan.rest, jobs, launcher)
-    all_runs = [*rest, *TRIAL, f"seed={plan.search_seed}"]
-    own = {loss: own_settings(loss, rest, "train") for loss in plan.losses}
-    bases = {loss: compose([*rest, *own[loss]]) for loss in plan.losses}
-    spaces = {loss: space_of(loss, [*rest, *own[loss]], bases[loss], plan.space) for loss in plan.losses}
+    all_runs, tree = [*rest, *plan.task.trial, f"seed={plan.search_seed}"], plan.task.settings
+    own = {loss: own_settings(loss, rest, tree) for loss in plan.losses}
+    bases = {loss: compose([*rest, *own[loss]], tree) for loss in plan.losses}
+    spaces = {loss: space_of(loss, [*rest, *own[loss]], bases[loss], plan.space, tree) for loss in plan.losses}
     _check_overrides(plan, spaces)
     finals = [*rest, *plan.final]
     for loss in plan.losses if plan.final else ():
-        compose([*finals, *own[loss]])  # a misspelt setting fails now, and not after the search
+        compose([*finals, *own[loss]], tree)  # a misspelt setting fails now, and not after the search
     same = [f"folds={plan.folds}", f"metric={plan.metric}", f"search_seed={plan.search_seed}"]
     words = [word for word in plan.rest if not word.startswith("threads=")]
     with shared(out, [*words, *same, *(f"space.{name}={text}" for name, text in plan.space.items())]):
@@ -90,7 +85,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
             winners = {
                 final_name(loss, outcome.winners[loss]): [
                     *own[loss],
-                    *settings_for(spaces[loss], outcome.winners[loss].chosen, [*finals, *own[loss]]),
+                    *settings_for(spaces[loss], outcome.winners[loss].chosen, [*finals, *own[loss]], tree),
                 ]
                 for loss in plan.losses
             }

@@ -1,0 +1,1 @@
+"""Configurations of models that give scores; `rankgrad train --help` lists the groups."""

@@ -1,0 +1,176 @@
+"""Batches for losses of lists: of one list rows with a fair share of labelled ones, of many lists whole queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ..checks import integer
+from ..datasets.samplers import EpochBatches, hands
+from ..training.data import EpochData
+
+Batch = tuple[Tensor, Tensor, Tensor | None]
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How rows are put into batches.
+
+    Attributes:
+        batch_size: rows of a batch, where all rows are one list.
+        positives_per_batch: of them relevant; None: their share of all rows, at least 1.
+        queries_per_batch: where rows have queries.
+
+    Raises:
+        ValueError: a number out of range.
+    """
+
+    batch_size: int = 512
+    positives_per_batch: int | None = None
+    queries_per_batch: int = 32
+
+    def __post_init__(self) -> None:
+        integer(self.batch_size, "sampler.batch_size counts rows, relevant ones and others", low=2)
+        integer(self.queries_per_batch, "sampler.queries_per_batch counts queries", low=1)
+        if self.positives_per_batch is not None:
+            what = "sampler.positives_per_batch counts relevant rows, fewer than sampler.batch_size"
+            integer(self.positives_per_batch, what, low=1, high=self.batch_size - 1)
+
+
+class StratifiedBatches(EpochBatches):
+    """Batches of rows of one list, each with the same number of relevant rows.
+
+    An epoch is one pass over the rows that are not relevant; what is left over after the last whole batch has its turn
+    in another epoch. Relevant rows are dealt like cards: none comes twice before all came once, and none twice in a
+    batch.
+
+    Args:
+        relevant: [row] bool, some of them True and some False.
+        batch_size: rows; all of them, if there are fewer.
+        positives: relevant rows of a batch; None: their share of all rows, at least 1. All, if there are fewer.
+        seed: 0 .. 2**32 - 1.
+
+    >>> batches = StratifiedBatches(torch.tensor([True, False, False, False, True, False]), batch_size=3)
+    >>> [sorted(int(row) in (0, 4) for row in batch) for batch in batches]
+    [[False, False, True], [False, False, True]]
+    """
+
+    def __init__(self, relevant: Tensor, batch_size: int, positives: int | None = None, seed: int = 0) -> None:
+        super().__init__()
+        self.seed = seed
+        self.relevant, self.others = (part.nonzero().squeeze(1).numpy() for part in (relevant, ~relevant))
+        share = max(1, round(batch_size * len(self.relevant) / len(relevant)))
+        self.positives = min(share if positives is None else positives, len(self.relevant), batch_size - 1)
+        self.negatives = min(batch_size - self.positives, len(self.others))
+        self.batch_size = self.positives + self.negatives
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        return len(self.others) // self.negatives
+
+    def batches(self, epoch: int) -> list[list[int]]:
+        """[batch][row] of a whole epoch; the relevant rows come first."""
+        rng = np.random.RandomState([self.seed, epoch])  # numpy promises never to change its stream
+        others = self.others[rng.permutation(len(self.others))[: len(self) * self.negatives]]
+        dealt = self.relevant[hands(len(self.relevant), len(self), self.positives, rng)]
+        whole: list[list[int]] = np.concatenate([dealt, others.reshape(len(self), -1)], axis=1).tolist()
+        return whole
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "positives": self.positives,
+            "negatives": self.negatives,
+            "rows": [len(self.relevant), len(self.others)],
+        }
+
+
+class QueryBatches(EpochBatches):
+    """Batches of whole queries, in an order that (seed, epoch) fix.
+
+    Queries that are left over after the last whole batch have their turn in another epoch.
+
+    Args:
+        query: [row] long, the query of each row.
+        queries_per_batch: all of them, if there are fewer.
+        seed: 0 .. 2**32 - 1.
+
+    >>> batches = QueryBatches(torch.tensor([0, 0, 1, 2, 2, 2]), queries_per_batch=3)
+    >>> [sorted(batch) for batch in batches]
+    [[0, 1, 2, 3, 4, 5]]
+    """
+
+    def __init__(self, query: Tensor, queries_per_batch: int, seed: int = 0) -> None:
+        super().__init__()
+        order = query.argsort(stable=True)
+        counts = torch.unique(query, return_counts=True)[1].tolist()
+        self.rows = [part.tolist() for part in torch.split(order, counts)]
+        self.queries_per_batch, self.seed = min(queries_per_batch, len(counts)), seed
+        self.batch_size = sum(sorted(counts)[-self.queries_per_batch :])
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        return len(self.rows) // self.queries_per_batch
+
+    def batches(self, epoch: int) -> list[list[int]]:
+        """[batch][row] of a whole epoch; the rows of a query stand together."""
+        order = np.random.RandomState([self.seed, epoch]).permutation(len(self.rows))
+        chosen = order[: len(self) * self.queries_per_batch].reshape(len(self), -1)
+        return [[row for query in batch for row in self.rows[query]] for batch in chosen.tolist()]
+
+    def _identity(self) -> dict[str, Any]:
+        counts = [len(self.rows), sum(map(len, self.rows))]
+        return {"seed": self.seed, "queries_per_batch": self.queries_per_batch, "queries and rows": counts}
+
+
+class ListRows(Dataset[Batch]):
+    """Encoded rows with relevance and query, a batch at a time.
+
+    Args:
+        inputs: [row, width] float.
+        relevance: [row] bool or grades.
+        query: [row] long; None: all rows are one list.
+    """
+
+    def __init__(self, inputs: Tensor, relevance: Tensor, query: Tensor | None) -> None:
+        self.inputs, self.relevance, self.query = inputs, relevance, query
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.inputs)
+
+    def __getitems__(self, rows: Sequence[int]) -> Batch:
+        """The batch of these rows."""
+        place = torch.tensor(rows)
+        return self.inputs[place], self.relevance[place], None if self.query is None else self.query[place]
+
+
+def as_it_is(batch: Batch) -> Batch:
+    """What a loader makes of a batch that is whole already."""
+    return batch
+
+
+def list_data(rows: ListRows, settings: BatchSettings, seed: int) -> EpochData:
+    """Training batches: whole queries if rows have queries, else stratified by relevance.
+
+    Args:
+        rows: of training.
+        settings: of the batches.
+        seed: of their order.
+    """
+    sampler: EpochBatches
+    if rows.query is None:
+        relevant = rows.relevance > 0
+        sampler = StratifiedBatches(relevant, settings.batch_size, settings.positives_per_batch, seed)
+    else:
+        sampler = QueryBatches(rows.query, settings.queries_per_batch, seed)
+    return EpochData(rows, sampler, as_it_is)
+
+
+__all__ = ["BatchSettings", "ListRows", "QueryBatches", "StratifiedBatches", "list_data"]

@@ -1,0 +1,180 @@
+"""Models that score rows, and the file of one: layers, weights, and how the columns of a file become numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._version import __version__
+from ..checks import integer, number, unknown
+from ..models.state_dicts import misfits, one_line, read_plain, write_plain
+from .encoding import Encoding
+from .table import ScoreTable
+
+FORMAT = "rankgrad-scores-1"
+GIVEN = "_given"  # a module that was handed to `fit_scores`
+KINDS = ("mlp", "linear", GIVEN)
+PART = 2**16  # rows that are scored at once
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which model, see `build_ranker`.
+
+    Attributes:
+        kind: "mlp" or "linear".
+        hidden: units of each hidden layer of an mlp.
+        dropout: share of the units of a hidden layer that are left out in training, 0 .. 1.
+        batch_norm: normalise each hidden layer over the batch.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+
+    kind: str = "mlp"
+    hidden: tuple[int, ...] = (64, 64)
+    dropout: float = 0.0
+    batch_norm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(unknown("model.kind", self.kind, KINDS[:2]))
+        for units in self.hidden:
+            integer(units, "model.hidden lists the units of each layer", low=1)
+        number(self.dropout, "model.dropout is a share of units", low=0, high=1)
+
+
+class OneScore(nn.Module):
+    """[row, 1] -> [row]."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Leave out the last dimension."""
+        return values.squeeze(-1)
+
+
+def build_ranker(settings: ModelSettings, width: int) -> nn.Module:
+    """A new model, [row, width] -> [row].
+
+    Args:
+        settings: kind and layers.
+        width: of the encoded rows.
+
+    >>> build_ranker(ModelSettings("linear"), 3)(torch.zeros(5, 3)).shape
+    torch.Size([5])
+    """
+    layers: list[nn.Module] = []
+    for units in settings.hidden if settings.kind == "mlp" else ():
+        norm = [nn.BatchNorm1d(units)] if settings.batch_norm else []
+        drop = [nn.Dropout(settings.dropout)] if settings.dropout else []
+        layers += [nn.Linear(width, units), *norm, nn.ReLU(), *drop]
+        width = units
+    return nn.Sequential(*layers, nn.Linear(width, 1), OneScore())
+
+
+def score_rows(model: nn.Module, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
+    """Scores of encoded rows, on the CPU. The mode of the model is restored.
+
+    Args:
+        model: [row, width] -> [row].
+        inputs: [row, width] float.
+        device: where to compute.
+
+    Returns:
+        [row] float32.
+
+    Raises:
+        ValueError: what the model gives is not one number for each row.
+    """
+    was_training = model.training
+    model.to(device).eval()
+    try:
+        with torch.inference_mode():
+            parts = [model(part.to(device)).float().cpu() for part in torch.split(inputs, PART)]
+    finally:
+        model.train(was_training)
+    scores = torch.cat(parts)
+    if scores.shape != inputs.shape[:1]:
+        raise ValueError(f"the model must give a score for each row, [{len(inputs)}]; got {list(scores.shape)}")
+    return scores.clone()  # a tensor of inference mode can't be used in training
+
+
+@dataclass(frozen=True, eq=False)
+class Ranker:
+    """A trained model with the way from columns to its inputs.
+
+    Attributes:
+        model: [row, width] -> [row], in evaluation mode.
+        encoding: fitted on the training rows.
+    """
+
+    model: nn.Module
+    encoding: Encoding
+
+    def score(self, table: ScoreTable) -> Tensor:
+        """Scores of the rows of a table, [row] float32; higher is more relevant.
+
+        Raises:
+            ValueError: a column of training is not in the table.
+        """
+        return score_rows(self.model, self.encoding.encode(table))
+
+
+def save_ranker(path: Path, model: nn.Module, encoding: Encoding, settings: ModelSettings) -> None:
+    """Write model, encoding and settings as one file of tensors and plain values, see `load_ranker`."""
+    content = {
+        "format": FORMAT,
+        "model": {**asdict(settings), "hidden": list(settings.hidden)},
+        "encoding": encoding.to_plain(),
+        "state": {name: value.detach().cpu() for name, value in model.state_dict().items()},
+        "version": __version__,
+    }
+    write_plain(path, content)
+
+
+def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
+    """The model of a file of `save_ranker`. Nothing in the file is run.
+
+    Args:
+        path: the file, `model.pt` of a run.
+        model: your own module, if one was trained: its weights are loaded into it.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no such file of ours, a damaged one, or one of your own module that is not given here.
+    """
+    saved = _read(path)
+    settings = dict(saved["model"])
+    try:
+        encoding = Encoding.from_plain(saved["encoding"])
+        own = ModelSettings(**{**settings, "hidden": tuple(settings["hidden"])})
+        if own.kind != GIVEN:
+            model = build_ranker(own, encoding.width)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path} describes a model that can't be built: {one_line(error)}") from None
+    if model is None:
+        raise ValueError(f"{path} holds the weights of your own module: load them in Python, load_ranker(path, module)")
+    wrong = misfits(model.state_dict(), saved["state"])
+    if wrong:
+        raise ValueError(f"{path} does not fit the model that it describes: {'; '.join(wrong)}")
+    model.load_state_dict(saved["state"])
+    return Ranker(model.eval(), encoding)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: give the folder of a finished run, or its model.pt")
+    saved = read_plain(path)
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        raise ValueError(f"{path} is no model of rankgrad train task=scores")
+    wrong = [name for name in ("model", "encoding", "state") if not isinstance(saved.get(name), dict)]
+    if wrong or not all(isinstance(value, Tensor) for value in saved["state"].values()):
+        raise ValueError(f"{path} is damaged: {', '.join(wrong) or 'state'} not as rankgrad writes it")
+    return saved
+
+
+__all__ = ["ModelSettings", "Ranker", "build_ranker", "load_ranker", "save_ranker", "score_rows"]

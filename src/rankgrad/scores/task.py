@@ -1,0 +1,375 @@
+"""Scores as a task: rows of a table, a network that scores them, and a loss of lists; the best epoch is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from ..checks import as_keys, integer, number, spelled
+from ..config import ConfigError, default_loss, make, packages, plain
+from ..datasets.fingerprint import of_texts, of_values
+from ..datasets.folds import read_fold
+from ..files import write_npz, write_text
+from ..report.content import loss_name
+from ..runs.folder import Run
+from ..tables import aligned
+from ..training import runner
+from ..training.callbacks import Forecast
+from ..training.module import TrainedModule, check_optimizer
+from .batches import BatchSettings, ListRows, list_data
+from .division import held_out
+from .encoding import Encoding
+from .measured import ScoreReport, evaluate_scores
+from .model import ModelSettings, build_ranker, save_ranker, score_rows
+from .page import write_page
+from .selection import KeepBest
+from .table import ScoreTable, load_table
+
+AUTO = "auto"
+SELECT = {False: "AP", True: "NDCG@10"}  # has queries -> metric that chooses the epoch
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """What is measured, and on which rows.
+
+    Attributes:
+        split: "test", or "val": the rows that `fold=` holds out.
+        select: metric that chooses the epoch on the validation rows; "auto"; None: the last epoch is kept.
+        bootstrap: resamples for the intervals.
+        every: epochs between two evaluations during training; 0: none.
+    """
+
+    split: str = "test"
+    select: str | None = AUTO
+    bootstrap: int = 1000
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        if self.split not in ("test", "val"):
+            raise ValueError(f"evaluation.split is test, or with fold= val; got {self.split!r}")
+        integer(self.bootstrap, "evaluation.bootstrap counts resamples", low=0)
+        integer(self.every, "evaluation.every counts epochs", low=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The rows of a run.
+
+    Attributes:
+        train: what is trained on.
+        chosen_on: what the epoch is chosen on; None: the last one is kept.
+        test: what the result is of.
+    """
+
+    train: ScoreTable
+    chosen_on: ScoreTable | None
+    test: ScoreTable
+
+
+@dataclass(frozen=True)
+class EvaluatedScores:
+    """A report, and the scores that it was read off."""
+
+    report: ScoreReport
+    scores: Tensor
+
+
+class ScoresModule(TrainedModule):
+    """A model [row, width] -> [row] and a loss of lists.
+
+    Args:
+        model: that learns.
+        loss: with `from_lists(scores, relevance, query)`.
+        optimizer: as for `TrainedModule`.
+    """
+
+    def __init__(self, model: nn.Module, loss: nn.Module, optimizer: Mapping[str, Any]) -> None:
+        super().__init__(model, optimizer)
+        self.loss = loss
+
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor | None], batch_idx: int) -> Tensor:
+        """Loss of a batch; noted with the standard deviation of the scores."""
+        inputs, relevance, query = batch
+        scores = self.model(inputs)
+        loss: Tensor = self.loss.from_lists(scores, relevance, query)  # type: ignore[operator]
+        self.note(loss, {"spread of scores": scores.detach().std()})
+        return loss
+
+
+class ScoresTask:
+    """See `training.runner.Task`.
+
+    Args:
+        config: of the run; a loss and a metric of selection that are "auto" are filled in.
+        quiet: no progress bars.
+        say: told the rows of each part, then batches and loss.
+        given: your own module [row, width] -> [row], and its table; None: those of the settings.
+    """
+
+    memories: Sequence[str] = ()
+
+    def __init__(
+        self,
+        config: DictConfig,
+        quiet: bool,
+        say: runner.Say = runner.silent,
+        given: tuple[nn.Module, ScoreTable] | None = None,
+    ) -> None:
+        self.config, self.quiet = config, quiet
+        options = plain(config.model)
+        self.model_settings = ModelSettings(**{**options, "hidden": tuple(options.get("hidden", ()))})
+        batches = BatchSettings(**plain(config.sampler))
+        self.evaluation = EvaluationSettings(**plain(config.evaluation))
+        check_optimizer(plain(config.optimizer))
+        if config.trainer.devices not in (1, "1", "auto"):
+            raise ConfigError(f"task=scores trains in one process: trainer.devices=1; got {config.trainer.devices!r}")
+        if config.loss.get("name") != AUTO:
+            _loss(config)
+        self.table = _read(config) if given is None else given[1]
+        self.parts = _divided(self.table, config, self.evaluation)
+        train = self.parts.train
+        for name, part in (("train", train), ("choose", self.parts.chosen_on), ("test", self.parts.test)):
+            if part is not None:
+                say(f"{name:6} {part.summary()}")
+        by_query = train.query is not None
+        chosen = ""
+        if config.loss.get("name") == AUTO:
+            config.loss = default_loss("queries" if by_query else "rows")
+            chosen = f", the default for {'queries' if by_query else 'one list'}; loss=NAME takes another"
+        if self.evaluation.select == AUTO:
+            config.evaluation.select = SELECT[by_query]
+        loss = _loss(config)
+        assert train.relevance is not None
+        relevance = _relevance(train.relevance, loss, by_query)
+        self.encoding = Encoding.fitted(train, **plain(config.data.encoding))
+        rows = ListRows(self.encoding.encode(train), relevance, train.query)
+        self.data = list_data(rows, batches, config.seed)
+        model = build_ranker(self.model_settings, self.encoding.width) if given is None else given[0]
+        optimizer = {**plain(config.optimizer), "extended": plain(config.extended)}
+        self.module = ScoresModule(model, loss, optimizer)
+        self.keep_best = self._to_choose()
+        say(f"batches of {self.data.sampler.batch_size} rows, {len(self.data.sampler)} an epoch")
+        say(f"loss {loss_name(plain(config))}{chosen}")
+
+    def _to_choose(self) -> KeepBest | None:
+        """What keeps the best epoch, if one is to be chosen."""
+        metric, rows = self.config.evaluation.select, self.parts.chosen_on
+        if rows is None:
+            return None
+        inputs = self.encoding.encode(rows)
+
+        def measure(model: nn.Module) -> float:
+            scores = score_rows(model, inputs, next(model.parameters()).device)
+            return evaluate_scores(scores, rows, bootstrap=0).values[metric]
+
+        return KeepBest(metric, measure)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Take the fingerprint of the whole table."""
+        table, columns = self.table, self.table.features
+        numbers = [torch.from_numpy(column) for column in columns.values() if column.dtype != object]
+        words = [str(word) for column in columns.values() if column.dtype == object for word in column]
+        return {
+            "rows": len(table),
+            **of_texts("columns", columns),
+            **of_values("numbers", torch.stack(numbers) if numbers else None),
+            **of_texts("words", words),
+            **of_values("relevance", table.relevance),
+            **of_values("query", table.query),
+        }
+
+    def callbacks(self) -> list[Callback]:
+        """Keep the best epoch; say how long it will take."""
+        found: list[Callback] = [] if self.keep_best is None else [self.keep_best]
+        return found if self.quiet else [*found, Forecast()]
+
+    def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
+        """An untrained model ranks nothing worth a number."""
+
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedScores]:
+        """Metrics of the test rows; intervals after training only."""
+        test, config = self.parts.test, self.config
+        scores = score_rows(model, self.encoding.encode(test), trainer.strategy.root_device)
+        bootstrap = 0 if trainer.training else self.evaluation.bootstrap
+        report = evaluate_scores(scores, test, bootstrap=bootstrap, seed=config.seed)
+        return report.values, EvaluatedScores(report, scores)
+
+    def trained(self) -> nn.Module:
+        """The model with the weights of the best epoch."""
+        if self.keep_best is not None:
+            self.keep_best.restore(self.module.model)
+        return self.module.model
+
+    def write(self, run: Run, result: EvaluatedScores, facts: dict[str, Any]) -> str:
+        """Model, scores, facts and page; the report comes last. Of a lean run the numbers alone."""
+        if self.keep_best is not None:
+            facts |= {"best_epoch": self.keep_best.epoch, "best_validation": self.keep_best.value}
+        write_text(run.facts, json.dumps(facts, indent=1))
+        if self.config.lean:
+            run.state.unlink(missing_ok=True)
+            return result.report.to_json()
+        save_ranker(run.weights, self.module.model, self.encoding, self.model_settings)
+        save_scores(run.scores, result.scores, self.parts.test)
+        write_page(run, result.report, packages(self.config.get("trust")))
+        return result.report.to_json()
+
+
+def _read(config: DictConfig) -> ScoreTable:
+    with spelled(as_keys("data.load", {"root": "data.root"})):
+        return load_table(config.data.root, **plain(config.data.load))
+
+
+def _divided(table: ScoreTable, config: DictConfig, evaluation: EvaluationSettings) -> Parts:
+    """The rows to train on, to choose the epoch on, and to evaluate.
+
+    Raises:
+        ConfigError: no label; a part without rows.
+    """
+    if table.relevance is None or table.split is None:
+        raise ConfigError("training needs a label: say which column it is, data.load.label=COLUMN")
+    fold = read_fold(config.fold)
+    if (fold is None) != (evaluation.split == "test"):
+        raise ConfigError("evaluation.split=val and fold= go together: fold=1/3 holds out a third of the training rows")
+    for split in ("train", "test") if fold is None else ("train",):
+        if not (table.split == split).any():
+            raise ConfigError(f"{table.name} has no row of the split {split!r}")
+    train, chosen_on = table.part("train"), None
+    if fold is None:
+        test = table.part("test")
+    else:
+        judged = in_fold(train, *fold)
+        train, test = train.subset(~judged), train.subset(judged)
+    if evaluation.select is not None:
+        share = number(config.data.validation, "data.validation is a share of the training rows", low=0, high=1)
+        if fold is None and (table.split == "val").any():
+            chosen_on = table.part("val")
+        elif share:
+            with spelled(as_keys("data", {})):
+                drawn = _held_out(train, share, config.seed)
+            train, chosen_on = train.subset(~drawn), train.subset(drawn)
+    return Parts(train, chosen_on, test)
+
+
+def _held_out(table: ScoreTable, share: float, seed: int) -> Any:
+    assert table.relevance is not None
+    query = None if table.query is None else table.query.numpy()
+    return held_out(table.relevance.numpy(), query, share, seed, name="validation")
+
+
+def in_fold(table: ScoreTable, fold: int, folds: int) -> Any:
+    """[row] bool: the rows of a fold, which are whole queries, or rows of each grade alike.
+
+    Args:
+        table: the training rows.
+        fold: 1 .. folds.
+        folds: their number, >= 2.
+    """
+    left = np.arange(len(table))
+    inside = np.zeros(len(table), dtype=bool)
+    for number_of_fold in range(1, fold + 1):
+        if number_of_fold == folds:
+            drawn = np.ones(len(left), dtype=bool)
+        else:
+            drawn = _held_out(table.subset(left), 1 / (folds - number_of_fold + 1), 0)
+        if number_of_fold == fold:
+            inside[left[drawn]] = True
+        left = left[~drawn]
+    return inside
+
+
+def _loss(config: DictConfig) -> nn.Module:
+    """The loss of the settings.
+
+    Raises:
+        ConfigError: it takes no lists.
+    """
+    loss: nn.Module = make(config.loss, slot="loss", trust=packages(config.get("trust")), where="loss")
+    if not hasattr(loss, "from_lists"):
+        raise ConfigError(f"{type(loss).__name__} takes no lists of scores: task=scores trains losses with from_lists")
+    return loss
+
+
+def _relevance(grades: Tensor, loss: nn.Module, by_query: bool) -> Tensor:
+    """[row] bool for labels 0 and 1 and for one list, which has no grades; else grades.
+
+    Raises:
+        ConfigError: grades, and a loss that does not know them.
+    """
+    if not by_query or bool(((grades == 0) | (grades == 1)).all()):
+        return grades > 0
+    if not getattr(loss, "graded", True):
+        raise ConfigError(
+            f"{type(loss).__name__} knows only relevant or not, and grades go up to {float(grades.max()):g}: take a loss "
+            "for grades such as loss=lambda, or say which label is relevant: data.load.positive=LABEL"
+        )
+    return grades
+
+
+def save_scores(path: Path, scores: Tensor, table: ScoreTable) -> None:
+    """One npz that numpy reads: row (its number in the file), score, relevance, and query where rows have one."""
+    assert table.relevance is not None
+    columns: dict[str, Any] = {"row": table.rows, "score": scores.numpy(), "relevance": table.relevance.numpy()}
+    if table.query is not None:
+        columns |= {"query": table.query.numpy(), "query_names": np.array(table.query_names)}
+    write_npz(path, columns)
+
+
+def _name(config: DictConfig) -> str:
+    """Data and loss."""
+    file = Path(config.data.root or config.data.name).stem
+    return file if config.loss.get("name") == AUTO else f"{file}-{loss_name(plain(config))}"
+
+
+TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, ScoresTask)
+
+
+def train(
+    config: DictConfig,
+    *,
+    changes: Sequence[str] = (),
+    quiet: bool = False,
+    started: Callable[[Path], object] | None = None,
+) -> Run:
+    """Train a model of scores, evaluate it, write the folder; see `training.runner.train`.
+
+    Args:
+        config: composed by `config.compose(..., "scores")`.
+        changes: settings of a resumed run that are to be others.
+        quiet: no progress bars.
+        started: told the folder as soon as there is something to go on with.
+    """
+    return runner.train(TASK, config, changes=changes, quiet=quiet, started=started)
+
+
+def summary(run: Run) -> str:
+    """Metrics in per cent with their intervals, and where to look."""
+    report = ScoreReport.from_json(run.after)
+    rows = [["", "%", "95 % interval"]]
+    for name, value in report.values.items():
+        around = report.intervals.get(name)
+        rows.append([name, f"{100 * value:.1f}", f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""])
+    page = [f"report: {run.page}"] if run.page.exists() else []
+    return "\n".join([aligned(rows), *report.notes, "", f"run:    {run.folder}", *page])
+
+
+__all__ = [
+    "EvaluatedScores",
+    "EvaluationSettings",
+    "ScoresModule",
+    "ScoresTask",
+    "TASK",
+    "save_scores",
+    "summary",
+    "train",
+]
