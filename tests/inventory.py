@@ -51,10 +51,11 @@ def commands() -> dict[str, list[str]]:
 
 
 def settings(known: Container[str] = ()) -> dict[str, list[str]]:
-    """Every setting of `train` and `detect train`, what each group offers, and the settings of losses but the known."""
+    """Every setting of each root file, what each group offers, and the settings of losses but the known."""
     from rankgrad.config import TREES, compose, keys, options
 
-    found = {"train": keys(compose([])), "detect": keys(compose(["data.root=here"], "detect"))}
+    found = {"train": keys(compose([]))}
+    found |= {name: keys(compose(["data.root=here"], name)) for name in ("detect", "scores")}
     for name, (_, groups) in TREES.items():
         for group in groups:
             found[f"{name} {group}="] = options(group, name)

@@ -300,7 +300,7 @@ def test_the_help_lists_every_group_and_option(capsys):
 def test_a_retrieval_run_is_not_resumed_as_a_detector(tmp_path, capsys):
     shutil.copy(kept("retrieval") / "config.yaml", tmp_path)
     message = fails(capsys, "detect", "train", f"resume={tmp_path}")
-    assert message == f"{tmp_path} is a retrieval run: continue it with rankgrad train resume={tmp_path}"
+    assert "task=retrieval" in message and f"rankgrad train resume={tmp_path}" in message
 
 
 def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, monkeypatch, capsys):

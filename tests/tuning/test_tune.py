@@ -109,8 +109,9 @@ def _composed(settings: tuple[str, ...]) -> Any:
     return compose(settings)
 
 
-def composed(settings: Sequence[str]) -> Any:
+def composed(settings: Sequence[str], tree: str = "train") -> Any:
     """Settings that are composed once for all tests: that takes longer than these searches."""
+    assert tree == "train"
     return _composed(tuple(settings))
 
 

@@ -310,8 +310,8 @@ def _relevance(grades: Tensor, loss: nn.Module, by_query: bool) -> Tensor:
         return grades > 0
     if not getattr(loss, "graded", True):
         raise ConfigError(
-            f"{type(loss).__name__} knows only relevant or not, and grades go up to {float(grades.max()):g}: take a loss "
-            "for grades such as loss=lambda, or say which label is relevant: data.load.positive=LABEL"
+            f"{type(loss).__name__} knows only relevant or not, and grades go up to {float(grades.max()):g}: take a "
+            "loss for grades such as loss=lambda, or say which label is relevant: data.load.positive=LABEL"
         )
     return grades
 
