@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,36 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..checks import integer
 from ..datasets.samplers import EpochBatches, hands
 from ..training.data import EpochData
+from .settings import Batches
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
-
-
-@dataclass(frozen=True)
-class BatchSettings:
-    """How rows are put into batches.
-
-    Attributes:
-        batch_size: rows of a batch, where all rows are one list.
-        positives_per_batch: of them relevant; None: their share of all rows, at least 1.
-        queries_per_batch: where rows have queries.
-
-    Raises:
-        ValueError: a number out of range.
-    """
-
-    batch_size: int = 512
-    positives_per_batch: int | None = None
-    queries_per_batch: int = 32
-
-    def __post_init__(self) -> None:
-        integer(self.batch_size, "sampler.batch_size counts rows, relevant ones and others", low=2)
-        integer(self.queries_per_batch, "sampler.queries_per_batch counts queries", low=1)
-        if self.positives_per_batch is not None:
-            what = "sampler.positives_per_batch counts relevant rows, fewer than sampler.batch_size"
-            integer(self.positives_per_batch, what, low=1, high=self.batch_size - 1)
 
 
 class StratifiedBatches(EpochBatches):
@@ -156,7 +130,7 @@ def as_it_is(batch: Batch) -> Batch:
     return batch
 
 
-def list_data(rows: ListRows, settings: BatchSettings, seed: int) -> EpochData:
+def list_data(rows: ListRows, settings: Batches, seed: int) -> EpochData:
     """Training batches: whole queries if rows have queries, else stratified by relevance.
 
     Args:
@@ -173,4 +147,4 @@ def list_data(rows: ListRows, settings: BatchSettings, seed: int) -> EpochData:
     return EpochData(rows, sampler, as_it_is)
 
 
-__all__ = ["BatchSettings", "ListRows", "QueryBatches", "StratifiedBatches", "list_data"]
+__all__ = ["ListRows", "QueryBatches", "StratifiedBatches", "list_data"]

@@ -11,42 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from .._version import __version__
-from ..checks import integer, number, unknown
 from ..models.state_dicts import misfits, one_line, read_plain, write_plain
 from .encoding import Encoding
+from .settings import GIVEN, Model
 from .table import ScoreTable
 
 FORMAT = "rankgrad-scores-1"
-GIVEN = "_given"  # a module that was handed to `fit_scores`
-KINDS = ("mlp", "linear", GIVEN)
 PART = 2**16  # rows that are scored at once
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """Which model, see `build_ranker`.
-
-    Attributes:
-        kind: "mlp" or "linear".
-        hidden: units of each hidden layer of an mlp.
-        dropout: share of the units of a hidden layer that are left out in training, 0 .. 1.
-        batch_norm: normalise each hidden layer over the batch.
-
-    Raises:
-        ValueError: naming the setting.
-    """
-
-    kind: str = "mlp"
-    hidden: tuple[int, ...] = (64, 64)
-    dropout: float = 0.0
-    batch_norm: bool = False
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(unknown("model.kind", self.kind, KINDS[:2]))
-        for units in self.hidden:
-            integer(units, "model.hidden lists the units of each layer", low=1)
-        number(self.dropout, "model.dropout is a share of units", low=0, high=1)
 
 
 class OneScore(nn.Module):
@@ -57,14 +28,14 @@ class OneScore(nn.Module):
         return values.squeeze(-1)
 
 
-def build_ranker(settings: ModelSettings, width: int) -> nn.Module:
+def build_ranker(settings: Model, width: int) -> nn.Module:
     """A new model, [row, width] -> [row].
 
     Args:
         settings: kind and layers.
         width: of the encoded rows.
 
-    >>> build_ranker(ModelSettings("linear"), 3)(torch.zeros(5, 3)).shape
+    >>> build_ranker(Model("linear"), 3)(torch.zeros(5, 3)).shape
     torch.Size([5])
     """
     layers: list[nn.Module] = []
@@ -124,7 +95,7 @@ class Ranker:
         return score_rows(self.model, self.encoding.encode(table))
 
 
-def save_ranker(path: Path, model: nn.Module, encoding: Encoding, settings: ModelSettings) -> None:
+def save_ranker(path: Path, model: nn.Module, encoding: Encoding, settings: Model) -> None:
     """Write model, encoding and settings as one file of tensors and plain values, see `load_ranker`."""
     content = {
         "format": FORMAT,
@@ -151,7 +122,7 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
     settings = dict(saved["model"])
     try:
         encoding = Encoding.from_plain(saved["encoding"])
-        own = ModelSettings(**{**settings, "hidden": tuple(settings["hidden"])})
+        own = Model(**{**settings, "hidden": tuple(settings["hidden"])})
         if own.kind != GIVEN:
             model = build_ranker(own, encoding.width)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -177,4 +148,4 @@ def _read(path: Path) -> Mapping[str, Any]:
     return saved
 
 
-__all__ = ["ModelSettings", "Ranker", "build_ranker", "load_ranker", "save_ranker", "score_rows"]
+__all__ = ["Ranker", "build_ranker", "load_ranker", "save_ranker", "score_rows"]

@@ -12,7 +12,7 @@ from ..report import tables, write_report
 from ..report.content import Extent, RunContent, Section, read_common
 from ..runs.folder import Run
 from ..tasks import TASKS
-from .measured import ScoreReport
+from .evaluation import ScoreReport
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,9 +20,7 @@ from .table import load_table
 FORMATS = (".csv", ".parquet", ".npz")
 
 
-def predict_file(
-    model: Path, file: Path, out: Path, *, query: str | None = AUTO, delimiter: str | None = None
-) -> int:
+def predict_file(model: Path, file: Path, out: Path, *, query: str | None = AUTO, delimiter: str | None = None) -> int:
     """Write the scores of a file's rows: columns row, query if there are queries, and score.
 
     Args:

@@ -6,17 +6,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from ..checks import as_keys, integer, number, spelled
-from ..config import ConfigError, default_loss, make, packages, plain
+from ..checks import as_keys, spelled
+from ..config import ConfigError, default_loss, make, packages, plain, typed
 from ..datasets.fingerprint import of_texts, of_values
 from ..datasets.folds import read_fold
 from ..files import write_npz, write_text
@@ -26,40 +25,20 @@ from ..tables import aligned
 from ..training import runner
 from ..training.callbacks import Forecast
 from ..training.module import TrainedModule, check_optimizer
-from .batches import BatchSettings, ListRows, list_data
+from .batches import ListRows, StratifiedBatches, list_data
 from .division import held_out
 from .encoding import Encoding
-from .measured import ScoreReport, evaluate_scores
-from .model import ModelSettings, build_ranker, save_ranker, score_rows
+from .evaluation import ScoreReport, evaluate_scores
+from .model import build_ranker, save_ranker, score_rows
 from .page import write_page
 from .selection import KeepBest
+from .settings import AUTO, Model, ScoreSettings
 from .table import ScoreTable, load_table
 
-AUTO = "auto"
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
 SELECT = {False: "AP", True: "NDCG@10"}  # has queries -> metric that chooses the epoch
-
-
-@dataclass(frozen=True)
-class EvaluationSettings:
-    """What is measured, and on which rows.
-
-    Attributes:
-        split: "test", or "val": the rows that `fold=` holds out.
-        select: metric that chooses the epoch on the validation rows; "auto"; None: the last epoch is kept.
-        bootstrap: resamples for the intervals.
-        every: epochs between two evaluations during training; 0: none.
-    """
-
-    split: str = "test"
-    select: str | None = AUTO
-    bootstrap: int = 1000
-    every: int = 0
-
-    def __post_init__(self) -> None:
-        if self.split not in ("test", "val"):
-            raise ValueError(f"evaluation.split is test, or with fold= val; got {self.split!r}")
-        integer(self.bootstrap, "evaluation.bootstrap counts resamples", low=0)
-        integer(self.every, "evaluation.every counts epochs", low=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,69 +90,86 @@ class ScoresTask:
     """See `training.runner.Task`.
 
     Args:
-        config: of the run; a loss and a metric of selection that are "auto" are filled in.
+        config: the run's settings, plain and nested.
         quiet: no progress bars.
         say: told the rows of each part, then batches and loss.
         given: your own module [row, width] -> [row], and its table; None: those of the settings.
+
+    Attributes:
+        loss: settings of the loss; what "auto" stands for, if that was asked for.
+        select: metric that chooses the epoch, likewise; None: the last epoch is kept.
     """
 
     memories: Sequence[str] = ()
 
     def __init__(
         self,
-        config: DictConfig,
+        config: Mapping[str, Any],
         quiet: bool,
         say: runner.Say = runner.silent,
         given: tuple[nn.Module, ScoreTable] | None = None,
     ) -> None:
-        self.config, self.quiet = config, quiet
-        options = plain(config.model)
-        self.model_settings = ModelSettings(**{**options, "hidden": tuple(options.get("hidden", ()))})
-        batches = BatchSettings(**plain(config.sampler))
-        self.evaluation = EvaluationSettings(**plain(config.evaluation))
-        check_optimizer(plain(config.optimizer))
-        if config.trainer.devices not in (1, "1", "auto"):
-            raise ConfigError(f"task=scores trains in one process: trainer.devices=1; got {config.trainer.devices!r}")
-        if config.loss.get("name") != AUTO:
-            _loss(config)
-        self.table = _read(config) if given is None else given[1]
-        self.parts = _divided(self.table, config, self.evaluation)
+        settings = typed(ScoreSettings, config)
+        self.settings, self.quiet, self.trust = settings, quiet, packages(config.get("trust"))
+        hidden = tuple(settings.model.get("hidden", ()))
+        self.model_settings = Model(**{**settings.model, "hidden": hidden})
+        check_optimizer(settings.optimizer)
+        if settings.trainer["devices"] not in (1, "1", "auto"):
+            raise ConfigError(f"task=scores trains in one process; got trainer.devices={settings.trainer['devices']}")
+        if settings.loss.get("name") != AUTO:
+            self._loss(settings.loss)  # what is wrong with it is told before the data is read
+        self.table = load_table_of(settings) if given is None else given[1]
+        self.parts = divided(self.table, settings)
         train = self.parts.train
         for name, part in (("train", train), ("choose", self.parts.chosen_on), ("test", self.parts.test)):
             if part is not None:
                 say(f"{name:6} {part.summary()}")
         by_query = train.query is not None
+        self.loss, self.select = settings.loss, settings.evaluation.select
         chosen = ""
-        if config.loss.get("name") == AUTO:
-            config.loss = default_loss("queries" if by_query else "rows")
+        if settings.loss.get("name") == AUTO:
+            self.loss = default_loss("queries" if by_query else "rows")
             chosen = f", the default for {'queries' if by_query else 'one list'}; loss=NAME takes another"
-        if self.evaluation.select == AUTO:
-            config.evaluation.select = SELECT[by_query]
-        loss = _loss(config)
+        if self.select == AUTO:
+            self.select = SELECT[by_query]
+        loss = self._loss(self.loss)
         assert train.relevance is not None
         relevance = _relevance(train.relevance, loss, by_query)
-        self.encoding = Encoding.fitted(train, **plain(config.data.encoding))
+        self.encoding = Encoding.fitted(train, **settings.data.encoding)
         rows = ListRows(self.encoding.encode(train), relevance, train.query)
-        self.data = list_data(rows, batches, config.seed)
+        self.data = list_data(rows, settings.sampler, settings.seed)
         model = build_ranker(self.model_settings, self.encoding.width) if given is None else given[0]
-        optimizer = {**plain(config.optimizer), "extended": plain(config.extended)}
-        self.module = ScoresModule(model, loss, optimizer)
+        self.module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
         self.keep_best = self._to_choose()
-        say(f"batches of {self.data.sampler.batch_size} rows, {len(self.data.sampler)} an epoch")
-        say(f"loss {loss_name(plain(config))}{chosen}")
+        batches = f"batches of {self.data.sampler.batch_size} rows"
+        if isinstance(self.data.sampler, StratifiedBatches):
+            batches += f", {self.data.sampler.positives} of them relevant"
+        say(f"{batches}; {len(self.data.sampler)} an epoch\nloss {loss_name({'loss': self.loss})}{chosen}")
+
+    def _loss(self, options: Mapping[str, Any]) -> nn.Module:
+        """The loss of the settings.
+
+        Raises:
+            ConfigError: it takes no lists.
+        """
+        loss: nn.Module = make(options, slot="loss", trust=self.trust, where="loss")
+        if not hasattr(loss, "from_lists"):
+            raise ConfigError(f"{type(loss).__name__} takes no lists of scores, which task=scores needs: from_lists")
+        return loss
 
     def _to_choose(self) -> KeepBest | None:
         """What keeps the best epoch, if one is to be chosen."""
-        metric, rows = self.config.evaluation.select, self.parts.chosen_on
-        if rows is None:
+        metric, rows = self.select, self.parts.chosen_on
+        if metric is None or rows is None:
             return None
+        chosen_by, chosen_on = metric, rows
         inputs = self.encoding.encode(rows)
 
         def measure(model: nn.Module) -> float:
             scores = score_rows(model, inputs, next(model.parameters()).device)
-            return evaluate_scores(scores, rows, bootstrap=0).values[metric]
+            return evaluate_scores(scores, chosen_on, metrics=[chosen_by], bootstrap=0).values[chosen_by]
 
-        return KeepBest(metric, measure)
+        return KeepBest(chosen_by, measure)
 
     def fingerprint(self) -> dict[str, Any]:
         """Take the fingerprint of the whole table."""
@@ -199,10 +195,10 @@ class ScoresTask:
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedScores]:
         """Metrics of the test rows; intervals after training only."""
-        test, config = self.parts.test, self.config
+        test, settings = self.parts.test, self.settings
         scores = score_rows(model, self.encoding.encode(test), trainer.strategy.root_device)
-        bootstrap = 0 if trainer.training else self.evaluation.bootstrap
-        report = evaluate_scores(scores, test, bootstrap=bootstrap, seed=config.seed)
+        bootstrap = 0 if trainer.training else settings.evaluation.bootstrap
+        report = evaluate_scores(scores, test, bootstrap=bootstrap, seed=settings.seed)
         return report.values, EvaluatedScores(report, scores)
 
     def trained(self) -> nn.Module:
@@ -216,29 +212,30 @@ class ScoresTask:
         if self.keep_best is not None:
             facts |= {"best_epoch": self.keep_best.epoch, "best_validation": self.keep_best.value}
         write_text(run.facts, json.dumps(facts, indent=1))
-        if self.config.lean:
+        if self.settings.lean:
             run.state.unlink(missing_ok=True)
             return result.report.to_json()
         save_ranker(run.weights, self.module.model, self.encoding, self.model_settings)
         save_scores(run.scores, result.scores, self.parts.test)
-        write_page(run, result.report, packages(self.config.get("trust")))
+        write_page(run, result.report, self.trust)
         return result.report.to_json()
 
 
-def _read(config: DictConfig) -> ScoreTable:
+def load_table_of(settings: ScoreSettings) -> ScoreTable:
+    """The rows of a run."""
     with spelled(as_keys("data.load", {"root": "data.root"})):
-        return load_table(config.data.root, **plain(config.data.load))
+        return load_table(settings.data.root, **settings.data.load)
 
 
-def _divided(table: ScoreTable, config: DictConfig, evaluation: EvaluationSettings) -> Parts:
+def divided(table: ScoreTable, settings: ScoreSettings) -> Parts:
     """The rows to train on, to choose the epoch on, and to evaluate.
 
     Raises:
         ConfigError: no label; a part without rows.
     """
+    fold, evaluation = read_fold(settings.fold), settings.evaluation
     if table.relevance is None or table.split is None:
         raise ConfigError("training needs a label: say which column it is, data.load.label=COLUMN")
-    fold = read_fold(config.fold)
     if (fold is None) != (evaluation.split == "test"):
         raise ConfigError("evaluation.split=val and fold= go together: fold=1/3 holds out a third of the training rows")
     for split in ("train", "test") if fold is None else ("train",):
@@ -251,12 +248,11 @@ def _divided(table: ScoreTable, config: DictConfig, evaluation: EvaluationSettin
         judged = in_fold(train, *fold)
         train, test = train.subset(~judged), train.subset(judged)
     if evaluation.select is not None:
-        share = number(config.data.validation, "data.validation is a share of the training rows", low=0, high=1)
         if fold is None and (table.split == "val").any():
             chosen_on = table.part("val")
-        elif share:
+        elif settings.data.validation:
             with spelled(as_keys("data", {})):
-                drawn = _held_out(train, share, config.seed)
+                drawn = _held_out(train, settings.data.validation, settings.seed)
             train, chosen_on = train.subset(~drawn), train.subset(drawn)
     return Parts(train, chosen_on, test)
 
@@ -286,18 +282,6 @@ def in_fold(table: ScoreTable, fold: int, folds: int) -> Any:
             inside[left[drawn]] = True
         left = left[~drawn]
     return inside
-
-
-def _loss(config: DictConfig) -> nn.Module:
-    """The loss of the settings.
-
-    Raises:
-        ConfigError: it takes no lists.
-    """
-    loss: nn.Module = make(config.loss, slot="loss", trust=packages(config.get("trust")), where="loss")
-    if not hasattr(loss, "from_lists"):
-        raise ConfigError(f"{type(loss).__name__} takes no lists of scores: task=scores trains losses with from_lists")
-    return loss
 
 
 def _relevance(grades: Tensor, loss: nn.Module, by_query: bool) -> Tensor:
@@ -331,7 +315,14 @@ def _name(config: DictConfig) -> str:
     return file if config.loss.get("name") == AUTO else f"{file}-{loss_name(plain(config))}"
 
 
-TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, ScoresTask)
+def _made(config: DictConfig, quiet: bool, say: runner.Say) -> ScoresTask:
+    """The task, whose settings then say what "auto" stands for."""
+    task = ScoresTask(plain(config), quiet, say)
+    config.loss, config.evaluation.select = task.loss, task.select
+    return task
+
+
+TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, _made)
 
 
 def train(
@@ -365,7 +356,6 @@ def summary(run: Run) -> str:
 
 __all__ = [
     "EvaluatedScores",
-    "EvaluationSettings",
     "ScoresModule",
     "ScoresTask",
     "TASK",

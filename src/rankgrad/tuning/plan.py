@@ -35,7 +35,7 @@ class Plan:
     trials: int = 30
     folds: int = 3
     seeds: tuple[int, ...] = (0, 1, 2)
-    metric: str = TASKS["retrieval"].mains[0]
+    metric: str = TASKS["retrieval"].mains[-1]
     search_seed: int = 0
     space: Mapping[str, str] = field(default_factory=dict)
     final: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def read_plan(settings: Sequence[str]) -> Plan:
     """
     row = of_command("train", settings)
     metrics = tuple(name for name in row.columns if name != K_MEANS)
-    plan = Plan((), metric=row.mains[0])
+    plan = Plan((), metric=row.mains[-1])
     for setting in settings:
         key, _, value = setting.partition("=")
         if key == "loss":
