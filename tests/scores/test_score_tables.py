@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +11,26 @@ import pytest
 import torch
 
 from rankgrad.scores.encoding import Encoding
-from rankgrad.scores.table import load_table
+from rankgrad.scores.table import ScoreTable, load_table
 
 TABLES = Path(os.environ.get("RANKGRAD_DATA", "")) / "tables"
 real = pytest.mark.skipif(not (TABLES / "cardio.npz").is_file(), reason="needs RANKGRAD_DATA/tables")
 MIXED = "age,city,label\n20,A,0\n,B,1\n40,A,0\n30,,1\n"
+LISTS = "2 qid:7 1:0.5 3:0.25 # first\n0 qid:7 2:1\n\n1 qid:3 1:1.5\n0 qid:3 3:2\n"
 
 
 def written(folder: Path, text: str, name: str = "rows.csv") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def rows_of(count: int, seed: int = 0) -> list[tuple[float, int]]:
+    generator = np.random.default_rng(seed)
+    return [(float(x), int(x > 0.5)) for x in generator.normal(size=count)]
+
+
+# ------------------------------------------------------------------------------------------------------------- formats
 
 
 def test_a_csv_becomes_columns_of_numbers_and_of_words_with_missing_values(tmp_path):
@@ -32,7 +42,7 @@ def test_a_csv_becomes_columns_of_numbers_and_of_words_with_missing_values(tmp_p
     assert table.place(1) == "rows.csv, line 3"
 
 
-def test_the_same_rows_as_csv_npz_and_parquet_give_the_same_encoding(tmp_path):
+def test_the_same_rows_as_csv_tsv_npz_and_parquet_give_the_same_encoding(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -40,10 +50,289 @@ def test_the_same_rows_as_csv_npz_and_parquet_give_the_same_encoding(tmp_path):
     parquet.write_table(pyarrow.table(columns), tmp_path / "rows.parquet")
     np.savez(tmp_path / "rows.npz", age=[20, np.nan, 40, 30], city=["A", "B", "A", ""], label=[0, 1, 0, 1])
     written(tmp_path, MIXED)
-    tables = [load_table(tmp_path / f"rows.{kind}") for kind in ("csv", "npz", "parquet")]
+    written(tmp_path, MIXED.replace(",", "\t"), "rows.tsv")
+    tables = [load_table(tmp_path / f"rows.{kind}") for kind in ("csv", "tsv", "npz", "parquet")]
     encoded = [Encoding.fitted(table, fewest=1).encode(table) for table in tables]
     assert encoded[0].shape == (4, 4)
-    assert torch.equal(encoded[0], encoded[1]) and torch.equal(encoded[0], encoded[2])
+    assert all(torch.equal(encoded[0], other) for other in encoded[1:])
+
+
+def test_columns_of_a_parquet_may_be_integers_with_gaps_bools_decimals_and_dictionaries(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from decimal import Decimal
+
+    from pyarrow import parquet
+
+    columns = {
+        "whole": [1, None, 3],
+        "flag": [True, None, False],
+        "price": [Decimal("1.50"), None, Decimal("2")],
+        "kind": pyarrow.array(["a", "b", None]).dictionary_encode(),
+        "code": [7, 8, 7],
+        "label": [True, False, False],
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "rows.parquet")
+    table = load_table(tmp_path / "rows.parquet", label=None, features=["whole", "flag", "price", "kind"])
+    np.testing.assert_array_equal(table.features["whole"], [1, np.nan, 3])
+    np.testing.assert_array_equal(table.features["flag"], [1, np.nan, 0])
+    np.testing.assert_array_equal(table.features["price"], [1.5, np.nan, 2])
+    assert table.features["kind"].tolist() == ["a", "b", None]
+    words = load_table(tmp_path / "rows.parquet", label=None, categorical=["code"])
+    assert words.features["code"].tolist() == ["7", "8", "7"]
+
+
+def test_an_npz_has_a_matrix_and_columns(tmp_path):
+    np.savez(tmp_path / "rows.npz", X=np.arange(12.0).reshape(6, 2), y=[0, 1, 2, 0, 1, 0], query=[5, 5, 5, 2, 2, 2])
+    table = load_table(tmp_path / "rows.npz")
+    assert list(table.features) == ["x0", "x1"]
+    assert table.query.tolist() == [0, 0, 0, 1, 1, 1] and table.query_names == ("5", "2")
+    assert sorted({(int(query), split) for query, split in zip(table.query, table.split, strict=True)}) in (
+        [(0, "test"), (1, "train")],
+        [(0, "train"), (1, "test")],
+    )
+
+
+def test_svmlight_lines_are_grades_queries_and_features_that_are_0_where_they_are_not_written(tmp_path):
+    table = load_table(written(tmp_path, LISTS, "rows.txt"))
+    assert {name: column.tolist() for name, column in table.features.items()} == {
+        "x1": [0.5, 0, 1.5, 0],
+        "x2": [0, 1, 0, 0],
+        "x3": [0.25, 0, 0, 2],
+    }
+    assert table.relevance.tolist() == [2, 0, 1, 0] and table.query_names == ("7", "3")
+    assert table.place(2) == "rows.txt, line 4"
+    further = load_table(tmp_path / "rows.txt", label=None, features=["x3", "x9"])
+    assert further.features["x9"].tolist() == [0, 0, 0, 0] and list(further.features) == ["x3", "x9"]
+
+
+def test_svmlight_lines_equal_scikit_learns_reading(tmp_path):
+    datasets = pytest.importorskip("sklearn.datasets")
+    generator = np.random.default_rng(0)
+    features = np.where(generator.random((40, 9)) < 0.5, generator.normal(size=(40, 9)), 0.0)
+    query = np.repeat(np.arange(8), 5)
+    path = tmp_path / "rows.svm"
+    datasets.dump_svmlight_file(features, query % 3 + np.arange(40) % 2, str(path), query_id=query, zero_based=False)
+    expected, grades, ids = datasets.load_svmlight_file(str(path), query_id=True)
+    table = load_table(path)
+    np.testing.assert_array_equal(np.stack([*table.features.values()], axis=1), expected.toarray())
+    np.testing.assert_array_equal(table.relevance.numpy(), grades)
+    np.testing.assert_array_equal([int(table.query_names[number]) for number in table.query], ids)
+
+
+def test_sizes_of_queries_may_stand_in_a_file_beside_the_rows(tmp_path):
+    lines = "1 1:0.5\n0 1:1\n0 1:2\n1 1:3\n0 1:4\n"
+    written(tmp_path, "2\n3\n", "rank.train.query")
+    table = load_table(written(tmp_path, lines, "rank.train"))
+    assert table.query.tolist() == [0, 0, 1, 1, 1] and table.query_names == ("1", "2")
+    written(tmp_path, "2\n2\n", "rank.train.query")
+    with pytest.raises(ValueError, match=r"rank\.train\.query.* 4 .* 5"):
+        load_table(tmp_path / "rank.train")
+    written(tmp_path, "2\nthree\n", "rank.train.query")
+    with pytest.raises(ValueError, match=r"rank\.train\.query, line 2.*three"):
+        load_table(tmp_path / "rank.train")
+
+
+# -------------------------------------------------------------------------------------------------- folders and splits
+
+
+def test_a_folder_has_a_file_for_each_split_and_queries_of_another_file_are_other_queries(tmp_path):
+    written(tmp_path, "q,x,label\n1,1,0\n1,2,1\n2,3,1\n", "train.csv")
+    written(tmp_path, "x,q,label,more\n4,1,0,a\n5,1,2,b\n", "test.csv")
+    table = load_table(tmp_path, query="q")
+    assert table.split.tolist() == ["train"] * 3 + ["test"] * 2
+    assert table.query.tolist() == [0, 0, 1, 2, 2] and list(table.features) == ["x"]
+    assert table.place(3) == "test.csv, line 2"
+    written(tmp_path, "x,label\n4,0\n", "test.csv")
+    with pytest.raises(ValueError, match=r"test\.csv.*'q'.*train\.csv"):
+        load_table(tmp_path, query="q")
+
+
+def test_a_folder_of_lists_in_the_form_of_letor_or_lightgbm_is_read(tmp_path):
+    for name, line in {"rank.train": "0 1:1\n1 2:1\n", "rank.test": "1 3:1\n0 1:2\n"}.items():
+        written(tmp_path, line, name)
+        written(tmp_path, "2\n", f"{name}.query")
+    table = load_table(tmp_path)
+    assert list(table.features) == ["x1", "x2", "x3"] and table.split.tolist() == ["train"] * 2 + ["test"] * 2
+    letor = tmp_path / "Fold1"
+    letor.mkdir()
+    for split in ("train", "vali", "test"):
+        written(letor, "0 qid:1 1:1\n1 qid:1 1:2\n", f"{split}.txt")
+    assert load_table(letor).split.tolist() == ["train"] * 2 + ["val"] * 2 + ["test"] * 2
+
+
+def test_a_folder_without_rows_to_train_on_or_with_two_files_for_a_split_is_refused(tmp_path):
+    written(tmp_path, MIXED, "test.csv")
+    with pytest.raises(ValueError, match=r"train\.csv.*test\.csv"):
+        load_table(tmp_path)
+    written(tmp_path, MIXED, "train.csv")
+    written(tmp_path, MIXED, "training.tsv")
+    with pytest.raises(ValueError, match=r"train\.csv and training\.tsv"):
+        load_table(tmp_path)
+
+
+def test_a_column_of_numbers_in_one_file_and_of_words_in_another_is_refused_with_its_row(tmp_path):
+    written(tmp_path, "x,label\n1,0\n2,1\n", "train.csv")
+    written(tmp_path, "x,label\n,0\nmany,1\n", "test.csv")
+    with pytest.raises(ValueError, match=r"test\.csv, line 3.*'x'.*'many'"):
+        load_table(tmp_path)
+    table = load_table(tmp_path, categorical=["x"])
+    assert table.features["x"].tolist() == ["1", "2", None, "many"]
+    written(tmp_path, "x,label\n,0\n?,1\n", "test.csv")
+    np.testing.assert_array_equal(load_table(tmp_path).features["x"], [1, 2, np.nan, np.nan])
+
+
+def test_a_division_keeps_the_share_of_each_grade_and_is_a_function_of_the_seed(tmp_path):
+    lines = "".join(f"{x},{y}\n" for x, y in rows_of(500))
+    path = written(tmp_path, f"x,label\n{lines}")
+    table = load_table(path, test_fraction=0.3)
+    train, test = table.part("train"), table.part("test")
+    assert len(test) == 150 and abs(float(test.relevance.mean()) - float(train.relevance.mean())) < 0.01
+    assert load_table(path, test_fraction=0.3).split.tolist() == table.split.tolist()
+    assert load_table(path, test_fraction=0.3, seed=1).split.tolist() != table.split.tolist()
+
+
+def test_a_division_never_cuts_a_query_and_both_sides_have_relevant_rows():
+    from rankgrad.scores.division import held_out
+
+    query = np.repeat(np.arange(10), 3)
+    relevance = np.where(np.isin(query, [4, 8]), 1, 0)
+    for seed in range(20):
+        test = held_out(relevance, query, 0.2, seed)
+        assert {int(number) for number in query[test]}.isdisjoint(query[~test].tolist())
+        assert relevance[test].any() and relevance[~test].any()
+
+
+def test_a_column_may_say_the_split(tmp_path):
+    path = written(tmp_path, "x,label,part\n1,0,Train\n2,1,training\n3,0,test\n4,1,test\n")
+    assert load_table(path, split="part").split.tolist() == ["train", "train", "test", "test"]
+    path = written(tmp_path, "x,label,part\n1,0,Train\n2,1,perhaps\n3,0,test\n4,1,test\n")
+    with pytest.raises(ValueError, match=r"line 3.*'perhaps'"):
+        load_table(path, split="part")
+
+
+def test_a_subset_numbers_its_queries_anew():
+    table = ScoreTable({"x": np.arange(6.0)}, query=torch.tensor([0, 0, 1, 1, 2, 2]), query_names=("a", "b", "c"))
+    part = table.subset([2, 3, 5])
+    assert part.query.tolist() == [0, 0, 1] and part.query_names == ("b", "c")
+    assert part.features["x"].tolist() == [2, 3, 5] and part.rows.tolist() == [2, 3, 5]
+    assert table.subset(torch.tensor([True, False, False, False, False, True])).query_names == ("a", "c")
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+WRONG = {
+    "a column that is not there": ("x,label\n1,0\n2,1\n", {"label": "lable"}, r"rows\.csv.*'lable'.*x"),
+    "a feature that is not there": ("age,label\n1,0\n2,1\n", {"features": ["agee"]}, r"'agee'.*'age'"),
+    "a feature that is the label": ("age,label\n1,0\n2,1\n", {"features": ["age", "label"]}, "'label'.*features"),
+    "a column to drop that is not there": ("age,label\n1,0\n2,1\n", {"drop": ["id"]}, r"'id'.*age"),
+    "a label that is empty": ("x,label\n1,0\n2,\n3,1\n", {}, "line 3.*'label'"),
+    "a label that is constant": ("x,label\n1,0\n2,0\n", {}, r"all 2 rows of rows\.csv.*'label' = 0.*label='NAME'"),
+    "a label that is negative": ("x,label\n1,1\n2,-1\n", {}, "line 3.*-1.*positive=1"),
+    "a label that is infinite": ("x,label\n1,1\n2,inf\n", {}, "line 3.*'label' is infinite"),
+    "a label of words": ("x,label\n1,no\n2,yes\n3,no\n", {}, "no, yes.*positive='yes'"),
+    "no row with the positive label": ("x,label\n1,no\n2,yes\n", {"positive": "oui"}, "'oui'.*no, yes"),
+    "a query that comes back": (
+        "q,x,label\na,1,0\nb,2,1\na,3,1\n",
+        {"query": "q"},
+        r"rows\.csv, line 4.*'a' comes back.*rows\.csv, line 2.*'q'",
+    ),
+    "a query that is empty": ("q,x,label\na,1,0\n,2,1\n", {"query": "q"}, "line 3: 'q'"),
+    "an infinite feature": ("x,label\n1,0\n-inf,1\n", {}, "line 3.*'x' is infinite"),
+    "a word among numbers": ("x,label\n1,0\n2,1\n3,0\nabc,1\n", {}, r"line 5.*'x' is 'abc'.*categorical=\['x'\]"),
+    "a number for Python alone": ("x,label\n1,0\n2,1\n3,0\n1_000,1\n", {}, "line 5.*'1_000'"),
+    "no header": ("1,0\n2,1\n", {}, "line 1.*header"),
+    "no rows": ("x,label\n", {}, r"rows\.csv has no rows"),
+    "nothing": ("", {}, r"rows\.csv has no rows"),
+    "a row that is too short": ("x,y,label\n1,2,0\n1,2\n", {}, "line 3 has 2 fields"),
+    "no feature": ("label\n0\n1\n", {}, r"rows\.csv has no column for a feature"),
+    "one relevant row": ("x,label\n1,0\n2,0\n3,1\n", {}, "1 of 3 rows is relevant"),
+    "one query": ("query,x,label\n1,1,0\n1,2,1\n", {}, "one query"),
+    "a fraction of all": ("x,label\n1,0\n2,1\n", {"test_fraction": 1}, "test_fraction.*1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_csv_that_is_wrong_is_refused_in_one_line(case, tmp_path):
+    text, settings, message = WRONG[case]
+    with pytest.raises(ValueError, match=message) as caught:
+        load_table(written(tmp_path, text), **settings)
+    assert "\n" not in str(caught.value)
+
+
+WRONG_LINES = {
+    "a value that is no number": ("1 1:0.5\n0 1:x\n", r"rows\.txt, line 2: '1:x'"),
+    "an infinite value": ("1 1:0.5\n0 1:inf\n", r"rows\.txt, line 2.*infinite"),
+    "a grade that is no number": ("1 1:0.5\ngood 1:1\n", r"rows\.txt, line 2.*'good'"),
+    "another form": ("1 1:0.5\n0 1=2\n", r"rows\.txt, line 2.*0 1=2"),
+    "two colons": ("1 1:0.5\n0 1:2:3\n", r"rows\.txt, line 2"),
+    "a feature twice": ("1 1:0.5 1:0.6\n0 1:1\n", r"rows\.txt, line 1: feature 1 comes after 1"),
+    "features that do not ascend": ("1 1:0.5\n0 3:1 2:1\n", r"rows\.txt, line 2: feature 2 comes after 3"),
+    "a query id in some lines": ("1 qid:1 1:0.5\n0 1:1\n", r"rows\.txt, line 2 has no query id"),
+    "a negative grade": ("1 1:0.5\n-1 1:1\n", r"rows\.txt, line 2.*-1"),
+    "a query that comes back": ("1 qid:1 1:1\n0 qid:2 1:1\n0 qid:1 1:1\n", r"line 3: the query '1' comes back.*line 1"),
+    "another kind of file": ("hello\n", r"rows\.txt is none of .*svmlight"),
+    "nothing": ("\n# only a comment\n", r"rows\.txt is none of"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_LINES)
+def test_lines_of_svmlight_that_are_wrong_are_refused_in_one_line(case, tmp_path):
+    text, message = WRONG_LINES[case]
+    with pytest.raises(ValueError, match=message) as caught:
+        load_table(written(tmp_path, text, "rows.txt"))
+    assert "\n" not in str(caught.value)
+
+
+def test_arrays_of_an_npz_that_are_wrong_are_refused(tmp_path):
+    path = tmp_path / "rows.npz"
+    features = np.ones((3, 2))
+    features[1, 1] = np.inf
+    for arrays, message in (
+        ({"X": features, "y": [0, 1, 1]}, "row 1: 'x1' is infinite"),
+        ({"X": np.ones((3, 2)), "y": [0, 1]}, "'X' has 3 rows, 'y' has 2"),
+        ({"X": np.ones((3, 2, 2)), "y": [0, 1, 1]}, r"'X'.*\(3, 2, 2\)"),
+        ({"X": np.ones((0, 2)), "y": []}, "no rows"),
+        ({"X": np.ones((3, 2)), "y": [0, np.nan, 1]}, "row 1: the label 'y' is empty"),
+        ({"X": np.ones((3, 2)), "y": [0, -1, 1]}, "row 1.*-1"),
+        ({"X": np.ones((3, 2)), "y": [0, 1j, 1]}, "row 0: 'y' is a complex"),
+        ({"X": np.ones((3, 2))}, "'label'"),
+    ):
+        np.savez(path, **arrays)
+        with pytest.raises(ValueError, match=message):
+            load_table(path)
+
+
+def test_a_column_of_lists_or_dates_is_refused_and_can_be_left_out(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    import datetime
+
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    for odd in ([[1, 2], [3, 4]], [datetime.date(2020, 1, 1)] * 2):
+        parquet.write_table(pyarrow.table({"odd": odd, "x": [1, 2], "label": [0, 1]}), path)
+        with pytest.raises(ValueError, match=r"row 0: 'odd'.*drop=\['odd'\]"):
+            load_table(path, label=None)
+        assert list(load_table(path, label=None, drop=["odd"]).features) == ["x", "label"]
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=re.escape(str(tmp_path / "rows.csv"))):
+        load_table(tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize("positive", ["1", 1, 1.0])
+def test_the_positive_label_may_be_a_number_or_a_word(positive, tmp_path):
+    for labels in (("-1", "1", "-1"), ("0.5", "1.0", "2")):
+        path = written(tmp_path, "x,label\n" + "".join(f"{x},{label}\n" for x, label in enumerate(labels * 2)))
+        assert load_table(path, positive=positive).relevance.tolist() == [0, 1, 0] * 2
+    path = written(tmp_path, "x,label\n1,Yes\n2,no\n3,yes\n4,no\n")
+    assert load_table(path, positive="yes").relevance.tolist() == [1, 0, 1, 0]
+    path = written(tmp_path, "x,label\n1,True\n2,False\n3,true\n4,false\n")
+    assert load_table(path).relevance.tolist() == [1, 0, 1, 0]
+
+
+# ----------------------------------------------------------------------------------------------------------- real files
 
 
 @real
@@ -54,3 +343,11 @@ def test_a_real_table_is_read_and_its_training_rows_are_standardised():
     assert len(table) == 1831 and int(table.relevance.sum()) == 176
     torch.testing.assert_close(encoded.mean(0), torch.zeros(encoded.shape[1]), atol=1e-5, rtol=0)
     torch.testing.assert_close(encoded.std(0, correction=0), torch.ones(encoded.shape[1]), atol=1e-4, rtol=0)
+
+
+@real
+def test_the_example_of_lightgbm_is_read_with_its_queries():
+    table = load_table(TABLES / "lightgbm")
+    train, test = table.part("train"), table.part("test")
+    assert len(train.query_names) == 201 and len(test.query_names) == 50
+    assert table.relevance.unique().tolist() == [0, 1, 2, 3, 4]

@@ -10,7 +10,7 @@ from ..checks import setting
 # What splits may be called, in any capitals, as folders and in columns; the first of each is the name to prefer.
 CALLED = {
     "train": ("train", "training"),
-    "val": ("val", "valid", "validation", "dev"),
+    "val": ("val", "valid", "validation", "vali", "dev"),  # LETOR: vali
     "test": ("test", "testing"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..checks import integer
-from ..files import shown
+from ..checks import integer, setting
+from ..files import AGAIN, shown
 from .table import ScoreTable
 
 Array = npt.NDArray[Any]
@@ -127,7 +128,8 @@ class Encoding:
         """[row, width] float32 of a table's rows.
 
         Raises:
-            ValueError: a column is absent, or is of words where the training rows have numbers, or the reverse.
+            ValueError: a column is absent, or is of words where the training rows have numbers, or the reverse; a
+                number is too large to be encoded.
         """
         absent = [name for name in self.names if name not in table.features]
         if absent:
@@ -141,7 +143,14 @@ class Encoding:
         for number in self.numbers:
             values = _of_numbers(table, number.name)
             missing = np.isnan(values)
-            encoded[:, place] = np.where(missing, 0, (values - number.mean) / number.deviation)
+            with np.errstate(over="ignore"):
+                encoded[:, place] = np.where(missing, 0, (values - number.mean) / number.deviation)
+            if not np.isfinite(encoded[:, place]).all():
+                row = int((~np.isfinite(encoded[:, place])).argmax())
+                raise ValueError(
+                    f"{table.place(row)}: {number.name!r} is {values[row]:g}, too far from the training rows, whose mean "
+                    f"is {number.mean:g}. Mend it, or leave it empty if it is missing"
+                )
             if number.indicator:
                 encoded[:, place + 1] = missing
             place += 1 + number.indicator
@@ -156,8 +165,11 @@ class Encoding:
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values, which `from_plain` reads; for a file without code."""
-        plain = asdict(self)
-        return {"numbers": [*plain["numbers"]], "words": [*plain["words"]], "left_out": [*plain["left_out"]]}
+        return {
+            "numbers": [asdict(column) for column in self.numbers],
+            "words": [{"name": column.name, "categories": list(column.categories)} for column in self.words],
+            "left_out": list(self.left_out),
+        }
 
     @classmethod
     def from_plain(cls, plain: Any) -> Encoding:
@@ -167,23 +179,41 @@ class Encoding:
             ValueError: they are damaged.
         """
         try:
-            numbers = tuple(NumberColumn(**number) for number in plain["numbers"])
-            words = tuple(WordColumn(word["name"], tuple(word["categories"])) for word in plain["words"])
-            return cls(numbers, words, tuple(plain["left_out"]))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"the encoding of the columns is damaged ({error})") from None
+            encoding = cls(
+                tuple(NumberColumn(**column) for column in plain["numbers"]),
+                tuple(WordColumn(column["name"], tuple(column["categories"])) for column in plain["words"]),
+                tuple(plain["left_out"]),
+            )
+            whole = encoding._is_whole() and encoding.to_plain() == plain
+        except (KeyError, TypeError, AttributeError):
+            whole = False
+        if not whole:
+            raise ValueError(f"the encoding of the columns is damaged. {AGAIN}")
+        return encoding
+
+    def _is_whole(self) -> bool:
+        """Whether all values are of their kinds: what was read of a file may be anything."""
+        texts = [*self.names, *self.left_out, *(each for column in self.words for each in column.categories)]
+        return (
+            all(isinstance(text, str) for text in texts)
+            and len(set(self.columns)) == len(self.columns) > 0
+            and len(set(self.names)) == len(self.names)
+            and all(math.isfinite(column.mean) and 0 < column.deviation < math.inf for column in self.numbers)
+            and all(isinstance(column.indicator, bool) for column in self.numbers)
+        )
 
 
 def _fitted_numbers(name: str, column: Array) -> NumberColumn | None:
+    """How to encode a column of numbers; None if it is constant and without a gap, or empty."""
     missing = np.isnan(column)
     given = column[~missing]
-    if not len(given):
+    if not len(given) or (given.min() == given.max() and not missing.any()):
         return None
-    low, high = float(given.min()), float(given.max())
-    if low == high and not missing.any():
-        return None
-    deviation = float(given.std()) if low < high else 1.0
-    return NumberColumn(name, float(given.mean()), deviation, bool(missing.any()))
+    scale = max(float(np.abs(given).max()), np.finfo(np.float64).tiny)  # the squares of 1e300 are beyond all numbers
+    mean, deviation = float((given / scale).mean() * scale), float((given / scale).std() * scale)
+    return NumberColumn(
+        name, mean, deviation if given.min() < given.max() and deviation > 0 else 1.0, bool(missing.any())
+    )
 
 
 def _fitted_words(name: str, column: Array, fewest: int, most: int) -> WordColumn | None:
@@ -213,6 +243,6 @@ def _of_words(table: ScoreTable, name: str) -> Array:
     if column.dtype != object and not np.isnan(column).all():
         raise ValueError(
             f"{name!r} of {shown(table.name)} is a column of numbers; the model was trained with words there. Read "
-            f"it as words: categorical=[{name!r}]"
+            f"it as words: {setting('categorical', [name])}"
         )
     return column if column.dtype == object else np.full(len(column), None, dtype=object)

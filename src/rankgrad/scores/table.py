@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..checks import setting
+from ..checks import closest, setting
 from ..datasets.tabular import AUTO, as_split, no_columns
 from ..files import shown
-from .columns import Columns, read_csv, read_npz_columns, read_parquet
+from .columns import Columns, Wanted, joined
 from .division import held_out
+from .reading import files_of, read_file
 
 Array = npt.NDArray[Any]
-FORMATS = (".csv", ".tsv", ".parquet", ".npz")
 # Role of a column -> the names that "auto" finds, the usual ones first.
 AUTOMATIC = {"label": ("label", "y"), "query": ("query", "qid"), "split": ("split",)}
 
@@ -138,15 +140,20 @@ def load_table(
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     split: str | None = AUTO,
-    positive: str | None = None,
+    positive: str | float | None = None,
     delimiter: str | None = None,
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> ScoreTable:
     """Read a table of rows to be scored.
 
+    A csv has a header. An npz has `X` [row, feature] and columns such as `y`, and its features are called x0, x1, ....
+    A file of svmlight lines has the columns label, qid and x1, x2, .... A file of query sizes beside it, called
+    NAME.query or NAME.group, gives a column query. In a folder each split has its own file, such as train.csv and
+    test.csv.
+
     Args:
-        root: a csv, tsv, parquet or npz.
+        root: a csv, tsv, parquet, npz or svmlight file, or a folder with train.csv and test.csv or the like.
         label: column of the relevance, 0 and 1 or grades >= 0; "auto": called label or y; None: there is none, and
             the rows are not divided.
         query: column of the query ids; "auto": called query or qid, if there is one; None: all rows are one list.
@@ -165,17 +172,17 @@ def load_table(
             later; an infinite feature. The message names the row.
     """
     path = Path(root)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {shown(path)}")
-    others = [name for name in (query, split) if name is not None and name != AUTO]
-    others += [] if positive is None or label is None else [label]
-    read = _read(path, {*categorical, *others, *AUTOMATIC["query"], *AUTOMATIC["split"]}, delimiter)
-    roles = _roles(path, read, {"label": label, "query": query, "split": split})
+    files = files_of(path)
+    wanted = _wanted({"label": label, "query": query, "split": split}, features, drop, categorical)
+    parts = [read_file(file, wanted, delimiter) for _, file in files]
+    read = joined(parts)
+    roles = _roles(path, read, {"label": label, "query": query, "split": split if len(files) == 1 else None})
     table = ScoreTable(
         _features(path, read, set(roles.values()), features, drop, categorical),
+        split=np.repeat([name for name, _ in files], [len(part.rows) for part in parts]) if len(files) > 1 else None,
         rows=read.rows,
-        files=np.full(len(read.rows), f"{shown(path.name)}, {read.unit}", dtype=object),
-        name=path.name,
+        files=read.files,
+        name=shown(path.name),
     )
     if "query" in roles:
         ids, names = _queries(table, read.values[roles["query"]], roles["query"])
@@ -183,19 +190,18 @@ def load_table(
     if "label" in roles:
         table = replace(table, relevance=_relevance(table, read.values[roles["label"]], roles["label"], positive))
     if "split" in roles:
-        return replace(table, split=_splits(table, read.values[roles["split"]], roles["split"]))
-    return table if table.relevance is None else _divided(table, test_fraction, seed)
+        table = replace(table, split=_splits(table, read.values[roles["split"]], roles["split"]))
+    return table if table.relevance is None else _with_test(table, test_fraction, seed)
 
 
-def _read(path: Path, words: set[str], delimiter: str | None) -> Columns:
-    kind = path.suffix.lower()
-    if kind in (".csv", ".tsv"):
-        return read_csv(path, words, delimiter or ("\t" if kind == ".tsv" else ","))
-    if kind == ".parquet":
-        return read_parquet(path, words)
-    if kind == ".npz":
-        return read_npz_columns(path, words)
-    raise ValueError(f"{shown(path)} is none of {', '.join(FORMATS)}; write the table as one of these")
+def _wanted(
+    roles: Mapping[str, str | None], features: Sequence[str] | None, drop: Sequence[str], categorical: Sequence[str]
+) -> Wanted:
+    """Which columns are read, and which of them as words."""
+    names = {role: AUTOMATIC[role] if name == AUTO else (name,) for role, name in roles.items() if name is not None}
+    of_words = [name for role in ("query", "split") for name in names.get(role, ())]
+    taken = None if features is None else frozenset([*features, *(name for some in names.values() for name in some)])
+    return Wanted(frozenset([*of_words, *categorical]), taken, frozenset(drop))
 
 
 def _roles(path: Path, read: Columns, wanted: Mapping[str, str | None]) -> dict[str, str]:
@@ -203,20 +209,13 @@ def _roles(path: Path, read: Columns, wanted: Mapping[str, str | None]) -> dict[
     roles: dict[str, str] = {}
     for role, name in wanted.items():
         if name == AUTO:
-            name = next(
-                (usual for usual in AUTOMATIC[role] if usual in read.values), "label" if role == "label" else None
-            )
+            usual = next((usual for usual in AUTOMATIC[role] if usual in read.values), None)
+            name = "label" if role == "label" and usual is None else usual
         if name is not None:
             roles[role] = name
     if not set(roles.values()) <= set(read.values):
-        raise ValueError(no_columns(shown(path), roles, _listed(read)))
+        raise ValueError(no_columns(shown(path), roles, read.listed))
     return roles
-
-
-def _listed(read: Columns) -> list[str]:
-    """Names of columns for a message, of which there may be thousands."""
-    names = list(read.values)
-    return names if len(names) <= 40 else [*names[:20], "...", *names[-20:]]
 
 
 def _features(
@@ -227,80 +226,97 @@ def _features(
     drop: Sequence[str],
     words: Sequence[str],
 ) -> dict[str, Array]:
-    for role, names in {"features": features or (), "drop": drop, "categorical": words}.items():
-        absent = [name for name in names if name not in read.values]
-        if absent:
-            raise ValueError(no_columns(shown(path), {role: absent[0]}, _listed(read)))
+    """The columns that are features."""
     chosen = [name for name in read.values if name not in taken] if features is None else list(features)
+    absent = [name for name in (*chosen, *drop, *words) if name not in read.values and name not in read.unread]
+    if read.sparse:
+        absent = [name for name in absent if not re.fullmatch(r"x[0-9]+", name)]
+    if absent:
+        raise ValueError(
+            f"{shown(path)} has no column {absent[0]!r}{closest(absent[0], [*read.values, *read.unread])} It has "
+            f"{', '.join(map(shown, read.listed))}"
+        )
+    both = [name for name in chosen if name in taken]
+    if both:
+        raise ValueError(f"{both[0]!r} is the label, the query or the split; leave it out of {setting('features')}")
     left = [name for name in chosen if name not in set(drop)]
     if not left:
-        raise ValueError(f"{shown(path)} has no column that is a feature: it has {', '.join(map(shown, read.values))}")
-    return {name: read.values[name] for name in left}
+        raise ValueError(f"{shown(path)} has no column for a feature; it has {', '.join(map(shown, read.listed))}")
+    return {name: read.values[name] if name in read.values else np.zeros(len(read.rows)) for name in left}
 
 
 def _queries(table: ScoreTable, values: Array, name: str) -> tuple[Tensor, tuple[str, ...]]:
-    """[row] ids by first appearance, and the name of each."""
+    """[row] ids by first appearance, and the name of each. An id in another file is another query."""
     missing = np.flatnonzero(values == None)  # noqa: E711 - of an array
     if len(missing):
         raise ValueError(f"{table.place(int(missing[0]))}: {name!r} is empty; each row needs its query")
-    changes = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-    names = values[changes].tolist()
-    ids = {query: number for number, query in enumerate(dict.fromkeys(names))}
-    if len(ids) < len(names):
-        seen: set[str] = set()
-        back = next(place for place, query in enumerate(names) if query in seen or seen.add(query))  # type: ignore[func-returns-value]
-        row = int(changes[back])
-        before = int(changes[names.index(names[back]) + 1]) - 1
-        raise ValueError(
-            f"{table.place(row)}: the query {shown(names[back])!r} comes back; its rows ended at "
-            f"{table.place(before)}. Sort the rows by {name!r}, or give another query another id"
-        )
-    lengths = np.diff(np.append(changes, len(values)))
-    return torch.arange(len(names)).repeat_interleave(torch.from_numpy(lengths)), tuple(names)
+    other = (values[1:] != values[:-1]) | (table.files[1:] != table.files[:-1])
+    first = np.flatnonzero(np.append(True, other))
+    begun: dict[tuple[str, str], int] = {}  # (file, query) -> its number
+    for number, row in enumerate(first.tolist()):
+        before = begun.setdefault((table.files[row], values[row]), number)
+        if before < number:
+            raise ValueError(
+                f"{table.place(row)}: the query {shown(values[row])!r} comes back, after its rows ended at "
+                f"{table.place(int(first[before + 1]) - 1)}. Sort the rows by {name!r}, or give each query its own id"
+            )
+    sizes = np.diff(np.append(first, len(values)))
+    return torch.from_numpy(np.repeat(np.arange(len(first)), sizes)), tuple(values[first].tolist())
 
 
-def _relevance(table: ScoreTable, values: Array, name: str, positive: str | None) -> Tensor:
+def _relevance(table: ScoreTable, values: Array, name: str, positive: str | float | None) -> Tensor:
     """[row] float32 relevance."""
     missing = np.flatnonzero(np.isnan(values) if values.dtype != object else values == None)  # noqa: E711 - of an array
     if len(missing):
         raise ValueError(
             f"{table.place(int(missing[0]))}: the label {name!r} is empty; give it a value or leave the row out"
         )
-    if positive is not None:
-        numbers = (values == str(positive)).astype(np.float32)
-        if not numbers.any():
-            raise ValueError(
-                f"no row has the label {positive!r}; {name!r} has {_some(values)}: {setting('positive', 'LABEL')}"
-            )
-    elif values.dtype == object:
-        truth = {"true": 1.0, "false": 0.0}
-        found = {word: truth.get(str(word).lower()) for word in set(values.tolist())}
-        if None in found.values():
-            raise ValueError(
-                f"the label {name!r} of {shown(table.name)} has the words {_some(values)}; say which is relevant: "
-                f"{setting('positive', _rarest(values))}"
-            )
-        numbers = np.array([found[word] for word in values.tolist()], dtype=np.float32)
-    else:
-        numbers = values.astype(np.float32)
-    negative = np.flatnonzero(numbers < 0)
+    grades = _grades(table, values, name) if positive is None else _is_positive(table, values, name, str(positive))
+    negative = np.flatnonzero(grades < 0)
     if len(negative):
         row = int(negative[0])
         raise ValueError(
-            f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades are >= 0. Say which label is relevant, "
-            f"and all others are not: {setting('positive', '1')}"
+            f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades must be >= 0. Mend it, or say which "
+            f"label is relevant: {setting('positive', 1)}"
         )
-    if (numbers == numbers[0]).all():
+    if (grades == grades[0]).all():
         raise ValueError(
-            f"all {len(numbers)} rows of {shown(table.name)} have the label {values[0]!s}: there is nothing to rank. "
-            f"Is {name!r} the column of the label? Say which is: {setting('label', 'NAME')}"
+            f"all {len(grades)} rows of {table.name} have the label {name!r} = {grades[0]:g}: nothing can be ranked. "
+            f"If another column is the label, name it: {setting('label', 'NAME')}"
         )
-    return torch.from_numpy(np.ascontiguousarray(numbers))
+    return torch.from_numpy(np.ascontiguousarray(grades, dtype=np.float32))
+
+
+def _grades(table: ScoreTable, values: Array, name: str) -> Array:
+    """[row] numbers; of the words true and false, 1 and 0."""
+    if values.dtype != object:
+        return values
+    truth = {word: {"true": 1.0, "false": 0.0}.get(word.lower()) for word in set(values.tolist())}
+    if None in truth.values():
+        raise ValueError(
+            f"the label {name!r} of {table.name} has words: {_some(values)}. Say which is relevant: "
+            f"{setting('positive', _rarest(values))}"
+        )
+    return np.array([truth[word] for word in values.tolist()])
+
+
+def _is_positive(table: ScoreTable, values: Array, name: str, positive: str) -> Array:
+    """[row] 1 where the label is the one that is relevant; "1" is 1.0, too."""
+    words = np.array([f"{value:g}" if isinstance(value, float) else value.lower() for value in values.tolist()])
+    wanted = positive.strip().lower()
+    with suppress(ValueError):
+        wanted = f"{float(wanted):g}" if values.dtype != object else wanted
+    if not (words == wanted).any():
+        raise ValueError(
+            f"no row of {table.name} has the label {positive!r}; {name!r} has {_some(values)}. Say which is relevant: "
+            f"{setting('positive', _rarest(values))}"
+        )
+    return np.where(words == wanted, 1.0, 0.0)
 
 
 def _some(values: Array) -> str:
-    words = sorted(set(values.tolist()))
-    return ", ".join(repr(shown(word)) for word in words[:5]) + (", ..." if len(words) > 5 else "")
+    words = sorted({shown(value) for value in values.tolist()})
+    return ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
 
 
 def _rarest(values: Array) -> str:
@@ -318,8 +334,17 @@ def _splits(table: ScoreTable, values: Array, name: str) -> Array:
     return np.array([known[word] for word in words])
 
 
-def _divided(table: ScoreTable, fraction: float, seed: int) -> ScoreTable:
-    assert table.relevance is not None
-    query = None if table.query is None else table.query.numpy()
-    test = held_out(table.relevance.numpy(), query, fraction, seed)
-    return replace(table, split=np.where(test, "test", "train"))
+def _with_test(table: ScoreTable, fraction: float, seed: int) -> ScoreTable:
+    """The table with a test split: its own, or one that is drawn from the rows to train on."""
+    split = np.full(len(table), "train") if table.split is None else table.split
+    if "test" in split:
+        if "train" not in split:
+            raise ValueError(f"{table.name} has rows of split test, and none to train on")
+        return table
+    rows = np.flatnonzero(split == "train")
+    train = table.subset(rows)
+    assert train.relevance is not None
+    query = None if train.query is None else train.query.numpy()
+    drawn = split.astype("<U5")
+    drawn[rows[held_out(train.relevance.numpy(), query, fraction, seed)]] = "test"
+    return replace(table, split=drawn)

@@ -1,0 +1,269 @@
+"""Files of rows -> `Columns`: csv, tsv, parquet, npz and svmlight; a folder with a file for each split."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..checks import setting
+from ..datasets.division import split_called
+from ..datasets.tabular import delimited, parquet_table, text_of
+from ..files import read_npz, shown
+from .columns import MISSING, Columns, Wanted, as_column, as_words, refuse_infinite
+from .svmlight import looks_like_svmlight, read_svmlight
+
+Array = npt.NDArray[Any]
+FORMATS = "csv, tsv, parquet, npz, or svmlight lines (GRADE qid:QUERY 1:VALUE ...)"
+DECIDING = 2**14  # the first rows of a csv, which decide what is a column of numbers
+SIZES = (".query", ".group")  # LightGBM's and XGBoost's names for a file of query sizes, beside the file of the rows
+
+
+def files_of(root: Path) -> list[tuple[str, Path]]:
+    """(split, file) of each file to read; a single file has the split "".
+
+    In a folder these are train.csv, test.csv and, if it is there, val.csv, or names such as rank.train.
+
+    Args:
+        root: a file or a folder.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        ValueError: a folder without a file to train on, or with two for one split.
+    """
+    if not root.is_dir():
+        if not root.is_file():
+            raise FileNotFoundError(f"there is no file {shown(root)}")
+        return [("", root)]
+    files: dict[str, Path] = {}
+    for path in sorted(root.iterdir()):
+        split = split_called(path.stem) or split_called(path.suffix[1:])
+        if not path.is_file() or not split or path.suffix in SIZES:
+            continue
+        if split in files:
+            raise ValueError(
+                f"{shown(root)} has {shown(files[split].name)} and {shown(path.name)}, both for {split}; keep one"
+            )
+        files[split] = path
+    if "train" not in files:
+        there = ", ".join(shown(path.name) for path in sorted(root.iterdir())[:10]) or "nothing"
+        raise ValueError(
+            f"the folder {shown(root)} has no file to train on, such as train.csv; it has {there}. Rename the file, or "
+            f"give it alone: {setting('root', 'FILE')}"
+        )
+    return [(split, files[split]) for split in ("train", "val", "test") if split in files]
+
+
+def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> Columns:
+    """The columns of a file.
+
+    Where a file of query sizes lies beside it (rank.train.query), and no column is called query or qid, the rows get a
+    column query.
+
+    Args:
+        path: the file.
+        wanted: which columns.
+        delimiter: of a csv; None: the comma, or the tab of a tsv.
+
+    Raises:
+        ValueError: another kind of file, or a damaged one.
+    """
+    kind = path.suffix.lower()
+    if kind in (".csv", ".tsv"):
+        columns = read_csv(path, wanted, delimiter or ("\t" if kind == ".tsv" else ","))
+    elif kind == ".parquet":
+        columns = read_parquet(path, wanted)
+    elif kind == ".npz":
+        columns = read_npz_columns(path, wanted)
+    elif looks_like_svmlight(path):
+        columns = read_svmlight(path)
+    else:
+        raise ValueError(f"{shown(path)} is none of {FORMATS}; write the table as one of these")
+    sizes = next((path.with_name(path.name + end) for end in SIZES if path.with_name(path.name + end).is_file()), None)
+    if sizes is not None and "query" in wanted and not {"query", "qid"} & set(columns.values):
+        columns.values["query"] = _from_sizes(sizes, columns)
+    return columns
+
+
+def _from_sizes(path: Path, columns: Columns) -> Array:
+    """[row] the query of each row, by a file with the number of rows of each query."""
+    sizes: list[int] = []
+    for number, line in enumerate(text_of(path).split("\n"), 1):
+        if line.strip() and not re.fullmatch(r"[0-9]{1,15}", line.strip()):
+            raise ValueError(f"{shown(path)}, line {number} must be a number of rows; got {shown(line)!r}")
+        sizes += [int(line)] if line.strip() else []
+    if sum(sizes) != len(columns.rows):
+        raise ValueError(
+            f"{shown(path)}: the queries have {sum(sizes)} rows in all, {shown(path.stem)} has {len(columns.rows)}. "
+            "Write both files again, or remove this one"
+        )
+    return np.repeat(as_words([str(number) for number in range(1, len(sizes) + 1)]), sizes)
+
+
+# ------------------------------------------------------------------------------------------------------------------ csv
+
+
+def read_csv(path: Path, wanted: Wanted, delimiter: str) -> Columns:
+    """The columns of a csv with a header.
+
+    A column is of numbers if at least half of its first 16384 values are; else it is of words.
+
+    Args:
+        path: the file.
+        wanted: which columns.
+        delimiter: between the fields.
+
+    Raises:
+        ValueError: no header, a word or an infinite number in a column of numbers, and all of `tabular.delimited`.
+    """
+    lines = delimited(path, delimiter)
+    first, header = next(lines, (1, []))
+    if header and all(_number(name) is not None for name in header):
+        raise ValueError(
+            f"{shown(path)}, line {first}: there is no header; write the names of the columns above the rows"
+        )
+    columns = {name: _CsvColumn(name, path, name in wanted.words) for name in header if name in wanted}
+    rows: list[int] = []
+    for numbers, fields in _parts(lines):
+        for name, cells in zip(header, zip(*fields, strict=True), strict=True):
+            if name in columns:
+                columns[name].add(cells, numbers)
+        rows += numbers
+    if not rows:
+        raise ValueError(f"{shown(path)} has no rows")
+    unread = [name for name in header if name not in columns]
+    values = {name: column.whole() for name, column in columns.items()}
+    return Columns.of(values, np.array(rows), path, "line", unread=unread)
+
+
+def _parts(lines: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[list[int], list[list[str]]]]:
+    while part := list(islice(lines, DECIDING)):
+        yield [line for line, _ in part], [fields for _, fields in part]
+
+
+@dataclass
+class _CsvColumn:
+    """A column of a csv, which is read part by part: a part of numbers takes an eighth of the memory of its texts."""
+
+    name: str
+    path: Path
+    of_words: bool
+    parts: list[Array] = field(default_factory=list)
+    known: dict[str, str] = field(default_factory=dict)  # each word once: categories come back often
+
+    def add(self, cells: Sequence[str], lines: Sequence[int]) -> None:
+        """Take the next cells."""
+        if not self.parts and not self.of_words:
+            given = [cell for cell in cells if cell.strip().lower() not in MISSING]
+            self.of_words = 2 * sum(_number(cell) is None for cell in given) > len(given)
+        if self.of_words:
+            self.parts.append(as_words([self.known.setdefault(cell, cell) for cell in cells]))
+            return
+        numbers = self._numbers(cells, lines)
+        refuse_infinite(numbers, self.name, lambda row: f"{shown(self.path)}, line {lines[row]}")
+        self.parts.append(numbers)
+
+    def _numbers(self, cells: Sequence[str], lines: Sequence[int]) -> Array:
+        if "_" not in "".join(cells):  # 1_000 is a number for Python alone
+            try:
+                return np.array(list(map(float, cells)))
+            except ValueError:
+                pass
+        numbers = [np.nan if cell.strip().lower() in MISSING else _number(cell) for cell in cells]
+        wrong = next((row for row, number in enumerate(numbers) if number is None), None)
+        if wrong is None:
+            return np.array(numbers, dtype=np.float64)
+        raise ValueError(
+            f"{shown(self.path)}, line {lines[wrong]}: {self.name!r} is {shown(cells[wrong])!r}, where most values are "
+            f"numbers. Mend it, empty it if it is missing, or read the column as words: "
+            f"{setting('categorical', [self.name])}"
+        )
+
+    def whole(self) -> Array:
+        """[row] all cells."""
+        return np.concatenate(self.parts)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+# ------------------------------------------------------------------------------------------------------ npz and parquet
+
+
+def read_npz_columns(path: Path, wanted: Wanted) -> Columns:
+    """The arrays of an npz: `X` [row, feature] becomes the columns x0, x1, ...; others are columns by their names.
+
+    Args:
+        path: the file.
+        wanted: which columns.
+
+    Raises:
+        ValueError: arrays that are no columns, or of different lengths; an infinite number.
+    """
+    arrays = read_npz(path)
+    values: dict[str, Array] = {}
+    for name, array in arrays.items():
+        if array.ndim == 2 and name == "X":
+            values |= {f"x{place}": array[:, place] for place in range(array.shape[1])}
+        elif array.ndim == 1:
+            values[name] = array
+        else:
+            raise ValueError(
+                f"{shown(path)}: {name!r} has the shape {array.shape}; an npz holds X [row, feature] and columns [row]"
+            )
+    lengths = {name: len(array) for name, array in arrays.items()}
+    for name, count in lengths.items():
+        first = next(iter(lengths))
+        if count != lengths[first]:
+            raise ValueError(f"{shown(path)}: {first!r} has {lengths[first]} rows, {name!r} has {count}")
+    if not values or not max(lengths.values()):
+        raise ValueError(f"{shown(path)} has no rows")
+    columns = {name: as_column(values[name], name, path, name in wanted.words) for name in values if name in wanted}
+    unread = [name for name in values if name not in columns]
+    return Columns.of(columns, np.arange(max(lengths.values())), path, "row", unread=unread)
+
+
+def read_parquet(path: Path, wanted: Wanted) -> Columns:
+    """The columns of a parquet.
+
+    Args:
+        path: the file.
+        wanted: which columns.
+
+    Raises:
+        ValueError: a column that is neither of numbers nor of words, and all of `tabular.parquet_table`.
+    """
+    table = parquet_table(path)
+    if not len(table) or not table.column_names:
+        raise ValueError(f"{shown(path)} has no rows")
+    values = {
+        name: as_column(_from_arrow(table[name]), name, path, name in wanted.words)
+        for name in table.column_names
+        if name in wanted
+    }
+    unread = [name for name in table.column_names if name not in wanted]
+    return Columns.of(values, np.arange(len(table)), path, "row", unread=unread)
+
+
+def _from_arrow(column: Any) -> Array:
+    """A column of pyarrow as numbers, where it is of numbers, else as Python's objects."""
+    from pyarrow import types
+
+    if types.is_integer(column.type) and column.null_count == 0:
+        return np.asarray(column.to_numpy())
+    if types.is_integer(column.type) or types.is_floating(column.type):
+        return np.asarray(column.cast("float64").to_numpy())
+    values = column.to_pylist()
+    if types.is_decimal(column.type):
+        return np.array([np.nan if value is None else float(value) for value in values])
+    return np.array([*values, None], dtype=object)[:-1]  # the last one keeps lists from becoming columns

@@ -1,0 +1,113 @@
+"""Lines of svmlight: a grade, perhaps a query id, and features by number. A feature that is not written is 0."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..datasets.tabular import text_of
+from ..files import shown
+from ..progress import through
+from .columns import Columns, as_words, refuse_infinite
+
+Array = npt.NDArray[Any]
+MOST = 2**31  # numbers of a table: 16 GB
+_LINE = re.compile(r"(\S+)(?:\s+qid:(\S+))?((?:\s+[0-9]{1,9}:[^\s:_]+)*)\s*")
+
+
+def looks_like_svmlight(path: Path) -> bool:
+    """Whether the first line of a file has a grade, and a query id or a feature."""
+    with path.open("rb") as file:
+        for raw in file:
+            line = raw.decode("utf-8", "replace").partition("#")[0]
+            if line.strip():
+                found = _LINE.fullmatch(line)
+                return found is not None and bool(found[2] or found[3])
+    return False
+
+
+def read_svmlight(path: Path) -> Columns:
+    """The columns of a file of svmlight lines: label, qid if each line has one, and x1, x2, ... by their numbers.
+
+        2 qid:7 1:0.5 3:0.25  # what follows this sign is left out
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: a line of another form, a value that is no number or infinite, features that do not ascend, query
+            ids in some lines only, more features than a table can hold; naming the line.
+    """
+    lines = text_of(path).split("\n")
+    rows: list[int] = []
+    grades: list[str] = []
+    queries: list[str] = []
+    counts: list[int] = []
+    pairs: list[Array] = []
+    for number, line in enumerate(through(lines, "reading", "row", len(lines)), 1):
+        text = line.partition("#")[0]
+        if not text.strip():
+            continue
+        found = _LINE.fullmatch(text)
+        place = f"{shown(path)}, line {number}"
+        if found is None:
+            raise ValueError(f"{place} is no line of svmlight, such as 2 qid:7 1:0.5 3:0.25; got {shown(text[:80])!r}")
+        grade, query, features = found.groups()
+        if rows and (query is None) != (not queries):
+            raise ValueError(f"{place} has {'no' if query is None else 'a'} query id, unlike the lines above")
+        rows.append(number)
+        grades.append(grade)
+        queries += [] if query is None else [query]
+        pairs.append(_pairs(features, place))
+        counts.append(len(pairs[-1]))
+    if not rows:
+        raise ValueError(f"{shown(path)} has no rows")
+    values = {"label": _grades(grades, rows, path)} | ({"qid": as_words(queries)} if queries else {})
+    return Columns.of(
+        values | _features(np.concatenate(pairs), counts, path), np.array(rows), path, "line", sparse=True
+    )
+
+
+def _pairs(features: str, place: str) -> Array:
+    """[feature, 2] number and value."""
+    try:
+        pairs = np.array(list(map(float, features.replace(":", " ").split()))).reshape(-1, 2)
+    except ValueError:
+        wrong = next(pair for pair in features.split() if not _is_number(pair.partition(":")[2]))
+        raise ValueError(f"{place}: {shown(wrong)!r} has no number as its value") from None
+    if not (pairs[1:, 0] > pairs[:-1, 0]).all():
+        after = int((pairs[1:, 0] <= pairs[:-1, 0]).argmax())
+        raise ValueError(
+            f"{place}: feature {pairs[after + 1, 0]:.0f} comes after {pairs[after, 0]:.0f}; write each once, and in "
+            "ascending order"
+        )
+    refuse_infinite(pairs[:, 1], "a feature", lambda _: place)
+    return pairs
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return float(text) is not None
+    except ValueError:
+        return False
+
+
+def _grades(grades: list[str], rows: list[int], path: Path) -> Array:
+    for grade, row in zip(grades, rows, strict=True):
+        if not _is_number(grade):
+            raise ValueError(f"{shown(path)}, line {row}: the grade is {shown(grade)!r}; it must be a number")
+    return np.array(grades, dtype=np.float64)
+
+
+def _features(pairs: Array, counts: list[int], path: Path) -> dict[str, Array]:
+    """x1, x2, ...: [row] of the features that stand in the file."""
+    numbers, place = np.unique(pairs[:, 0], return_inverse=True)
+    if len(numbers) * len(counts) > MOST:
+        raise ValueError(f"{shown(path)} has {len(counts)} rows of {len(numbers)} features, more than a table can hold")
+    dense = np.zeros((len(numbers), len(counts)))
+    dense[place.reshape(-1), np.repeat(np.arange(len(counts)), counts)] = pairs[:, 1]
+    return {f"x{number:.0f}": column for number, column in zip(numbers, dense, strict=True)}
