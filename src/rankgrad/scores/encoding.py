@@ -148,8 +148,8 @@ class Encoding:
             if not np.isfinite(encoded[:, place]).all():
                 row = int((~np.isfinite(encoded[:, place])).argmax())
                 raise ValueError(
-                    f"{table.place(row)}: {number.name!r} is {values[row]:g}, too far from the training rows, whose mean "
-                    f"is {number.mean:g}. Mend it, or leave it empty if it is missing"
+                    f"{table.place(row)}: {number.name!r} is {values[row]:g}, too far from the training rows, of mean "
+                    f"{number.mean:g}. Mend it, or leave it empty if it is missing"
                 )
             if number.indicator:
                 encoded[:, place + 1] = missing
