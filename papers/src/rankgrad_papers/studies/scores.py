@@ -90,7 +90,7 @@ def table(folder: Path, name: str, seed: int) -> Lists:
     train, held_out = train_test_split(inside, test_size=0.25, random_state=seed, stratify=hits[inside])
     order = np.concatenate([train, held_out])
     trains = torch.arange(len(order)) < len(train)
-    return Lists(_standardised(rows[order], trains, 20), torch.from_numpy(hits[order]) == 1, None, trains)
+    return Lists(standardised(rows[order], trains, 20), torch.from_numpy(hits[order]) == 1, None, trains)
 
 
 def graded(folder: Path, name: str, fold: int) -> Lists:
@@ -115,10 +115,11 @@ def graded(folder: Path, name: str, fold: int) -> Lists:
     held_out = np.isin(ids, names[np.random.default_rng(0).permutation(len(names))[fold::5]])
     trains = torch.from_numpy(~held_out)
     grades = torch.from_numpy(levels.astype(np.float32))
-    return Lists(_standardised(values.astype(np.float32), trains, 10), grades, torch.from_numpy(ids), trains)
+    return Lists(standardised(values.astype(np.float32), trains, 10), grades, torch.from_numpy(ids), trains)
 
 
-def _standardised(rows: np.ndarray, trains: Tensor, most: float) -> Tensor:
+def standardised(rows: np.ndarray, trains: Tensor, most: float) -> Tensor:
+    """Columns with mean 0 and standard deviation 1 over the rows that train, clipped at so many deviations."""
     values = torch.from_numpy(rows)
     spread = values[trains].std(0, correction=0)
     return ((values - values[trains].mean(0)) / torch.where(spread > 0, spread, 1)).clamp(-most, most)

@@ -1,0 +1,149 @@
+"""Losses for metrics of one list, on tables with rare positives: the loss made for a metric against the usual ones.
+
+    python -m rankgrad_papers.studies.tables --data-root DIR
+
+DIR has NAME.npz: X [row, feature], y [row]. A cell is a method, a table and one of five folds. Of the rows that train, a
+quarter is held out for choices. A method has eight trials: eight learning rates, and with them four values of its own
+parameter. Every trial trains the same network for the same number of steps. For each metric the trial is taken that is
+best in this metric on the rows that were held out, and its value on the test fold is kept. LightGBM is trained once with
+its own defaults. If the command is interrupted, run it again and it continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rankgrad import losses, metrics
+
+from ..values import append, cells
+from .scores import Cost, Lists, from_lists, standardised, trained
+
+TABLES = (
+    *("celeba", "campaign", "ALOI", "annthyroid", "PageBlocks", "mammography"),
+    *("cardio", "pendigits", "letter", "Waveform", "landsat", "InternetAds"),
+)
+FOLDS, STEPS, BATCH = 5, 400, 512
+TRIALS = 8
+RATES = tuple(3e-4 * 100 ** (trial / (TRIALS - 1)) for trial in range(TRIALS))
+OWN = (0, 2, 1, 3, 2, 0, 3, 1)  # trial -> which value of the method's own parameter: each at a low and at a high rate
+TREES = "LightGBM"
+
+#: Metric -> what measures it of [1, row] scores and hits.
+METRICS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "AP": metrics.average_precision,
+    "ROC AUC": metrics.roc_auc,
+    "partial ROC AUC": partial(metrics.partial_roc_auc, fpr=0.05),
+    "P@100": partial(metrics.precision_at_k, k=100),
+}
+TEMPERATURES = (0.1, 0.3, 1.0, 3.0)
+
+
+def cross_entropy(scores: Tensor, hits: Tensor, query: Tensor | None, weight: float = 1.0) -> Tensor:
+    """Binary cross-entropy; `weight` of a positive."""
+    given = torch.tensor(weight)
+    return nn.functional.binary_cross_entropy_with_logits(scores, hits.to(scores.dtype), pos_weight=given)
+
+
+def focal(scores: Tensor, hits: Tensor, query: Tensor | None, gamma: float = 2.0) -> Tensor:
+    """Focal loss: cross-entropy, each row weighted by (1 - p)^gamma, p the probability of its own class."""
+    each = nn.functional.binary_cross_entropy_with_logits(scores, hits.to(scores.dtype), reduction="none")
+    return ((1 - torch.exp(-each)) ** gamma * each).mean()
+
+
+def cost_of(method: str, own: int, lists: Lists, test_rows: int) -> Cost:
+    """The cost of a method with one of the four values of its own parameter.
+
+    Args:
+        method: a key of `METHODS`.
+        own: which value.
+        lists: of its training rows the share of positives is taken.
+        test_rows: rows of the test list. P@100 there is P@k of a batch with k in the same proportion.
+    """
+    tau = TEMPERATURES[own]
+    ratio = float((~lists.relevance[lists.train]).sum() / lists.relevance[lists.train].sum())
+    k = max(1, round(100 * BATCH / test_rows))
+    return {
+        "cross-entropy": cross_entropy,
+        "weighted cross-entropy": partial(cross_entropy, weight=ratio ** (0.25, 0.5, 0.75, 1.0)[own]),
+        "focal": partial(focal, gamma=(1.0, 2.0, 3.0, 5.0)[own]),
+        "log_sum_exp": from_lists(losses.LogSumExpLoss(tau)),
+        "roc_auc": from_lists(losses.ROCAUCLoss(tau)),
+        "roc_auc, fpr .05": from_lists(losses.ROCAUCLoss(tau, fpr=0.05)),
+        "lambda, P@k": from_lists(losses.LambdaLoss("precision", k=k, tau=tau)),
+    }[method]
+
+
+#: Method -> the metric that its loss is made for, or "".
+METHODS: Mapping[str, str] = {
+    **{"cross-entropy": "", "weighted cross-entropy": "", "focal": ""},
+    **{"log_sum_exp": "AP", "roc_auc": "ROC AUC", "roc_auc, fpr .05": "partial ROC AUC", "lambda, P@k": "P@100"},
+}
+
+
+def fold(folder: Path, name: str, number: int) -> tuple[Lists, Tensor, Tensor]:
+    """All rows of a table with those that train, and masks of the rows for choices and of the test fold."""
+    from sklearn.model_selection import StratifiedKFold, train_test_split
+
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
+        rows, hits = file["X"].astype(np.float32), file["y"].astype(int)
+    inside, test = list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(rows, hits))[number]
+    train, held_out = train_test_split(inside, test_size=0.25, random_state=0, stratify=hits[inside])
+    masks = [torch.zeros(len(hits), dtype=torch.bool).index_fill_(0, torch.from_numpy(part), True)
+             for part in (train, held_out, test)]  # fmt: skip
+    return Lists(standardised(rows, masks[0], 20), torch.from_numpy(hits) == 1, None, masks[0]), masks[1], masks[2]
+
+
+def measured(scores: Tensor, hits: Tensor) -> dict[str, float]:
+    """All metrics of a list, in per cent."""
+    return {name: 100 * float(of(scores.unsqueeze(0), hits.unsqueeze(0))) for name, of in METRICS.items()}
+
+
+def cell(method: str, lists: Lists, held_out: Tensor, test: Tensor, seed: int, steps: int) -> dict[str, float]:
+    """Test value of each metric, of the trial that is best in it on the rows that were held out."""
+    if method == TREES:
+        return measured(by_trees(lists)[test], lists.relevance[test])
+    trials = []
+    for trial, rate in enumerate(RATES):
+        cost = cost_of(method, OWN[trial], lists, int(test.sum()))
+        scores = trained(lists, cost, steps, rate / 3, BATCH, seed)  # its schedule rises to three times the rate
+        if torch.isfinite(scores).all():
+            trials.append([measured(scores[part], lists.relevance[part]) for part in (held_out, test)])
+    return {name: max(trials, key=lambda values: values[0][name])[1][name] for name in METRICS}
+
+
+def by_trees(lists: Lists) -> Tensor:
+    """Scores of all rows by LightGBM with its defaults."""
+    from lightgbm import LGBMClassifier
+
+    trees = LGBMClassifier(n_jobs=1, verbose=-1)
+    trees.fit(lists.rows[lists.train].numpy(), lists.relevance[lists.train].numpy())
+    return torch.from_numpy(np.asarray(trees.predict_proba(lists.rows.numpy()))[:, 1].copy())
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Train the cells that the file does not have yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-root", type=Path, required=True, help="folder of the tables")
+    parser.add_argument("--values", type=Path, default=Path("docs/results/scores/tables.csv"), help="file of the values")
+    parser.add_argument("--tables", nargs="+", default=TABLES, help="some of the tables")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of a training")
+    given = parser.parse_args(words)
+    for number in range(FOLDS):
+        for name in given.tables:
+            for method in (*METHODS, TREES):
+                if ((("method", method),), name, str(number)) in cells(given.values):
+                    continue
+                lists, held_out, test = fold(given.data_root, name, number)
+                values = cell(method, lists, held_out, test, number, given.steps)
+                append(given.values, {"method": method}, values, unit=name, seed=str(number))
+
+
+if __name__ == "__main__":
+    main()
