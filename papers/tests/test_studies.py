@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rankgrad import defaults
-from rankgrad_papers.studies import batch_ap, scores, starts, texts
+from rankgrad_papers.studies import batch_ap, scores, starts, tables, texts
 from rankgrad_papers.values import cells, difference, read
 
 
@@ -100,3 +100,36 @@ def test_batches_that_are_the_whole_list_have_no_bias():
     g = np.random.default_rng(0)
     whole = batch_ap.measured(g.normal(size=24), np.arange(24) % 3 == 0, 24, 8)
     assert whole["bias"] == pytest.approx(0, abs=1e-9) and whole["bias weighted"] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_fold_of_a_table_divides_its_rows_into_three_and_standardises_on_those_that_train(tmp_path):
+    g = np.random.default_rng(0)
+    np.savez(tmp_path / "small.npz", X=g.normal(3, 2, size=(200, 3)), y=(np.arange(200) % 5 == 0).astype(int))
+    seen = torch.zeros(200)
+    for number in range(tables.FOLDS):
+        lists, held_out, test = tables.fold(tmp_path, "small", number)
+        assert torch.equal(lists.train.int() + held_out.int() + test.int(), torch.ones(200, dtype=torch.int32))
+        assert lists.rows[lists.train].mean(0).abs().max() < 1e-5
+        seen += test
+    assert torch.equal(seen, torch.ones(200))
+
+
+def test_of_the_trials_the_one_that_is_best_on_the_held_out_rows_is_kept_for_each_metric(tmp_path, monkeypatch):
+    np.savez(tmp_path / "small.npz", X=np.arange(200.0)[:, None], y=(np.arange(200) % 5 == 0).astype(int))
+    lists, held_out, test = tables.fold(tmp_path, "small", 0)
+    hits = lists.relevance.float()
+    given = [hits * torch.where(held_out, right, 1 - right) for right in (1.0, 0.0) for _ in range(4)]
+    monkeypatch.setattr(tables, "trained", lambda *_: given.pop(0))
+    values = tables.cell("focal", lists, held_out, test, 0, 1)
+    assert values["AP"] < 100  # perfect on the held-out rows, and useless on the test fold
+    assert len(given) == 0
+
+
+@pytest.mark.parametrize("method", tables.METHODS)
+def test_the_cost_of_a_method_falls_when_positives_rise(method):
+    hits = torch.arange(40) % 5 == 0
+    lists = scores.Lists(torch.zeros(40, 1), hits, None, torch.ones(40, dtype=torch.bool))
+    for own in range(4):
+        cost = tables.cost_of(method, own, lists, 20_000)
+        flat, better = torch.linspace(-1, 1, 40), torch.linspace(-1, 1, 40) + 2 * hits
+        assert cost(better, hits, None) < cost(flat, hits, None)

@@ -2,11 +2,11 @@
 
     python -m rankgrad_papers.studies.tables --data-root DIR
 
-DIR has NAME.npz: X [row, feature], y [row]. A cell is a method, a table and one of five folds. Of the rows that train, a
-quarter is held out for choices. A method has eight trials: eight learning rates, and with them four values of its own
+DIR has NAME.npz: X [row, feature], y [row]. A cell is a method, a table and one of five folds. Of the rows that train,
+a quarter is held out for choices. A method has eight trials: eight learning rates, and with them four values of its own
 parameter. Every trial trains the same network for the same number of steps. For each metric the trial is taken that is
-best in this metric on the rows that were held out, and its value on the test fold is kept. LightGBM is trained once with
-its own defaults. If the command is interrupted, run it again and it continues.
+best in this metric on the rows that were held out, and its value on the test fold is kept. LightGBM is trained once
+with its own defaults. If the command is interrupted, run it again and it continues.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def cost_of(method: str, own: int, lists: Lists, test_rows: int) -> Cost:
     tau = TEMPERATURES[own]
     ratio = float((~lists.relevance[lists.train]).sum() / lists.relevance[lists.train].sum())
     k = max(1, round(100 * BATCH / test_rows))
-    return {
+    costs: dict[str, Cost] = {
         "cross-entropy": cross_entropy,
         "weighted cross-entropy": partial(cross_entropy, weight=ratio ** (0.25, 0.5, 0.75, 1.0)[own]),
         "focal": partial(focal, gamma=(1.0, 2.0, 3.0, 5.0)[own]),
@@ -77,7 +77,8 @@ def cost_of(method: str, own: int, lists: Lists, test_rows: int) -> Cost:
         "roc_auc": from_lists(losses.ROCAUCLoss(tau)),
         "roc_auc, fpr .05": from_lists(losses.ROCAUCLoss(tau, fpr=0.05)),
         "lambda, P@k": from_lists(losses.LambdaLoss("precision", k=k, tau=tau)),
-    }[method]
+    }
+    return costs[method]
 
 
 #: Method -> the metric that its loss is made for, or "".
@@ -131,7 +132,9 @@ def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the file does not have yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, required=True, help="folder of the tables")
-    parser.add_argument("--values", type=Path, default=Path("docs/results/scores/tables.csv"), help="file of the values")
+    parser.add_argument(
+        "--values", type=Path, default=Path("docs/results/scores/tables.csv"), help="file of the values"
+    )
     parser.add_argument("--tables", nargs="+", default=TABLES, help="some of the tables")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of a training")
     given = parser.parse_args(words)
