@@ -210,6 +210,18 @@ def test_a_column_may_say_the_split(tmp_path):
         load_table(path, split="part")
 
 
+def test_a_summary_says_rows_grades_and_queries_without_a_relevant_row():
+    table = ScoreTable(
+        {"x": np.arange(6.0), "city": np.array(["A"] * 6, dtype=object)},
+        torch.tensor([0.0, 2.0, 0.0, 0.0, 1.0, 3.0]),
+        torch.tensor([0, 0, 1, 2, 2, 2]),
+    )
+    summary = table.summary()
+    for part in ("6 rows", "2 features (1 of words)", "3 relevant", "0 to 3", "3 queries of 1 to 3", "1 of them"):
+        assert part in summary
+    assert "of them" not in table.subset([0, 1, 3, 4]).summary()
+
+
 def test_a_subset_numbers_its_queries_anew():
     table = ScoreTable({"x": np.arange(6.0)}, query=torch.tensor([0, 0, 1, 1, 2, 2]), query_names=("a", "b", "c"))
     part = table.subset([2, 3, 5])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import number, setting
+from ..checks import integer, number, setting
 
 Array = npt.NDArray[Any]
 
@@ -25,7 +25,7 @@ def held_out(
         relevance: [row] grades >= 0.
         query: [row] ids from 0 on; None: rows are drawn.
         fraction: of the queries or rows, in (0, 1).
-        seed: of the draw.
+        seed: of the draw, 0 .. 2**32 - 1.
         name: what the caller calls the fraction, for messages.
 
     Raises:
@@ -53,7 +53,8 @@ def held_out(
             raise ValueError("there is one query; to hold queries out takes two. Give more queries")
         kinds = (np.bincount(query, weights=relevance, minlength=queries) > 0).astype(np.int64)
     drawn = np.zeros(len(kinds), dtype=bool)
-    generator = np.random.default_rng(seed)
+    integer(seed, f"{setting('seed')} begins the random numbers of the division", low=0, high=2**32 - 1)
+    generator = np.random.RandomState(seed)  # numpy promises never to change its stream
     for kind in range(int(kinds.max()) + 1):
         members = generator.permutation(np.flatnonzero(kinds == kind))
         if len(members) > 1:

@@ -124,6 +124,19 @@ class Encoding:
         """How many numbers a row becomes."""
         return len(self.columns)
 
+    def summary(self) -> str:
+        """One line: how wide a row is, and which columns of the table are left out.
+
+        >>> Encoding((), (WordColumn("city", ("A", "B")),), ("name",)).summary()
+        '1 column encoded as 2 numbers; left out, as they are constant or have no frequent category: name'
+        """
+        used = len(self.names)
+        line = f"{used} column{'s' if used > 1 else ''} encoded as {self.width} number{'s' if self.width > 1 else ''}"
+        if not self.left_out:
+            return line
+        some = ", ".join(map(shown, self.left_out[:10])) + (", ..." if len(self.left_out) > 10 else "")
+        return f"{line}; left out, as they are constant or have no frequent category: {some}"
+
     def encode(self, table: ScoreTable) -> Tensor:
         """[row, width] float32 of a table's rows.
 

@@ -25,7 +25,7 @@ def predict_file(model: Path, file: Path, out: Path, *, query: str | None = AUTO
 
     Args:
         model: folder of a run, or its model.pt.
-        file: csv, tsv, parquet or npz with the columns of training. A label is not needed, and not read.
+        file: csv, tsv, parquet, npz or svmlight with the columns of training. A label is not needed, and not read.
         out: csv, parquet or npz.
         query: column of the query ids; "auto": called query or qid, if there is one.
         delimiter: of a csv; None: comma, in a tsv tab.
@@ -42,8 +42,16 @@ def predict_file(model: Path, file: Path, out: Path, *, query: str | None = AUTO
     if not out.parent.is_dir():
         raise FileNotFoundError(f"no folder {shown(out.parent)} to write {shown(out.name)} into")
     ranker = load_ranker(model / WEIGHTS if model.is_dir() else model)
-    words = ranker.encoding.categorical
-    table = load_table(file, label=None, query=query, split=None, categorical=words, delimiter=delimiter)
+    encoding = ranker.encoding
+    table = load_table(
+        file,
+        label=None,
+        query=query,
+        split=None,
+        features=encoding.names,
+        categorical=encoding.categorical,
+        delimiter=delimiter,
+    )
     columns: dict[str, Any] = {"row": table.rows}
     if table.query is not None:
         columns["query"] = np.array(table.query_names)[table.query.numpy()]

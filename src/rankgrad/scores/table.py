@@ -111,7 +111,7 @@ class ScoreTable:
         return self.subset(self.split == split)
 
     def summary(self) -> str:
-        """One line: how many rows, features, relevant rows or grades, queries."""
+        """One line: how many rows, features, relevant rows or grades, queries, and queries without a relevant row."""
         words = sum(column.dtype == object for column in self.features.values())
         width = len(self.features)
         parts = [f"{_count(len(self), 'row')}, {_count(width, 'feature')}" + (f" ({words} of words)" if words else "")]
@@ -123,6 +123,9 @@ class ScoreTable:
         if self.query is not None:
             sizes = torch.bincount(self.query)
             parts.append(f"{_count(len(sizes), 'query')} of {int(sizes.min())} to {int(sizes.max())} rows")
+            if self.relevance is not None:
+                without = int((torch.bincount(self.query, weights=self.relevance) == 0).sum())
+                parts += [f"{without} of them without a relevant row"] if without else []
         return f"{self.name}: {'; '.join(parts)}"
 
 

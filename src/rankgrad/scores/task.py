@@ -136,6 +136,7 @@ class ScoresTask:
         assert train.relevance is not None
         relevance = _relevance(train.relevance, loss, by_query)
         self.encoding = Encoding.fitted(train, **settings.data.encoding)
+        say(self.encoding.summary())
         rows = ListRows(self.encoding.encode(train), relevance, train.query)
         self.data = list_data(rows, settings.sampler, settings.seed)
         model = build_ranker(self.model_settings, self.encoding.width) if given is None else given[0]
