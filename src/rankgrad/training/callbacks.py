@@ -1,4 +1,4 @@
-"""What a run does beside training: evaluating every few epochs, and saying how far it is."""
+"""Callbacks of a run: evaluation every few epochs, progress and time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .module import TrainedModule
 
 
 class EvaluateEvery(L.Callback):
-    """Evaluates each so many epochs and logs the values: see `runs.history.evaluations`.
+    """Evaluates every N epochs and logs the values, see `runs.history.evaluations`.
 
     Args:
-        epochs: between two evaluations.
+        epochs: number of epochs between two evaluations.
         run: model -> metrics by name.
     """
 
@@ -29,7 +29,7 @@ class EvaluateEvery(L.Callback):
         self.epochs, self.run = epochs, run
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log all metrics of this epoch; those after the last one are the run's result anyway."""
+        """Evaluate and log. The last epoch is left out, because the run is evaluated at its end."""
         epoch = trainer.current_epoch + 1
         if epoch % self.epochs == 0 and epoch != trainer.max_epochs:
             values = self.run(cast(TrainedModule, pl_module).model)
@@ -37,16 +37,16 @@ class EvaluateEvery(L.Callback):
 
 
 class Forecast(L.Callback):
-    """Says once, after the first steps, how long the training will take, and which settings would make it shorter.
+    """Prints once, after the first steps, how long the training will take and which settings make it shorter.
 
     The first step is not counted, because it is slower than the others.
 
     Args:
-        quicker: settings as they are typed.
-        worth: seconds; of a shorter training nothing is said.
+        quicker: settings that make training shorter, as they are typed.
+        worth: seconds; nothing is printed for a shorter training.
     """
 
-    STEPS, SECONDS = 20, 10.0  # that are watched at most
+    STEPS, SECONDS = 20, 10.0  # at most so many steps and seconds are timed
 
     def __init__(self, quicker: Sequence[str] = (), worth: float = 180.0) -> None:
         self.quicker, self.worth = tuple(quicker), worth
@@ -55,7 +55,7 @@ class Forecast(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Watch, and speak once."""
+        """Time the step. Print the forecast when enough steps were timed."""
         if self._told:
             return
         now = time.monotonic()
@@ -82,23 +82,23 @@ class Forecast(L.Callback):
 
 
 class Clock(L.Callback):
-    """Measures how long a training takes: of one that goes on, with what came before, which is in its state."""
+    """Measures the training time. In a resumed run the time before the interruption is added; the state holds it."""
 
     def __init__(self) -> None:
         self._before, self._used_before = 0.0, 0.0
         self.start()
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start the clock."""
         self._start, self._used = time.monotonic(), time.process_time()
 
     def state_dict(self) -> dict[str, float]:
-        """Return the seconds so far, and those of the processor."""
+        """Seconds so far, and processor seconds."""
         seconds, used = time.monotonic() - self._start, time.process_time() - self._used
         return {"train_seconds": self._before + seconds, "train_cpu_seconds": self._used_before + used}
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        """Go on from those of a state."""
+        """Add the seconds of a saved state."""
         self._before, self._used_before = state_dict["train_seconds"], state_dict["train_cpu_seconds"]
 
 
@@ -108,16 +108,16 @@ class LossBar(TQDMProgressBar):
     def get_metrics(
         self, trainer: L.Trainer, pl_module: L.LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        """What stands behind the bar."""
+        """The numbers behind the bar."""
         loss = cast(TrainedModule, pl_module).noted.get("loss")
         return {} if loss is None else {"loss": float(loss)}
 
 
 class ProgressLines(L.Callback):
-    """How far a training is, as lines: what a file or the log of a job shows instead of a bar that is drawn anew.
+    """Progress as lines, for output that goes to a file or a job's log, where a bar cannot be redrawn.
 
     Args:
-        seconds: between two lines at least; after the last step there is one in any case.
+        seconds: shortest time between two lines. The last step always prints one.
     """
 
     def __init__(self, seconds: float = 30.0) -> None:
@@ -125,14 +125,14 @@ class ProgressLines(L.Callback):
         self._start, self._last, self._first_step = 0.0, 0.0, 0
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin to count; a resumed training has steps behind it, which took no time."""
+        """Start the clock. The steps of a resumed run that were done before take no time here."""
         self._start = self._last = time.monotonic()
         self._first_step = trainer.global_step
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Print a line, if it is time for one."""
+        """Print a line when enough time has passed."""
         now, steps = time.monotonic(), trainer.estimated_stepping_batches
         if now - self._last < self.seconds and trainer.global_step < steps:
             return
@@ -144,7 +144,7 @@ class ProgressLines(L.Callback):
 
     @staticmethod
     def line(step: int, steps: float, epochs: str, loss: Tensor | float | None, seconds: float) -> str:
-        """What is said after a step of so many that take so many seconds each.
+        """The line after a step.
 
         >>> ProgressLines.line(240, 900, "epoch 3 of 9", 0.305, 1.5)
         'epoch 3 of 9, step 240 of 900: loss 0.3050; 1.5 s a step, 16 min left'

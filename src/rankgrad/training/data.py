@@ -1,4 +1,4 @@
-"""The batches of a training run, and where in an epoch it stands."""
+"""Training batches, and the position in an epoch for resuming."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..runs import signals
 
 
 class EpochData(L.LightningDataModule):
-    """Training batches by a sampler; knows where in an epoch it stands, so that a run resumes there.
+    """Training batches by a sampler. It saves its position in the epoch, so that a run resumes there.
 
     Args:
-        dataset: what is asked for a batch of the sampler.
-        sampler: with set_epoch, and the state of its place in an epoch.
+        dataset: gives the samples of a batch.
+        sampler: has `set_epoch` and a state with its position in the epoch.
         collate: samples -> batch.
         workers: of the DataLoader.
     """
@@ -41,7 +41,7 @@ class EpochData(L.LightningDataModule):
             self.dataset,
             batch_sampler=self.sampler,
             collate_fn=self.collate,
-            generator=torch.Generator(),  # a loader draws a number per epoch; the model's dropout must not notice
+            generator=torch.Generator(),  # a loader draws a number per epoch; without a generator of its own it would change the model's dropout
             num_workers=self.workers,
             worker_init_fn=signals.spare_worker,
             persistent_workers=self.workers > 0,
@@ -49,7 +49,7 @@ class EpochData(L.LightningDataModule):
         )
 
     def state_dict(self) -> dict[str, int]:
-        """Epoch and batches done, from Lightning's own counters."""
+        """Epoch and number of batches done, from Lightning's counters."""
         trainer = self.trainer
         assert trainer is not None
         done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
@@ -60,7 +60,7 @@ class EpochData(L.LightningDataModule):
         return self.sampler.state_dict(batches_done=done)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on in the middle of the epoch."""
+        """Continue within the epoch."""
         self.sampler.load_state_dict(state_dict)
 
 
@@ -68,10 +68,10 @@ class TrainingData(EpochData):
     """Batches of P classes x K rows.
 
     Args:
-        table: what is trained on.
-        labels: [row] long, its classes.
+        table: training rows.
+        labels: [row] long, class of each row.
         transform: see `transforms`.
-        sampler: its settings, see `samplers.class_batches`.
+        sampler: settings, see `samplers.class_batches`.
         seed: of the batches.
         workers: of the DataLoader.
     """
@@ -92,7 +92,7 @@ class TrainingData(EpochData):
 
 
 class SetEpoch(L.Callback):
-    """Names the epoch to the sampler, unless it has just been resumed inside one."""
+    """Tells the sampler the epoch, unless the run was just resumed within it."""
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Called before the loader is iterated."""

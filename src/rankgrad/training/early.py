@@ -1,4 +1,4 @@
-"""Find what is wrong with the settings of a run before any file of its data is read, which may take minutes."""
+"""Check the settings of a run before its data is read, because reading may take minutes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .module import check_optimizer
 
 
 def check_trainer(config: DictConfig) -> None:
-    """Raise if Lightning's trainer would refuse its settings, or they ask for no training.
+    """Raise if Lightning's trainer refuses its settings, or if a count is out of range.
 
     Raises:
-        ConfigError: naming the setting.
+        ConfigError: names the setting.
     """
     if config.threads is not None:
         integer(config.threads, "threads counts CPU threads", low=1)
@@ -47,8 +47,8 @@ def check_retrieval(config: DictConfig) -> None:
     no second list of rules. The model is made without memory, and weights are not loaded.
 
     Raises:
-        TypeError, ValueError: of what refuses.
-        FileNotFoundError: no file of weights.
+        TypeError, ValueError: the setting that is refused.
+        FileNotFoundError: the file of weights does not exist.
     """
     trust = packages(config.get("trust"))
     with named_as_settings():
@@ -86,7 +86,7 @@ def _check_model(config: DictConfig) -> None:
     options |= {name: without for name, without in (("pretrained", False), ("weights", None)) if name in options}
     kind = options.pop("kind")
     if kind == GIVEN:
-        return  # it is there
+        return  # the caller has made it
     _, of_the_data = TAKES.get(kind, ("", {}))
     if kind in READ:
         check_options(kind, options)
@@ -96,7 +96,7 @@ def _check_model(config: DictConfig) -> None:
 
 
 def _check_loss(config: DictConfig) -> None:
-    """Make the loss, if it is one of ours: others may need to know the data."""
+    """Make the loss if it is one of this library. Others may need facts about the data."""
     kind = named(config.loss, slot="loss", trust=packages(config.get("trust")))
     if isinstance(kind, type) and issubclass(kind, RetrievalLoss) and kind.__module__.startswith("rankgrad.losses"):
         make(config.loss, slot="loss", trust=packages(config.get("trust")))

@@ -43,15 +43,15 @@ def check_optimizer(settings: Mapping[str, Any]) -> None:
 
 
 class TrainedModule(L.LightningModule):
-    """What the modules of all tasks share: the optimiser with its schedule, and what a state holds beside the weights.
+    """Base module of all tasks: optimiser, learning rate schedule, and the extra content of a saved state.
 
     Args:
-        model: that learns.
+        model: the model to train.
         optimizer: name, lr, weight_decay, momentum, warmup, and optionally schedule, milestones (epochs) and factor;
             see `Schedule`.
 
     Attributes:
-        kept: what is to be found again in a saved state, by its name there.
+        kept: extra values of a saved state, by name.
         noted: numbers of the last step, for the log.
     """
 
@@ -64,31 +64,31 @@ class TrainedModule(L.LightningModule):
         check_optimizer(self.settings)
 
     def learned(self) -> list[dict[str, Any]]:
-        """Groups of parameters with their rates, as an optimiser takes them: here what of the model is not frozen."""
+        """Parameter groups with their learning rates: all parameters of the model that are not frozen."""
         weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         return [{"params": weights, "lr": self.settings["lr"], "weight_decay": self.settings["weight_decay"]}]
 
     def examine(self) -> dict[str, float]:
-        """What `health.Health` is to know of the last batch, beside loss, gradient and weights."""
+        """Measurements of the last batch for `health.Health`, beside loss, gradient and weights."""
         return {}
 
     def note(self, loss: Tensor, values: Mapping[str, Tensor]) -> None:
         """Keep the numbers of a step, for the log and the progress bar.
 
-        They stay where they are: Lightning's own `log` would read the loss of every step, and a GPU be waited for.
+        The values stay on their device. Lightning's own `log` would copy the loss at every step and wait for the GPU.
         """
         self.noted = {"loss": loss.detach(), **{name: value.detach() for name, value in values.items()}}
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Note the length of the gradient: 0 or exploding is the first sign of trouble."""
         every = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if every and (self.trainer.global_step + 1) % every == 0:  # the steps that are written down
+        if every and (self.trainer.global_step + 1) % every == 0:  # only the steps that are logged
             grads = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
             if grads:
                 self.noted["grad_norm"] = torch.stack(grads).norm()
 
     def configure_optimizers(self) -> Any:
-        """The optimiser by name, and the schedule per step."""
+        """Optimiser and learning rate schedule. The schedule moves at every step."""
         s = self.settings
         groups = self.learned()
         if s["name"] == "sgd":
@@ -115,7 +115,7 @@ class TrainedModule(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Lightning keeps all but the random state (dropout needs it)."""
+        """Add the random state, which dropout needs. Lightning saves all the rest."""
         mine = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             mine["cuda"] = torch.cuda.get_rng_state(self.device)
@@ -123,9 +123,9 @@ class TrainedModule(L.LightningModule):
         checkpoint.update(self.kept)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the random state until training starts: loading draws numbers of its own."""
+        """Remember the random state until training starts, because loading draws random numbers."""
         states, rank = checkpoint.get("rng", ()), world()[0]
-        # a run may go on with more processes than it had: the new ones start as they are
+        # a resumed run may have more processes than before; new processes keep their own random state
         self._rng = states[rank] if rank < len(states) else None
 
     def on_train_start(self) -> None:
@@ -140,16 +140,16 @@ THRESHOLDS = ("alpha", "beta")  # of a calibration, where they follow the scores
 
 
 class RetrievalModule(TrainedModule):
-    """A model and a loss. The loss is that of the batches of all processes together (`distributed.GlobalBatch`).
+    """A model and a loss. The loss is computed over the batches of all processes together (`distributed.GlobalBatch`).
 
     Args:
         model: images, texts or vectors -> embeddings.
-        loss: (embeddings, labels) -> scalar; if it takes `ids`, it is also given the numbers of the rows.
+        loss: (embeddings, labels) -> scalar; if it has an argument `ids`, it also gets the row numbers.
         optimizer: as for `TrainedModule`, and head_lr_factor, loss_lr_factor.
-        sub_batch: rows embedded at once, see `large_batch`; None: all.
-        even: all processes have equally many rows in every batch.
-        targets: [training row, ...] what the loss is told of each row instead of its class: all its classes, or its
-            place in a hierarchy; None: its class.
+        sub_batch: number of rows embedded at a time, see `large_batch`; None: all.
+        even: whether all processes have the same number of rows in every batch.
+        targets: [training row, ...] target of each row in place of its class: several classes (multi-hot), or
+            hierarchical labels; None: the class.
     """
 
     def __init__(
@@ -166,13 +166,13 @@ class RetrievalModule(TrainedModule):
         self.loss = GlobalBatch(loss, even=even)
         self._takes_ids = "ids" in inspect.signature(loss.forward).parameters  # a repeated image never matches itself
         self.last_batch: tuple[Tensor, Tensor] | None = None  # embeddings and labels, for callbacks that look at them
-        # memories are equal on all processes: sending them around before every step would only take time
+        # memories are equal on all processes, so they need not be synchronised before every step
         self._ddp_params_and_buffers_to_ignore = memory_buffers(self)
         if sub_batch is not None and (not isinstance(sub_batch, int) or sub_batch < 1):
             raise ValueError(f"train.sub_batch is a number of rows, an integer >= 1, or null; got {sub_batch!r}")
 
     def training_step(self, batch: tuple[Any, Tensor, Tensor], batch_idx: int) -> Tensor:
-        """Loss of a batch; noted with the share of queries that count."""
+        """Loss of a batch. The share of counted queries is noted with it."""
         given, labels, ids = batch
         size = self.sub_batch
         embeddings = self.model(given) if size is None else embed_in_parts(self.model, given, size)
@@ -191,7 +191,7 @@ class RetrievalModule(TrainedModule):
         return loss
 
     def learned(self) -> list[dict[str, Any]]:
-        """Backbone, head and loss, each with its rate."""
+        """Parameter groups of backbone, head and loss, each with its learning rate."""
         s = self.settings
         if isinstance(self.model, EmbeddingModel):
             groups = parameter_groups(self.model, s["lr"], s["head_lr_factor"], s["weight_decay"])
@@ -204,7 +204,7 @@ class RetrievalModule(TrainedModule):
         return groups
 
     def examine(self) -> dict[str, float]:
-        """How the last batch lies, over all processes; and the drift of a memory."""
+        """Statistics of the embeddings of the last batch, over all processes, and the drift of a memory."""
         assert self.last_batch is not None
         embeddings, labels = (gather_rows(rows) for rows in self.last_batch)
         loss = self.loss.loss
@@ -222,10 +222,10 @@ SCHEDULES = ("cosine", "constant", "steps")
 
 
 class Schedule:
-    """Factor of the learning rate at a step: rises linearly over a share of all steps, then follows a schedule.
+    """Factor of the learning rate at a step: a linear warm-up, then a schedule.
 
     Args:
-        steps: of the whole training.
+        steps: number of steps of the training.
         warmup: share of all steps, 0 .. 1.
         name: "cosine": to 0 at the end; "constant"; "steps": times `factor` at each milestone.
         milestones: steps done at which the rate falls, for "steps".

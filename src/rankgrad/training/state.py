@@ -1,4 +1,4 @@
-"""The state of a run: written so that it can go on after its process died, read without running anything in it."""
+"""The saved state of a run. A run resumes from it; reading it executes no code."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MAY_CHANGE = (
     *("data.cache_dir", "data.load.cache_dir", "evaluation.batch_size"),
     *("trainer.accelerator", "trainer.devices", "trainer.enable_progress_bar"),
 )
-EPOCHS = "trainer.max_epochs"  # may be more: the run is extended
+EPOCHS = "trainer.max_epochs"  # may be raised on resume: the run is extended
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The content of a state: tensors and plain values.
+    """Read a state file: tensors and plain values.
 
     Raises:
-        ConfigError: it is damaged, or holds something that would have to be run to be read.
+        ConfigError: the file is damaged, or reading it would execute code.
     """
     again = "Delete it, and resume= trains this run from its start"
     try:
@@ -44,7 +44,7 @@ def read_state(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is damaged ({type(error).__name__}). {again}") from None
     if missing:
         raise ConfigError(f"{path} is no state of a run: it lacks {', '.join(sorted(missing))}. {again}")
-    if type(state["global_step"]) is not int:  # files are named after it
+    if type(state["global_step"]) is not int:  # used in file names
         raise ConfigError(f"{path} is damaged: its global_step is no number of steps. {again}")
     return state
 
@@ -62,14 +62,14 @@ def check_state(
 
     Args:
         state: see `read_state`.
-        settings: of the run now, dotted.
-        data: fingerprint of its data now; {}: it is not to be looked at.
-        weights: of the model now.
-        memories: beginnings of the names of weights that take the size of what is saved.
-        where: of the settings and of the state, for the message.
+        settings: current settings of the run, dotted.
+        data: current fingerprint of its data; {}: the data is not compared.
+        weights: of the current model.
+        memories: prefixes of weights that take the size of the saved ones.
+        where: paths of the settings and of the state, for the message.
 
     Raises:
-        ConfigError: with what is different.
+        ConfigError: what differs.
     """
     config, path = where
     then = flat(state.get("kept", {}))
@@ -101,7 +101,7 @@ def check_state(
 
 
 def other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """How two fingerprints differ, in words; "" if they do not, or one of them is not known.
+    """How two fingerprints differ, in words; "" if they are equal or one of them is unknown.
 
     >>> other_data({"images": 5, "names": "ab"}, {"images": 4, "names": "cd"})
     'images (then 5, now 4), names'
@@ -115,12 +115,12 @@ def other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 class SaveState(L.Callback):
-    """Writes the state of the run after every epoch and every few minutes, atomically: never half a file.
+    """Writes the state of the run after every epoch and every few minutes. The file is replaced as a whole.
 
     Args:
-        path: file to write; replaced as a whole.
+        path: file to write.
         minutes: longest time between two writes.
-        first: what must be on the disk before the state, such as the rows of the log.
+        first: called before each write, to save what must be on the disk before the state, such as the log.
     """
 
     def __init__(self, path: Path, minutes: float, first: Callable[[], object] = lambda: None) -> None:
@@ -128,22 +128,22 @@ class SaveState(L.Callback):
         self.last = time.monotonic()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Lightning has just put a handler of SIGTERM in place that speaks to the other processes at any moment."""
+        """Replace Lightning's handler of SIGTERM, which talks to the other processes at any moment."""
         signals.take_back()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write if the last time is long ago; not between the parts of an accumulated gradient, which is not kept.
+        """Write when the last write was long ago, but not within an accumulated gradient, which the state does not hold.
 
         Raises:
-            signals.Stopped: a signal asks the run to end; the state is written.
+            signals.Stopped: a signal ended the run; the state is written.
         """
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        # the end of the epoch writes by itself, after whatever else belongs to it
+        # `on_train_epoch_end` writes after the last batch of an epoch
         if not whole or trainer.is_last_batch:
             return
-        # all processes write together, when one is late or asked to end
+        # all processes write together, as soon as one is due or was asked to stop
         late, asked = largest([time.monotonic() - self.last >= self.seconds, signals.requested()])
         if late or asked:
             self.write(trainer)
@@ -151,7 +151,7 @@ class SaveState(L.Callback):
             raise signals.Stopped(asked)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write; a run that is asked to end may end here, too."""
+        """Write. A run that was asked to stop may stop here."""
         self.write(trainer)
         [asked] = largest([signals.requested()])
         if asked:

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a training beyond its curves: histograms of batches, what is retrieved at evaluations."""
+"""Histograms of batches and retrieved neighbours for TensorBoard, beside its curves."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..normalize import unit_rows
 from ..runs.log import TEST
 from .module import RetrievalModule
 
-HISTOGRAMS = 100  # in a whole run: each takes some kilobytes
+HISTOGRAMS = 100  # histograms per run; each takes some kilobytes
 QUERIES, NEAREST = 8, 8
-SIDE, BORDER, GAP = 72, 4, 4  # of a picture in the grid, pixels
+SIDE, BORDER, GAP = 72, 4, 4  # pixels of a picture in the grid
 
-# As on the page of a run: right solid green, wrong dashed orange, told apart by those who see no red and green.
+# As on the page of a run: right is solid green, wrong is dashed orange. Colour-blind readers see the difference.
 RIGHT, WRONG, ASKED, GROUND = (8, 122, 87), (224, 92, 31), (139, 144, 153), (255, 255, 255)
 
 
@@ -36,8 +36,8 @@ class Board(L.Callback):
     pictures or as texts.
 
     Args:
-        table: the rows that are evaluated.
-        seed: of the choice of queries.
+        table: evaluated rows.
+        seed: for choosing the queries.
     """
 
     def __init__(self, table: Rows, seed: int = 0) -> None:
@@ -75,13 +75,13 @@ class Board(L.Callback):
                 writer.add_histogram(f"batch/{name}", values.cpu(), step)
 
     def evaluated(self, trainer: L.Trainer, report: Report, embeddings: Tensor, *, values: bool = False) -> None:
-        """Draw what is retrieved now.
+        """Draw the nearest items of the chosen queries.
 
         Args:
-            trainer: whose logger is written to, at its step.
+            trainer: its logger gets the pictures, at its current step.
             report: of the evaluation.
             embeddings: [image, dim] of the table.
-            values: also write the report's metrics, where nobody else does.
+            values: also write the report's metrics, if no other callback does.
         """
         if world()[0] != 0:
             return
@@ -108,7 +108,7 @@ class Board(L.Callback):
 
 
 def similarities(embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """What is drawn of a batch: cosines of its pairs, each pair once, and lengths of its embeddings.
+    """Cosines of the pairs of a batch, each pair once, and lengths of its embeddings.
 
     >>> found = similarities(torch.tensor([[3.0, 4.0], [3.0, 4.0], [0.0, 2.0]]), torch.tensor([0, 0, 1]))
     >>> found["cosines within a class"], found["cosines between classes"], found["lengths of embeddings"]
