@@ -134,7 +134,7 @@ class SaveState(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write when the last write was long ago, but not within an accumulated gradient, which the state does not hold.
+        """Write when the last write was long ago, but not within an accumulated gradient: the state does not hold it.
 
         Raises:
             signals.Stopped: a signal ended the run; the state is written.
