@@ -50,9 +50,9 @@ class FromRuns:
 
 
 SWEEPS = ("pnp/fig8", "roadmap/fig4", "roadmap/fig5", "roadmap/fig12")
-_GLYPHS = "Here: a small network after one epoch on the built-in glyphs; queries are drawn by seed, not chosen."
+_GLYPHS = "Here: a small network after one epoch on the built-in glyphs. The queries are chosen at random, by seed."
 _STAND_IN = (
-    "Here: a small network on Omniglot, three seeds; that says nothing about the paper's numbers. The points are in "
+    "Here: a small network on Omniglot, three seeds. This says nothing about the paper's numbers. The points are in "
     "[results](results.md)."
 )
 
@@ -86,7 +86,7 @@ FROM_RUNS: Mapping[str, FromRuns] = {
         [f"rankgrad paper-figure roadmap/fig6 --run {COMPARED} --show differ --queries 3"],
         _GLYPHS
         + " Only queries whose nearest image is right in one run and wrong in the other. The supplement's three "
-        "figures are the same of runs on CUB, SOP and iNaturalist.",
+        "figures are the same for runs on CUB, SOP and iNaturalist.",
         ("roadmap/fig13", "roadmap/fig14", "roadmap/fig15"),
     ),
 }
@@ -94,9 +94,11 @@ FROM_RUNS: Mapping[str, FromRuns] = {
 HEAD = """\
 # Gallery
 
-Every figure of the papers that can be drawn here, with its command. `rankgrad paper-figure` lists them; `-o FILE.pdf`
-or `.svg` gives vectors, `--json FILE` the numbers. Widths are those of one and of two columns of a page. In Python,
-`rankgrad_papers.analysis.FIGURES` holds the function that computes and the one that draws.
+This page shows every figure of the papers that can be drawn here, with its command. `rankgrad paper-figure` lists them.
+
+* `-o FILE.pdf` or `.svg` gives vector graphics. `--json FILE` gives the numbers.
+* The widths are those of one and of two columns of a page.
+* In Python, `rankgrad_papers.analysis.FIGURES` has the function that computes a figure and the function that draws it.
 
 This page is made by `python docs/make_gallery.py --work runs/gallery`.
 """

@@ -45,7 +45,7 @@ class Study:
 
     Attributes:
         title: what it shows.
-        sees: what to look for in it, one sentence.
+        sees: what to look for in it.
         compute: finds the numbers.
         draw: what `compute` found -> a figure.
         seconds: what `compute` and `draw` take on one core, roughly.
@@ -70,12 +70,16 @@ def _ways() -> landscapes.Landscapes:
     return landscapes.compute("6", sorters={"SoDeep": load_sorter(items=20)})
 
 
-_PLANE = "The papers name neither seed nor scale of the plane; ours are in the docstring of `analysis.landscapes`."
+_PLANE = (
+    "The papers do not name the seed or the scale of the plane. Ours are in the docstring of `analysis.landscapes`."
+)
 
 FIGURES: dict[str, Study] = {
     "rambo/fig1": Study(
         "a function of ranks and its interpolations",
-        "Plateaus and cliffs leave nothing to follow (a); the interpolations slope everywhere, smoother with λ (b, c).",
+        "The function has plateaus and cliffs, so it has no useful slope (a). The interpolations "
+        "have a slope everywhere. "
+        "They are smoother with a larger λ (b, c).",
         landscapes.compute,
         landscapes.draw,
         3,
@@ -83,7 +87,8 @@ FIGURES: dict[str, Study] = {
     ),
     "rambo/fig5": Study(
         "a function of ranks for several λ, and for several numbers of soft bins",
-        "A small λ stays close to the function and a large one is smooth; few bins lose its shape, many ripple.",
+        "A small λ stays close to the function, and a large λ is smooth. Few bins lose its shape, and many bins "
+        "ripple.",
         partial(landscapes.compute, "5"),
         landscapes.draw,
         6,
@@ -91,77 +96,82 @@ FIGURES: dict[str, Study] = {
     ),
     "rambo/fig6": Study(
         "ways to make ranks differentiable",
-        "The interpolation keeps the shape of the function; SoDeep and soft bins flatten it.",
+        "The interpolation keeps the shape of the function. SoDeep and soft bins flatten it.",
         _ways,
         landscapes.draw,
         5,
-        _PLANE + " SoDeep's sorter is trained at the first use, in some minutes on one core, and kept.",
+        _PLANE + " SoDeep's sorter is trained at the first use, in some minutes on one core. Then it is kept.",
     ),
     "rambo/fig2": Study(
         "mAP inside random batches against their size",
-        "Batches of 16 show a mAP of .60 where the whole set has .33: the smaller the batch, the better it looks.",
+        "Batches of 16 have a mAP of .60, and the whole set has .33. The smaller the batch, the better the mAP looks.",
         batch_bias.compute,
         batch_bias.draw,
         2,
-        "Synthetic scores of ours; the construction is in the docstring of `analysis.batch_bias`.",
+        "The scores are synthetic and ours. Their construction is in the docstring of `analysis.batch_bias`.",
     ),
     "rambo/fig3": Study(
         "the margin keeps scores apart",
-        "Without a shift all scores meet once their order is right, and a little noise undoes it; with it they keep α.",
+        "Without a shift, all scores become equal when their order is right, and a little noise "
+        "destroys the order. With a "
+        "shift they keep the distance α.",
         margin_collapse.compute,
         margin_collapse.draw,
         1,
-        "The paper's figure is a sketch; this is a descent on free scores.",
+        "The paper's figure is a sketch. This figure is a gradient descent on free scores.",
     ),
     "auc/slopes": Study(
         "slope of the sigmoid by step (the paper's own table is not public)",
-        "Steeper than the default gains little accuracy (a), and leaves scores between two thresholds unmoved (b).",
+        "A slope steeper than the default gains little accuracy (a). It does not move scores between two thresholds "
+        "(b).",
         auc_slopes.compute,
         auc_slopes.draw,
         2,
-        "The paper's table of slopes is not in its public parts; these batches are ours.",
+        "The paper's table of slopes is not in its public parts. These batches are ours.",
     ),
     "pnp/fig1": Study(
         "the loss of AP over both counts",
-        "Along the arrow nothing but relevant items comes in front, and the loss of AP still falls.",
+        "Along the arrow only relevant items are added in front, and the loss of AP still falls.",
         pnp_curves.compute,
         pnp_curves.draw_surface,
         0.3,
     ),
     "pnp/fig2": Study(
         "what pushes an irrelevant item back",
-        "Every relevant item behind an irrelevant one pushes it: four push (a), one pushes (e). PNP-Ib pulls hardest "
-        "at the relevant item at the end (f), PNP-Dq lets it be.",
+        "Every relevant item behind an irrelevant item pushes it: four push (a), one pushes (e). "
+        "PNP-Ib pulls hardest at "
+        "the relevant item at the end (f). PNP-Dq leaves it alone.",
         schemes.pushes,
         schemes.draw_pushes,
         0.3,
-        "The paper's figure is a sketch of images; the list is ours, the forces are the losses' derivatives.",
+        "The paper's figure is a sketch of images. The list is ours. The forces are the derivatives of the losses.",
     ),
     "pnp/fig3": Study(
         "PNP's losses and their derivatives",
-        "O and I push hardest where many irrelevant items are in front, D lets those items be and perfects the others.",
+        "O and I push hardest where many irrelevant items are in front. D leaves those items alone and improves the "
+        "others.",
         pnp_curves.compute,
         pnp_curves.draw_variants,
         0.5,
     ),
     "pnp/fig4": Study(
         "two clusters of a class with another class between them",
-        "PNP-Ib draws the clusters together across the other class (arrows), PNP-Dq draws within each cluster alone.",
+        "PNP-Ib pulls the clusters together across the other class (arrows). PNP-Dq pulls only within each cluster.",
         schemes.clusters,
         schemes.draw_clusters,
         0.3,
-        "The paper's figure is a sketch; the angles are ours, the forces are the losses' derivatives.",
+        "The paper's figure is a sketch. The angles are ours. The forces are the derivatives of the losses.",
     ),
     "pnp/fig5": Study(
         "gradient of AP's loss and of PNP-Dq",
-        "AP's gradient depends on how many relevant items are in front; PNP-Dq's is one curve.",
+        "AP's gradient depends on the number of relevant items in front. PNP-Dq's gradient is one curve.",
         pnp_curves.compute,
         pnp_curves.draw_gradients,
         0.3,
     ),
     "pnp/fig6": Study(
         "clusters of a class under PNP",
-        "O and I fold both clusters of a class into one place and unseen classes with them; Dq with α = 4 does not.",
+        "O and I collapse both clusters of a class into one place, and unseen classes too. Dq with α = 4 does not.",
         pnp_toy.compute,
         pnp_toy.draw,
         12,
@@ -169,7 +179,7 @@ FIGURES: dict[str, Study] = {
     ),
     "pnp/fig6-ring": Study(
         "clusters of a class under PNP, second layout",
-        "The same on a ring: classes of two opposite clusters, unseen classes in the gaps.",
+        "The same on a ring: each class has two opposite clusters, and unseen classes are in the gaps.",
         partial(pnp_toy.compute, "ring"),
         pnp_toy.draw,
         7,
@@ -177,31 +187,32 @@ FIGURES: dict[str, Study] = {
     ),
     "roadmap/fig1": Study(
         "gradients on three scores, and the gap between batches",
-        "Smooth-AP pushes two relevant items apart where SupAP lifts both (a); two perfect batches make a union with "
-        "an AP of .81 (b).",
+        "Smooth-AP pushes two relevant items apart, and SupAP raises both (a). The union of two "
+        "perfect batches has an AP "
+        "of .81 (b).",
         overview.compute,
         overview.draw,
         0.5,
     ),
     "roadmap/fig2": Study(
         "from a query's scores to the loss",
-        "Irrelevant items are counted by H⁻, which never stops growing, relevant ones by the exact step (b); the "
-        "calibration costs what is on the wrong side of α or β (c).",
+        "H⁻, which never stops growing, counts irrelevant items. The exact step counts relevant items (b). The "
+        "calibration penalises scores on the wrong side of α or β (c).",
         schemes.path,
         schemes.draw_path,
         0.3,
-        "The paper's figure is a diagram; the scores are ours, counts and costs are the losses' own.",
+        "The paper's figure is a diagram. The scores are ours. Counts and costs are computed by the losses.",
     ),
     "roadmap/fig3": Study(
         "the steps and their slopes",
-        "The sigmoid stops growing and its slope is gone beyond δ; H⁻ goes on with a slope of ρ.",
+        "Beyond δ the sigmoid stops growing and has no slope. H⁻ continues with a slope of ρ.",
         gradients.steps,
         gradients.draw_steps,
         0.5,
     ),
     "roadmap/fig7": Study(
         "gradients of Smooth-AP, and with the exact step among relevant items",
-        "Smooth-AP lowers one relevant score; with the exact step that push is gone, and next to nothing is left.",
+        "Smooth-AP lowers one relevant score. With the exact step this push is gone, and almost no gradient is left.",
         gradients.toy,
         partial(gradients.draw_toy, names=("1 - AP", "Smooth-AP", "exact step among relevant")),
         0.5,
@@ -215,29 +226,30 @@ FIGURES: dict[str, Study] = {
     ),
     "roadmap/fig9": Study(
         "batches one behind the other attain the bound",
-        "Every relevant item of the second batch stands behind every irrelevant one of the first: the gap is eq. 8's.",
+        "Every relevant item of the second batch is ranked behind every irrelevant item of the first. The gap equals "
+        "eq. 8.",
         _examples("worst"),
         decomposability.draw_examples,
         0.3,
     ),
     "roadmap/fig10": Study(
         "what calibrated scores change",
-        "With scores on the right sides of α and β but for two (a) the gap is small, with all of them (b) it is 0.",
+        "If all scores except two are on the right side of α or β, the gap is small (a). If all are, the gap is 0 (b).",
         _examples("partly", "calibrated"),
         decomposability.draw_examples,
         0.3,
     ),
     "roadmap/bounds": Study(
         "the gap against eqs. 8 and 9 over random draws",
-        "No draw lies above the diagonal, and the draws lie closer to it with eq. 9.",
+        "No draw is above the diagonal. With eq. 9 the draws are closer to it.",
         partial(decomposability.bounds, "unequal"),
         decomposability.draw_bounds,
         8,
-        "Not in the paper; the draws are ours.",
+        "This figure is not in the paper. The draws are ours.",
     ),
     "roadmap/fig11": Study(
         "slope of the sigmoid, and δ",
-        "From δ on the sigmoid has hardly any slope left: there H⁻ takes over.",
+        "From δ on the sigmoid has almost no slope. There H⁻ takes over.",
         gradients.steps,
         gradients.draw_delta,
         0.3,

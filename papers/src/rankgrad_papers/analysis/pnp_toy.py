@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CAPTION = (
-    "Ours, not the paper's points: its coordinates are not published, and of the layouts tried several show no such "
-    "effect, among them those whose classes are single clusters. These two were kept because they contain what the "
-    "paper argues: training classes of several clusters. The figure illustrates that mechanism; it does not show that "
-    "PNP-D is better in general. Embeddings are of one seed, and seeds differ widely: with the squares, PNP-Dq "
-    "(alpha 4) fails on some, and its lead over PNP-O was clear in seeds 0 to 9 and not in seeds 10 to 19."
+    "The points are ours, because the paper does not publish its coordinates. Several of the layouts "
+    "that we tried show "
+    "no such effect, among them those whose classes are single clusters. We kept these two because they contain what "
+    "the paper argues: training classes of several clusters. The figure illustrates this mechanism. It does not show "
+    "that PNP-D is better in general. The embeddings are of one seed, and seeds differ widely. With the squares, "
+    "PNP-Dq (alpha 4) fails for some seeds. Its lead over PNP-O was clear in seeds 0 to 9 and not in seeds 10 to 19."
 )
 POINTS = 150  # per class
 SPREAD = 0.25  # standard deviation of a cluster

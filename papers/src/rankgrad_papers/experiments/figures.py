@@ -38,13 +38,17 @@ LARGEST = 100_000  # numbers of one array in a json; larger ones are named, not 
 
 # What to look for in the figures that are drawn from results.
 SEES = {
-    "pnp/fig8": "R@1 over α, b and the images per class: how much each choice matters, against the spread of seeds.",
-    "roadmap/fig4": "mAP@R over λ, ρ and α − β, and SupAP's: where it is flat, the value hardly matters.",
-    "roadmap/fig5": "What the calibration adds to SupAP's mAP@R, in per cent: in the paper most in small batches.",
-    "roadmap/fig12": "SupAP's mAP@R over τ and ρ: how wide the useful range of each is.",
-    "rambo/table1": "Time and memory of one step on logarithmic axes: the slope is the exponent in the legend.",
+    "pnp/fig8": (
+        "R@1 over α, b and the images per class. Compare the effect of each choice with the spread of the seeds."
+    ),
+    "roadmap/fig4": "mAP@R over λ, ρ and α − β, with SupAP's mAP@R. Where a curve is flat, the value hardly matters.",
+    "roadmap/fig5": (
+        "What the calibration adds to SupAP's mAP@R, in per cent. In the paper it adds most in small batches."
+    ),
+    "roadmap/fig12": "SupAP's mAP@R over τ and ρ. It shows how wide the useful range of each is.",
+    "rambo/table1": "Time and memory of one step on logarithmic axes. The slope is the exponent in the legend.",
 }
-_RETRIEVED = "The same queries in every run, right and wrong neighbours told apart by frame and sign."
+_RETRIEVED = "The same queries in every run, with a frame and a sign for right and wrong neighbours."
 
 
 @dataclass(frozen=True)
