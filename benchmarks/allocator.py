@@ -57,9 +57,7 @@ def allocator(options: Options) -> Result:
         *("image, batch", "own habits: ms", "blocks kept: ms", "own / kept"),
         *("own: page faults", "own: peak MB", "kept: page faults", "kept: peak MB"),
     )
-    note = (
-        "convnet of the default widths with ROADMAP, AdamW: processor time of a step; glibc alone knows the difference."
-    )
+    note = "Processor time of a step of the default convnet with ROADMAP and AdamW. Only glibc shows this difference."
     return Result([ResultTable("Memory that stays with the process", columns, rows, note)], checks)
 
 

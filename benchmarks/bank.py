@@ -43,7 +43,7 @@ class Size(NamedTuple):
 
 
 def bank(options: Options) -> Result:
-    """Losses of queries against a bank of references, forward and backward, against the bare steps of all pairs."""
+    """Losses of queries with a bank of references, forward and backward, compared with the bare steps of all pairs."""
     sizes = options.pick(
         quick=[Size(4, 200, 3), Size(2, 200, 20)],
         cpu=[
@@ -80,12 +80,13 @@ def bank(options: Options) -> Result:
         if size[1:] == (60_000, 20):
             checks.append(Check(f"SupAP over its floor, {size}", times["supap"].over(times[FLOORS["supap"]]), 2.0))
     note = (
-        "from_scores forward and backward, float32 scores, p relevant items per query. Floor: for every (relevant "
-        "item, item) the step forward, the step and its slope backward, in place, in cached blocks, and for every item "
-        "a copy of its score and a fresh gradient; no difference, no sum, nothing else. rambo_ap, which forms no "
-        "pairs, beside that of the sigmoid. 'as printed': one tensor of all (relevant item, item) differences; run "
-        f"where its copies fit into 2 GiB. 'pairs': every difference, where many relevant items (from {MANY} shown) "
-        "may be summed near-linearly. Peak memory beyond scores and relevance."
+        "from_scores forward and backward, float32 scores, p relevant items per query. The floor is, for every pair "
+        "(relevant item, item), the step forward, and the step and its slope backward, in place, in cached blocks. For "
+        "every item it also copies the score and makes a fresh gradient. It computes no difference and no sum. "
+        "rambo_ap forms no pairs; it is compared with the floor of the sigmoid. 'As printed' is one tensor of all "
+        "(relevant item, item) differences; it runs where its copies fit into 2 GiB. 'Pairs' computes every "
+        f"difference, also where many relevant items (shown from {MANY} on) could be summed in near-linear time. Peak "
+        "memory is beyond scores and relevance."
     )
     columns = ("queries x items, p: loss", "ms", "x floor", "as printed / ours", "peak MiB")
     return Result([ResultTable("Against a bank", columns, rows, note)], checks)

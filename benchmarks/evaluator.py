@@ -34,7 +34,7 @@ class Size(NamedTuple):
 
 
 def evaluator(options: Options) -> Result:
-    """Exact evaluation ranks over a large gallery against the matrix product of the same blocks; AP against peers."""
+    """Exact ranks over a large gallery, compared with the matrix product of its blocks; AP, compared with peers."""
     common = [Size(1_000, 60_000, DIM, per_class) for per_class in (PER_CLASS, 101, 1_001)]
     longer = [Size(60_000, 60_000, DIM, PER_CLASS), Size(10_000, 1_000_000, 128, PER_CLASS)]
     sizes = options.pick(
@@ -57,9 +57,9 @@ def evaluator(options: Options) -> Result:
             if size == common[0] and count == 1:
                 checks.append(Check("evaluation ranks over GEMM, p=3", ours.over(floor), 1.6))
     note = (
-        "Queries x items x width of float32 embeddings, p relevant items per query, the query itself left out; the "
-        "ranks of all relevant items under three readings of ties. GEMM: the same scores in the same blocks of up to "
-        f"{MAX_BLOCK} queries. Peak memory beyond the embeddings."
+        "Queries x items x width of float32 embeddings. Each query has p relevant items and is left out of its own "
+        "list. Measured are the ranks of all relevant items under three rules for ties. GEMM computes the same scores "
+        f"in the same blocks of up to {MAX_BLOCK} queries. Peak memory is beyond the embeddings."
     )
     columns = ("", "GEMM: wall ms", "ranks: wall ms", "x GEMM", "GEMM's share %", "x GEMM, processor time", "peak MiB")
     return Result([ResultTable("Evaluation", columns, rows, note), _peers(options)], checks)

@@ -19,14 +19,14 @@ KINDS: tuple[Kind, ...] = ("exact", "ivf", "ivfpq")  # hnsw is built for minutes
 
 
 def gallery(options: Options) -> Result:
-    """Building and asking the kinds of index, at random points around centres."""
+    """Building and querying each kind of index, with random points around centres."""
     sizes = [10_000] if options.quick else [200_000, *([1_000_000] if options.long else [])]
     rows = [row for count in sizes for row in _measured(count, 16 if options.quick else 128)]
     note = (
-        "Random points around 5 000 centres, half as far from their own as the centres from the middle; cosine. Build: "
-        "processor time from a file that is mapped into memory to an index that is measured. Recall of the 10 nearest, "
-        "asked with 1 000 rows. Exact / own: time of a query of the exact search over that of the kind, one at a time. "
-        "Held: bytes per row of what an index keeps in memory; the vectors of ivfpq stay on the disk."
+        "Random points around 5 000 centres, half as far from their centre as the centres are from the middle; cosine. "
+        "'Build' is the processor time from a memory-mapped file to a measured index. Recall is of the 10 nearest, for "
+        "1 000 query rows. 'Exact / own' is the time of a single query by exact search, divided by the time of this "
+        "kind. 'Held' is bytes per row that an index keeps in memory; the vectors of ivfpq stay on the disk."
     )
     columns = (
         "rows, kind",

@@ -22,7 +22,7 @@ PROMISED = ("roadmap", "supap", "smooth_ap", "rambo_ap")
 
 
 def in_batch(options: Options) -> Result:
-    """Losses of a batch against the matrix product of its scores, forward and backward."""
+    """Time of the losses of a batch, compared with the matrix product of its scores, forward and backward."""
     sizes = options.pick(quick=(16, 32), cpu=(128, 384, 1024), gpu=(384, 1024, 2048, 4096))
     measured = {size: _times(size, options) for size in sizes}
     names = list(dict.fromkeys(name for times in measured.values() for name in times))
@@ -36,10 +36,11 @@ def in_batch(options: Options) -> Result:
 
     heads = tuple(text for size in sizes for text in (f"B={size}: ms", "x GEMM"))
     note = (
-        f"Embeddings [B, {DIM}] float32, {PER_CLASS} per class, normalize=False; forward, and backward to them. "
-        f"GEMM = E @ E.T and its backward. h_ap: two levels of labels, {PER_CLASS} classes to a super-label. 'as "
-        "printed': the formula with all differences in one tensor [B, B, B]; run where that takes up to 1/4 GiB. PML = "
-        "pytorch-metric-learning" + (", which normalises inside." if pml_losses() else ": not installed, so left out.")
+        f"Embeddings [B, {DIM}] float32, {PER_CLASS} per class, normalize=False. Forward, and backward to them. "
+        f"GEMM is E @ E.T and its backward. h_ap has two levels of labels, {PER_CLASS} classes per super-label. 'As "
+        "printed' is the formula with all differences in one tensor [B, B, B]; it runs where that takes up to 1/4 GiB. "
+        "PML is pytorch-metric-learning"
+        + (", which normalises inside." if pml_losses() else ": not installed, so left out.")
     )
     middle = measured[sizes[1]]
     checks = [Check(f"SupAP over GEMM, B={sizes[1]}", middle["supap"].over(middle[GEMM]), 3.0)]

@@ -27,7 +27,7 @@ WAIT = "Memcpy DtoH"
 
 
 def launches(options: Options) -> Result:
-    """Operators of a loss of a batch, forward and backward; on a GPU its kernels, their time, and what waits."""
+    """Number of operators of a loss, forward and backward. On a GPU also its kernels, their time, and what waits."""
     size = options.pick(quick=16, cpu=384, gpu=384)
     actions = _actions(size, options)
     on_gpu = options.device.type == "cuda"
@@ -45,14 +45,14 @@ def launches(options: Options) -> Result:
             tables += [_largest(name, traced)] if name in LISTED else []
         rows.append(row)
     note = (
-        f"Forward and backward of {size} embeddings, {PER_CLASS} per class; how many are relevant is promised. "
-        "Operators: calls of torch that compute or copy; views and empty tensors are left out. h_ap and supndcg have "
-        f"two levels of labels, {PER_CLASS} classes to a super-label. "
+        f"Forward and backward of {size} embeddings, {PER_CLASS} per class, with a promised number of relevant items. "
+        "An operator is a call of torch that computes or copies; views and empty tensors are left out. h_ap and "
+        f"supndcg have two levels of labels, {PER_CLASS} classes per super-label. "
     ) + (
         "Kernels, copies among them, of one step by torch.profiler; waits: copies to the host; ms: between two events, "
         "in a queue that holds nothing else."
         if on_gpu
-        else "Counted on a CPU, where long lists are worked off in smaller blocks than on a GPU."
+        else "Counted on a CPU, which processes long lists in smaller blocks than a GPU."
     )
     columns = ("loss", "operators", *(("kernels", "waits", "kernels: ms", "ms") if on_gpu else ()))
     return Result([ResultTable("What a loss asks of a device", columns, rows, note), *tables])

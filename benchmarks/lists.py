@@ -26,7 +26,7 @@ class Rows(NamedTuple):
 
 
 def lists(options: Options) -> Result:
-    """Rows with query ids against lists that were filled up before, forward and backward."""
+    """Rows with query ids, compared with lists that were padded before, forward and backward."""
     many, most = (20, 100) if options.quick else (10_000, 1_000_000)
     even, uneven = torch.full((many,), 10), (many // (3 * torch.arange(1, many // 3))).clamp(min=1)
     between = torch.randint(1, 20, (many,), generator=torch.Generator().manual_seed(0))
@@ -54,8 +54,8 @@ def lists(options: Options) -> Result:
         rows.append(cells)
     heads = tuple(text for name in LOSSES for text in (f"{name}: ms", "x padded"))
     note = (
-        "Scores [row] float32; 3 rows of 10 are relevant, of the one list 2 of 100. Padded: `from_scores` of [list, "
-        "longest list] tensors that are there already; `from_lists` finds the lists of mixed rows as well."
+        "Scores [row] float32. 3 rows of 10 are relevant; in the single list 2 of 100. 'Padded' is `from_scores` of "
+        "[list, longest list] tensors that exist already. `from_lists` also has to find the lists of mixed rows."
     )
     free = [about for about, (_, in_order) in cases.items() if in_order]
     worst = max(ratio for (_, about), ratio in ratios.items() if about in free)

@@ -28,7 +28,7 @@ WORKERS = (0, 1, 2)
 
 
 def pipeline(options: Options) -> Result:
-    """Images per second from JPEG files through decoding, augmentation and collation, against the decoder alone."""
+    """Images per second from JPEG files (decoding, augmentation, collation), compared with the decoder alone."""
     images, height, width = (16, 48, 64) if options.quick else (256, 375, 500)
     with tempfile.TemporaryDirectory() as folder:
         root, home = Path(folder, "photographs"), Path(folder, "cache")
@@ -43,8 +43,8 @@ def pipeline(options: Options) -> Result:
     ]
     note = (
         f"{images} JPEG files of {width} x {height}, in colour; PhotoTrain (resize 256, random crop 224, flip), "
-        f"batches of {BATCH}. Wall-clock time, and processor time of the main process and its workers together, which "
-        "run already. Decoder: the same loader, but an image is forgotten once it is decoded. So two workers of the "
+        f"batches of {BATCH}. Shown are wall-clock time, and the processor time of the main process and its running "
+        "workers together. 'Decoder' is the same loader, but it drops each image after decoding. So two workers of the "
         "decoder show what the machine gives to two processes. The first pass, which fills a cache, is not counted."
     )
     columns = ("what is read, workers", "images/s", "ms per image", "processor ms per image", "x decoder")

@@ -27,7 +27,7 @@ PEER = "PML SmoothAPLoss"  # a cube too
 
 
 def scaling(options: Options) -> Result:
-    """Time and peak memory of a batch's losses against its size, and the exponents of their growth."""
+    """Growth of time and peak memory with the size of the batch."""
     sizes = options.pick(
         quick=[16, 32], cpu=[64, 128, 256, 512, 1024, 2048], gpu=[64, 128, 256, 512, 1024, 2048, 4096, 8192]
     )
@@ -52,8 +52,8 @@ def scaling(options: Options) -> Result:
 
 def _note() -> str:
     return (
-        f"Forward and backward, embeddings [B, {DIM}] float32, {PER_CLASS} per class. Exponent: of growth between the "
-        f"two largest sizes measured. Cubes are measured up to B={LARGEST_CUBE}."
+        f"Forward and backward, embeddings [B, {DIM}] float32, {PER_CLASS} per class. The exponent is that of the "
+        f"growth between the two largest measured sizes. Cubes are measured up to B={LARGEST_CUBE}."
         + ("" if pml_losses() else " pytorch-metric-learning is not installed, so left out.")
     )
 
@@ -62,8 +62,8 @@ def _memory_note(options: Options) -> str:
     if options.device.type != "cpu":
         return "Rise of the allocator's peak during one forward and backward pass."
     return (
-        "Rise of the resident peak during one forward and backward pass, in a fresh process per cell. -: not run, at "
-        f"{LARGEST_CUBE} the cube takes gigabytes already."
+        "Rise of the peak of resident memory in one forward and backward pass, in a fresh process per cell. '-' means: "
+        f"not run, because the cube already takes gigabytes at {LARGEST_CUBE}."
     )
 
 

@@ -19,7 +19,7 @@ WHOLE = 0  # as a size of parts
 
 
 def sub_batch(options: Options) -> Result:
-    """A training step on a whole batch against the same step in parts (`train.sub_batch`): time and peak memory."""
+    """A training step on a whole batch, compared with the step in parts (`train.sub_batch`): time and peak memory."""
     batch, side = options.pick(quick=(8, 32), cpu=(256, 64), gpu=(512, 224))
     sizes = [WHOLE, batch // 2, batch // 8]
     step = _stepping(batch, side, options.device)
@@ -33,7 +33,7 @@ def sub_batch(options: Options) -> Result:
         rows.append([f"parts of {size}" if size else "whole", mine.ms, mine.over(whole), peak])
     note = (
         f"resnet18 of timm with frozen batch norm, {batch} images of {side} x {side}, ROADMAP; forward and backward. "
-        "Both have the same gradient. Peak memory beyond network and images."
+        "Both have the same gradient. Peak memory is beyond network and images."
     )
     return Result([ResultTable("Step in parts", ("", "ms", "x whole", "peak MiB"), rows, note)])
 

@@ -19,7 +19,7 @@ WORDS = 20_000
 
 
 def texts(options: Options) -> Result:
-    """How long the four commands take for a hundred thousand texts, from start to end of each process."""
+    """Time of the four commands for a hundred thousand texts, from start to end of each process."""
     count = 300 if options.quick else 100_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -41,9 +41,9 @@ def texts(options: Options) -> Result:
             seconds = _seconds([command, *words])
             rows.append([f"rankgrad {command}", float(size), seconds, None if command == "train" else size / seconds])
     note = (
-        f"Texts of {LENGTH} words, drawn from {WORDS:,} made-up ones: how long it takes does not depend on what they "
-        f"say. model=ngrams. Trained on {CLASSES} classes of {EACH}, half of them held out. Seconds of the whole "
-        "process on one thread, imports and checks of what is read included; search answers one question."
+        f"Texts of {LENGTH} random words out of {WORDS:,} made-up words. The time does not depend on their meaning. "
+        f"model=ngrams, trained on {CLASSES} classes of {EACH}, half of them held out. Seconds of the whole process on "
+        "one thread, including imports and checks of the input. The search answers one question."
     )
     return Result([ResultTable("Texts, from the command line", ("command", "texts", "s", "texts/s"), rows, note)])
 

@@ -19,7 +19,7 @@ STAGES = ("batch", "forward", "loss", "backward", "update")
 
 
 def training(options: Options) -> Result:
-    """An epoch with each loss against the epoch with cross-entropy, and where its time goes."""
+    """An epoch with each loss, compared with an epoch with cross-entropy, and the parts of its time."""
     from rankgrad.losses.baselines import CrossEntropyLoss
 
     table, batches = _training_data(options)
@@ -43,7 +43,7 @@ def training(options: Options) -> Result:
     columns = ("loss", "processor ms per step", "wall ms per step", "x cross_entropy", *(f"{s} %" for s in STAGES))
     note = (
         f"Epochs of {batches} batches of 32 classes x 4 images of {table.name}, 28 x 28, random affine maps; convnet "
-        "16-32-64-128, 128-d embeddings, AdamW. The shares are of processor time; 'backward' is that of model and loss."
+        "16-32-64-128, 128-d embeddings, AdamW. The shares are of processor time. 'Backward' is of model and loss."
     )
     title = "Training: processor time of a step"
     return Result(

@@ -410,6 +410,27 @@ def test_links_inside_the_repository_lead_somewhere(name):
     assert broken == []
 
 
+STATUS = re.compile(
+    r"\*Status: \[(stable|experimental)\]\(\.\./CONTRIBUTING\.md#stable-and-experimental\)"
+    r"( until the second release)?\.\*"
+)
+EXPERIMENTAL = {"scores", "plugins", "frameworks"}
+# What was measured, how the project works, and what the words mean.
+WITHOUT_STATUS = {"index", "glossary", "results", "claims", "hypotheses", "benchmarks", "gallery", "sources"}
+WITHOUT_STATUS |= {"design", "adding", "security", "contributing", "changelog"}
+
+
+def test_every_page_about_the_interface_says_below_its_title_whether_that_is_stable():
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        lines = page.read_text("utf-8").splitlines()
+        found = STATUS.fullmatch(lines[2]) if len(lines) > 2 else None
+        if page.stem in WITHOUT_STATUS:
+            assert found is None, page.name
+        else:
+            wanted = ("experimental", " until the second release") if page.stem in EXPERIMENTAL else ("stable", None)
+            assert found is not None and found.groups() == wanted, page.name
+
+
 def test_files_that_pages_name_in_code_exist():
     named = set()
     for page in PAGES:

@@ -22,7 +22,7 @@ PAPER = {100_000: (33.0, 1.3), 1_000_000: (331.0, 7.0), 10_000_000: (3860.0, 61.
 
 
 def long_list(options: Options) -> Result:
-    """RaMBO's AP loss of one long list, forward and backward, against sorting the list and against copying it."""
+    """RaMBO's AP loss of one long list, forward and backward, compared with sorting and with copying the list."""
     lengths = options.pick(
         quick=[2_000, 20_000],
         cpu=[100_000, 1_000_000] + [10_000_000, 100_000_000] * options.long,
@@ -51,10 +51,10 @@ def long_list(options: Options) -> Result:
         f"ours / {COPY}",
     )
     note = (
-        "One list, RaMBOAPLoss.from_scores forward and backward. Two argsorts = torch.argsort twice, nothing else. As "
-        "printed = Algorithm 1: two rankings, each an argsort of an argsort, with the gradient; up to "
-        f"{LONGEST_PRINTED:,} scores. Copy: of the scores into a tensor that is there already, the least that reading "
-        "them and writing a gradient can take; both count in its GB/s." + _paper(lengths, options)
+        "One list, RaMBOAPLoss.from_scores forward and backward. 'Two argsorts' is torch.argsort twice and nothing "
+        "else. 'As printed' is Algorithm 1: two rankings, each an argsort of an argsort, with the gradient; up to "
+        f"{LONGEST_PRINTED:,} scores. 'Copy' copies the scores into an existing tensor. This is the least time for "
+        "reading them and writing a gradient; its GB/s count both." + _paper(lengths, options)
     )
     return Result([ResultTable("Long lists", columns, rows, note), _memory_table(lengths, options)], checks)
 
@@ -137,7 +137,10 @@ def _memory_table(lengths: list[int], options: Options) -> ResultTable:
             cells.append(None if skipped else memory.peak_mib(CASES, f"long_list {name}", n, p, device=options.device))
         rows.append([f"{n:,}, {p:,}", 4 * n / memory.MIB, *cells])
     columns = ("scores, positives", "scores: MiB", *(f"{name}: MiB" for name in ACTIONS))
-    note = "Rise of the peak over the float32 scores and the relevance; the gradient, as large as the scores, is in it."
+    note = (
+        "Rise of the peak beyond the float32 scores and the relevance. It includes the gradient, which is as large as "
+        "the scores."
+    )
     return ResultTable("Long lists: peak memory", columns, rows, note)
 
 
