@@ -236,19 +236,23 @@ class RankLoss(nn.Module):
 
     @property
     def citation(self) -> str:
-        """BibTeX of the paper the loss is from, for the model card; of no paper, an empty text."""
-        inner = self._inner
-        year = re.search(r"\b(19|20)\d\d\b", inner.source)
-        if year is None:
-            return ""
-        *names, rest = inner.source[: year.start()].split(",")  # the rest is the venue, if there is one
-        authors = re.sub(r"\s*[,&]\s*", " and ", ",".join(names or [rest]).strip().replace(" et al.", " and others"))
-        number = re.search(r"arxiv\.org/abs/([\d.]+)", inner.source)
-        paper = f"\n    eprint={{{number[1]}}},\n    archivePrefix={{arXiv}}," if number else ""
-        return (
-            f"\n@misc{{rankgrad_{type(inner).__name__.lower()},\n    author={{{authors}}},\n"
-            f"    note={{{re.sub(r'[][]|[(]http[^)]*[)]', '', inner.source)}}},\n    year={{{year[0]}}},{paper}\n}}\n"
-        )
+        """BibTeX of the paper of the loss for the model card; "" without a paper."""
+        return citation_of(self._inner)
+
+
+def citation_of(loss: RetrievalLoss) -> str:
+    """BibTeX of the paper of a loss; "" without a paper."""
+    year = re.search(r"\b(19|20)\d\d\b", loss.source)
+    if year is None:
+        return ""
+    *names, rest = loss.source[: year.start()].split(",")  # the rest is the venue, if there is one
+    authors = re.sub(r"\s*[,&]\s*", " and ", ",".join(names or [rest]).strip().replace(" et al.", " and others"))
+    number = re.search(r"arxiv\.org/abs/([\d.]+)", loss.source)
+    paper = f"\n    eprint={{{number[1]}}},\n    archivePrefix={{arXiv}}," if number else ""
+    return (
+        f"\n@misc{{rankgrad_{type(loss).__name__.lower()},\n    author={{{authors}}},\n"
+        f"    note={{{re.sub(r'[][]|[(]http[^)]*[)]', '', loss.source)}}},\n    year={{{year[0]}}},{paper}\n}}\n"
+    )
 
 
 def _inner(loss: nn.Module) -> RetrievalLoss | None:
@@ -453,10 +457,14 @@ def _classes(dataset: Any, columns: Sequence[str]) -> npt.NDArray[np.int64]:
 # ---------------------------------------------------------------------------------------------------------- evaluation
 
 
-class _Evaluator(BaseEvaluator):  # type: ignore[misc]
-    """What all evaluators share: embedding, the file of numbers, the model card."""
+class Evaluator(BaseEvaluator):  # type: ignore[misc]
+    """Base class of the evaluators: the file of numbers, and the model card.
 
-    kind = ""  # how the file begins
+    A subclass has `report_of`. Evaluators of single texts have `measured`.
+    """
+
+    kind = ""  # first part of the file's name
+    takes: tuple[type, ...] = (SentenceTransformer, SparseEncoder)  # kinds of models
 
     def __init__(
         self,
@@ -475,8 +483,16 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]
         self.csv_file = f"{self.kind}_evaluation{'_' + name if name else ''}_results.csv"
         self.report: Any = None
 
+    def report_of(self, model: Any) -> Any:
+        """The report of a model that compares embeddings."""
+        if model.similarity_fn_name not in SIMILARITIES:
+            raise ValueError(
+                f"the model compares by {model.similarity_fn_name}; exact ranking knows {', '.join(SIMILARITIES)}"
+            )
+        return self.measured(model, SIMILARITIES[model.similarity_fn_name])
+
     def measured(self, model: Any, similarity: str) -> Any:
-        """The report of a model, by a similarity of ours."""
+        """The report of a model, by a similarity of `evaluate`."""
         raise NotImplementedError
 
     def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
@@ -489,21 +505,15 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]
         """Metrics by name, and the interval of the primary one (`..._low`, `..._high`).
 
         Args:
-            model: a SentenceTransformer or SparseEncoder.
+            model: of a kind in `takes`.
             output_path: folder for what is written; None: nothing is.
             epoch: of the line.
             steps: of the line.
         """
-        if not isinstance(model, (SentenceTransformer, SparseEncoder)):
-            raise TypeError(
-                f"{type(self).__name__} compares one vector per text, of a SentenceTransformer or SparseEncoder; got "
-                f"{type(model).__name__}"
-            )
-        if model.similarity_fn_name not in SIMILARITIES:
-            raise ValueError(
-                f"the model compares by {model.similarity_fn_name}; exact ranking knows {', '.join(SIMILARITIES)}"
-            )
-        self.report = self.measured(model, SIMILARITIES[model.similarity_fn_name])
+        if not isinstance(model, self.takes):
+            known = " or a ".join(kind.__name__ for kind in self.takes)
+            raise TypeError(f"{type(self).__name__} evaluates a {known}; got {type(model).__name__}")
+        self.report = self.report_of(model)
         values, intervals = self.numbers()
         primary = self.primary_metric.removeprefix(f"{self.name}_")
         if primary not in values:
@@ -551,7 +561,7 @@ class _Evaluator(BaseEvaluator):  # type: ignore[misc]
             writer.writerow(row)
 
 
-class RetrievalEvaluator(_Evaluator):
+class RetrievalEvaluator(Evaluator):
     """Exact retrieval metrics of texts with classes: every text is a query against all others.
 
     Args:
@@ -609,7 +619,7 @@ class RetrievalEvaluator(_Evaluator):
         return {name: value for name, value in self.options.items() if isinstance(value, (str, int, float))}
 
 
-class _OfCorpus(_Evaluator):
+class _OfCorpus(Evaluator):
     """What the evaluators of queries against a corpus share."""
 
     def __init__(

@@ -1,0 +1,201 @@
+"""Listwise rank losses and graded evaluation for the cross-encoders of sentence-transformers.
+
+A cross-encoder reads a query and a document together and gives one score. So its scores come in lists, one for each
+query, and every loss with `from_lists` trains it. Encoders of single texts: `adapters.sentence_transformers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .sentence_transformers import Evaluator, citation_of
+
+try:
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.util import batch_to_device
+except ModuleNotFoundError as error:
+    from ..extras import missing
+
+    raise ModuleNotFoundError(missing(error.name or "sentence_transformers"), name=error.name) from None
+
+from ..checks import integer
+from ..evaluation import ranked
+from ..evaluation.ranked.measures import USUAL, asked
+from ..losses import RetrievalLoss
+
+
+class RankLoss(nn.Module):
+    """A loss of `rankgrad.losses` for a CrossEncoder: each query's documents are a list.
+
+    Columns of the data set: a query, a list of documents, and a label column with a list of grades >= 0 (or of bools),
+    one for each document. Lists may have different lengths. The value is `loss.from_lists` of the model's scores
+    without its activation function.
+
+    Args:
+        model: a CrossEncoder with one output.
+        loss: a loss with reduction="mean". The temperatures of most losses are for cosines; see docs/scores.md for
+            scores without bounds, such as `LambdaLoss(k=10)` or `LogSumExpLoss(tau=1.0)`.
+        mini_batch_size: (query, document) pairs in one forward pass; None: all pairs of the batch. Smaller passes need
+            less memory at a time, but the graph of all of them is kept.
+
+    Raises:
+        TypeError: the model is no CrossEncoder, or the loss is none of this library.
+        ValueError: a model with several outputs; labels that do not fit the documents (when called); grades above 1
+            for a loss that knows only relevant and irrelevant (when called).
+    """
+
+    def __init__(self, model: nn.Module, loss: RetrievalLoss, *, mini_batch_size: int | None = None) -> None:
+        super().__init__()
+        if not isinstance(model, CrossEncoder):
+            raise TypeError(f"the model must be a CrossEncoder; got {type(model).__name__}")
+        if model.num_labels != 1:
+            raise ValueError(f"the model must have one output; it has {model.num_labels}: give num_labels=1")
+        if not isinstance(loss, RetrievalLoss):
+            raise TypeError(f"loss is one of rankgrad.losses, such as LambdaLoss(k=10); got {type(loss).__name__}")
+        if loss.reduction != "mean":
+            raise ValueError(f"training needs one number: build the loss with reduction='mean', not {loss.reduction!r}")
+        if mini_batch_size is not None:
+            integer(mini_batch_size, "mini_batch_size counts pairs of a forward pass", low=1)
+        self.model, self.loss, self.mini_batch_size = model, loss, mini_batch_size
+
+    def forward(
+        self,
+        inputs: Sequence[Sequence[Any]],
+        labels: Sequence[Tensor] | Tensor,
+        prompt: str | None = None,
+        task: str | None = None,
+    ) -> Tensor:
+        """The loss of a batch of queries.
+
+        Args:
+            inputs: (queries, list of documents of each query).
+            labels: grades of each query's documents.
+            prompt: of the model's preprocessing.
+            task: of the model's preprocessing.
+        """
+        if len(inputs) != 2 or any(isinstance(documents, str) for documents in inputs[1]):
+            raise ValueError(
+                "the data set needs two columns beside the labels: a query, and a list of documents; "
+                f"got {len(inputs)} columns" + (" and single documents" if len(inputs) == 2 else "")
+            )
+        queries, documents = inputs
+        counts = [len(each) for each in documents]
+        if [len(each) for each in labels] != counts:
+            given = [tuple(each.shape) for each in labels]
+            raise ValueError(f"each document needs a grade: there are {counts} documents and labels of shapes {given}")
+        pairs = [(query, text) for query, texts in zip(queries, documents, strict=True) for text in texts]
+        scores = self._scores(pairs, prompt, task)
+        grades = torch.cat([each.reshape(-1) for each in labels]).to(scores.device).float()
+        query = torch.arange(len(counts), device=scores.device).repeat_interleave(
+            torch.tensor(counts, device=scores.device)
+        )
+        value: Tensor = self.loss.from_lists(scores, self._relevance(grades), query)
+        return value
+
+    def _scores(self, pairs: list[tuple[str, str]], prompt: str | None, task: str | None) -> Tensor:
+        size = self.mini_batch_size or max(len(pairs), 1)
+        parts = []
+        for start in range(0, len(pairs), size):
+            tokens = self.model.preprocess(pairs[start : start + size], prompt=prompt, task=task)
+            parts.append(self.model(batch_to_device(tokens, self.model.device))["scores"].reshape(-1))
+        return torch.cat(parts)
+
+    def _relevance(self, grades: Tensor) -> Tensor:
+        """Grades, or bools where they say only relevant or not."""
+        if bool(((grades == 0) | (grades == 1)).all()):
+            return grades.bool()
+        if not self.loss.graded:
+            raise ValueError(
+                f"{type(self.loss).__name__} knows only relevant and irrelevant, and the grades go up to "
+                f"{float(grades.max()):g}: take a loss for grades such as LambdaLoss, or give 0 and 1"
+            )
+        return grades
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Settings for the model card."""
+        return {
+            "loss": f"{type(self.loss).__name__}({self.loss.extra_repr()})",
+            "mini_batch_size": self.mini_batch_size,
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the paper of the loss for the model card; "" without a paper."""
+        return citation_of(self.loss)
+
+
+class GradedRerankingEvaluator(Evaluator):
+    """Reranked lists of documents by the measures of trec_eval, with graded relevance and intervals.
+
+    Args:
+        samples: for each query a mapping with "query" (its text), "documents" (texts) and "grades" (numbers >= 0, one
+            for each document). A query without a relevant document is left out.
+        name: first part of the metrics' names: with "dev", metric_for_best_model is "eval_dev_ndcg_cut_10".
+        measures: see `rankgrad.evaluation.ranked.evaluate`.
+        primary_metric: one of them.
+        batch_size: pairs scored at once.
+        write_csv: write a line with all numbers and intervals for every evaluation.
+        show_progress_bar: while scoring.
+        options: of `ranked.evaluate`, such as bootstrap.
+
+    Attributes:
+        report: the `ranked.Evaluation` of the last call.
+        left_out: number of queries without a relevant document.
+
+    Raises:
+        ValueError: no query with a relevant document; a sample without one of the keys, or with another number of
+            grades than documents; an unknown measure.
+    """
+
+    kind = "graded_reranking"
+    takes = (CrossEncoder,)
+
+    def __init__(
+        self,
+        samples: Sequence[Mapping[str, Any]],
+        name: str = "",
+        *,
+        measures: Sequence[str] = USUAL,
+        primary_metric: str = "ndcg_cut_10",
+        batch_size: int = 32,
+        write_csv: bool = True,
+        show_progress_bar: bool = False,
+        **options: Any,
+    ) -> None:
+        names = [str(measure) for measure in asked(measures)]
+        [primary] = map(str, asked([primary_metric]))
+        if primary not in names:
+            raise ValueError(f"primary_metric {primary!r} must be one of the measures: {', '.join(names)}")
+        for number, sample in enumerate(samples):
+            absent = {"query", "documents", "grades"} - set(sample)
+            if absent:
+                raise ValueError(f"samples[{number}] has no {sorted(absent)[0]!r}; it has {', '.join(sample)}")
+            if len(sample["documents"]) != len(sample["grades"]):
+                raise ValueError(
+                    f"samples[{number}] has {len(sample['documents'])} documents and {len(sample['grades'])} grades"
+                )
+        self.samples = [sample for sample in samples if any(grade > 0 for grade in sample["grades"])]
+        self.left_out = len(samples) - len(self.samples)
+        if not self.samples:
+            raise ValueError(f"none of {len(samples)} samples has a relevant document: give at least one grade above 0")
+        super().__init__(name, primary, batch_size, None, write_csv, show_progress_bar, {"measures": names, **options})
+
+    def report_of(self, model: Any) -> ranked.Evaluation:
+        """The measures of the lists as the model ranks them."""
+        pairs = [(sample["query"], text) for sample in self.samples for text in sample["documents"]]
+        scores = model.predict(pairs, activation_fn=nn.Identity(), convert_to_numpy=True, **self.encoding)
+        run: dict[str, dict[str, float]] = {}
+        qrels: dict[str, dict[str, float]] = {}
+        given = iter(scores.tolist())
+        for number, sample in enumerate(self.samples):
+            run[str(number)] = {str(place): next(given) for place in range(len(sample["documents"]))}
+            qrels[str(number)] = {str(place): grade for place, grade in enumerate(sample["grades"])}
+        return ranked.evaluate({"model": run}, qrels, **self.options)
+
+    def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
+        """Values and intervals by measure."""
+        return self.report.values["model"], self.report.intervals["model"]
