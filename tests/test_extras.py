@@ -21,7 +21,7 @@ WITHOUT = """
 import contextlib, io, json, runpy, sys
 
 ABSENT = ("torchvision timm lightning hydra omegaconf yaml sklearn matplotlib tensorboard PIL tqdm scipy jinja2 "
-          "pytorch_metric_learning faiss optuna torchmetrics jaxtyping pandas").split()
+          "pytorch_metric_learning faiss optuna torchmetrics lightgbm xgboost jaxtyping pandas").split()
 
 class Without:
     def __init__(self, finder):

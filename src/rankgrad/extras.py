@@ -18,6 +18,8 @@ EXTRAS = {
     "transformers": "transformers",
     "accelerate": "transformers",
     "torchmetrics": "torchmetrics",
+    "lightgbm": "lightgbm",
+    "xgboost": "xgboost",
     "pyarrow": "parquet",
     "submitit": "submitit",
     "ray": "ray",

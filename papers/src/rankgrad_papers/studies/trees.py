@@ -1,0 +1,271 @@
+"""Boosted trees with a loss of lists as their objective: which curvature, and against the objectives that are built in.
+
+    python -m rankgrad_papers.studies.trees --data-root DIR
+
+DIR has lightgbm/rank.train with rank.train.query, mq2008/train.npy (grade, query, features) and tables of rare
+positives (NAME.npz). docs/hypotheses.md says what is judged. If the command is interrupted, run it again and it
+continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rankgrad import losses, metrics
+from rankgrad.ranks import exact_ranks
+
+from ..values import append, cells
+
+Array = npt.NDArray[Any]
+SIZES = (12, 25, 50, 100)  # numbers of trees to choose from
+SETTINGS = {
+    "num_leaves": 31,
+    "learning_rate": 0.1,
+    "num_threads": 1,
+    "verbose": -1,
+    "seed": 0,
+    "deterministic": True,
+    "force_col_wise": True,
+}
+TABLES = (
+    "annthyroid",
+    "PageBlocks",
+    "mammography",
+    "cardio",
+    "pendigits",
+    "letter",
+    "Waveform",
+    "landsat",
+    "InternetAds",
+)
+#: name -> (loss, whether grades become hits)
+LOSSES: dict[str, tuple[losses.RetrievalLoss, bool]] = {
+    "lambda, k=10": (losses.LambdaLoss(k=10), False),
+    "lambda, map": (losses.LambdaLoss("map"), True),
+    "lambda, mrr": (losses.LambdaLoss("mrr"), True),
+    "log_sum_exp": (losses.LogSumExpLoss(1.0), True),
+}
+JUDGES = {
+    "NDCG@10": losses.RankLoss(exact_ranks, metric=partial(metrics.ndcg, k=10, gain="exp2")),
+    "AP": losses.RankLoss(exact_ranks, metric=metrics.average_precision),
+    "MRR": losses.RankLoss(exact_ranks, metric=metrics.reciprocal_rank),
+}
+
+
+class Lists(NamedTuple):
+    """Rows [row, feature] of some queries, one query after another; their grades [row], and rows of each query."""
+
+    rows: Array
+    grades: Array
+    sizes: Array
+
+    def of(self, queries: Array) -> Lists:
+        """Some of the queries, by their numbers."""
+        starts = np.cumsum(self.sizes) - self.sizes
+        chosen = np.concatenate([np.arange(starts[q], starts[q] + self.sizes[q]) for q in queries])
+        return Lists(self.rows[chosen], self.grades[chosen], self.sizes[queries])
+
+    @property
+    def query(self) -> Tensor:
+        """[row] number of its query."""
+        sizes = torch.from_numpy(self.sizes)
+        return torch.arange(len(sizes)).repeat_interleave(sizes)
+
+
+def graded(folder: Path, name: str, part: str = "train") -> Lists:
+    """The queries of a set: "lightgbm" or "mq2008"."""
+    if name == "mq2008":
+        found = np.load(folder / "mq2008" / f"{part}.npy", allow_pickle=False)
+        found = found[np.argsort(found[:, 1], kind="stable")]
+        return Lists(found[:, 2:], found[:, 0], np.unique(found[:, 1], return_counts=True)[1])
+    from sklearn.datasets import load_svmlight_file
+
+    sparse, grades = load_svmlight_file(str(folder / "lightgbm" / f"rank.{part}"), n_features=301)
+    sizes = np.loadtxt(folder / "lightgbm" / f"rank.{part}.query").astype(int)
+    return Lists(sparse.toarray(), grades, sizes)
+
+
+def parts(lists: Lists, division: int, part: int) -> tuple[Lists, Lists, Lists]:
+    """(train, choose, judge) of a part of a division of the queries into five."""
+    order = np.random.default_rng(division).permutation(len(lists.sizes))
+    of = np.arange(len(order)) % 5
+    others = (of != part) & (of != (part + 1) % 5)
+    return lists.of(order[others]), lists.of(order[of == (part + 1) % 5]), lists.of(order[of == part])
+
+
+# ------------------------------------------------------------------------------------------- curvatures to choose from
+
+Curvature = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (gradient with a graph, scores, relevance, query)
+
+
+def second_derivative(gradient: Tensor, scores: Tensor, relevance: Tensor, query: Tensor) -> Tensor:
+    """Along all rows of the same grade: in a loss of pairs of different grades this is the diagonal."""
+    found = torch.zeros_like(scores)
+    for grade in relevance.unique():
+        same = relevance == grade
+        (along,) = torch.autograd.grad(gradient, scores, same.to(scores.dtype), retain_graph=True)
+        found = torch.where(same, along, found)
+    return found.abs()
+
+
+def estimate(gradient: Tensor, scores: Tensor, relevance: Tensor, query: Tensor) -> Tensor:
+    """Hutchinson's, of one vector of signs."""
+    signs = torch.randint(0, 2, scores.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+    (along,) = torch.autograd.grad(gradient, scores, signs)
+    return (signs * along).abs()
+
+
+def of_gradient(gradient: Tensor, scores: Tensor, relevance: Tensor, query: Tensor) -> Tensor:
+    """Absolute value of the gradient."""
+    return gradient.detach().abs()
+
+
+def of_list(gradient: Tensor, scores: Tensor, relevance: Tensor, query: Tensor) -> Tensor:
+    """Its mean over a list."""
+    size = torch.bincount(query)
+    return (torch.zeros_like(size, dtype=scores.dtype).index_add(0, query, gradient.detach().abs()) / size)[query]
+
+
+def constant(gradient: Tensor, scores: Tensor, relevance: Tensor, query: Tensor) -> Tensor:
+    """The mean of all rows."""
+    return gradient.detach().abs().mean().expand_as(scores)
+
+
+CURVATURES: dict[str, Curvature] = {
+    "second derivative": second_derivative,
+    "estimate": estimate,
+    "gradient": of_gradient,
+    "list": of_list,
+    "constant": constant,
+}
+
+
+def objective(name: str, curvature: str) -> Callable[[Array, Any], tuple[Array, Array]]:
+    """A loss as LightGBM takes it, with one of the curvatures."""
+    loss, hits = LOSSES[name]
+
+    def of(predictions: Array, data: Any) -> tuple[Array, Array]:
+        relevance = torch.from_numpy(data.get_label().astype(np.float32))
+        relevance = relevance > 0 if hits else relevance
+        given = data.get_group()
+        sizes = torch.tensor([len(relevance)]) if given is None else torch.from_numpy(given.astype(np.int64))
+        query = torch.arange(len(sizes)).repeat_interleave(sizes)
+        scores = torch.from_numpy(predictions.astype(np.float32)).requires_grad_()
+        value = loss.from_lists(scores, relevance, query)
+        again = curvature in ("second derivative", "estimate")
+        (gradient,) = torch.autograd.grad(value, scores, create_graph=again)
+        bend = CURVATURES[curvature](gradient, scores, relevance, query)
+        mean = bend.mean().clamp(min=1e-30)
+        return (gradient.detach() / mean).double().numpy(), (bend / mean + 1e-3).double().numpy()
+
+    return of
+
+
+# --------------------------------------------------------------------------------------------------------- measuring
+
+
+def judged(scores: Array, lists: Lists) -> dict[str, float]:
+    """The numbers of a ranking, per cent."""
+    given = torch.from_numpy(scores.astype(np.float64))
+    grades = torch.from_numpy(lists.grades.astype(np.float64))
+    found = {}
+    for name, judge in JUDGES.items():
+        relevance = grades if name == "NDCG@10" else grades > 0
+        found[name] = 100 - 100 * float(judge.from_lists(given, relevance, lists.query))
+    return found
+
+
+def boosted(train: Lists, built_in: str | Callable[..., Any], trees: int = SIZES[-1]) -> tuple[Any, float]:
+    """(model, seconds of processor time)."""
+    import lightgbm
+
+    group = None if len(train.sizes) == 1 else train.sizes
+    data = lightgbm.Dataset(train.rows, train.grades, group=group, params={"verbose": -1})
+    began = time.process_time()
+    model = lightgbm.train({**SETTINGS, "objective": built_in}, data, trees)
+    return model, time.process_time() - began
+
+
+def cell(train: Lists, choose: Lists, judge: Lists, built_in: str | Callable[..., Any]) -> dict[str, float]:
+    """The numbers of a part: each metric with the number of trees that has the best one on the choosing queries."""
+    model, seconds = boosted(train, built_in)
+    found = {size: [_predicted(model, lists, size) for lists in (choose, judge)] for size in SIZES}
+    numbers: dict[str, float] = {}
+    for name in JUDGES:
+        best = max(SIZES, key=lambda size: found[size][0][name])
+        numbers |= {name: found[best][1][name], f"trees of {name}": best}
+    return numbers | {"seconds": seconds}
+
+
+def _predicted(model: Any, lists: Lists, trees: int) -> dict[str, float]:
+    return judged(model.predict(lists.rows, num_iteration=trees, raw_score=True), lists)
+
+
+def table(folder: Path, name: str, seed: int) -> tuple[Lists, Lists, Lists]:
+    """(train, choose, judge) of the first of five folds of a table: each is one list."""
+    from sklearn.model_selection import StratifiedKFold, train_test_split
+
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
+        rows, hits = file["X"].astype(np.float64), file["y"].astype(int)
+    inside, judge = next(StratifiedKFold(5, shuffle=True, random_state=seed).split(rows, hits))
+    train, choose = train_test_split(inside, test_size=0.25, random_state=seed, stratify=hits[inside])
+    train, choose, judge = (Lists(rows[which], hits[which], np.array([len(which)])) for which in (train, choose, judge))
+    return train, choose, judge
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure the cells that the files do not have yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-root", type=Path, required=True, help="folder of the tables")
+    parser.add_argument("--values", type=Path, default=Path("docs/results/trees"), help="folder of the values")
+    parser.add_argument("--only", nargs="+", default=("curvature", "graded", "rare"), help="some of the files")
+    parser.add_argument("--curvature", default="second derivative", help="the one that was chosen")
+    given = parser.parse_args(words)
+    given.values.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+
+    def measure(file: str, setting: dict[str, str], unit: str, division: Any, seed: str = "") -> None:
+        path = given.values / f"{file}.csv"
+        if (tuple(setting.items()), unit, seed) in cells(path):
+            return
+        chosen = setting.get("curvature", "") or given.curvature
+        name = setting["objective"]
+        append(
+            path, setting, cell(*division(), objective(name, chosen) if name in LOSSES else name), unit=unit, seed=seed
+        )
+
+    if "curvature" in given.only:
+        for part in range(5):
+            for lists in ("lightgbm", "mq2008"):
+                division = partial(parts, graded(given.data_root, lists), 0, part)
+                for name in ("lambda, k=10", "lambda, map", "log_sum_exp", "lambdarank"):
+                    for curvature in CURVATURES if name in LOSSES else [""]:
+                        setting = {"objective": name, "curvature": curvature}
+                        measure("curvature", setting, f"{lists} {part}", division)
+    if "graded" in given.only:
+        for number in (1, 2):
+            for part in range(5):
+                for lists in ("lightgbm", "mq2008"):
+                    division = partial(parts, graded(given.data_root, lists), number, part)
+                    for name in ("lambdarank", "rank_xendcg", *LOSSES):
+                        measure("graded", {"objective": name}, f"{lists} {number}.{part}", division)
+    if "rare" in given.only:
+        for seed in (0, 1):
+            for lists in TABLES:
+                for name in ("binary", "log_sum_exp", "lambda, map"):
+                    division = partial(table, given.data_root, lists, seed)
+                    measure("rare", {"objective": name}, lists, division, str(seed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What boosted trees need: a gradient and a curvature of a loss for each row, and metrics of their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..losses import RetrievalLoss
+from ..scores.evaluation import OF_ONE_LIST, OF_QUERIES, evaluate_scores
+from ..scores.table import ScoreTable
+
+Array = npt.NDArray[Any]
+LEAST = 1e-3  # curvature of a row that the loss does not move; the mean of all rows is 1
+
+
+class Rows(NamedTuple):
+    """The rows of a data set, one list after another.
+
+    Attributes:
+        labels: [row] 0 and 1, or grades.
+        sizes: [list] rows of each list; None: the data set does not say.
+        weights: [row] >= 0; None: all alike.
+    """
+
+    labels: Array
+    sizes: Array | None
+    weights: Array | None = None
+
+    def query(self, one_list: bool) -> torch.Tensor | None:
+        """[row] number of its list; None: all rows are one list.
+
+        Raises:
+            ValueError: there are no lists, and one_list is False; or the sizes do not fit the rows.
+        """
+        if one_list:
+            return None
+        if self.sizes is None or not len(self.sizes):
+            raise ValueError(
+                "the data set has no groups, so it is not known which rows are ranked against one another: give it the "
+                "number of rows of each query as group=, or take one_list=True if all rows are one list"
+            )
+        sizes = torch.as_tensor(np.asarray(self.sizes, dtype=np.int64))
+        if int(sizes.sum()) != len(self.labels):
+            raise ValueError(f"the groups have {int(sizes.sum())} rows, but there are {len(self.labels)} labels")
+        return torch.arange(len(sizes)).repeat_interleave(sizes)
+
+
+def checked_loss(loss: RetrievalLoss) -> RetrievalLoss:
+    """The loss, if boosting can use it.
+
+    Raises:
+        TypeError: it is no loss of this library.
+        ValueError: it gives more than one number, or has no gradient.
+    """
+    if not isinstance(loss, RetrievalLoss):
+        raise TypeError(f"loss must be one of rankgrad.losses, such as LambdaLoss(k=10); got {type(loss).__name__}")
+    if loss.reduction != "mean":
+        raise ValueError("boosting needs one number: build the loss with reduction='mean'")
+    scores = torch.tensor([0.0, 0.0, 0.0], requires_grad=True)
+    (gradient,) = torch.autograd.grad(loss.from_lists(scores, torch.tensor([False, True, False])), scores)
+    if not gradient.any():
+        raise ValueError(f"{loss} has no gradient, so no tree can follow it; exact ranks are for evaluation")
+    return loss
+
+
+def slopes(loss: RetrievalLoss, scores: Array, rows: Rows, one_list: bool = False) -> tuple[Array, Array]:
+    """([row] gradient, [row] curvature > 0) of the loss at these scores, both float64.
+
+    Both are divided by the mean curvature, so that limits such as `min_child_weight` mean the same for every loss. The
+    step of a leaf is the ratio of two sums, which does not change by that.
+    """
+    relevance = torch.as_tensor(np.asarray(rows.labels, dtype=np.float32))
+    if bool(((relevance == 0) | (relevance == 1)).all()):
+        relevance = relevance > 0  # every loss takes hits, some take grades too
+    at = torch.as_tensor(np.asarray(scores, dtype=np.float32)).requires_grad_()
+    value = loss.from_lists(at, relevance, rows.query(one_list))
+    (gradient,) = torch.autograd.grad(value, at)
+    slope = gradient.double().numpy()
+    curvature = np.abs(slope)
+    mean = curvature.mean()
+    if mean > 0:
+        slope, curvature = slope / mean, curvature / mean
+    curvature = curvature + LEAST
+    if rows.weights is not None and len(rows.weights):
+        slope, curvature = slope * rows.weights, curvature * rows.weights
+    return slope, curvature
+
+
+def measured(names: Sequence[str], scores: Array, rows: Rows, one_list: bool = False) -> list[tuple[str, float]]:
+    """(name, value) of each metric, by `scores.evaluate_scores`: higher is better.
+
+    Args:
+        names: such as "NDCG@10"; none: those that the evaluation of scores reports.
+        scores: [row] floats.
+        rows: labels and lists.
+        one_list: all rows are one list.
+    """
+    labels = torch.as_tensor(np.asarray(rows.labels, dtype=np.float32))
+    table = ScoreTable({}, labels, rows.query(one_list), name="the data set")
+    wanted = names or (OF_ONE_LIST if one_list else OF_QUERIES)
+    return list(evaluate_scores(scores, table, metrics=wanted, bootstrap=0).values.items())

@@ -1,0 +1,102 @@
+"""A loss of lists as an objective of LightGBM, and our metrics for its early stopping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+try:
+    from lightgbm import Dataset
+except ModuleNotFoundError as error:
+    from ..extras import missing
+
+    raise ModuleNotFoundError(missing(error.name or "lightgbm"), name=error.name) from None
+
+from ..losses import RetrievalLoss
+from .boosting import Array, Rows, checked_loss, measured, slopes
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What `objective` returns: a function of scores and data set, or of labels, scores, weights and groups.
+
+    Attributes:
+        loss: a loss of lists.
+        one_list: whether all rows are one list.
+    """
+
+    loss: RetrievalLoss
+    one_list: bool = False
+
+    def __call__(
+        self, first: Array, second: Array | Dataset, weight: Array | None = None, group: Array | None = None
+    ) -> tuple[Array, Array]:
+        """(gradient, curvature) of each row."""
+        scores, rows = _read(first, second, weight, group)
+        return slopes(self.loss, scores, rows, self.one_list)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What `metrics` returns.
+
+    Attributes:
+        names: of the metrics.
+        one_list: whether all rows are one list.
+    """
+
+    names: tuple[str, ...]
+    one_list: bool = False
+
+    def __call__(
+        self, first: Array, second: Array | Dataset, weight: Array | None = None, group: Array | None = None
+    ) -> list[tuple[str, float, bool]]:
+        """(name, value, True: higher is better) of each metric."""
+        scores, rows = _read(first, second, weight, group)
+        return [(name, value, True) for name, value in measured(self.names, scores, rows, self.one_list)]
+
+
+def objective(loss: RetrievalLoss, *, one_list: bool = False) -> Objective:
+    """A loss as `objective` of LightGBM: in the parameters of `lightgbm.train`, or of `LGBMRanker` and `LGBMModel`.
+
+    The lists are the groups of the data set. The model's predictions are scores: higher is more relevant.
+
+    Args:
+        loss: of `rankgrad.losses`, such as LambdaLoss(k=10), with reduction="mean".
+        one_list: True: all rows are one list, such as those of a classifier of something rare; groups are not read.
+
+    Raises:
+        TypeError, ValueError: the loss is none, or has no gradient. During training: no groups, labels that are NaN.
+
+    >>> import lightgbm
+    >>> import numpy as np
+    >>> from rankgrad.losses import LambdaLoss
+    >>> rows = np.random.default_rng(0).normal(size=(200, 3))
+    >>> data = lightgbm.Dataset(rows, rows[:, 0] > 1, group=[10] * 20)
+    >>> model = lightgbm.train({"objective": objective(LambdaLoss(k=10)), "verbose": -1}, data, 10)
+    >>> model.predict([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]]).argmax()
+    np.int64(0)
+    """
+    return Objective(checked_loss(loss), one_list)
+
+
+def metrics(*names: str, one_list: bool = False) -> Metrics:
+    """Our metrics as `feval` of `lightgbm.train`, or as `eval_metric` of an estimator; 0 to 1, higher is better.
+
+    Args:
+        names: such as "NDCG@10", "AP", "MRR", "P@10"; of one list "AP", "ROC AUC", "P@100". See
+            `rankgrad.scores.evaluate_scores`. None: all that it reports.
+        one_list: True: all rows are one list; groups are not read.
+
+    For early stopping give `lightgbm.early_stopping(rounds, first_metric_only=True)`: the first name decides.
+    """
+    return Metrics(names, one_list)
+
+
+def _read(first: Array, second: Array | Dataset, weight: Array | None, group: Array | None) -> tuple[Array, Rows]:
+    """(scores, rows). LightGBM's own call has (scores, data set), that of its estimators (labels, scores, ...)."""
+    if isinstance(second, Dataset):
+        return first, Rows(second.get_label(), second.get_group(), second.get_weight())
+    return second, Rows(first, group, weight)
+
+
+__all__ = ["Metrics", "Objective", "metrics", "objective"]

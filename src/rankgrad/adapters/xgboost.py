@@ -1,0 +1,97 @@
+"""A loss of lists as an objective of XGBoost, and our metrics for its early stopping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+try:
+    from xgboost import DMatrix
+except ModuleNotFoundError as error:
+    from ..extras import missing
+
+    raise ModuleNotFoundError(missing(error.name or "xgboost"), name=error.name) from None
+
+from ..losses import RetrievalLoss
+from .boosting import Array, Rows, checked_loss, measured, slopes
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What `objective` returns.
+
+    Attributes:
+        loss: a loss of lists.
+        one_list: whether all rows are one list.
+    """
+
+    loss: RetrievalLoss
+    one_list: bool = False
+
+    def __call__(
+        self, first: Array, second: Array | DMatrix, sample_weight: Array | None = None
+    ) -> tuple[Array, Array]:
+        """(gradient, curvature) of each row, for (scores, data) or for (labels, scores) of an estimator."""
+        if isinstance(second, DMatrix):
+            return slopes(self.loss, first, _rows(second), self.one_list)
+        return slopes(self.loss, second, Rows(first, None, sample_weight), self.one_list)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What `metrics` returns.
+
+    Attributes:
+        names: of the metrics.
+        one_list: whether all rows are one list.
+    """
+
+    names: tuple[str, ...]
+    one_list: bool = False
+
+    def __call__(self, scores: Array, data: DMatrix) -> list[tuple[str, float]]:
+        """(name, value) of each metric; XGBoost separates names by spaces, so they have underscores here."""
+        found = measured(self.names, scores, _rows(data), self.one_list)
+        return [(name.replace(" ", "_"), value) for name, value in found]
+
+
+def objective(loss: RetrievalLoss, *, one_list: bool = False) -> Objective:
+    """A loss as `obj` of `xgboost.train`, or with one_list=True as `objective` of `XGBClassifier`.
+
+    The lists are the groups or query ids of the `DMatrix`. `XGBRanker` takes no objective of one's own. The model's
+    predictions are scores: higher is more relevant; predict with output_margin=True.
+
+    Args:
+        loss: of `rankgrad.losses`, such as LambdaLoss(k=10), with reduction="mean".
+        one_list: True: all rows are one list, such as those of a classifier of something rare; groups are not read.
+
+    Raises:
+        TypeError, ValueError: the loss is none, or has no gradient. During training: no groups, labels that are NaN.
+
+    >>> import numpy as np
+    >>> import xgboost
+    >>> from rankgrad.losses import LambdaLoss
+    >>> rows = np.random.default_rng(0).normal(size=(200, 3))
+    >>> data = xgboost.DMatrix(rows, rows[:, 0] > 1, group=[10] * 20)
+    >>> model = xgboost.train({"disable_default_eval_metric": True}, data, 10, obj=objective(LambdaLoss(k=10)))
+    >>> model.predict(xgboost.DMatrix([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]])).argmax()
+    np.int64(0)
+    """
+    return Objective(checked_loss(loss), one_list)
+
+
+def metrics(*names: str, one_list: bool = False) -> Metrics:
+    """Our metrics as `custom_metric` of `xgboost.train`; 0 to 1, higher is better: give it maximize=True.
+
+    Args:
+        names: such as "NDCG@10", "AP", "MRR", "P@10"; of one list "AP", "ROC AUC", "P@100". See
+            `rankgrad.scores.evaluate_scores`. None: all that it reports.
+        one_list: True: all rows are one list; groups are not read.
+    """
+    return Metrics(names, one_list)
+
+
+def _rows(data: DMatrix) -> Rows:
+    return Rows(data.get_label(), data.get_group(), data.get_weight())
+
+
+__all__ = ["Metrics", "Objective", "metrics", "objective"]
