@@ -22,11 +22,13 @@ import torch
 from torch import Tensor
 
 from rankgrad import losses, metrics
+from rankgrad.adapters.lightgbm import objective
 from rankgrad.ranks import exact_ranks
 
 from ..values import append, cells
 
 Array = npt.NDArray[Any]
+Divided = Callable[[], tuple["Lists", "Lists", "Lists"]]  # rows that train, that choose, that are judged
 SIZES = (12, 25, 50, 100)  # numbers of trees to choose from
 SETTINGS = {
     "num_leaves": 31,
@@ -111,7 +113,7 @@ Curvature = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (gradient with
 def second_derivative(gradient: Tensor, scores: Tensor, relevance: Tensor, query: Tensor) -> Tensor:
     """Along all rows of the same grade: in a loss of pairs of different grades this is the diagonal."""
     found = torch.zeros_like(scores)
-    for grade in relevance.unique():
+    for grade in torch.unique(relevance):
         same = relevance == grade
         (along,) = torch.autograd.grad(gradient, scores, same.to(scores.dtype), retain_graph=True)
         found = torch.where(same, along, found)
@@ -150,7 +152,7 @@ CURVATURES: dict[str, Curvature] = {
 }
 
 
-def objective(name: str, curvature: str) -> Callable[[Array, Any], tuple[Array, Array]]:
+def candidate(name: str, curvature: str) -> Callable[[Array, Any], tuple[Array, Array]]:
     """A loss as LightGBM takes it, with one of the curvatures."""
     loss, hits = LOSSES[name]
 
@@ -229,42 +231,44 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--data-root", type=Path, required=True, help="folder of the tables")
     parser.add_argument("--values", type=Path, default=Path("docs/results/trees"), help="folder of the values")
     parser.add_argument("--only", nargs="+", default=("curvature", "graded", "rare"), help="some of the files")
-    parser.add_argument("--curvature", default="second derivative", help="the one that was chosen")
     given = parser.parse_args(words)
     given.values.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
 
-    def measure(file: str, setting: dict[str, str], unit: str, division: Any, seed: str = "") -> None:
+    def measure(file: str, setting: dict[str, str], unit: str, divided: Divided, seed: str = "") -> None:
         path = given.values / f"{file}.csv"
         if (tuple(setting.items()), unit, seed) in cells(path):
             return
-        chosen = setting.get("curvature", "") or given.curvature
-        name = setting["objective"]
-        append(
-            path, setting, cell(*division(), objective(name, chosen) if name in LOSSES else name), unit=unit, seed=seed
-        )
+        name, curvature = setting["objective"], setting.get("curvature")
+        followed: str | Callable[..., Any] = name
+        if name in LOSSES and curvature:
+            followed = candidate(name, curvature)
+        elif name in LOSSES:
+            followed = objective(LOSSES[name][0], one_list=file == "rare")
+        train, choose, judge = divided()
+        append(path, setting, cell(train, choose, judge, followed), unit=unit, seed=seed)
 
     if "curvature" in given.only:
         for part in range(5):
             for lists in ("lightgbm", "mq2008"):
-                division = partial(parts, graded(given.data_root, lists), 0, part)
+                divided = partial(parts, graded(given.data_root, lists), 0, part)
                 for name in ("lambda, k=10", "lambda, map", "log_sum_exp", "lambdarank"):
                     for curvature in CURVATURES if name in LOSSES else [""]:
                         setting = {"objective": name, "curvature": curvature}
-                        measure("curvature", setting, f"{lists} {part}", division)
+                        measure("curvature", setting, f"{lists} {part}", divided)
     if "graded" in given.only:
         for number in (1, 2):
             for part in range(5):
                 for lists in ("lightgbm", "mq2008"):
-                    division = partial(parts, graded(given.data_root, lists), number, part)
+                    divided = partial(parts, graded(given.data_root, lists), number, part)
                     for name in ("lambdarank", "rank_xendcg", *LOSSES):
-                        measure("graded", {"objective": name}, f"{lists} {number}.{part}", division)
+                        measure("graded", {"objective": name}, f"{lists} {number}.{part}", divided)
     if "rare" in given.only:
         for seed in (0, 1):
             for lists in TABLES:
                 for name in ("binary", "log_sum_exp", "lambda, map"):
-                    division = partial(table, given.data_root, lists, seed)
-                    measure("rare", {"objective": name}, lists, division, str(seed))
+                    divided = partial(table, given.data_root, lists, seed)
+                    measure("rare", {"objective": name}, lists, divided, str(seed))
 
 
 if __name__ == "__main__":
