@@ -109,6 +109,8 @@ def as_options(places: Mapping[str, str]) -> Spelling:
 
 def _typed(value: object) -> str:
     """A value as it is typed on a command line; a tab, which nobody can type there, as its escape."""
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_typed, value))}]"
     words = {None: "null", True: "true", False: "false"}
     return words[value] if value is None or isinstance(value, bool) else str(value).replace("\t", "\\t")
 

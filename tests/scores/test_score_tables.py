@@ -222,6 +222,30 @@ def test_a_summary_says_rows_grades_and_queries_without_a_relevant_row():
     assert "of them" not in table.subset([0, 1, 3, 4]).summary()
 
 
+def test_a_column_that_is_named_for_a_role_is_not_taken_for_another(tmp_path):
+    path = written(tmp_path, "x,query\n1,0\n2,2\n3,0\n4,2\n")
+    table = load_table(path, label="query")
+    assert table.relevance.tolist() == [0, 2, 0, 2] and table.query is None and list(table.features) == ["x"]
+
+
+def test_a_table_is_made_of_what_is_in_memory():
+    columns = {"age": [20, 30, None], "city": np.array(["A", "", "B"]), "old": torch.tensor([True, False, True])}
+    table = ScoreTable.of(columns, torch.tensor([True, False, True]), query=torch.tensor([9, 4, 9]))
+    np.testing.assert_array_equal(table.features["age"], [20, 30, np.nan])
+    assert table.features["city"].tolist() == ["A", None, "B"] and table.features["old"].tolist() == [1, 0, 1]
+    assert table.query.tolist() == [1, 0, 1] and table.query_names == ("4", "9")
+    for wrong, message in (
+        ({"features": [[1.0, np.inf]]}, "row 0: 'x1' is infinite"),
+        ({"features": [1.0, 2.0]}, r"\(2,\)"),
+        ({"features": [[1.0], [2.0]], "relevance": [0, -1]}, "row 1 is -1"),
+        ({"features": [[1.0], [2.0]], "relevance": [0.0, np.nan]}, "row 1 is nan"),
+        ({"features": [[1.0], [2.0]], "relevance": [1]}, "2 rows; got 1"),
+        ({"features": {"x": [1.0], "y": [1.0, 2.0]}}, "y must have one entry for each of 1 rows"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ScoreTable.of(**wrong)
+
+
 def test_a_subset_numbers_its_queries_anew():
     table = ScoreTable({"x": np.arange(6.0)}, query=torch.tensor([0, 0, 1, 1, 2, 2]), query_names=("a", "b", "c"))
     part = table.subset([2, 3, 5])
@@ -252,12 +276,13 @@ WRONG = {
     "an infinite feature": ("x,label\n1,0\n-inf,1\n", {}, "line 3.*'x' is infinite"),
     "a word among numbers": ("x,label\n1,0\n2,1\n3,0\nabc,1\n", {}, r"line 5.*'x' is 'abc'.*categorical=\['x'\]"),
     "a number for Python alone": ("x,label\n1,0\n2,1\n3,0\n1_000,1\n", {}, "line 5.*'1_000'"),
+    "decimal commas": ("label;x\n0;1,5\n1;2,5\n", {"delimiter": ";"}, r"line 2: 'x' is '1,5'.*categorical"),
     "no header": ("1,0\n2,1\n", {}, "line 1.*header"),
     "no rows": ("x,label\n", {}, r"rows\.csv has no rows"),
     "nothing": ("", {}, r"rows\.csv has no rows"),
     "a row that is too short": ("x,y,label\n1,2,0\n1,2\n", {}, "line 3 has 2 fields"),
     "no feature": ("label\n0\n1\n", {}, r"rows\.csv has no column for a feature"),
-    "one relevant row": ("x,label\n1,0\n2,0\n3,1\n", {}, "1 of 3 rows is relevant"),
+    "one relevant row": ("x,label\n1,0\n2,0\n3,1\n", {}, "1 relevant and 2 irrelevant"),
     "one query": ("query,x,label\n1,1,0\n1,2,1\n", {}, "one query"),
     "a fraction of all": ("x,label\n1,0\n2,1\n", {"test_fraction": 1}, "test_fraction.*1"),
 }
@@ -304,6 +329,7 @@ def test_arrays_of_an_npz_that_are_wrong_are_refused(tmp_path):
         ({"X": np.ones((3, 2)), "y": [0, 1]}, "'X' has 3 rows, 'y' has 2"),
         ({"X": np.ones((3, 2, 2)), "y": [0, 1, 1]}, r"'X'.*\(3, 2, 2\)"),
         ({"X": np.ones((0, 2)), "y": []}, "no rows"),
+        ({"X": np.ones((2, 2)), "x1": [1, 2], "y": [0, 1]}, "'x1'"),
         ({"X": np.ones((3, 2)), "y": [0, np.nan, 1]}, "row 1: the label 'y' is empty"),
         ({"X": np.ones((3, 2)), "y": [0, -1, 1]}, "row 1.*-1"),
         ({"X": np.ones((3, 2)), "y": [0, 1j, 1]}, "row 0: 'y' is a complex"),

@@ -84,13 +84,13 @@ class Columns:
         return names if len(names) <= 40 else [*names[:20], "...", *names[-20:]]
 
 
-def as_column(values: Array, name: str, path: Path, of_words: bool) -> Array:
+def as_column(values: Array, name: str, place: Callable[[int], str], of_words: bool = False) -> Array:
     """[row] float64, or str with None where a value is missing.
 
     Args:
         values: [row] numbers, texts, or Python's objects.
         name: of the column, for messages.
-        path: its file.
+        place: row -> where it stands, for messages.
         of_words: read numbers as words, too.
 
     Raises:
@@ -100,18 +100,18 @@ def as_column(values: Array, name: str, path: Path, of_words: bool) -> Array:
         if of_words:
             return as_words([_word_of(value) for value in values.tolist()])
         numbers = values.astype(np.float64)
-        refuse_infinite(numbers, name, lambda row: f"{shown(path)}, row {row}")
+        refuse_infinite(numbers, name, place)
         return numbers
     given = values.tolist()
-    if not of_words and all(value is None or isinstance(value, bool) for value in given):
-        return np.array([np.nan if value is None else float(value) for value in given])
+    if not of_words and all(value is None or isinstance(value, (int, float)) for value in given):
+        return as_column(np.array([np.nan if value is None else value for value in given], np.float64), name, place)
     for row, value in enumerate(given):
-        if value is not None and not isinstance(value, (str, int)):
+        if value is not None and not isinstance(value, (str, int, float)):
             raise ValueError(
-                f"{shown(path)}, row {row}: {name!r} is a {type(value).__name__}; a column holds numbers or texts. "
-                f"Leave it out: {setting('drop', [name])}"
+                f"{place(row)}: {name!r} is a {type(value).__name__}; a column holds numbers or texts. Leave it out: "
+                f"{setting('drop', [name])}"
             )
-    return as_words(["" if value is None else str(value) for value in given])
+    return as_words(["" if value is None else _word_of(value) for value in given])
 
 
 def _word_of(value: object) -> str:
@@ -124,6 +124,11 @@ def as_words(cells: Sequence[str]) -> Array:
     column = np.empty(len(cells), dtype=object)
     column[:] = [None if cell.strip().lower() in MISSING else cell.strip() for cell in cells]
     return column
+
+
+def numbered(matrix: Array) -> dict[str, Array]:
+    """x0, x1, ...: the columns of a matrix."""
+    return {f"x{place}": matrix[:, place] for place in range(matrix.shape[1])}
 
 
 def refuse_infinite(numbers: Array, name: str, place: Callable[[int], str]) -> None:

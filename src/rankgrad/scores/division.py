@@ -41,12 +41,12 @@ def held_out(
         raise ValueError(f"{setting(name)} must be below 1: with 1 no row is left to train on")
     if query is None:
         kinds = np.unique(relevance, return_inverse=True)[1]
-        for what, count in (("relevant", (relevance > 0).sum()), ("irrelevant", (relevance == 0).sum())):
-            if count < 2:
-                raise ValueError(
-                    f"{count} of {len(relevance)} rows is {what}; to hold rows out takes two, one for "
-                    "each part. Give more rows"
-                )
+        relevant = int((relevance > 0).sum())
+        if min(relevant, len(relevance) - relevant) < 2:
+            raise ValueError(
+                f"there are {relevant} relevant and {len(relevance) - relevant} irrelevant rows; to hold rows out takes two "
+                "of each. Give more rows"
+            )
     else:
         queries = int(query.max()) + 1
         if queries < 2:

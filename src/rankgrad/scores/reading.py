@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..checks import setting
 from ..datasets.division import split_called
 from ..datasets.tabular import delimited, parquet_table, text_of
 from ..files import read_npz, shown
-from .columns import MISSING, Columns, Wanted, as_column, as_words, refuse_infinite
+from .columns import MISSING, Columns, Wanted, as_column, as_words, numbered, refuse_infinite
 from .svmlight import looks_like_svmlight, read_svmlight
 
 Array = npt.NDArray[Any]
@@ -147,6 +147,9 @@ def _parts(lines: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[list[int], 
         yield [line for line, _ in part], [fields for _, fields in part]
 
 
+_COMMA = re.compile(r"\s*[-+]?[0-9]+,[0-9]+\s*")  # a number, for most of Europe
+
+
 @dataclass
 class _CsvColumn:
     """A column of a csv, which is read part by part: a part of numbers takes an eighth of the memory of its texts."""
@@ -162,6 +165,12 @@ class _CsvColumn:
         if not self.parts and not self.of_words:
             given = [cell for cell in cells if cell.strip().lower() not in MISSING]
             self.of_words = 2 * sum(_number(cell) is None for cell in given) > len(given)
+            if self.of_words and 2 * sum(_COMMA.fullmatch(cell) is not None for cell in given) > len(given):
+                row = next(row for row, cell in enumerate(cells) if _COMMA.fullmatch(cell))
+                raise ValueError(
+                    f"{shown(self.path)}, line {lines[row]}: {self.name!r} is {cells[row]!r}; a number has a point, and no "
+                    f"comma. If it is no number: {setting('categorical', [self.name])}"
+                )
         if self.of_words:
             self.parts.append(as_words([self.known.setdefault(cell, cell) for cell in cells]))
             return
@@ -214,13 +223,17 @@ def read_npz_columns(path: Path, wanted: Wanted) -> Columns:
     values: dict[str, Array] = {}
     for name, array in arrays.items():
         if array.ndim == 2 and name == "X":
-            values |= {f"x{place}": array[:, place] for place in range(array.shape[1])}
+            columns = numbered(array)
         elif array.ndim == 1:
-            values[name] = array
+            columns = {name: array}
         else:
             raise ValueError(
                 f"{shown(path)}: {name!r} has the shape {array.shape}; an npz holds X [row, feature] and columns [row]"
             )
+        twice = next((name for name in columns if name in values), None)
+        if twice is not None:
+            raise ValueError(f"{shown(path)} has a column {twice!r}, which is also a column of X; give it another name")
+        values |= columns
     lengths = {name: len(array) for name, array in arrays.items()}
     for name, count in lengths.items():
         first = next(iter(lengths))
@@ -228,9 +241,16 @@ def read_npz_columns(path: Path, wanted: Wanted) -> Columns:
             raise ValueError(f"{shown(path)}: {first!r} has {lengths[first]} rows, {name!r} has {count}")
     if not values or not max(lengths.values()):
         raise ValueError(f"{shown(path)} has no rows")
-    columns = {name: as_column(values[name], name, path, name in wanted.words) for name in values if name in wanted}
-    unread = [name for name in values if name not in columns]
-    return Columns.of(columns, np.arange(max(lengths.values())), path, "row", unread=unread)
+    return _of_arrays(values, path, max(lengths.values()), wanted, [name for name in values if name not in wanted])
+
+
+def _of_arrays(arrays: Mapping[str, Array], path: Path, count: int, wanted: Wanted, unread: Sequence[str]) -> Columns:
+    columns = {
+        name: as_column(array, name, lambda row: f"{shown(path)}, row {row}", name in wanted.words)
+        for name, array in arrays.items()
+        if name in wanted
+    }
+    return Columns.of(columns, np.arange(count), path, "row", unread=unread)
 
 
 def read_parquet(path: Path, wanted: Wanted) -> Columns:
@@ -246,13 +266,8 @@ def read_parquet(path: Path, wanted: Wanted) -> Columns:
     table = parquet_table(path)
     if not len(table) or not table.column_names:
         raise ValueError(f"{shown(path)} has no rows")
-    values = {
-        name: as_column(_from_arrow(table[name]), name, path, name in wanted.words)
-        for name in table.column_names
-        if name in wanted
-    }
-    unread = [name for name in table.column_names if name not in wanted]
-    return Columns.of(values, np.arange(len(table)), path, "row", unread=unread)
+    arrays = {name: _from_arrow(table[name]) for name in table.column_names if name in wanted}
+    return _of_arrays(arrays, path, len(table), wanted, [name for name in table.column_names if name not in wanted])
 
 
 def _from_arrow(column: Any) -> Array:

@@ -14,10 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..checks import closest, setting
+from ..checks import Numbers, closest, setting
+from ..checks import tensor as as_tensor
 from ..datasets.tabular import AUTO, as_split, no_columns
 from ..files import shown
-from .columns import Columns, Wanted, joined
+from ..relevance import Labels
+from .columns import Columns, Wanted, as_column, joined, numbered
 from .division import held_out
 from .reading import files_of, read_file
 
@@ -69,6 +71,53 @@ class ScoreTable:
         for name, column in {**self.features, **known}.items():
             if column is not None and len(column) != count:
                 raise ValueError(f"{name} must have one entry for each of {count} rows; got {len(column)}")
+
+        if self.relevance is not None:
+            bad = (~(self.relevance.isfinite() & (self.relevance >= 0))).nonzero()
+            if len(bad):
+                row = int(bad[0])
+                raise ValueError(f"relevance must be finite and >= 0; that of row {row} is {self.relevance[row]:g}")
+
+    @classmethod
+    def of(
+        cls,
+        features: Numbers | Mapping[str, Any],
+        relevance: Numbers | None = None,
+        query: Labels | None = None,
+    ) -> ScoreTable:
+        """A table of what is in memory.
+
+        Args:
+            features: [row, feature] numbers, which are called x0, x1, ...; or name -> [row] numbers or texts.
+            relevance: [row] 0 and 1, bool, or grades >= 0.
+            query: [row] integers or strings; rows of one id are a list, in any order. None: all rows are one list.
+
+        Raises:
+            ValueError: a column that is neither of numbers nor of texts, an infinite number, a negative grade.
+
+        >>> table = ScoreTable.of([[20, 1.5], [70, 0.5], [30, 1.0]], [False, True, False], query=["b", "a", "b"])
+        >>> list(table.features), table.query, table.query_names
+        (['x0', 'x1'], tensor([1, 0, 1]), ('a', 'b'))
+        """
+        if isinstance(features, Mapping):
+            columns = {str(name): np.asarray(column) for name, column in features.items()}
+        else:
+            matrix = as_tensor(features, "features").detach().cpu().numpy()
+            if matrix.ndim != 2:
+                raise ValueError(f"features must be [row, feature] or columns by name; got the shape {matrix.shape}")
+            columns = numbered(matrix)
+        ids: Array | None = None
+        names: tuple[str, ...] = ()
+        if query is not None:
+            given = query.detach().cpu().numpy() if isinstance(query, Tensor) else np.asarray(query)
+            kinds, ids = np.unique(given, return_inverse=True)
+            names = tuple(map(str, kinds.tolist()))
+        return cls(
+            {name: as_column(column, name, lambda row: f"row {row}") for name, column in columns.items()},
+            None if relevance is None else as_tensor(relevance, "relevance").detach().cpu().float(),
+            None if ids is None else torch.from_numpy(ids.reshape(-1)),
+            names,
+        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -201,21 +250,27 @@ def _wanted(
     roles: Mapping[str, str | None], features: Sequence[str] | None, drop: Sequence[str], categorical: Sequence[str]
 ) -> Wanted:
     """Which columns are read, and which of them as words."""
-    names = {role: AUTOMATIC[role] if name == AUTO else (name,) for role, name in roles.items() if name is not None}
+    names = {role: _candidates(role, name, roles) for role, name in roles.items()}
     of_words = [name for role in ("query", "split") for name in names.get(role, ())]
     taken = None if features is None else frozenset([*features, *(name for some in names.values() for name in some)])
     return Wanted(frozenset([*of_words, *categorical]), taken, frozenset(drop))
+
+
+def _candidates(role: str, name: str | None, roles: Mapping[str, str | None]) -> tuple[str, ...]:
+    """The columns that may have a role: the one that is named, or those that "auto" looks for."""
+    if name == AUTO:
+        return tuple(usual for usual in AUTOMATIC[role] if usual not in roles.values())
+    return () if name is None else (name,)
 
 
 def _roles(path: Path, read: Columns, wanted: Mapping[str, str | None]) -> dict[str, str]:
     """Role -> the name of its column, of those that are there."""
     roles: dict[str, str] = {}
     for role, name in wanted.items():
-        if name == AUTO:
-            usual = next((usual for usual in AUTOMATIC[role] if usual in read.values), None)
-            name = "label" if role == "label" and usual is None else usual
-        if name is not None:
-            roles[role] = name
+        candidates = _candidates(role, name, wanted)
+        there = [candidate for candidate in candidates if candidate in read.values]
+        if there or (candidates and (name != AUTO or role == "label")):
+            roles[role] = (there or candidates)[0]
     if not set(roles.values()) <= set(read.values):
         raise ValueError(no_columns(shown(path), roles, read.listed))
     return roles
@@ -318,13 +373,14 @@ def _is_positive(table: ScoreTable, values: Array, name: str, positive: str) -> 
 
 
 def _some(values: Array) -> str:
-    words = sorted({shown(value) for value in values.tolist()})
+    words = sorted({shown(value) if isinstance(value, str) else f"{value:g}" for value in values.tolist()})
     return ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
 
 
 def _rarest(values: Array) -> str:
-    words, counts = np.unique(values.astype(str), return_counts=True)
-    return str(words[counts.argmin()])
+    kinds, counts = np.unique(values.astype(str) if values.dtype == object else values, return_counts=True)
+    rarest = kinds[counts.argmin()]
+    return str(rarest) if values.dtype == object else f"{rarest:g}"
 
 
 def _splits(table: ScoreTable, values: Array, name: str) -> Array:
