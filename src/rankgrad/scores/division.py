@@ -44,8 +44,8 @@ def held_out(
         relevant = int((relevance > 0).sum())
         if min(relevant, len(relevance) - relevant) < 2:
             raise ValueError(
-                f"there are {relevant} relevant and {len(relevance) - relevant} irrelevant rows; to hold rows out takes two "
-                "of each. Give more rows"
+                f"there are {relevant} relevant and {len(relevance) - relevant} irrelevant rows; to hold rows out "
+                "takes two of each. Give more rows"
             )
     else:
         queries = int(query.max()) + 1
