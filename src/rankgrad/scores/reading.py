@@ -168,8 +168,8 @@ class _CsvColumn:
             if self.of_words and 2 * sum(_COMMA.fullmatch(cell) is not None for cell in given) > len(given):
                 row = next(row for row, cell in enumerate(cells) if _COMMA.fullmatch(cell))
                 raise ValueError(
-                    f"{shown(self.path)}, line {lines[row]}: {self.name!r} is {cells[row]!r}; a number has a point, not "
-                    f"a comma. If it is no number: {setting('categorical', [self.name])}"
+                    f"{shown(self.path)}, line {lines[row]}: {self.name!r} is {cells[row]!r}; numbers have a point, no "
+                    f"comma. If it is no number: {setting('categorical', [self.name])}"
                 )
         if self.of_words:
             self.parts.append(as_words([self.known.setdefault(cell, cell) for cell in cells]))
