@@ -1,6 +1,7 @@
 """What every number of a page means: what tiles, tables, charts and the page's own glossary read.
 
-Numbers of an evaluation have their words in `evaluation.measures`; here are those of detectors and of training.
+Numbers of an evaluation have their words in `evaluation.measures`; here are those of detectors and of scores, and of
+training.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ WORDS = {
     "found at all": "share of the objects that some detection overlaps",
     "best F1": "highest harmonic mean of precision and recall",
     "at score": "score of the best F1, from which detections are drawn",
+    r"ROC AUC@FPR=(.+)": "pairs in the right order, up to a false positive rate of {0}",
+    r"val/(.+)": "{0} of the validation rows, which chooses the epoch",
+    "spread of scores": "standard deviation of the scores in a batch",
     "loss": "what is minimised",
     "grad_norm": "length of the gradient of all weights",
     "counted": "share of the queries that have a relevant item in the batch",
@@ -39,6 +43,7 @@ DEFINITIONS = {
     f"object is found where a detection overlaps it by {{0}} % or more. {BETTER}",
     r"AP(\d[\d.]*)": "Area under the curve of precision over recall, made monotone as in VOC 2010; an object is found "
     "where a detection of its class overlaps it by {0} % or more, and only once. Mean over the classes. " + BETTER,
+    r"ROC AUC@FPR=(.+)": "Area under the ROC curve up to a false positive rate of {0}, divided by that rate. " + BETTER,
 }
 
 
