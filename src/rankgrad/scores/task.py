@@ -164,6 +164,8 @@ class ScoresTask:
         if metric is None or rows is None:
             return None
         chosen_by, chosen_on = metric, rows
+        with spelled(as_keys("evaluation", {})):  # a metric that does not fit is told before the training
+            evaluate_scores(torch.zeros(len(rows)), rows, metrics=[metric], bootstrap=0)
         inputs = self.encoding.encode(rows)
 
         def measure(model: nn.Module) -> float:

@@ -1,0 +1,351 @@
+"""A run of task=scores: what it leaves, what it is made of, how it goes on, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from children_here import Here
+from sklearn.metrics import average_precision_score
+from small_tables import by_query, one_list, settings
+
+from rankgrad.cli import main
+from rankgrad.config import ConfigError, compose, load
+from rankgrad.files import read_npz
+from rankgrad.report import read_runs, write_report
+from rankgrad.runs import compare as comparing
+from rankgrad.runs.check import check
+from rankgrad.runs.folder import Run
+from rankgrad.runs.log import read_curves
+from rankgrad.scores import task
+from rankgrad.scores.model import load_ranker
+from rankgrad.scores.predict import predict_file
+from rankgrad.scores.table import load_table
+
+TABLES = Path(os.environ.get("RANKGRAD_DATA", "")) / "tables"
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("tables")
+    return {"list": one_list(folder / "rows.csv"), "queries": by_query(folder / "documents.npz")}
+
+
+@pytest.fixture(scope="module")
+def finished(tables, tmp_path_factory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("runs")
+    return {name: trained(table, f"out={folder / name}") for name, table in tables.items()}
+
+
+def trained(table: Path, *more: str) -> Run:
+    return task.train(compose(settings(table, *more), "scores"), quiet=True)
+
+
+def fails(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(words) == 2
+    error = capsys.readouterr().err.strip()
+    assert "\n" not in error and error.startswith("rankgrad: ")
+    return error
+
+
+def copied(run: Run, folder: Path) -> Run:
+    shutil.copytree(run.folder, folder)
+    return Run(folder)
+
+
+# --------------------------------------------------------------------------------------------------------------- a run
+
+
+@pytest.mark.parametrize("name", ["list", "queries"])
+def test_a_run_leaves_model_scores_numbers_and_a_page_and_all_are_well(finished, name):
+    run = finished[name]
+    assert run.finished and check(run.folder).wrong == {}
+    assert {run.weights, run.scores, run.page, run.facts, run.checksums} <= {*run.folder.iterdir()}
+
+
+def test_the_ap_of_a_run_is_that_of_its_scores(finished):
+    columns = read_npz(finished["list"].scores)
+    ap = average_precision_score(columns["relevance"], columns["score"])
+    assert finished["list"].read_values()["AP"] == pytest.approx(ap)
+
+
+def test_the_test_rows_are_those_that_the_table_holds_out_and_are_named_by_their_line(finished, tables):
+    test = load_table(tables["list"]).part("test")
+    columns = read_npz(finished["list"].scores)
+    np.testing.assert_array_equal(columns["row"], test.rows)
+    np.testing.assert_array_equal(columns["relevance"], test.relevance)
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "metric"), [("list", "LogSumExpLoss", "AP"), ("queries", "NDCGLoss", "NDCG@10")]
+)
+def test_the_settings_of_a_run_say_which_loss_and_which_metric_auto_was(finished, name, loss, metric):
+    config = load(finished[name].config)
+    assert config.loss._target_.endswith(loss) and config.evaluation.select == metric
+
+
+@pytest.mark.parametrize("name", ["list", "queries"])
+def test_the_epoch_that_is_best_on_the_validation_rows_is_kept(finished, name):
+    run = finished[name]
+    [points] = [each for curve, each in read_curves(run.logs).items() if curve.startswith("val/")]
+    values, facts = [value for _, value in points], run.read_facts()
+    assert len(values) == 3 and facts["best_validation"] == pytest.approx(max(values))
+    assert facts["best_epoch"] == 1 + values.index(max(values))
+
+
+def test_no_validation_row_is_trained_on_and_a_column_val_is_taken_as_it_is(tables):
+    given = task.ScoresTask(plain_settings(tables["list"]), True)
+    parts = [given.parts.train, given.parts.chosen_on, given.parts.test]
+    rows = [set(part.rows.tolist()) for part in parts]
+    assert sum(map(len, rows)) == len(set.union(*rows)) == 300
+    whole = task.ScoresTask(plain_settings(tables["list"], "evaluation.select=null"), True)
+    assert whole.parts.chosen_on is None and len(whole.parts.train) == len(rows[0] | rows[1])
+
+
+def plain_settings(table: Path, *more: str):
+    from rankgrad.config import plain
+
+    return plain(compose(settings(table, *more), "scores"))
+
+
+def test_the_folds_of_the_training_rows_are_a_division_of_them(tables):
+    for name, table in tables.items():
+        train = load_table(table).part("train")
+        inside = np.stack([task.in_fold(train, fold, 3) for fold in (1, 2, 3)])
+        assert (inside.sum(0) == 1).all() and inside.any(1).all()
+        if name == "queries":
+            assert all(len(set(fold[train.query.numpy() == query])) == 1 for fold in inside for query in range(5))
+
+
+def test_a_model_of_a_run_gives_the_scores_of_the_run(finished, tables):
+    for name, run in finished.items():
+        test = load_table(tables[name]).part("test")
+        np.testing.assert_allclose(load_ranker(run.weights).score(test), read_npz(run.scores)["score"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "roc_auc", "supap"])
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_other_losses_and_models_are_trained(tables, tmp_path, loss, model):
+    more = (f"loss={loss}", f"model={model}", f"out={tmp_path / 'run'}", "trainer.max_epochs=1")
+    words = [word for word in settings(tables["list"], *more) if model == "mlp" or "hidden" not in word]
+    run = task.train(compose(words, "scores"), quiet=True)
+    assert 0 < run.read_values()["AP"] <= 1
+
+
+@pytest.mark.skipif(not (TABLES / "mammography.npz").is_file(), reason="needs RANKGRAD_DATA/tables")
+def test_a_real_table_is_ranked_far_better_than_by_chance(tmp_path):
+    more = ("trainer.max_epochs=8", "sampler.batch_size=512", f"out={tmp_path / 'run'}")
+    assert trained(TABLES / "mammography.npz", *more).read_values()["AP"] > 0.25  # 2.3 % of the rows are relevant
+
+
+# ------------------------------------------------------------------------------------------------------------ going on
+
+
+def test_a_finished_run_goes_on_with_more_epochs_by_the_command_train(finished, tmp_path, capsys):
+    run = copied(finished["list"], tmp_path / "run")
+    assert main(["train", f"resume={run.folder}", "trainer.max_epochs=4"]) == 0
+    assert run.read_facts()["epochs"] == 4 and "AP" in capsys.readouterr().out
+
+
+def test_a_run_does_not_go_on_with_other_rows(finished, tables, tmp_path, capsys):
+    run, other = copied(finished["list"], tmp_path / "run"), one_list(tmp_path / "rows.csv", rows=200)
+    error = fails(capsys, "train", f"resume={run.folder}", f"data.root={other}", "trainer.max_epochs=4")
+    assert "rows (then 300, now 200)" in error
+
+
+def test_a_run_of_scores_is_not_continued_as_a_detector(finished, tmp_path, capsys):
+    run = copied(finished["list"], tmp_path / "run")
+    assert f"rankgrad train resume={run.folder}" in fails(capsys, "detect", "train", f"resume={run.folder}")
+
+
+# -------------------------------------------------------------------------------------------------------------- predict
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz", "parquet"])
+def test_predict_writes_the_scores_of_the_run_for_the_same_rows(finished, tables, tmp_path, kind):
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    out, run = tmp_path / f"scores.{kind}", finished["queries"]
+    assert main(["predict", str(run.folder), str(tables["queries"]), "-o", str(out)]) == 0
+    columns = read(out)
+    np.testing.assert_array_equal(columns["query"].astype(int), read_npz(tables["queries"])["query"])
+    kept = read_npz(run.scores)
+    place = {row: index for index, row in enumerate(columns["row"].astype(int).tolist())}
+    scores = columns["score"].astype(float)[[place[row] for row in kept["row"].tolist()]]
+    np.testing.assert_allclose(scores, kept["score"], rtol=1e-5)
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    if path.suffix == ".npz":
+        return read_npz(path)
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        table = parquet.read_table(path)
+        return {name: np.array(table[name].to_pylist()) for name in table.column_names}
+    rows = [*csv.DictReader(path.read_text(encoding="utf-8").splitlines())]
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def test_predict_needs_no_label_takes_columns_in_any_order_and_words_that_it_does_not_know(finished, tmp_path):
+    new = tmp_path / "new.csv"
+    new.write_text("city,note,height,age\nA,hello,1.5,0.5\nnowhere,,,\n", encoding="utf-8")
+    assert predict_file(finished["list"].folder, new, tmp_path / "scores.csv") == 2
+    assert np.isfinite(read(tmp_path / "scores.csv")["score"].astype(float)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "out", "named"),
+    [
+        ("city,height\nA,1\n", "scores.csv", "age"),
+        ("age,height,city\nx,1,A\n", "scores.csv", "age"),
+        ("age,height,city\n1,1,A\n", "scores.json", "scores.json"),
+        ("age,height,city\n1,1,A\n", "nowhere/scores.csv", "nowhere"),
+        ("age,height,city\n", "scores.csv", "new.csv"),
+    ],
+)
+def test_what_cannot_be_predicted_is_one_line_that_names_it(finished, tmp_path, capsys, text, out, named):
+    new = tmp_path / "new.csv"
+    new.write_text(text, encoding="utf-8")
+    error = fails(capsys, "predict", str(finished["list"].folder), str(new), "-o", str(tmp_path / out))
+    assert named in error and not (tmp_path / out).exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "other", "width", "encoding", "module"])
+def test_a_damaged_model_is_refused_with_its_name(finished, tmp_path, capsys, damage):
+    run = copied(finished["list"], tmp_path / "run")
+    saved = torch.load(run.weights, weights_only=True)
+    if damage == "cut":
+        run.weights.write_bytes(run.weights.read_bytes()[:-100])
+    else:
+        key, value = {
+            "other": ("format", "another"),
+            "width": ("model", {**saved["model"], "hidden": [9]}),
+            "encoding": ("encoding", {**saved["encoding"], "numbers": [{"name": "age"}]}),
+            "module": ("model", {**saved["model"], "kind": "_given"}),
+        }[damage]
+        torch.save({**saved, key: value}, run.weights)
+    new = one_list(tmp_path / "new.csv", 5)
+    assert "model.pt" in fails(capsys, "predict", str(run.folder), str(new), "-o", str(tmp_path / "scores.csv"))
+
+
+# ------------------------------------------------------------------------------------------------- comparing and tuning
+
+
+@pytest.mark.parametrize(("name", "metric"), [("list", "AP"), ("queries", "NDCG@10")])
+def test_losses_are_compared_by_the_metric_of_the_table(tables, tmp_path, monkeypatch, capsys, name, metric):
+    monkeypatch.setattr(comparing, "Children", Here())
+    words = settings(tables[name], "trainer.max_epochs=1")
+    assert main(["compare", "loss=squared_error,roc_auc", "seeds=0,1", *words, "-o", str(tmp_path)]) == 0
+    assert f"| {metric}, against squared_error |" in capsys.readouterr().out
+    values = json.loads((tmp_path / "compare.json").read_text())["values"]
+    assert {loss: len(each[metric]) for loss, each in values.items()} == {"squared_error": 2, "roc_auc": 2}
+    assert (tmp_path / "compare.html").is_file()
+
+
+def test_settings_of_a_loss_and_of_the_model_are_searched_on_folds(tables, tmp_path, monkeypatch, capsys):
+    from rankgrad.runs import forked
+
+    monkeypatch.setattr(comparing, "Children", Here())
+    monkeypatch.setattr(forked, "possible", lambda: False)
+    words = settings(tables["list"], "trainer.max_epochs=1")
+    own = ("space.optimizer.lr=log(1e-3,1e-1)", "space.model.dropout=range(0,0.5)")
+    words = [word for word in words if not word.startswith("optimizer.lr")]
+    search = ("tune", "loss=log_sum_exp", "trials=2", "folds=2", "seeds=0", *own)
+    assert main([*search, *words, "-o", str(tmp_path)]) == 0
+    assert "Chosen by AP" in capsys.readouterr().out
+    outcome = json.loads((tmp_path / "tune.json").read_text())
+    assert {"loss.tau", "model.dropout", "optimizer.lr"} <= set(outcome["spaces"]["log_sum_exp"])
+    assert len(outcome["winners"]["log_sum_exp"]["folds"]) == 2 and outcome["final"]["log_sum_exp"]["AP"]
+
+
+# ------------------------------------------------------------------------------------------------------------- the page
+
+
+def test_a_page_has_curves_of_one_list_and_a_table_of_queries(finished):
+    one, queries = (finished[name].page.read_text(encoding="utf-8") for name in ("list", "queries"))
+    assert (
+        all(part in one for part in ('id="ranking"', 'id="rows"', "Precision and recall")) and 'id="queries"' not in one
+    )
+    assert all(part in queries for part in ('id="ranking"', 'id="queries"')) and 'id="rows"' not in queries
+
+
+def test_a_page_of_a_run_without_its_scores_says_so(finished, tmp_path):
+    run = copied(finished["list"], tmp_path / "run")
+    run.scores.write_bytes(b"")
+    [content] = read_runs([run.folder])
+    assert any("scores.npz" in note for note in content.notes)
+    assert 'id="ranking"' not in write_report(tmp_path / "page.html", [content]).read_text(encoding="utf-8")
+
+
+def test_check_finds_scores_that_were_changed(finished, tmp_path):
+    run = copied(finished["list"], tmp_path / "run")
+    content = bytearray(run.scores.read_bytes())
+    content[len(content) // 2] ^= 1
+    run.scores.write_bytes(content)
+    assert set(check(run.folder).wrong) == {"scores.npz"}
+
+
+# ------------------------------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "named"),
+    [
+        ("list", ["loss=smoothap"], "smooth_ap"),
+        ("list", ["loss=pml/triplet"], "pml/triplet"),
+        ("list", ["model=mpl"], "mlp"),
+        ("list", ["model.hidden=[0]"], "model.hidden"),
+        ("list", ["model.dropout=2"], "model.dropout"),
+        ("list", ["data.validation=1.5"], "data.validation"),
+        ("list", ["data.load.label=lable"], "lable"),
+        ("list", ["data.load.query=qid"], "qid"),
+        ("list", ["data.load.drop=[colour]"], "colour"),
+        ("list", ["sampler.batch_size=1"], "sampler.batch_size"),
+        ("list", ["evaluation.select=APP"], "APP"),
+        ("list", ["evaluation.select=NDCG@10"], "NDCG@10"),
+        ("list", ["evaluation.split=val"], "fold="),
+        ("list", ["fold=1/3"], "evaluation.split=val"),
+        ("queries", ["loss=fastap"], "data.load.positive"),
+        ("queries", ["loss=cross_entropy"], "data.load.positive"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_one_line_that_names_it_and_leaves_no_folder(
+    tables, tmp_path, capsys, name, words, named
+):
+    error = fails(capsys, "train", *settings(tables[name], *words), f"out={tmp_path / 'run'}")
+    assert named in error and not (tmp_path / "run").exists()
+
+
+def test_a_task_that_is_not_known_is_told_which_there_are(capsys):
+    assert "scores" in fails(capsys, "train", "task=score")
+    assert "scores" in fails(capsys, "train", "task=detection")
+
+
+def test_a_loss_that_diverges_is_told_and_no_result_is_written(tables, tmp_path, capsys):
+    words = settings(tables["list"], "loss=squared_error", "optimizer.lr=1e30", f"out={tmp_path / 'run'}")
+    assert main(["train", *words]) == 2
+    assert "learning rate" in capsys.readouterr().err.strip().splitlines()[-1]
+    assert not Run(tmp_path / "run").finished
+
+
+def test_several_processes_are_refused(tables):
+    with pytest.raises(ConfigError, match="trainer.devices=2"):
+        task.ScoresTask(plain_settings(tables["list"], "trainer.devices=2"), True)
+
+
+def test_a_loss_that_takes_no_lists_is_refused(tables):
+    with pytest.raises(ConfigError, match="from_lists"):
+        task.ScoresTask(
+            {
+                **plain_settings(tables["list"]),
+                "loss": {"_target_": "pytorch_metric_learning.losses.TripletMarginLoss"},
+            },
+            True,
+        )
