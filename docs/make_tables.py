@@ -5,6 +5,10 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
     losses                          a row for each loss, as the code describes it
     rates, defaults                 what is taken where nothing is said: src/rankgrad/defaults.py
     text FILE                       words that several pages share: a file below docs/shared
+    ranks FILE: METRIC, METRIC      mean and mean rank of each method over the units, and Friedman's p;
+                                    "; without METHOD" leaves one out
+    signed FILE: METRIC=METHOD; METRIC=METHOD; against METHOD; against METHOD
+                                    signed ranks of a method against others, each in its metric; Holm over the rows
     table FILE                      a csv below docs/results
     table FILE: COLUMN, COLUMN      some of its columns
     metrics FILE: ONE; OTHER        two settings, a row for each metric
@@ -49,13 +53,16 @@ from benchmarks.runs import table as run_files
 from rankgrad import defaults
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
+from rankgrad_papers import mean_ranks
 from rankgrad_papers.values import Setting, Values, read
 from rankgrad_papers.values import difference as minus
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "results").rglob("*.md"))]
-BLOCK = re.compile(r"(<!-- (losses|rates|defaults|table|metrics|text)(?: ([^\n]*))? -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(
+    r"(<!-- (losses|rates|defaults|table|metrics|text|ranks|signed)(?: ([^\n]*))? -->\n).*?(<!-- end -->)", re.DOTALL
+)
 WITHIN = re.compile(r"(<!-- difference (.*?) -->)[^\n]*?(<!-- end -->)")
 LINK = re.compile(r"(\]\()(?!\w+:|#)")
 HEADS = {"row": "method", "batch_size": "batch"}  # of columns of reproduce
@@ -171,6 +178,40 @@ def metrics(what: str) -> str:
     return _markdown([["metric", *(", ".join(each.values()) for each in (one, other)), *title], *rows])
 
 
+def ranks(what: str) -> str:
+    """Mean ranks of the methods of a file over its units."""
+    file, shown, *parts = _parted(what)
+    left_out = [part.removeprefix("without ") for part in parts]
+    values = read(DOCS / "results" / file)
+    methods = [each["method"] for each in values.settings if each["method"] not in left_out]
+    head, rows = mean_ranks.table(
+        {
+            metric.strip(): {method: values.units({"method": method}, metric.strip()) for method in methods}
+            for metric in shown.split(",")
+        }
+    )
+    return _markdown([head, *rows])
+
+
+def signed(what: str) -> str:
+    """Signed ranks of methods against others."""
+    file, *parts = _parted(what)
+    values = read(DOCS / "results" / file)
+    others = [part.removeprefix("against ") for part in parts if part.startswith("against ")]
+    rows, found = [], []
+    for part in parts[: len(parts) - len(others)]:
+        metric, _, method = part.partition("=")
+        for other in others:
+            pair = (values.units({"method": name}, metric) for name in (method, other))
+            found.append(mean_ranks.signed_ranks(*pair))
+            rows.append([metric, method, other])
+    corrected = iter(holm([each.p for each in found if each.p is not None]))
+    for row, each in zip(rows, found, strict=True):
+        row += [_signed(each.difference), f"{each.better} of {each.units}"]
+        row.append("" if each.p is None else f"{next(corrected):.2g}")
+    return _markdown([["metric", "loss", "against", "mean difference", "better in", "p (Holm)"], *rows])
+
+
 def difference(what: str) -> str:
     """One setting minus another: the mean of the differences, and its 95 % interval."""
     file, metric, one, other = _parted(what)
@@ -244,7 +285,8 @@ def filled(page: Path) -> str:
         written = {"losses": losses, "rates": rates, "defaults": others}
         if found[2] in written:
             return f"{found[1]}{written[found[2]]()}{found[4]}"
-        kinds = {"table": table, "metrics": metrics, "text": lambda it: text(it, page)}
+        kinds = {"table": table, "metrics": metrics, "ranks": ranks, "signed": signed}
+        kinds["text"] = lambda it: text(it, page)
         return f"{found[1]}{kinds[found[2]](found[3])}{found[4]}"
 
     content = BLOCK.sub(part, page.read_text(encoding="utf-8"))
