@@ -16,7 +16,7 @@ from rankgrad.scores.table import ScoreTable, load_table
 TABLES = Path(os.environ.get("RANKGRAD_DATA", "")) / "tables"
 real = pytest.mark.skipif(not (TABLES / "cardio.npz").is_file(), reason="needs RANKGRAD_DATA/tables")
 MIXED = "age,city,label\n20,A,0\n,B,1\n40,A,0\n30,,1\n"
-LISTS = "2 qid:7 1:0.5 3:0.25 # first\n0 qid:7 2:1\n\n1 qid:3 1:1.5\n0 qid:3 3:2\n"
+LISTS = "  2 qid:7 1:0.5  3:0.25 # first\n0 qid:7 2:1\n\n1 qid:3 1:1.5\n0 qid:3 3:2\n"
 
 
 def written(folder: Path, text: str, name: str = "rows.csv") -> Path:
@@ -299,6 +299,8 @@ def test_a_csv_that_is_wrong_is_refused_in_one_line(case, tmp_path):
 WRONG_LINES = {
     "a value that is no number": ("1 1:0.5\n0 1:x\n", r"rows\.txt, line 2: '1:x'"),
     "an infinite value": ("1 1:0.5\n0 1:inf\n", r"rows\.txt, line 2.*infinite"),
+    "an infinite grade": ("1 1:0.5\ninf 1:1\n", r"rows\.txt, line 2.*infinite"),
+    "a grade for Python alone": ("1 1:0.5\n1_0 1:1\n", r"rows\.txt, line 2.*'1_0'"),
     "a grade that is no number": ("1 1:0.5\ngood 1:1\n", r"rows\.txt, line 2.*'good'"),
     "another form": ("1 1:0.5\n0 1=2\n", r"rows\.txt, line 2.*0 1=2"),
     "two colons": ("1 1:0.5\n0 1:2:3\n", r"rows\.txt, line 2"),

@@ -119,6 +119,14 @@ def _word_of(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+def number_in(text: str) -> float | None:
+    """The number that a text is; None: it is none. 1_000 is one for Python alone."""
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
 def as_words(cells: Sequence[str]) -> Array:
     """[row] words without the spaces around them, None where one is missing."""
     column = np.empty(len(cells), dtype=object)

@@ -94,3 +94,6 @@ def _thinned(x: Array, y: Array, most: int) -> Curve:
     way = np.append(0.0, np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y))))
     kept = np.unique(way.searchsorted(np.linspace(0, way[-1], most), side="left").clip(max=len(x) - 1))
     return Curve(x[kept], y[kept])
+
+
+__all__ = ["Curve", "Curves", "curves_of"]

@@ -259,3 +259,6 @@ def _of_words(table: ScoreTable, name: str) -> Array:
             f"it as words: {setting('categorical', [name])}"
         )
     return column if column.dtype == object else np.full(len(column), None, dtype=object)
+
+
+__all__ = ["Encoding", "NumberColumn", "WordColumn"]

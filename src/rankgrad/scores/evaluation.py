@@ -285,3 +285,6 @@ def _of_queries(
         settings=settings,
         notes=tuple(notes),
     )
+
+
+__all__ = ["ScoreReport", "evaluate_scores"]

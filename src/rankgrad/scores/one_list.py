@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..checks import closest, number
 
 Array = npt.NDArray[Any]
-AT_ONCE = 2**20  # numbers of a chunk of draws
+AT_ONCE = 2**18  # numbers of a chunk of draws: they stay in the cache of a processor
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +31,12 @@ class Groups:
     irrelevant: Array
     relevant: Array
 
-    @property
+    @cached_property
     def found(self) -> Array:
         """[draw, group] relevant rows up to the group, its own included."""
         return np.cumsum(self.relevant, axis=1)
 
-    @property
+    @cached_property
     def passed(self) -> Array:
         """[draw, group] irrelevant rows up to the group, its own included."""
         return np.cumsum(self.irrelevant, axis=1)

@@ -16,7 +16,7 @@ from ..checks import setting
 from ..datasets.division import split_called
 from ..datasets.tabular import delimited, parquet_table, text_of
 from ..files import read_npz, shown
-from .columns import MISSING, Columns, Wanted, as_column, as_words, numbered, refuse_infinite
+from .columns import MISSING, Columns, Wanted, as_column, as_words, number_in, numbered, refuse_infinite
 from .svmlight import looks_like_svmlight, read_svmlight
 
 Array = npt.NDArray[Any]
@@ -124,7 +124,7 @@ def read_csv(path: Path, wanted: Wanted, delimiter: str) -> Columns:
     """
     lines = delimited(path, delimiter)
     first, header = next(lines, (1, []))
-    if header and all(_number(name) is not None for name in header):
+    if header and all(number_in(name) is not None for name in header):
         raise ValueError(
             f"{shown(path)}, line {first}: there is no header; write the names of the columns above the rows"
         )
@@ -164,7 +164,7 @@ class _CsvColumn:
         """Take the next cells."""
         if not self.parts and not self.of_words:
             given = [cell for cell in cells if cell.strip().lower() not in MISSING]
-            self.of_words = 2 * sum(_number(cell) is None for cell in given) > len(given)
+            self.of_words = 2 * sum(number_in(cell) is None for cell in given) > len(given)
             if self.of_words and 2 * sum(_COMMA.fullmatch(cell) is not None for cell in given) > len(given):
                 row = next(row for row, cell in enumerate(cells) if _COMMA.fullmatch(cell))
                 raise ValueError(
@@ -184,7 +184,7 @@ class _CsvColumn:
                 return np.array(list(map(float, cells)))
             except ValueError:
                 pass
-        numbers = [np.nan if cell.strip().lower() in MISSING else _number(cell) for cell in cells]
+        numbers = [np.nan if cell.strip().lower() in MISSING else number_in(cell) for cell in cells]
         wrong = next((row for row, number in enumerate(numbers) if number is None), None)
         if wrong is None:
             return np.array(numbers, dtype=np.float64)
@@ -197,13 +197,6 @@ class _CsvColumn:
     def whole(self) -> Array:
         """[row] all cells."""
         return np.concatenate(self.parts)
-
-
-def _number(text: str) -> float | None:
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
 
 
 # ------------------------------------------------------------------------------------------------------ npz and parquet

@@ -12,17 +12,18 @@ import numpy.typing as npt
 from ..datasets.tabular import text_of
 from ..files import shown
 from ..progress import through
-from .columns import Columns, as_words, refuse_infinite
+from .columns import Columns, as_words, number_in, refuse_infinite
 
 Array = npt.NDArray[Any]
 MOST = 2**31  # numbers of a table: 16 GB
-_LINE = re.compile(r"(\S+)(?:\s+qid:(\S+))?((?:\s+[0-9]{1,9}:[^\s:_]+)*)\s*")
+LONGEST = 2**24  # bytes of a first line
+_LINE = re.compile(r"\s*(\S+)(?:\s+qid:(\S+))?((?:\s+[0-9]{1,9}:[^\s:_]+)*)\s*")
 
 
 def looks_like_svmlight(path: Path) -> bool:
     """Whether the first line of a file has a grade, and a query id or a feature."""
     with path.open("rb") as file:
-        for raw in file:
+        while raw := file.readline(LONGEST):
             line = raw.decode("utf-8", "replace").partition("#")[0]
             if line.strip():
                 found = _LINE.fullmatch(line)
@@ -42,7 +43,7 @@ def read_svmlight(path: Path) -> Columns:
         ValueError: a line of another form, a value that is no number or infinite, features that do not ascend, query
             ids in some lines only, more features than a table can hold; naming the line.
     """
-    lines = text_of(path).split("\n")
+    lines, file = text_of(path).split("\n"), shown(path)
     rows: list[int] = []
     grades: list[str] = []
     queries: list[str] = []
@@ -53,7 +54,7 @@ def read_svmlight(path: Path) -> Columns:
         if not text.strip():
             continue
         found = _LINE.fullmatch(text)
-        place = f"{shown(path)}, line {number}"
+        place = f"{file}, line {number}"
         if found is None:
             raise ValueError(f"{place} is no line of svmlight, such as 2 qid:7 1:0.5 3:0.25; got {shown(text[:80])!r}")
         grade, query, features = found.groups()
@@ -77,7 +78,7 @@ def _pairs(features: str, place: str) -> Array:
     try:
         pairs = np.array(list(map(float, features.replace(":", " ").split()))).reshape(-1, 2)
     except ValueError:
-        wrong = next(pair for pair in features.split() if not _is_number(pair.partition(":")[2]))
+        wrong = next(pair for pair in features.split() if number_in(pair.partition(":")[2]) is None)
         raise ValueError(f"{place}: {shown(wrong)!r} has no number as its value") from None
     if not (pairs[1:, 0] > pairs[:-1, 0]).all():
         after = int((pairs[1:, 0] <= pairs[:-1, 0]).argmax())
@@ -89,18 +90,14 @@ def _pairs(features: str, place: str) -> Array:
     return pairs
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return float(text) is not None
-    except ValueError:
-        return False
-
-
 def _grades(grades: list[str], rows: list[int], path: Path) -> Array:
-    for grade, row in zip(grades, rows, strict=True):
-        if not _is_number(grade):
+    numbers = [number_in(grade) for grade in grades]
+    for grade, number, row in zip(grades, numbers, rows, strict=True):
+        if number is None:
             raise ValueError(f"{shown(path)}, line {row}: the grade is {shown(grade)!r}; it must be a number")
-    return np.array(grades, dtype=np.float64)
+    values = np.array(numbers, dtype=np.float64)
+    refuse_infinite(values, "the grade", lambda row: f"{shown(path)}, line {rows[row]}")
+    return values
 
 
 def _features(pairs: Array, counts: list[int], path: Path) -> dict[str, Array]:

@@ -407,3 +407,6 @@ def _with_test(table: ScoreTable, fraction: float, seed: int) -> ScoreTable:
     drawn = split.astype("<U5")
     drawn[rows[held_out(train.relevance.numpy(), query, fraction, seed)]] = "test"
     return replace(table, split=drawn)
+
+
+__all__ = ["ScoreTable", "load_table"]
