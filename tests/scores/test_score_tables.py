@@ -356,6 +356,64 @@ def test_a_column_of_lists_or_dates_is_refused_and_can_be_left_out(tmp_path):
         assert list(load_table(path, label=None, drop=["odd"]).features) == ["x", "label"]
 
 
+ODD = (
+    "inf",
+    "-1",
+    "1e400",
+    "9" * 30,
+    "1_0",
+    "",
+    ",",
+    "\n",
+    "\r",
+    '"',
+    ":",
+    "qid:",
+    "#",
+    "\t",
+    "\0",
+    "\u2028",
+    "é",
+    "?",
+)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.txt", "rows.npz", "rows.parquet", "rank.train.query"])
+def test_a_damaged_file_is_read_or_refused_in_one_line(name, tmp_path):
+    path = tmp_path / name
+    if name == "rows.csv":
+        written(
+            tmp_path, "qid,x,city,label\n" + "".join(f"{i // 3},{i * 0.5},{'ABC'[i % 3]},{i % 2}\n" for i in range(12))
+        )
+    elif name == "rows.txt":
+        written(tmp_path, "".join(f"{i % 3} qid:{i // 3} 1:{i * 0.5} 4:{i}\n" for i in range(12)), name)
+    elif name == "rows.npz":
+        np.savez(path, X=np.arange(24.0).reshape(12, 2), y=np.arange(12) % 2, query=np.arange(12) // 3)
+    elif name == "rows.parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"x": np.arange(12.0), "label": np.arange(12) % 2}), path)
+    else:
+        written(tmp_path, "6\n6\n", name)
+        written(tmp_path, "".join(f"{i % 3} 1:{i * 0.5}\n" for i in range(12)), "rank.train")
+    whole, root = path.read_bytes(), path.with_suffix("") if name.endswith("query") else path
+    assert len(load_table(root)) == 12
+    generator = np.random.default_rng(0)
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for _ in range(int(generator.integers(1, 4))):
+            start = int(generator.integers(len(damaged) + 1))
+            end = start + int(generator.integers(6))
+            damaged[start:end] = ODD[int(generator.integers(len(ODD)))].encode()
+        path.write_bytes(damaged)
+        try:
+            table = load_table(root)
+            Encoding.fitted(table.part("train"), fewest=1).encode(table)
+        except (ValueError, OSError) as error:
+            assert str(error) and "\n" not in str(error)
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=re.escape(str(tmp_path / "rows.csv"))):
         load_table(tmp_path / "rows.csv")

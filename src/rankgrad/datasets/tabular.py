@@ -229,15 +229,16 @@ def parquet_table(path: Path) -> Any:
         ModuleNotFoundError: pyarrow is not installed.
     """
     try:
-        from pyarrow import ArrowInvalid, parquet
+        from pyarrow import ArrowException, parquet
     except ModuleNotFoundError:
         from ..extras import missing
 
         raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
     try:
         return parquet.read_table(path)
-    except (ArrowInvalid, OSError) as error:
-        raise ValueError(f"{shown(path)} is no parquet file, or it is damaged: {error}") from None
+    except (ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())  # pyarrow's may have several lines
+        raise ValueError(f"{shown(path)} is no parquet file, or it is damaged: {shown(reason)}") from None
 
 
 def no_columns(place: str, wanted: Mapping[str, str], known: Sequence[str]) -> str:
