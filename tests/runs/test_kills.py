@@ -25,6 +25,8 @@ import torch
 from forks import forked, start_by_fork, wait
 from small_detectors import settings as detector_settings
 from small_runs import make_photos, small, train
+from small_tables import one_list
+from small_tables import settings as table_settings
 from voc_trees import shapes
 
 from rankgrad.cli import main
@@ -33,6 +35,7 @@ from rankgrad.detection import run as detection
 from rankgrad.files.folders import HOLDER, LOCK
 from rankgrad.runs.children import Children
 from rankgrad.runs.folder import Run
+from rankgrad.scores import task as scores
 from rankgrad.training import retrieval
 
 COMPARED = ("before.json", "after.json", "metrics.json", "health.json", "logs/metrics.csv")
@@ -44,7 +47,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "disk cache": ("data.cache=disk",),
     "tensorboard": ("loggers=[csv,tensorboard]",),
     "detection": ("loss=ap", "ranking.warmup=1", "evaluation.every=1"),
+    "scores": ("model.dropout=0.2", "evaluation.every=1"),
 }
+TREES = {"detection": "detect", "scores": "scores"}  # of settings, where it is not that of retrieval
 
 
 @pytest.fixture(scope="module")
@@ -54,20 +59,22 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]
         patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
         photos = make_photos(root / "photos")
         begun = train(*small(photos, "trainer.max_epochs=1"), f"out={root / 'begun'}")
-        yield {"root": root, "photos": photos, "begun": begun.folder, "voc": shapes(root / "voc")}
+        rows = one_list(root / "rows.csv")
+        yield {"root": root, "photos": photos, "begun": begun.folder, "voc": shapes(root / "voc"), "rows": rows}
 
 
 def run_settings(places: dict[str, Path], kind: str) -> list[str]:
     if kind == "detection":
         return [*detector_settings(places["voc"], *KINDS[kind]), EVERY_STEP]
+    if kind == "scores":
+        return [*table_settings(places["rows"], *KINDS[kind]), EVERY_STEP]
     more = [f"init={places['begun']}"] if kind == "frozen" else []
     return [*small(places["photos"], *KINDS[kind]), *more, EVERY_STEP]
 
 
 def go(kind: str, settings: list[str]) -> Run:
-    if kind == "detection":
-        return detection.train(compose(settings, "detect"), quiet=True)
-    return retrieval.train(compose(settings), quiet=True)
+    trains = {"detection": detection.train, "scores": scores.train}.get(kind, retrieval.train)
+    return trains(compose(settings, TREES.get(kind, "train")), quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +102,7 @@ def child(kind: str, settings: list[str], before: Callable[[], object] = lambda:
 def next_settings(places: dict[str, Path], kind: str, out: Path) -> list[str]:
     if not (out / "config.yaml").exists():
         return [*run_settings(places, kind), f"out={out}"]
-    return [f"resume={out}", *(["data.root=."] if kind == "detection" else [])]
+    return [f"resume={out}", *(["data.root=."] if kind in TREES else [])]
 
 
 def same(one: Run, other: Run) -> None:
@@ -110,7 +117,7 @@ def same(one: Run, other: Run) -> None:
         assert keys
         for key in keys:
             assert all(torch.equal(value, states[1][key][name]) for name, value in states[0][key].items())
-    for name in ("embeddings.npz", "detections.npz"):
+    for name in ("embeddings.npz", "detections.npz", "scores.npz"):
         if (one.folder / name).exists():
             with np.load(one.folder / name) as ours, np.load(other.folder / name) as theirs:
                 assert all(np.array_equal(ours[column], theirs[column]) for column in ours.files)
@@ -155,9 +162,10 @@ def kill_at_call(name: str, number: int, after: bool, by: int = signal.SIGKILL) 
     return patch
 
 
-def test_a_run_killed_at_random_moments_ends_like_a_whole_one(places, undisturbed, tmp_path):
-    kill_at_random(places, "memory", tmp_path / "run", kills=4, seed=0)
-    same(Run(tmp_path / "run"), undisturbed("memory"))
+@pytest.mark.parametrize("kind", ["memory", "scores"])
+def test_a_run_killed_at_random_moments_ends_like_a_whole_one(places, undisturbed, tmp_path, kind):
+    kill_at_random(places, kind, tmp_path / "run", kills=4, seed=0)
+    same(Run(tmp_path / "run"), undisturbed(kind))
 
 
 @pytest.mark.slow
@@ -172,7 +180,7 @@ def test_every_kind_of_run_survives_many_kills(places, undisturbed, tmp_path, ki
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["memory", "detection"])
+@pytest.mark.parametrize("kind", ["memory", "detection", "scores"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("name", ["replace", "fsync"])
 def test_a_run_killed_at_every_rename_and_flush_ends_like_a_whole_one(places, undisturbed, tmp_path, name, after, kind):

@@ -9,7 +9,7 @@ from typing import Any
 from ..checks import integer, number, unknown
 
 AUTO = "auto"
-GIVEN = "_given"  # kind of a module that was handed to `fit_scores`
+GIVEN = "given"  # kind of a module that was handed to `fit_scores`
 KINDS = ("mlp", "linear")
 
 
@@ -65,14 +65,14 @@ class Data:
 
     Attributes:
         name: kind of data.
-        root: the file.
+        root: the file; None: the rows were handed to `fit_scores`.
         load: arguments of `table.load_table`.
         validation: share of the training rows or queries that the epoch is chosen on.
         encoding: arguments of `Encoding.fitted`.
     """
 
     name: str
-    root: str
+    root: str | None
     load: Mapping[str, Any]
     validation: float
     encoding: Mapping[str, Any]

@@ -32,7 +32,7 @@ from .evaluation import ScoreReport, evaluate_scores
 from .model import build_ranker, save_ranker, score_rows
 from .page import write_page
 from .selection import KeepBest
-from .settings import AUTO, Model, ScoreSettings
+from .settings import AUTO, GIVEN, Model, ScoreSettings
 from .table import ScoreTable, load_table
 
 if TYPE_CHECKING:
@@ -54,6 +54,38 @@ class Parts:
     train: ScoreTable
     chosen_on: ScoreTable | None
     test: ScoreTable
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What was handed to `fit_scores`, and is not built of settings.
+
+    Attributes:
+        model: [row, width] -> [row], or a function of the width that gives such a module.
+        table: with a split.
+        loss: with `from_lists`; None: the one that the settings name.
+    """
+
+    model: nn.Module | Callable[[int], nn.Module]
+    table: ScoreTable
+    loss: nn.Module | None = None
+
+    def built(self, inputs: Tensor) -> nn.Module:
+        """The module.
+
+        Args:
+            inputs: [row, width] encoded rows, to try it on.
+
+        Raises:
+            TypeError, ValueError: no module, one without parameters to train, or one that gives no scores [row].
+        """
+        model = self.model if isinstance(self.model, nn.Module) else self.model(inputs.shape[1])
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model is a torch.nn.Module, or a function that gives one; got {type(model).__name__}")
+        score_rows(model, inputs[:2])
+        if not any(weights.requires_grad for weights in model.parameters()):
+            raise ValueError("the model has nothing to train: no parameter of it has requires_grad=True")
+        return model
 
 
 @dataclass(frozen=True)
@@ -93,7 +125,7 @@ class ScoresTask:
         config: the run's settings, plain and nested.
         quiet: no progress bars.
         say: told the rows of each part, then batches and loss.
-        given: your own module [row, width] -> [row], and its table; None: those of the settings.
+        given: instead of what the settings say.
 
     Attributes:
         loss: settings of the loss; what "auto" stands for, if that was asked for.
@@ -107,7 +139,7 @@ class ScoresTask:
         config: Mapping[str, Any],
         quiet: bool,
         say: runner.Say = runner.silent,
-        given: tuple[nn.Module, ScoreTable] | None = None,
+        given: Given | None = None,
     ) -> None:
         settings = typed(ScoreSettings, config)
         self.settings, self.quiet, self.trust = settings, quiet, packages(config.get("trust"))
@@ -116,9 +148,12 @@ class ScoresTask:
         check_optimizer(settings.optimizer)
         if settings.trainer["devices"] not in (1, "1", "auto"):
             raise ConfigError(f"task=scores trains in one process; got trainer.devices={settings.trainer['devices']}")
-        if settings.loss.get("name") != AUTO:
+        if given is None and self.model_settings.kind == GIVEN:
+            raise ConfigError("the model was handed to fit_scores in Python: call it again, with resume=True")
+        own_loss = None if given is None else given.loss
+        if settings.loss.get("name") != AUTO and own_loss is None:
             self._loss(settings.loss)  # what is wrong with it is told before the data is read
-        self.table = load_table_of(settings) if given is None else given[1]
+        self.table = load_table_of(settings) if given is None else given.table
         self.parts = divided(self.table, settings)
         train = self.parts.train
         for name, part in (("train", train), ("choose", self.parts.chosen_on), ("test", self.parts.test)):
@@ -132,14 +167,15 @@ class ScoresTask:
             chosen = f", the default for {'queries' if by_query else 'one list'}; loss=NAME takes another"
         if self.select == AUTO:
             self.select = SELECT[by_query]
-        loss = self._loss(self.loss)
+        loss = _takes_lists(own_loss) if own_loss is not None else self._loss(self.loss)
         assert train.relevance is not None
         relevance = _relevance(train.relevance, loss, by_query)
         self.encoding = Encoding.fitted(train, **settings.data.encoding)
         say(self.encoding.summary())
         rows = ListRows(self.encoding.encode(train), relevance, train.query)
         self.data = list_data(rows, settings.sampler, settings.seed)
-        model = build_ranker(self.model_settings, self.encoding.width) if given is None else given[0]
+        width = self.encoding.width
+        model = build_ranker(self.model_settings, width) if given is None else given.built(rows.inputs)
         self.module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
         self.keep_best = self._to_choose()
         batches = f"batches of {self.data.sampler.batch_size} rows"
@@ -148,15 +184,8 @@ class ScoresTask:
         say(f"{batches}; {len(self.data.sampler)} an epoch\nloss {loss_name({'loss': self.loss})}{chosen}")
 
     def _loss(self, options: Mapping[str, Any]) -> nn.Module:
-        """The loss of the settings.
-
-        Raises:
-            ConfigError: it takes no lists.
-        """
-        loss: nn.Module = make(options, slot="loss", trust=self.trust, where="loss")
-        if not hasattr(loss, "from_lists"):
-            raise ConfigError(f"{type(loss).__name__} takes no lists of scores, which task=scores needs: from_lists")
-        return loss
+        """The loss of the settings."""
+        return _takes_lists(make(options, slot="loss", trust=self.trust, where="loss"))
 
     def _to_choose(self) -> KeepBest | None:
         """What keeps the best epoch, if one is to be chosen."""
@@ -227,7 +256,7 @@ class ScoresTask:
 def load_table_of(settings: ScoreSettings) -> ScoreTable:
     """The rows of a run."""
     with spelled(as_keys("data.load", {"root": "data.root"})):
-        return load_table(settings.data.root, **settings.data.load)
+        return load_table(str(settings.data.root), **settings.data.load)
 
 
 def divided(table: ScoreTable, settings: ScoreSettings) -> Parts:
@@ -285,6 +314,17 @@ def in_fold(table: ScoreTable, fold: int, folds: int) -> Any:
             inside[left[drawn]] = True
         left = left[~drawn]
     return inside
+
+
+def _takes_lists(loss: nn.Module) -> nn.Module:
+    """The loss, if it takes lists.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if not hasattr(loss, "from_lists"):
+        raise ConfigError(f"{type(loss).__name__} takes no lists of scores, which task=scores needs: from_lists")
+    return loss
 
 
 def _relevance(grades: Tensor, loss: nn.Module, by_query: bool) -> Tensor:
@@ -359,6 +399,7 @@ def summary(run: Run) -> str:
 
 __all__ = [
     "EvaluatedScores",
+    "Given",
     "ScoresModule",
     "ScoresTask",
     "TASK",

@@ -93,7 +93,7 @@ def fit(
         raise TypeError(f"model is a torch.nn.Module; got {type(model).__name__}")
     if isinstance(loss, Tensor):
         raise TypeError("loss is a tensor. Are these the labels? Data is one pair: fit(model, (inputs, labels))")
-    own = _own(settings)
+    own = own_settings(settings)
     config = _settings(data, loss, out, own, quiet)
     if out is not None and not resume and Run(Path(out)).config.exists():
         raise ConfigError(f"{out} holds a run already: give resume=True to go on with it, or another out=")
@@ -121,7 +121,7 @@ def fit(
         if out is None:
             raise ValueError("resume=True goes on with the run in a folder: say which one, out=FOLDER")
         if Run(Path(out)).config.exists():
-            config, changes = _resumed(Path(out), config)
+            config, changes = resumed(Path(out), config)
     run = runner.train(task, config, changes=changes, quiet=quiet)
     if run.weights.exists():
         load_weights(run.weights, model)  # of a run that was finished before
@@ -130,7 +130,7 @@ def fit(
     return run
 
 
-def _own(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+def own_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     """The settings of the caller.
 
     Raises:
@@ -156,7 +156,7 @@ def _settings(
     words = [f"data={data if isinstance(data, str) else GIVEN}", f"model={GIVEN}"]
     words += [f"loss={loss}"] if isinstance(loss, str) else []
     # groups first, as on a command line
-    words += [f"{name}={_word(value)}" for name, value in sorted(settings.items(), key=lambda s: s[0] not in GROUPS)]
+    words += [f"{name}={word(value)}" for name, value in sorted(settings.items(), key=lambda s: s[0] not in GROUPS)]
     config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"])
     config.out = None if out is None else str(out)
     if loss is not None and not isinstance(loss, str):
@@ -166,12 +166,12 @@ def _settings(
     return config
 
 
-def _word(value: object) -> str:
+def word(value: object) -> str:
     """A value as a command line has it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(_word, value))}]"
+        return f"[{','.join(map(word, value))}]"
     return str(value)
 
 
@@ -231,8 +231,13 @@ def _width(model: nn.Module, table: Rows, config: DictConfig) -> int:
     return output.shape[1]
 
 
-def _resumed(folder: Path, config: DictConfig) -> tuple[DictConfig, list[str]]:
+def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) -> tuple[DictConfig, list[str]]:
     """The settings by which `runner.train` goes on with a run, and those that are to be others.
+
+    Args:
+        folder: of the run.
+        config: settings of now.
+        left_out: beginnings of the names of settings that are not compared.
 
     Raises:
         ConfigError: the run was begun with other settings.
@@ -242,14 +247,14 @@ def _resumed(folder: Path, config: DictConfig) -> tuple[DictConfig, list[str]]:
     differ = [
         name
         for name in {**then, **now}
-        if then.get(name) != now.get(name) and not name.startswith(("derived.", "extended", "out", "resume"))
+        if then.get(name) != now.get(name) and not name.startswith(("derived.", "extended", "out", "resume", *left_out))
     ]
     other = [name for name in differ if name not in (*MAY_CHANGE, EPOCHS)]
     if other:
         told = ", ".join(f"{name} (then {then.get(name)}, now {now.get(name)})" for name in other)
         raise ConfigError(f"{folder} holds a run of other settings: {told}. Take these, or another folder")
     config.resume = str(folder)
-    return config, [f"{name}={_word(plain(now.get(name)))}" for name in differ]
+    return config, [f"{name}={word(plain(now.get(name)))}" for name in differ]
 
 
-__all__ = ["fit"]
+__all__ = ["fit", "own_settings", "resumed", "word"]
