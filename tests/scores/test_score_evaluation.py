@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rankgrad import metrics
+from rankgrad.evaluation import measures
 from rankgrad.scores.curves import curves_of
 from rankgrad.scores.evaluation import ScoreReport, evaluate_scores
 from rankgrad.scores.one_list import RankedRows, reading
@@ -173,6 +174,12 @@ def test_a_score_that_is_no_number_is_refused_with_its_row(bad):
     scores[7] = bad
     with pytest.raises(ValueError, match=r"row 7.*1 of 20"):
         evaluate_scores(scores, table_of(relevant))
+
+
+def test_every_metric_of_a_report_has_a_meaning_and_a_definition():
+    for name in ("AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100", "found@7", "NDCG@10", "MRR"):
+        assert measures.meaning(name) and measures.definition(name)
+    assert "0.05" in measures.meaning("ROC AUC@FPR=0.05")
 
 
 def test_what_cannot_be_evaluated_is_refused():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from rankgrad.checks import as_keys, spelled
 from rankgrad.scores.encoding import Encoding
 from rankgrad.scores.table import ScoreTable, load_table
 
@@ -352,6 +353,8 @@ def test_a_column_of_lists_or_dates_is_refused_and_can_be_left_out(tmp_path):
     for odd in ([[1, 2], [3, 4]], [datetime.date(2020, 1, 1)] * 2):
         parquet.write_table(pyarrow.table({"odd": odd, "x": [1, 2], "label": [0, 1]}), path)
         with pytest.raises(ValueError, match=r"row 0: 'odd'.*drop=\['odd'\]"):
+            load_table(path, label=None)
+        with spelled(as_keys("data.load", {})), pytest.raises(ValueError, match=r"'data\.load\.drop=\[odd\]'"):
             load_table(path, label=None)
         assert list(load_table(path, label=None, drop=["odd"]).features) == ["x", "label"]
 

@@ -182,6 +182,12 @@ _FNMR = (
     "At one threshold for all queries, which a share of {f} of the irrelevant pairs pass: share of the relevant pairs "
     f"that do not pass. {WORSE}",
 )
+PARTIAL = "ROC AUC@FPR="
+_PARTIAL = (
+    "area under the ROC curve where at most {f} of the wrong rows pass",
+    "Area under the ROC curve up to a false positive rate of {f}, divided by that rate: of one list of scores. "
+    f"{BETTER}",
+)
 _R_AT_1 = "nearest item is right"
 
 
@@ -256,8 +262,9 @@ def _words(name: str) -> tuple[str, str]:
     measure = WHOLE.get(name) or OTHERS.get(name)
     if measure is not None:
         return measure.meaning, measure.definition
-    if name.startswith(FNMR):
-        return _FNMR[0].format(f=name[len(FNMR) :]), _FNMR[1].format(f=name[len(FNMR) :])
+    for start, (few, full) in {FNMR: _FNMR, PARTIAL: _PARTIAL}.items():
+        if name.startswith(start):
+            return few.format(f=name[len(start) :]), full.format(f=name[len(start) :])
     plugin = _plugin(name)
     if plugin is not None:
         return f"of {plugin.distribution} {plugin.version}", f"The {plugin}."

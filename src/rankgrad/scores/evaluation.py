@@ -18,11 +18,12 @@ from ..checks import Numbers, integer, number
 from ..checks import tensor as as_tensor
 from ..evaluation import FEW_DRAWN, intervals_of_means
 from ..evaluation.graded import GradedRanks, need_graded
+from ..evaluation.measures import PARTIAL
 from ..files import AGAIN
 from ..losses.by_query import Rectangles
 from ..metrics import Gain
 from ..tables import aligned
-from .one_list import PARTIAL, RankedRows, reading
+from .one_list import RankedRows, reading
 from .table import ScoreTable
 
 Array = npt.NDArray[Any]

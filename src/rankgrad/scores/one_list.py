@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checks import closest, number
+from ..evaluation.measures import PARTIAL
 
 Array = npt.NDArray[Any]
 AT_ONCE = 2**18  # numbers of a chunk of draws: they stay in the cache of a processor
@@ -132,7 +133,6 @@ class RankedRows:
 
 
 Reading = Callable[[Groups], Array]
-PARTIAL = "ROC AUC@FPR="
 LENGTHS: dict[str, Callable[[Groups, int], Array]] = {"P": Groups.precision, "found": Groups.recall}
 
 
