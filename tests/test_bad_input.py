@@ -389,7 +389,7 @@ def test_missing_labels_are_an_error_that_names_the_ways_out():
     with pytest.raises(ValueError, match="ref_emb and ref_labels go together"):
         loss(rows, LABELS, ref_emb=rows)
     for options in ({"ref_labels": LABELS}, {"ref_ids": LABELS}):
-        with pytest.raises(ValueError, match="they need ref_emb"):
+        with pytest.raises(ValueError, match="pass ref_emb"):
             loss(rows, LABELS, **options)
 
 
@@ -423,7 +423,7 @@ def test_ids_out_of_step_or_not_integer_are_an_error(ids, word):
 
 @pytest.mark.parametrize("given", ["ids", "ref_ids"])
 def test_ids_of_one_side_only_are_an_error(given):
-    with pytest.raises(ValueError, match="were given without"):
+    with pytest.raises(ValueError, match="without ids|without ref_ids"):
         losses.SmoothAPLoss()(embeddings(), LABELS, ref_emb=embeddings(), ref_labels=LABELS, **{given: torch.arange(6)})
 
 
@@ -571,8 +571,8 @@ def test_query_ranked_option_says_nothing_about_references():
         (lambda: losses.AUCLoss(t_min=1.0, t_max=-1.0), "t_max"),
         (lambda: losses.AUCLoss(slope=-1.0), "slope"),
         (lambda: losses.AUCLoss(pad_steps=-1), "pad_steps"),
-        (lambda: losses.RecallAtKLoss(k=()), "k names"),
-        (lambda: losses.RecallAtKLoss(k=(0, 1)), "k names"),
+        (lambda: losses.RecallAtKLoss(k=()), "k "),
+        (lambda: losses.RecallAtKLoss(k=(0, 1)), "k "),
         (lambda: losses.RecallAtKLoss(k=(1, 2), tau2=(1.0,)), "tau2"),
         (lambda: losses.RecallAtKLoss(tau2=0.0), "tau2"),
         (lambda: losses.RecallAtKLoss(tau1=-1.0), "tau"),
@@ -783,7 +783,7 @@ def test_scores_without_relevance_and_ranks_with_it_are_type_errors():
     scores, relevant = lists()
     with pytest.raises(TypeError, match="need relevant"):
         metrics.average_precision(scores)
-    with pytest.raises(TypeError, match="already know"):
+    with pytest.raises(TypeError, match="ranks already contain"):
         metrics.average_precision(exact_ranks(scores, relevant), relevant)
 
 
@@ -805,7 +805,7 @@ def test_options_of_metrics_that_do_not_exist_are_an_error():
         metrics.average_precision(*lists(), ties="mean")
     with pytest.raises(ValueError, match="gain"):
         metrics.ndcg(*lists(), gain="log")
-    with pytest.raises(ValueError, match="k counts places"):
+    with pytest.raises(ValueError, match="k is a number of ranks"):
         metrics.ndcg(*lists(), k=0)
     with pytest.raises(TypeError, match="level"):
         metrics.average_precision(exact_ranks(*lists()), ties="average")
@@ -826,7 +826,7 @@ def test_partitions_and_vectors_that_do_not_fit_are_errors():
         metrics.nmi(torch.arange(3), torch.arange(4))
     with pytest.raises(ValueError, match="equally long"):
         metrics.nmi(LABELS[:0], LABELS[:0])
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="same shape"):
         metrics.spearman(torch.zeros(2), torch.zeros(3))
     with pytest.raises(ValueError, match="no class has two"):
         metrics.dists_intra(embeddings(), torch.arange(6))
@@ -834,7 +834,7 @@ def test_partitions_and_vectors_that_do_not_fit_are_errors():
         metrics.dists_inter(embeddings(), torch.zeros(6, dtype=torch.long))
     with pytest.raises(ValueError, match="labels"):
         metrics.dists_intra(embeddings(), LABELS[:4])
-    with pytest.raises(ValueError, match="batch must name"):
+    with pytest.raises(ValueError, match="batch must hold"):
         metrics.decomposability_gap(*lists(), LABELS[:4])
 
 

@@ -233,7 +233,7 @@ def test_fnmr_of_too_few_pairs_and_of_level_pairs_lets_nothing_irrelevant_match(
     assert metrics.fnmr_at_fmr(scores, relevant).item() == 0.5  # the level pair does not match
     assert metrics.fnmr_at_fmr(scores, relevant, fmr=0.5).item() == 0
     for bad in (-0.1, 1.5, True, [0.1], "0.1", math.nan):
-        with pytest.raises(ValueError, match="fmr is an allowed share"):
+        with pytest.raises(ValueError, match="fmr is the allowed fraction"):
             metrics.fnmr_at_fmr(scores, relevant, fmr=bad)
     with pytest.raises(ValueError, match="FNMR is undefined"):
         metrics.fnmr_at_fmr(scores, torch.ones(1, 4, dtype=torch.bool))
@@ -326,7 +326,7 @@ def test_k_may_be_any_integer_in_any_place_and_nothing_else(problem, name):
         read(ranks, 2, k=4, **more)
     with pytest.raises(TypeError, match="scores need relevant"):
         read(scores, 2)
-    with pytest.raises(TypeError, match="ranks already know"):
+    with pytest.raises(TypeError, match="ranks already contain"):
         read(ranks, relevant, k=2, **more)
 
 
@@ -335,7 +335,7 @@ def test_k_of_the_metrics_that_need_none_is_checked_too(problem, bad):
     lists = problem(4)
     relaxed = soft_ranks(*lists, pos=Sigmoid(0.1), neg=Sigmoid(0.1))
     for read in (metrics.reciprocal_rank, metrics.mean_reciprocal_rank, metrics.ndcg, metrics.dcg):
-        with pytest.raises(ValueError, match="k counts .*>= 1; got"):
+        with pytest.raises(ValueError, match="k is .*>= 1; got"):
             read(*lists, k=bad)
     with pytest.raises(ValueError, match="k counts items"):
         metrics.soft_recall_at_k(relaxed, bad)

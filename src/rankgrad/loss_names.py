@@ -1,7 +1,7 @@
 """Name of every loss -> its class, as "module:Class".
 
-Texts and no classes: a command that only lists the names, such as `rankgrad train --help`, need not import torch, which
-takes seconds. `rankgrad.losses.LOSSES` has the classes.
+The values are texts, not classes. So a command that only lists the names, such as `rankgrad train --help`, does not
+import torch, which takes seconds. `rankgrad.losses.LOSSES` has the classes.
 """
 
 from __future__ import annotations

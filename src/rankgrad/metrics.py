@@ -1,13 +1,17 @@
-r"""Ranking metrics: `Ranks` -> a value per query. Training and evaluation read the same functions.
+r"""Ranking metrics: `Ranks` -> a value per query. Training and evaluation use the same functions.
 
-Every metric here is higher-is-better, but fall-out and FNMR, which count errors. A metric of ranks takes a `Ranks`
-record (exact, relaxed or blackbox), or `TiedRanks` (the same exact ranking under each reading of a tie), or
-`scores, relevant, valid=None`: tensors, arrays of numpy or lists. In the last two cases the metric's own rule for ties
-applies: AP, mAP@R and R-precision count a level item as above (equal to scikit-learn's AP); top-k lists (R@K, P@K,
-AP@K, MRR) put the lower index first; DCG and NDCG average over the level items; ROC AUC counts them 1/2.
+Higher is better for every metric here, except fall-out and FNMR, which measure errors. A metric of ranks takes one of
 
-Results are [query]; a query without relevant items has value 0 and is marked False in `ranks.counted`: leave it out of
-means, as `mean_average_precision` and `evaluation.evaluate` do.
+* a `Ranks` record (exact, relaxed or blackbox),
+* `TiedRanks`: the same exact ranking under each rule for ties,
+* `scores, relevant, valid=None`: tensors, numpy arrays or lists.
+
+In the last two cases each metric applies its own rule for ties. AP, mAP@R and R-precision count a tied item as above
+(equal to scikit-learn's AP). Top-k lists (R@K, P@K, AP@K, MRR) put the lower index first. DCG and NDCG average over the
+tied items. ROC AUC counts a tie 1/2.
+
+Results are [query]. A query without relevant items has value 0 and is False in `ranks.counted`. Leave it out of means,
+as `mean_average_precision` and `evaluation.evaluate` do.
 """
 
 from __future__ import annotations
@@ -33,12 +37,12 @@ Source = Ranks | TiedRanks | Numbers
 def _ranks(first: Source, relevant: Numbers | None, valid: Numbers | None, ties: Ties) -> Ranks:
     if isinstance(first, (Ranks, TiedRanks)):
         if relevant is not None or valid is not None:
-            raise TypeError("ranks already know what is relevant: pass either ranks alone, or scores and relevant")
+            raise TypeError("ranks already contain the relevant items: pass either ranks alone, or scores and relevant")
         return first if isinstance(first, Ranks) else _reading(first, ties)
     if relevant is None:
         raise TypeError("scores need relevant: bool [query, item], or float gains")
     scores, gains, exists = _lists(first, relevant, valid)
-    if exists is not None:  # what does not exist may be anything, NaN too
+    if exists is not None:  # scores of items that are not valid may be NaN
         scores = scores.masked_fill(~exists, 0)
     return exact_ranks(scores, gains, exists, ties=ties)
 
@@ -51,7 +55,7 @@ def _lists(scores: Numbers, relevant: Numbers, valid: Numbers | None) -> tuple[T
     bad = ~scores.isfinite() if valid is None else ~scores.isfinite() & valid
     if bool(bad.any()):
         row = int(bad.any(1).nonzero()[0])
-        raise ValueError(f"scores hold NaN or infinity, first in row {row}; leave such items out with valid")
+        raise ValueError(f"scores contain NaN or infinity, first in row {row}; set valid to False for such items")
     return scores, relevant, valid
 
 
@@ -60,7 +64,7 @@ def _reading(tied: TiedRanks, ties: Ties) -> Ranks:
 
 
 def _as_relevance(relevant: Numbers) -> Tensor:
-    """Integer relevance (0/1 or grades) as float gains: unlike a loss, a metric is fed from label files."""
+    """Integer relevance (0/1 or grades) as float gains. Unlike a loss, a metric often gets labels from files."""
     relevant = tensor(relevant, "relevant")
     if relevant.dtype == torch.bool:
         return relevant
@@ -72,7 +76,7 @@ def _as_relevance(relevant: Numbers) -> Tensor:
 
 
 def _whole(k: object, what: str = "items") -> int:
-    return integer(k, f"k counts {what}", low=1)
+    return integer(k, f"k is a number of {what}", low=1)
 
 
 def _mean(values: PerQuery, counted: Tensor, weights: Numbers | None, name: str) -> Tensor:
@@ -84,11 +88,11 @@ def _mean(values: PerQuery, counted: Tensor, weights: Numbers | None, name: str)
     return (used * values).sum() / used.sum()
 
 
-# --------------------------------------------------------------------------------------------- read off the ranks
+# --------------------------------------------------------------------------------------------- computed from ranks
 
 
 def precision_at_relevant(ranks: Ranks) -> PerPair:
-    """[pair] rank^+(i) / rank(i): precision of the list that ends at the relevant item i."""
+    """[pair] rank^+(i) / rank(i): precision of the list down to the relevant item i."""
     return (1 + ranks.above_pos) / ranks.rank
 
 
@@ -101,15 +105,16 @@ def average_precision(
 ) -> PerQuery:
     r"""AP_q = 1/|P_q| sum_{i in P_q} rank^+(i) / rank(i), in (0, 1].
 
-    ROADMAP (Ramzi et al., NeurIPS 2021) eq. 1; RaMBO eqs. 4-5. With graded gains, items of at least i's gain count as
-    positives for i.
+    ROADMAP (Ramzi et al., NeurIPS 2021) eq. 1; RaMBO eqs. 4-5. With graded gains, the positives of item i are the items
+    of at least its gain.
 
     Args:
         ranks: a record, or [query, item] scores (then `relevant` is needed).
         relevant: [query, item] bool or gains.
         valid: [query, item] bool.
-        ties: for scores only. "pessimistic": a level item is above, in both ranks (equals scikit-learn);
-            "optimistic": it is not, in either; "average": expectation over all orders of the level items (binary).
+        ties: for scores only. "pessimistic": a tied item counts as above, in both ranks (equals scikit-learn).
+            "optimistic": it does not, in either rank. "average": expectation over all orders of the tied items (binary
+            relevance only).
 
     >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]])
     >>> average_precision(scores, relevant)
@@ -119,18 +124,19 @@ def average_precision(
         raise ValueError(f"ties must be 'pessimistic', 'average' or 'optimistic'; got {ties!r}")
     if ties == "average":
         if isinstance(ranks, Ranks):
-            raise TypeError("ties='average' needs scores: a Ranks record no longer knows which items were level")
+            raise TypeError("ties='average' needs scores: a Ranks record does not contain which items were tied")
         low, high = (_ranks(ranks, relevant, valid, t) for t in ("optimistic", "pessimistic"))
         if bool((low.gain != 1).any()):
-            raise ValueError("ties='average' has a closed form for binary relevance only; got graded gains")
-        # A group of n level items, p of them relevant, below A items of which P relevant. Expected precision at a
-        # relevant one, over all orders: mean over places i < n of (P + 1 + i c) / (A + 1 + i), c = (p - 1) / (n - 1).
+            raise ValueError("ties='average' works for binary relevance only; got graded gains")
+        # A group of n tied items, p of them relevant, is below A items, P of them relevant. The expected precision at
+        # a relevant item of the group, over all orders, is the mean over i = 0 .. n - 1 of
+        # (P + 1 + i c) / (A + 1 + i), c = (p - 1) / (n - 1).
         level_pos, level = high.above_pos - low.above_pos + 1, high.rank - low.rank + 1
         share = torch.where(level > 1, (level_pos - 1) / (level - 1).clamp(min=1), 0)
         harmonic = torch.special.digamma(low.rank + level) - torch.special.digamma(low.rank)
         return low.mean_per_query(share + (low.above_pos + 1 - share * low.rank) * harmonic / level)
     if isinstance(ranks, Ranks) and ties != "pessimistic":
-        raise TypeError(f"ties={ties!r} needs scores: a Ranks record no longer knows which items were level")
+        raise TypeError(f"ties={ties!r} needs scores: a Ranks record does not contain which items were tied")
     read = _ranks(ranks, relevant, valid, ties)
     return read.mean_per_query(precision_at_relevant(read))
 
@@ -142,9 +148,9 @@ def mean_average_precision(
     *,
     weights: Numbers | None = None,
 ) -> Tensor:
-    """Mean of `average_precision` over the queries that have a relevant item; scalar, ValueError if none has.
+    """Mean of `average_precision` over the queries that have a relevant item. Scalar; ValueError if no query has one.
 
-    With weights [query] >= 0 it is the weighted mean, sum_q w_q AP_q / sum_q w_q over the same queries.
+    With weights [query] >= 0 it is the weighted mean over the same queries: sum_q w_q AP_q / sum_q w_q.
 
     >>> mean_average_precision(torch.tensor([[0.9, 0.5], [0.9, 0.5]]), torch.tensor([[False, True], [False, False]]))
     tensor(0.5000, dtype=torch.float64)
@@ -163,16 +169,17 @@ def average_precision_at_k(
 ) -> PerQuery:
     r"""AP@K_q = 1 / min(K, p) sum_{i in P_q, rank(i) <= K} rank^+(i) / rank(i), p = |P_q|: AP of the K best items.
 
-    1 if the list begins with min(K, p) relevant items, 0 if none of the K best is relevant. With K = p it is mAP@R,
-    with K the whole list AP, but that ties go by index.
+    It is 1 if the list begins with min(K, p) relevant items, and 0 if none of the K best is relevant. With K = p it is
+    mAP@R. With K = the whole list it is AP. But here, of tied items the one of lower index comes first.
 
     Args:
         ranks: a record, or [query, item] scores.
         relevant: [query, item] bool or gains.
         k: length of the list, >= 1; None: 1.
         valid: [query, item] bool.
-        over: what the sum is divided by. "relevant": the most that can be found, min(K, p). "found": the relevant items
-            among the K best, as papers on hashing and torchmetrics do (their "mAP@K"); it forgives what is missing.
+        over: the denominator. "relevant": min(K, p), the largest possible number of relevant items among the K best.
+            "found": the actual number, as in papers on hashing and in torchmetrics (their "mAP@K"). "found" does not
+            penalise missing relevant items.
 
     >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]])
     >>> average_precision_at_k(scores, relevant, k=2), average_precision_at_k(scores, relevant, k=2, over="found")
@@ -204,8 +211,8 @@ def recall_at_k(
 ) -> PerQuery:
     """R@K of the retrieval papers: 1 if any of the K best items is relevant, else 0 (a hit rate).
 
-    k beyond the list is the whole list; without k it is 1. For found / relevant see `found_at_k`, for RaMBO's refined
-    recall `refined_recall_at_k`. With ranks: `recall_at_k(ranks, k=4)`.
+    A k beyond the end means the whole list. The default of k is 1. For the fraction of relevant items among the K best
+    see `found_at_k`; for RaMBO's refined recall see `refined_recall_at_k`. With ranks: `recall_at_k(ranks, k=4)`.
 
     >>> recall_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
     tensor([1.], dtype=torch.float64)
@@ -217,7 +224,7 @@ def recall_at_k(
 def found_at_k(
     ranks: Source, relevant: Numbers | int | None = None, k: int | None = None, valid: Numbers | None = None
 ) -> PerQuery:
-    """Recall at K of information retrieval: share of the relevant items among the K best.
+    """Recall at K of information retrieval: fraction of the relevant items that are among the K best.
 
     >>> found_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
     tensor([0.5000], dtype=torch.float64)
@@ -229,7 +236,7 @@ def found_at_k(
 def precision_at_k(
     ranks: Source, relevant: Numbers | int | None = None, k: int | None = None, valid: Numbers | None = None
 ) -> PerQuery:
-    """Share of relevant items among the K best; the denominator is K even when the list is shorter.
+    """Fraction of the K best items that are relevant. The denominator is K even if the list is shorter.
 
     >>> precision_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
     tensor([0.5000], dtype=torch.float64)
@@ -241,10 +248,10 @@ def precision_at_k(
 def _top(
     ranks: Source, relevant: Numbers | int | None, valid: Numbers | None, k: int | None, ties: Ties
 ) -> tuple[Ranks, int]:
-    """Ranks and the length of the list, which may stand where scores have their relevance: metric(ranks, 4)."""
+    """Ranks and the list length k. With ranks, k may be the second argument: metric(ranks, 4)."""
     if isinstance(ranks, (Ranks, TiedRanks)) and relevant is not None and getattr(relevant, "ndim", 0) == 0:
         if k is not None:
-            raise TypeError(f"k is there twice, {relevant!r} and {k!r}; with ranks call metric(ranks, k={k!r})")
+            raise TypeError(f"k is given twice, {relevant!r} and {k!r}; with ranks call metric(ranks, k={k!r})")
         k, relevant = _whole(relevant), None
     if isinstance(relevant, int):
         raise TypeError(f"scores need relevant: bool [query, item], or float gains; got {relevant!r}")
@@ -260,7 +267,7 @@ def refined_recall_at_k(
 ) -> PerQuery:
     r"""RaMBO eq. 16: |{i in P_q : r_i < K}| / |P_q|, r_i = number of irrelevant items above i.
 
-    Summing 1 - this over K with weights w_K gives the recall loss, mean_i W(r_i) (Proposition 2).
+    The sum over K of w_K (1 - refined recall at K) is the recall loss, mean_i W(r_i) (Proposition 2).
 
     >>> refined_recall_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, True, False]]), k=1)
     tensor([1.], dtype=torch.float64)
@@ -282,7 +289,7 @@ def r_precision(ranks: Source, relevant: Numbers | None = None, valid: Numbers |
 def reciprocal_rank(
     ranks: Source, relevant: Numbers | None = None, valid: Numbers | None = None, *, k: int | None = None
 ) -> PerQuery:
-    """1 / rank of the best relevant item; with k 0 where that is not among the k best (MRR@k).
+    """1 / rank of the best relevant item. With k: 0 if that item is not among the k best (MRR@k).
 
     >>> reciprocal_rank(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]))
     tensor([0.5000], dtype=torch.float64)
@@ -302,7 +309,7 @@ def mean_reciprocal_rank(
     k: int | None = None,
     weights: Numbers | None = None,
 ) -> Tensor:
-    """Mean of `reciprocal_rank` over the queries that have a relevant item; scalar, ValueError if none has.
+    """Mean of `reciprocal_rank` over the queries that have a relevant item. Scalar; ValueError if no query has one.
 
     With weights [query] >= 0 it is the weighted mean over the same queries.
 
@@ -321,10 +328,10 @@ def fall_out_at_k(
     *,
     irrelevant: Numbers | None = None,
 ) -> PerQuery:
-    """Share of the irrelevant items that stand among the K best: lower is better.
+    """Fraction of the irrelevant items that are among the K best. Lower is better.
 
-    0 for a query without irrelevant items. A query without relevant items has a value too, min(K / N, 1) of N
-    irrelevant ones; it is not counted in means, as everywhere.
+    A query without irrelevant items has value 0. A query without relevant items has the value min(K / N, 1) for N
+    irrelevant items, but like everywhere it does not count in means.
 
     Args:
         ranks: a record, or [query, item] scores.
@@ -345,13 +352,13 @@ def fall_out_at_k(
 def _irrelevant(
     ranks: Source, relevant: Numbers | int | None, valid: Numbers | None, irrelevant: Numbers | None, name: str
 ) -> Tensor:
-    """[query] number of irrelevant items: counted in the lists, or as given with ranks."""
+    """[query] number of irrelevant items: counted from scores, or given together with ranks."""
     if not isinstance(ranks, (Ranks, TiedRanks)):
         assert relevant is not None and not isinstance(relevant, int)
         _, gains, exists = _lists(ranks, relevant, valid)
         return (gains == 0 if exists is None else exists & (gains == 0)).sum(1)
     if irrelevant is None:
-        raise TypeError(f"{name} of ranks needs irrelevant: the number of irrelevant items of each query")
+        raise TypeError(f"{name} of ranks needs the argument irrelevant: the number of irrelevant items of each query")
     count = tensor(irrelevant, "irrelevant")
     queries = (ranks if isinstance(ranks, Ranks) else ranks.index).num_queries
     if count.shape != (queries,):
@@ -360,16 +367,16 @@ def _irrelevant(
 
 
 def soft_recall_at_k(ranks: Ranks, k: int, tau: float = 1.0, *, clip: bool = True) -> PerQuery:
-    r"""min(k, sum_{i in P_q} sigmoid((k - rank_i) / tau)) / min(k, |P_q|): the Recall@k surrogate's count.
+    r"""min(k, sum_{i in P_q} sigmoid((k - rank_i) / tau)) / min(k, |P_q|): the count of the Recall@k surrogate.
 
-    Patel et al., CVPR 2022. Where the sum exceeds k it is clipped and has no gradient. Without the clip (SupRank, Ramzi
-    et al. 2023) it goes on, and a query with more than k relevant items may have a value above 1.
+    Patel et al., CVPR 2022. A sum above k is clipped to k and has no gradient. Without the clip (SupRank, Ramzi et al.
+    2023), a query with more than k relevant items may have a value above 1.
 
     Args:
         ranks: usually relaxed with one sigmoid (`RecallAtKLoss`).
         k: length of the list, >= 1.
         tau: temperature in ranks, > 0.
-        clip: False: the sum as it is.
+        clip: False: the sum is not clipped.
     """
     k = _whole(k)
     expected = ranks.sum_per_query(torch.sigmoid((k - ranks.rank) / tau))
@@ -387,10 +394,10 @@ def dcg(
     r"""DCG_q = sum_i g_i / log2(1 + rank_i); Järvelin & Kekäläinen 2002. It grows with the number of relevant items.
 
     Args:
-        ranks: a record, or [query, item] scores; level items share the mean discount of their places.
+        ranks: a record, or [query, item] scores; tied items share the mean discount of their ranks.
         relevant: [query, item] gains >= 0 (or bool).
         valid: [query, item] bool.
-        k: only the k best places count; None: all.
+        k: only the first k ranks count; None: all.
         gain: "linear" g, or "exp2" 2^g - 1.
 
     >>> dcg(torch.tensor([[0.2, 0.1]]), torch.tensor([[1.0, 3.0]]), k=1)
@@ -410,13 +417,13 @@ def ndcg(
 ) -> PerQuery:
     r"""NDCG_q = DCG_q / (DCG of the ideal order), in [0, 1]; Järvelin & Kekäläinen 2002.
 
-    Level items share the mean discount of their places (as scikit-learn does) when scores are given.
+    With scores, tied items share the mean discount of their ranks, as in scikit-learn.
 
     Args:
         ranks: a record, or [query, item] scores.
         relevant: [query, item] gains >= 0 (or bool).
         valid: [query, item] bool.
-        k: only the k best places count, in the ideal order too; None: all.
+        k: only the first k ranks count, also in the ideal order; None: all.
         gain: "linear" g, or "exp2" 2^g - 1.
 
     >>> ndcg(torch.tensor([[0.1, 0.2]]), torch.tensor([[1.0, 3.0]]))
@@ -434,16 +441,16 @@ def ndcg(
 
 def _discount(rank: Tensor, k: int | None) -> Tensor:
     value = 1 / torch.log2(1 + rank)
-    return value if k is None else value * (rank <= _whole(k, "places"))
+    return value if k is None else value * (rank <= _whole(k, "ranks"))
 
 
 def _discounts(ranks: Source, relevant: Numbers | None, valid: Numbers | None, k: int | None) -> tuple[Ranks, PerPair]:
-    """Ranks, and [pair] the discount of each relevant item: of level ones the mean over their places."""
+    """Ranks, and [pair] the discount of each relevant item. For tied items it is the mean over their ranks."""
     if isinstance(ranks, Ranks):
         read = _ranks(ranks, relevant, valid, "index")
         return read, _discount(read.rank, k)
     read, low = (_ranks(ranks, relevant, valid, t) for t in ("pessimistic", "optimistic"))
-    # a level group fills the places low.rank .. read.rank: its mean discount, by cumulated discounts
+    # a group of tied items has the ranks low.rank .. read.rank: its mean discount, from cumulated discounts
     longest = int(read.rank.max()) if len(read.rank) else 0
     places = torch.arange(1, longest + 1, dtype=torch.float64, device=read.rank.device)
     cumulated = torch.nn.functional.pad(_discount(places, k).cumsum(0), (1, 0))
@@ -465,7 +472,7 @@ def hierarchical_ap(ranks: Source, relevant: Numbers | None = None, valid: Numbe
     return read.sum_per_query((read.gain + shared) / read.rank) / torch.where(total > 0, total, 1)
 
 
-# ------------------------------------------------------------------------------------------- not read off the ranks
+# ------------------------------------------------------------------------------------------- not computed from ranks
 
 
 def roc_auc(
@@ -475,12 +482,12 @@ def roc_auc(
     *,
     irrelevant: Numbers | None = None,
 ) -> PerQuery:
-    r"""Share of (relevant, irrelevant) pairs in the right order, level pairs 1/2 (Mann-Whitney); per query.
+    r"""Fraction of the (relevant, irrelevant) pairs in the right order, per query. A tie counts 1/2 (Mann-Whitney).
 
-    A query without relevant or without irrelevant items has value 0: leave it out.
+    A query without relevant or without irrelevant items has value 0. Leave it out of means.
 
     Args:
-        ranks: [query, item] scores, or exact ranks under each reading of a tie.
+        ranks: [query, item] scores, or exact ranks under each rule for ties.
         relevant: with scores: [query, item] bool.
         valid: with scores: [query, item] bool.
         irrelevant: with ranks: [query] number of irrelevant items.
@@ -495,11 +502,12 @@ def roc_auc(
 
 
 def partial_roc_auc(scores: Numbers, relevant: Numbers, valid: Numbers | None = None, *, fpr: float = 0.05) -> PerQuery:
-    r"""Area under the ROC curve up to a false positive rate, divided by that rate: in [0, 1], 1 the best; per query.
+    r"""Area under the ROC curve up to a false positive rate, divided by that rate; per query, in [0, 1], 1 is best.
 
-    The one-way partial AUC. Within level scores the curve is straight. scikit-learn's roc_auc_score(max_fpr=fpr) is
-    (1 + (fpr v - m) / (fpr - m)) / 2 of this value v, with m = fpr^2 / 2. By chance v is fpr / 2. With fpr = 1 it is
-    `roc_auc`. A query without relevant or without irrelevant items has value 0: leave it out.
+    This is the one-way partial AUC. The curve is straight within tied scores. If v is this value,
+    scikit-learn's roc_auc_score(max_fpr=fpr) is (1 + (fpr v - m) / (fpr - m)) / 2, with m = fpr^2 / 2. Random scores
+    give v = fpr / 2. With fpr = 1 it is `roc_auc`. A query without relevant or without irrelevant items has value 0.
+    Leave it out of means.
 
     Args:
         scores: [query, item].
@@ -514,8 +522,8 @@ def partial_roc_auc(scores: Numbers, relevant: Numbers, valid: Numbers | None = 
     share = number(fpr, "fpr is the largest false positive rate that counts", above=0, high=1)
     scores, gains, exists = _lists(scores, relevant, valid)
     pos, neg = _both_kinds(gains, exists)
-    # The irrelevant items are looked for, and the relevant ones stand above them. Those of one level group are passed
-    # together: `width` of them from `low` on, while the true positives rise from one count to the other.
+    # The ranks are those of the irrelevant items, so `above_neg` counts relevant items. A group of tied items is passed
+    # at once: `width` irrelevant items from `low` on, while the true positives rise from one count to the other.
     low, high = (exact_ranks(scores, neg, exists, ties=ties) for ties in ("optimistic", "pessimistic"))
     width = high.above_pos - low.above_pos + 1
     irrelevant = low.num_relevant.double()
@@ -528,9 +536,9 @@ def partial_roc_auc(scores: Numbers, relevant: Numbers, valid: Numbers | None = 
 def auc_hardest(scores: Numbers, relevant: Numbers, valid: Numbers | None = None) -> Tensor:
     r"""AUC of the hardest pairs: mean over queries i, l of [p_i > n_l] + [p_i = n_l] / 2; scalar.
 
-    p_i is the lowest score of a relevant, n_i the highest of an irrelevant item of query i; queries lacking either are
-    left out; all pairs across queries are compared, so the threshold is global. What `AUCLoss` estimates (Gajić et
-    al., CVPRW 2022). ValueError if no query has both.
+    p_i is the lowest score of a relevant item of query i, n_i the highest score of an irrelevant item. Queries without
+    either kind are left out. All pairs across queries are compared, so the threshold is global. `AUCLoss` estimates
+    this value (Gajić et al., CVPRW 2022). ValueError if no query has both kinds.
 
     >>> auc_hardest(torch.tensor([[0.9, 0.5], [0.8, 0.95]]), torch.tensor([[True, False], [True, False]]))
     tensor(0.5000, dtype=torch.float64)
@@ -547,33 +555,33 @@ def auc_hardest(scores: Numbers, relevant: Numbers, valid: Numbers | None = None
 
 
 def _both_kinds(gains: Tensor, exists: Mask | None) -> tuple[Mask, Mask]:
-    """The relevant and the irrelevant items that exist."""
+    """Masks of the relevant and of the irrelevant valid items."""
     pos = gains > 0
     return (pos, ~pos) if exists is None else (pos & exists, ~pos & exists)
 
 
 def fnmr_at_fmr(scores: Numbers, relevant: Numbers, valid: Numbers | None = None, *, fmr: float = 0.001) -> Tensor:
-    r"""False non-match rate at a false match rate: verification of pairs by one threshold; scalar, lower is better.
+    r"""False non-match rate at a false match rate: verification of pairs by one threshold. Scalar, lower is better.
 
-    All pairs of all queries are one list. A pair matches if its score is above the threshold, the lowest for which at
-    most the share `fmr` of the irrelevant pairs match; FNMR is the share of relevant pairs that do not match
-    (ISO/IEC 19795-1). So it is 1 - the highest true positive rate of the ROC curve up to that false positive rate.
-    Of pairs that are level with the threshold none matches.
+    All pairs of all queries form one list. A pair matches if its score is above the threshold; a score equal to the
+    threshold does not match. The threshold is the lowest at which at most the fraction `fmr` of the irrelevant pairs
+    match. FNMR is the fraction of relevant pairs that do not match (ISO/IEC 19795-1). So it is 1 - the highest true
+    positive rate of the ROC curve up to that false positive rate.
 
     Args:
         scores: [query, item].
         relevant: [query, item] bool or gains.
         valid: [query, item] bool.
-        fmr: allowed share of false matches, in [0, 1]. With less than 1 / fmr irrelevant pairs none may match.
+        fmr: allowed fraction of false matches, in [0, 1]. With less than 1 / fmr irrelevant pairs, none may match.
 
     Raises:
-        ValueError: fmr is no share, or there is no relevant or no irrelevant pair.
+        ValueError: fmr is not in [0, 1], or there is no relevant or no irrelevant pair.
 
     >>> scores, relevant = torch.tensor([[0.9, 0.8, 0.7, 0.1]]), torch.tensor([[True, False, True, False]])
     >>> fnmr_at_fmr(scores, relevant, fmr=0), fnmr_at_fmr(scores, relevant, fmr=0.5)
     (tensor(0.5000, dtype=torch.float64), tensor(0., dtype=torch.float64))
     """
-    share = number(fmr, "fmr is an allowed share of false matches", low=0, high=1)
+    share = number(fmr, "fmr is the allowed fraction of false matches", low=0, high=1)
     scores, gains, exists = _lists(scores, relevant, valid)
     pos, neg = (scores[kind] for kind in _both_kinds(gains, exists))
     if not len(pos) or not len(neg):
@@ -581,12 +589,12 @@ def fnmr_at_fmr(scores: Numbers, relevant: Numbers, valid: Numbers | None = None
     allowed = false_matches(share, len(neg))
     if allowed == len(neg):
         return torch.zeros((), dtype=torch.float64, device=scores.device)
-    threshold = torch.kthvalue(neg, len(neg) - allowed).values  # the highest that must not match
+    threshold = torch.kthvalue(neg, len(neg) - allowed).values  # highest score that must not match
     return (pos <= threshold).double().mean()
 
 
 def false_matches(fmr: float, irrelevant: int) -> int:
-    """How many irrelevant pairs may match: the most whose share is at most `fmr`.
+    """The largest number of irrelevant pairs whose fraction is at most `fmr`.
 
     >>> false_matches(0.29, 100), false_matches(0.001, 999)
     (29, 0)
@@ -596,7 +604,7 @@ def false_matches(fmr: float, irrelevant: int) -> int:
 
 
 def average_ranks(values: Numbers) -> Tensor:
-    """[..., n] ranks 1 .. n of the values, 1 = largest, level values sharing the mean of their places; float64.
+    """[..., n] float64 ranks 1 .. n of the values, 1 is the largest; tied values share their mean rank.
 
     >>> average_ranks(torch.tensor([0.5, 0.9, 0.5]))
     tensor([2.5000, 1.0000, 2.5000], dtype=torch.float64)
@@ -611,14 +619,14 @@ def average_ranks(values: Numbers) -> Tensor:
 def spearman(first: Numbers, second: Numbers) -> Tensor:
     """Spearman's rank correlation along the last dimension: Pearson of average ranks.
 
-    NaN for a constant vector and for one that holds NaN.
+    NaN if a vector is constant or contains NaN.
 
     >>> spearman(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 30.0, 20.0]))
     tensor(0.5000, dtype=torch.float64)
     """
     first, second = tensor(first, "first"), tensor(second, "second")
     if first.shape != second.shape:
-        raise ValueError(f"both must have one shape; got {tuple(first.shape)} and {tuple(second.shape)}")
+        raise ValueError(f"both must have the same shape; got {tuple(first.shape)} and {tuple(second.shape)}")
     a, b = (r - r.mean(-1, keepdim=True) for r in (average_ranks(first), average_ranks(second)))
     value = (a * b).sum(-1) / (a.square().sum(-1) * b.square().sum(-1)).sqrt()
     return torch.where(first.isnan().any(-1) | second.isnan().any(-1), torch.nan, value)
@@ -631,7 +639,7 @@ def nmi(labels: Labels, clusters: Labels) -> float:
 
     Args:
         labels: [image] integers or strings.
-        clusters: [image] the same, e.g. of k-means with as many clusters as classes.
+        clusters: [image] integers or strings, e.g. from k-means with as many clusters as classes.
 
     >>> nmi(torch.tensor([0, 0, 1, 1]), torch.tensor([5, 5, 7, 7]))
     1.0
@@ -643,19 +651,19 @@ def nmi(labels: Labels, clusters: Labels) -> float:
 def ami(labels: Labels, clusters: Labels) -> float:
     r"""Adjusted mutual information (I - E[I]) / ((H(labels) + H(clusters)) / 2 - E[I]), at most 1.
 
-    E[I] is the mean over all pairs of partitions of the same sizes. So clusters by chance have 0 on average (one may
-    have less), where NMI grows with the number of clusters. Vinh, Epps & Bailey, JMLR 2010, eq. 24a; arithmetic
-    normalisation. 1 for equal partitions, trivial ones too.
+    E[I] is the mean over all pairs of partitions of the same sizes. So random clusters have 0 on average, and may have
+    less; NMI instead grows with the number of clusters. Vinh, Epps & Bailey, JMLR 2010, eq. 24a; arithmetic
+    normalisation. 1 for equal partitions, also for trivial ones.
 
     Args:
         labels: [image] integers or strings.
-        clusters: [image] the same.
+        clusters: [image] integers or strings.
 
     >>> ami(torch.tensor([0, 0, 1, 1]), torch.tensor([5, 5, 7, 7])), round(ami(["a", "a", "b", "b"], [0, 1, 0, 1]), 6)
     (1.0, -0.5)
     """
     information, entropy, rows, columns = _information(labels, clusters)
-    if information >= entropy * (1 - 1e-14):  # I reaches the mean of the entropies only if both are equal to it
+    if information >= entropy * (1 - 1e-14):  # I equals the mean entropy only if the partitions are equal
         return 1.0
     expected = _expected_information(rows, columns)
     return (information - expected) / (entropy - expected)
@@ -680,7 +688,7 @@ def _entropy(sizes: Tensor) -> float:
 
 
 def _expected_information(rows: Tensor, columns: Tensor) -> float:
-    """E[I] over random partitions with sets of these sizes; those of one size have equal terms, taken once."""
+    """E[I] over random partitions with sets of these sizes. Sets of equal size have equal terms, computed once."""
     total = int(rows.sum())
     sizes, times = torch.unique(rows, return_counts=True)
     others, other_times = torch.unique(columns, return_counts=True)
@@ -688,7 +696,7 @@ def _expected_information(rows: Tensor, columns: Tensor) -> float:
     b = others.unsqueeze(1)
     expected = 0.0
     for a, count in zip(sizes.tolist(), times.tolist(), strict=True):
-        n = torch.arange(1, min(a, int(others.max())) + 1, device=rows.device)  # items that two sets, a and b, share
+        n = torch.arange(1, min(a, int(others.max())) + 1, device=rows.device)  # items in both sets, a and b
         possible = (n <= b) & (n >= a + b - total)
         chance = (
             log_factorial[a]
@@ -720,9 +728,9 @@ def _class_sums(embeddings: Numbers, labels: Labels) -> tuple[Tensor, Tensor, Te
 
 
 def dists_intra(embeddings: Numbers, labels: Labels) -> float:
-    """Mean cosine distance 1 - cos over ordered pairs of one class, then over the classes with >= 2 members.
+    """Mean cosine distance 1 - cos over the ordered pairs of a class, then mean over the classes with >= 2 members.
 
-    Roth et al., ICML 2020, as reported by PNP (Li et al., AAAI 2022). In [0, 2]; rows are normalised inside.
+    Roth et al., ICML 2020, as reported by PNP (Li et al., AAAI 2022). In [0, 2]. This function normalises the rows.
 
     >>> dists_intra(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0, 1]))
     1.0
@@ -752,9 +760,9 @@ def dists_inter(embeddings: Numbers, labels: Labels) -> float:
 
 
 def decomposability_gap(scores: Numbers, relevant: Numbers, batch: Labels, valid: Numbers | None = None) -> PerQuery:
-    r"""DG_q = 1/K sum_b AP_q^b - AP_q: how much the mean AP inside batches overrates the AP of all (ROADMAP eq. 6).
+    r"""DG_q = 1/K sum_b AP_q^b - AP_q: mean AP inside the batches minus the AP over all items (ROADMAP eq. 6).
 
-    Only the K batches with a relevant item of the query count. Not always >= 0.
+    Only the K batches with a relevant item of the query count. The value may be negative.
 
     Args:
         scores: [query, item] float.
@@ -769,7 +777,7 @@ def decomposability_gap(scores: Numbers, relevant: Numbers, batch: Labels, valid
     scores, relevant, exists = _lists(scores, relevant, valid)
     (batches,) = as_labels(batch, names=("batch",))
     if batches.shape != scores.shape[1:]:
-        raise ValueError(f"batch must name the batch of each of {scores.shape[1]} items; got {tuple(batches.shape)}")
+        raise ValueError(f"batch must hold the batch of each of {scores.shape[1]} items; got {tuple(batches.shape)}")
     total = scores.new_zeros(len(scores), dtype=torch.float64)
     counted = torch.zeros_like(total)
     for b in torch.unique(batches).tolist():
@@ -790,27 +798,27 @@ def decomposability_bound(
 ) -> float:
     r"""Upper bound of the decomposability gap when AP is 1 in every batch (ROADMAP eqs. 8 and 9).
 
-    Eq. 8, with P_b positives and N_b negatives in batch b, "<b" the sum over the batches before b:
+    Eq. 8, with P_b positives and N_b negatives in batch b; "<b" means the sum over the batches before b:
         1 - 1/sum P  sum_b sum_{j=1..P_b} (j + P_<b) / (j + P_<b + N_<b)
     Eq. 9, with G_b positives of score >= alpha, E_b = P_b - G_b, and F_b negatives of score > beta:
         1 - 1/sum P  sum_b [ sum_{j=1..G_b} (j + G_<b) / (j + G_<b + F_<b)
                              + sum_{j=1..E_b} (j + G_b + P_<b) / (j + G_b + P_<b + N_<b) ]
-    The printed equations have typos (the inner sum of 8 runs to P_b; 9 misses a "+"). For unequal batches, and for
-    eq. 9 always, the bound holds only for the worst order of the batches.
+    The printed equations have typos: the inner sum of 8 must run to P_b, and 9 misses a "+". For batches of unequal
+    size, and always for eq. 9, only the maximum over all orders of the batches is a bound.
 
     Args:
         positives: P_b.
         negatives: N_b.
-        above_alpha: G_b; with above_beta, eq. 9.
+        above_alpha: G_b; give both above_alpha and above_beta for eq. 9.
         above_beta: F_b.
-        order: "worst": maximum over all orders (up to 7 batches; more fall back to "given" with a warning);
-            "given": the order of the arguments.
+        order: "worst": maximum over all orders, for up to 7 batches; with more, a warning and "given". "given": the
+            order of the arguments.
 
     >>> round(decomposability_bound([2, 2, 2], [3, 3, 3]), 6)
     0.329004
     """
     if len(positives) != len(negatives) or not positives or sum(positives) == 0:
-        raise ValueError("positives and negatives must name the same batches, with a positive in one of them")
+        raise ValueError("positives and negatives must have one number per batch, and a batch must have a positive")
     if (above_alpha is None) != (above_beta is None):
         raise ValueError("eq. 9 needs both above_alpha and above_beta, eq. 8 neither")
     good = list(above_alpha) if above_alpha is not None else [0] * len(positives)
@@ -818,12 +826,12 @@ def decomposability_bound(
     if order not in ("worst", "given"):
         raise ValueError(f"order must be 'worst' or 'given'; got {order!r}")
     if not len(positives) == len(good) == len(wrong):
-        raise ValueError("above_alpha and above_beta must name the same batches as positives and negatives")
+        raise ValueError("above_alpha and above_beta must have one number per batch, like positives and negatives")
     rows = list(zip(positives, negatives, good, wrong, strict=True))
     if any(min(row) < 0 or row[2] > row[0] or row[3] > row[1] for row in rows):
         raise ValueError("counts must be >= 0, with above_alpha <= positives and above_beta <= negatives")
     if order == "worst" and len(rows) > 7:
-        warnings.warn(f"{len(rows)} batches have too many orders; the bound is for the given one", stacklevel=2)
+        warnings.warn(f"{len(rows)} batches have too many orders; the bound is for the given order only", stacklevel=2)
         order = "given"
     return max(map(_bound, itertools.permutations(rows) if order == "worst" else [rows]))
 

@@ -1,4 +1,4 @@
-"""Rows of length 1, for cosine similarity: in training with gradient, for references and galleries without."""
+"""Rows of length 1, for cosine similarity: with gradient in training, without for references and galleries."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from torch import Tensor
 
 from .ranks.lists import asynchronous
 
-# Squares of entries of rows in this range of lengths neither over- nor underflow in float32.
+# For rows with a length in this range, squares of entries neither overflow nor underflow in float32.
 SHORT, LONG = 1e-12, 1e12
 
 
 def unit_rows(rows: Tensor) -> Tensor:
-    """Rows divided by their length; a zero row stays zero, and no finite row over- or underflows on the way.
+    """Rows divided by their length. A zero row stays zero. No finite row overflows or underflows.
 
     Args:
         rows: [row, dim] float32 or float64, finite.
@@ -35,7 +35,7 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 
 def _safely(rows: Tensor) -> Tensor:
-    """Dividing by the largest entry first keeps the squares in range; it cancels."""
+    """Rows divided by their length. They are divided by their largest entry first, so that squares stay in range."""
     largest = rows.detach().abs().amax(1, keepdim=True)
     rows = rows / torch.where(largest > 0, largest, 1)
     length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)

@@ -1,7 +1,7 @@
-r"""Penalties: what a relevant item costs when R irrelevant ones stand above it (lower is better, 0 at R = 0).
+r"""Penalties: the cost of a relevant item with R irrelevant items above it (lower is better, 0 at R = 0).
 
-Each is a function of R, elementwise, as a frozen dataclass of numbers; R is a count for blackbox ranks and a sum of
-steps for relaxed ones. `RankLoss(ranks, penalty=f)` averages it over the relevant items of a query.
+Each penalty is an elementwise function of R, as a frozen dataclass of numbers. R is a count for blackbox ranks, and a
+sum of steps for relaxed ranks. `RankLoss(ranks, penalty=f)` averages it over the relevant items of a query.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LogLog:
 
 @dataclass(frozen=True)
 class XLog:
-    """(1 + R) log(1 + R): PNP-Iu as its eq. 7 prints it; slope 1 + log(1 + R) (eq. 6 forgets the 1)."""
+    """(1 + R) log(1 + R): PNP-Iu as printed in eq. 7; slope 1 + log(1 + R) (the 1 is missing in eq. 6)."""
 
     def __call__(self, above: Tensor) -> Tensor:
         """(1 + R) log(1 + R)."""
@@ -59,7 +59,7 @@ class Rational:
     """(b R - log(1 + b R)) / b^2: PNP-Ib (eq. 9); slope R / (1 + b R), bounded by 1 / b.
 
     Args:
-        b: > 0; the paper's best is 4 on SOP and 1 on VehicleID, the published code has 2.
+        b: > 0. In the paper 4 is best on SOP and 1 on VehicleID. The published code has 2.
     """
 
     b: float = 2.0
@@ -75,16 +75,16 @@ class Rational:
 
 @dataclass(frozen=True)
 class Power:
-    """1 - (1 + R)^-alpha: PNP-Dq (eq. 13); slope alpha (1 + R)^-(alpha + 1), so far-off items are left alone.
+    """1 - (1 + R)^-alpha: PNP-Dq (eq. 13); slope alpha (1 + R)^-(alpha + 1), almost 0 for items of large R.
 
     Args:
-        alpha: > 0 (the paper asks >= 1); the published run has 4, the published default is 1.
+        alpha: > 0 (the paper has >= 1). The published run has 4, the published default is 1.
     """
 
     alpha: float = 4.0
 
     def __post_init__(self) -> None:
-        number(self.alpha, "alpha is PNP-Dq's exponent (the paper asks >= 1)", above=0)
+        number(self.alpha, "alpha is PNP-Dq's exponent (the paper has >= 1)", above=0)
 
     def __call__(self, above: Tensor) -> Tensor:
         """1 - (1 + R)^-alpha."""
@@ -95,7 +95,7 @@ class Power:
 class Weights:
     r"""W(R) = sum_{k <= R} w_k: RaMBO's Proposition 2 for any weights of the refined recalls @1 .. @K.
 
-    Constant behind K. Between counts it is linear, so its derivative at a count R is w_{R+1}.
+    It is constant for R >= K, and linear between integers: the derivative at an integer R is w_{R+1}.
 
     Args:
         weights: w_1 .. w_K, each >= 0.
@@ -108,12 +108,12 @@ class Weights:
 
     def __post_init__(self) -> None:
         if not self.weights:
-            raise ValueError("weights w_1 .. w_K must be at least one; got none")
+            raise ValueError("weights must hold at least one weight w_1 .. w_K; got none")
         for k, weight in enumerate(self.weights, start=1):
-            number(weight, f"w_{k} of the weights is that of recall @{k}", low=0)
+            number(weight, f"w_{k} of the weights is the weight of recall @{k}", low=0)
 
     def __call__(self, above: Tensor) -> Tensor:
-        """Piecewise linear through the cumulated weights."""
+        """Linear interpolation of the cumulated weights."""
         table = above.new_tensor([0.0, *itertools.accumulate(self.weights)])
         slope = above.new_tensor([*self.weights, 0.0])
         whole = above.detach().floor().clamp(max=len(self.weights))
@@ -129,7 +129,7 @@ def as_penalty(weight: str | Penalty | Sequence[float]) -> Penalty:
     if callable(weight):
         zero = float(weight(torch.zeros(1, dtype=torch.float64)))
         if abs(zero) > 1e-9:
-            raise ValueError(f"W(0) must be 0: an item with nothing irrelevant above costs nothing; got W(0) = {zero}")
+            raise ValueError(f"W(0) must be 0, the cost of an item with no irrelevant item above it; got W(0) = {zero}")
         return weight
     if isinstance(weight, str) or not isinstance(weight, Iterable):
         raise ValueError(f"weight must be 'loglog', 'log', a callable W(r) or weights w_1 .. w_K; got {weight!r}")

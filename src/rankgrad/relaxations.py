@@ -1,13 +1,13 @@
-r"""Steps: functions of a score difference that say how much one item counts as standing above another.
+r"""Steps: functions of a score difference. A step says how much one item counts as above another.
 
-A step maps diff = (score of the other item) - (score of the relevant item) to a count, 0 where the other item is far
-below. It knows no labels and no shapes: which step goes to which pairs is decided in `ranks.py`, so that each one can
-be plotted and tested alone. Every step is a frozen dataclass of numbers: it pickles, prints and compares.
+A step maps diff = (score of the other item) - (score of the relevant item) to a count, which is 0 if the other item is
+far below. A step has no labels and no shapes: `ranks` decides which step is used for which pairs. So each step can be
+plotted and tested alone. Every step is a frozen dataclass of numbers: it can be pickled, printed and compared.
 
-Two rules let `ranks.soft_ranks` evaluate a step in chunks and again in the backward pass without storing pairs:
-`step(-inf)` is 0 with slope 0 (that is how an item is left out), and `step.slope(diff)` is the derivative. Second
-derivatives are taken by autograd through `slope`, so it is written with torch's own operations.
-Any other callable works too; its derivative is then taken by autograd (`AutogradStep`).
+`ranks.soft_ranks` evaluates a step in chunks, and again in the backward pass, without storing pairs. This needs two
+rules: `step(-inf)` is 0 with slope 0 (this leaves an item out), and `step.slope(diff)` is the derivative. Autograd
+takes second derivatives through `slope`, so `slope` uses torch operations only.
+Any other callable works, too. Autograd then takes its derivative (`AutogradStep`).
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from .checks import number
 
 @runtime_checkable
 class Step(Protocol):
-    """What `ranks.soft_ranks` needs of a step."""
+    """The interface of a step, as `ranks.soft_ranks` uses it."""
 
     def __call__(self, diff: Tensor) -> Tensor:
-        """Count of `diff`, elementwise, same shape; never in place."""
+        """Count for each element of `diff`, same shape; never in place."""
         ...
 
     def slope(self, diff: Tensor) -> Tensor | None:
-        """Derivative at `diff`, elementwise and itself differentiable; None if the step has no gradient."""
+        """Derivative at each element of `diff`, itself differentiable; None if the step has no gradient."""
         ...
 
 
 def _check_temperature(tau: object) -> None:
-    # a smaller one would leave the range of float32, where tau divides
+    # dividing by a smaller tau would leave the range of float32
     number(tau, "tau is a temperature in score units", low=1e-30)
 
 
 def _compared(relation: Callable[..., Tensor], diff: Tensor, bound: float) -> Tensor:
-    """1 where the relation holds, else 0, in the type of `diff`: on a CPU several times faster than by way of bool."""
+    """1 where the relation holds, else 0, in the dtype of `diff`. On a CPU this is several times faster than bool."""
     result: Tensor = relation(diff.detach(), bound, out=torch.empty_like(diff))
     return result
 
 
 def _divided(value: Tensor, by: float) -> Tensor:
-    """The value divided, in its place unless a graph still needs it."""
+    """The value divided by a number; in place unless a graph still needs the value."""
     return value / by if value.requires_grad else value.div_(by)
 
 
 def _bell(diff: Tensor, tau: float) -> Tensor:
     """Slope of sigmoid(diff / tau), in units of 1 / tau.
 
-    It is s (1 - s) with s the smaller one of sigmoid(d) and sigmoid(-d): then 1 - s loses no digits. With the larger
-    one, nothing is left of a float32 slope from 17 tau on.
+    It is s (1 - s), where s is the smaller of sigmoid(d) and sigmoid(-d). Then 1 - s loses no digits. With the larger
+    one, a float32 slope would be 0 beyond 17 tau.
     """
     value = diff.abs().div_(-tau).sigmoid_()
     return torch.addcmul(value, value, value, value=-1)
@@ -65,7 +65,7 @@ def _bell(diff: Tensor, tau: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Heaviside:
-    """Exact step: 1 where diff >= 0, else 0, so a tie counts as above (ROADMAP eq. 3). No gradient.
+    """Exact step: 1 if diff >= 0, else 0. A tie counts as above (ROADMAP eq. 3). It has no gradient.
 
     >>> Heaviside()(torch.tensor([-0.1, 0.0, 0.1]))
     tensor([0., 1., 1.])
@@ -82,13 +82,13 @@ class Heaviside:
 
 @dataclass(frozen=True)
 class Sigmoid:
-    r"""Logistic step 1 / (1 + exp(-diff / tau)); tends to the exact step as tau -> 0 (1/2 at a tie).
+    r"""Logistic step 1 / (1 + exp(-diff / tau)). It tends to the exact step as tau -> 0, but is 1/2 at a tie.
 
     Used by Smooth-AP (Brown et al., ECCV 2020), PNP (Li et al., AAAI 2022) and the Recall@k surrogate.
 
     Args:
-        tau: temperature in score units, > 0 (cosine: 0.01 is common). The gradient peaks at 1 / (4 tau) and fades
-            within a few tau: items misranked by a wide margin get almost none.
+        tau: temperature in score units, > 0 (0.01 is common for cosines). The gradient is at most 1 / (4 tau), at a
+            tie, and vanishes within a few tau: items that are misranked by far get almost no gradient.
 
     >>> Sigmoid(0.5)(torch.tensor([0.0, 1.0]))
     tensor([0.5000, 0.8808])
@@ -104,32 +104,33 @@ class Sigmoid:
         return (diff / self.tau).sigmoid_()
 
     def slope(self, diff: Tensor) -> Tensor:
-        """Slope sigmoid(d) sigmoid(-d) / tau with d = diff / tau: as exact above a tie as below."""
+        """Slope sigmoid(d) sigmoid(-d) / tau with d = diff / tau, equally exact above and below a tie."""
         return _bell(diff, self.tau).div_(self.tau)
 
 
 @dataclass(frozen=True)
 class SupStep:
-    r"""H^- of ROADMAP (Ramzi et al., NeurIPS 2021, eq. 4): an upper bound of the exact step whose gradient never dies.
+    r"""H^- of ROADMAP (Ramzi et al., NeurIPS 2021, eq. 4): an upper bound of the exact step with lasting gradient.
 
         H^-(t) = sigmoid(t / tau)                     t < 0
                = sigmoid(t / tau) + start             0 <= t <= delta
                = rho (t - delta) + offset             t > delta
 
     Args:
-        tau: temperature of the sigmoid, score units, > 0.
-        rho: slope of the linear part, per score unit, >= 0; 0 keeps the bound, but an item far above has no gradient.
-        delta: where the linear part begins, score units, >= 0. "auto" is the paper's tau ln((1 - eps) / eps) with
-            eps = 0.01 (0.04595 at tau = 0.01); the published code has the constant 0.05.
-        offset: value at which the linear part begins. None keeps the function continuous (the paper):
-            sigmoid(delta / tau) + start. The published configurations say 1.44 (SOP, CUB: a step down at delta) and 1.0
-            (iNaturalist).
-        start: what is added to the sigmoid from 0 on; 0.5 in the paper, 0 in the published iNaturalist configuration
-            (then the step is no upper bound).
-        tie: value at t = 0: "upper" takes the second branch (1 with start = 0.5, which keeps the bound on ties),
-            "official" the first (1/2, as the published code does).
+        tau: temperature of the sigmoid in score units, > 0.
+        rho: slope of the linear part, per score unit, >= 0. With 0 the step is still an upper bound, but an item far
+            above has no gradient.
+        delta: score difference where the linear part begins, >= 0. "auto" is the paper's tau ln((1 - eps) / eps) with
+            eps = 0.01 (0.04595 at tau = 0.01). The published code has the constant 0.05.
+        offset: value at which the linear part begins. None makes the function continuous (the paper):
+            sigmoid(delta / tau) + start. The published configurations have 1.44 (SOP, CUB: a step down at delta) and
+            1.0 (iNaturalist).
+        start: constant added to the sigmoid for t >= 0; 0.5 in the paper, 0 in the published iNaturalist configuration
+            (then the step is not an upper bound).
+        tie: value at t = 0. "upper" uses the second branch: 1 with start = 0.5, an upper bound also with ties.
+            "official" uses the first branch: 1/2, as the published code.
 
-    At the joints the derivative is that of the branch selected.
+    Where two branches meet, the derivative is that of the branch in use.
 
     >>> SupStep()(torch.tensor([-1.0, 0.0, 0.06]))
     tensor([0.0000, 1.0000, 2.4933])
@@ -148,29 +149,29 @@ class SupStep:
         if self.delta != "auto":
             number(self.delta, "delta is in score units", low=0, otherwise=", or 'auto'")
         if self.offset is not None:
-            number(self.offset, "offset is where the linear part begins", otherwise=", or None")
-        number(self.start, "start is added to the sigmoid from 0 on")
+            number(self.offset, "offset is the value at which the linear part begins", otherwise=", or None")
+        number(self.start, "start is added to the sigmoid for differences >= 0")
         if self.tie not in ("upper", "official"):
             raise ValueError(f"tie must be 'upper' (H(0) = 0.5 + start) or 'official' (H(0) = 0.5); got {self.tie!r}")
 
     @property
     def joint(self) -> float:
-        """Where the linear part begins, as a number."""
+        """`delta` as a number: the score difference where the linear part begins."""
         return self.tau * math.log(0.99 / 0.01) if self.delta == "auto" else float(self.delta)
 
     @property
     def at_joint(self) -> float:
-        """The sigmoid there."""
+        """Value of the sigmoid at `joint`."""
         return 1 / (1 + math.exp(-self.joint / self.tau))
 
     @property
     def bell_at_joint(self) -> float:
-        """And tau times its slope there."""
+        """Slope of the sigmoid at `joint`, times tau."""
         return math.exp(-self.joint / self.tau) * self.at_joint**2
 
     def __call__(self, diff: Tensor) -> Tensor:
         """The three branches of eq. 4."""
-        # sigmoid up to the joint, constant behind it; the steps and the linear part are added on top
+        # sigmoid up to the joint, constant beyond it; then add the steps and the linear part
         value = (diff.clamp(max=self.joint) / self.tau).sigmoid_()
         if self.start:
             value = torch.add(
@@ -182,22 +183,22 @@ class SupStep:
         return torch.add(value, (diff - self.joint).relu_(), alpha=self.rho)
 
     def slope(self, diff: Tensor) -> Tensor:
-        """Slope of the sigmoid up to the joint, rho behind it."""
-        # constant behind the joint, where the difference to rho is added
+        """Slope of the sigmoid up to the joint, rho beyond it."""
+        # the slope of the sigmoid is constant beyond the joint; add the difference to rho there
         bell = _bell(diff.clamp(max=self.joint), self.tau).div_(self.tau)
         return bell.add_(_compared(torch.gt, diff, self.joint), alpha=self.rho - self.bell_at_joint / self.tau)
 
 
 @dataclass(frozen=True)
 class Exponential:
-    r"""exp(diff / tau): an upper bound of the exact step whose gradient grows with the misranking.
+    r"""exp(diff / tau): an upper bound of the exact step. Its gradient grows with the difference.
 
-    Inside `penalties.Log` it gives the log-sum-exp family: log(1 + sum_neg exp((s_n - s_p) / tau)).
-    The exponent is capped at `cap` (value and slope stay finite in float32); beyond it the step goes on linearly.
+    With `penalties.Log` it gives the log-sum-exp family: log(1 + sum_neg exp((s_n - s_p) / tau)).
+    Beyond the exponent `cap` the step continues as its tangent, so value and slope stay finite in float32.
 
     Args:
-        tau: temperature, score units, > 0.
-        cap: exponent from which the step continues as its tangent.
+        tau: temperature in score units, > 0.
+        cap: exponent beyond which the step is linear.
 
     >>> Exponential(1.0)(torch.tensor([0.0, 1.0]))
     tensor([1.0000, 2.7183])
@@ -211,7 +212,7 @@ class Exponential:
         number(self.cap, "cap is an exponent (float32 overflows at 88)", above=0, high=80)
 
     def __call__(self, diff: Tensor) -> Tensor:
-        """exp(diff / tau), continued by its tangent behind `cap`."""
+        """exp(diff / tau), continued by its tangent beyond `cap`."""
         scaled = diff / self.tau
         return torch.exp(scaled.clamp(max=self.cap)) * (1 + F.relu(scaled - self.cap))
 
@@ -222,10 +223,10 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Softplus:
-    r"""log2(1 + exp(diff / tau)): linear tail, 1 at a tie, an upper bound of the exact step.
+    r"""log2(1 + exp(diff / tau)): an upper bound of the exact step, 1 at a tie, linear for large differences.
 
     Args:
-        tau: temperature, score units, > 0.
+        tau: temperature in score units, > 0.
 
     >>> Softplus(1.0)(torch.tensor([0.0, 1.0]))
     tensor([1.0000, 1.8946])
@@ -247,10 +248,10 @@ class Softplus:
 
 @dataclass(frozen=True)
 class AutogradStep:
-    """Any elementwise function of a score difference as a step; its derivative is taken by autograd.
+    """Any elementwise function of a score difference as a step. Autograd takes its derivative.
 
     Args:
-        function: maps a float tensor to one of the same shape. It is never called at -inf: items left out are 0.
+        function: maps a float tensor to a tensor of the same shape. It is never called at -inf, where the step is 0.
 
     >>> AutogradStep(torch.tanh).slope(torch.tensor([0.0, -torch.inf]))
     tensor([1., 0.])
@@ -274,11 +275,11 @@ class AutogradStep:
             if not value.requires_grad:
                 return 0 * diff.masked_fill(~present, 0)
             (slope,) = torch.autograd.grad(value.sum(), point, create_graph=again)
-            # autograd gives the derivative of a linear function without a graph; it has one, and it is 0
+            # autograd returns the derivative of a linear function without a graph; its own derivative is 0
             slope = slope + 0 * point if again else slope
         return torch.where(present, slope, 0)
 
 
 def as_step(step: Callable[[Tensor], Tensor]) -> Step:
-    """`step` itself if it brings its own `slope`, else wrapped so that autograd supplies it."""
+    """`step` itself if it has a `slope`, else an `AutogradStep` of it."""
     return step if isinstance(step, Step) else AutogradStep(step)

@@ -1,7 +1,8 @@
-r"""Labels and sample ids -> which items are relevant to which query, and which exist for it.
+r"""Labels and sample ids -> which items are relevant to a query, and which items are valid for it.
 
-The only place that knows what "self" is: a sample is never its own match, wherever it stands. For a batch relevance is
-a matrix (`from_labels`); for a gallery of any size it is looked up a few queries at a time (`relevance_of`).
+Only this module decides that a sample is never its own match, whether it is in the batch or in the references. For a
+batch, relevance is a matrix (`from_labels`). For a gallery of any size, it is computed for a few queries at a time
+(`relevance_of`).
 """
 
 from __future__ import annotations
@@ -20,30 +21,31 @@ Array = npt.NDArray[Any]
 Labels = Tensor | Array | Sequence[Any]
 Ids = Tensor | Array | Sequence[Any]
 
-# Levels of a hierarchy at most, where their number must be known without looking. Dividing by a power of two is exact.
+# Largest number of levels of a hierarchy if the data are not inspected. Dividing by a power of two is exact.
 MOST_LEVELS = 64
-PART = 2**25  # (query, item) pairs looked at together where relevant items are only counted
+PART = 2**25  # number of (query, item) pairs in memory at once while relevant items are counted
 
 
 def as_labels(
     labels: Labels, ref_labels: Labels | None = None, names: Sequence[str] = ("labels", "ref_labels")
 ) -> list[Tensor]:
-    """Labels of any kind as tensors: the one conversion, for tensors, arrays of numpy and (nested) lists.
+    """Labels of any kind as tensors, from tensors, numpy arrays and (nested) lists.
 
-    Integers of any width and sign become long, booleans stay (multi-hot, [row, label]), and strings are replaced by
-    their places among all strings of both sides, in order. A tensor stays on its device.
+    All integers become long. Booleans stay bool (multi-hot, [row, label]). A string becomes its index in the sorted
+    distinct strings of labels and ref_labels. A tensor stays on its device.
 
     Args:
         labels: [row], [row, label] bool or [row, level].
-        ref_labels: the same of the references, of the same kind.
-        names: what messages call the two.
+        ref_labels: labels of the references, of the same kind.
+        names: names of the two arguments in messages.
 
     Returns:
-        One tensor per side that was given.
+        One tensor per argument that is not None.
 
     Raises:
-        TypeError: floats, other objects, strings on one side only.
-        ValueError: uint8 with columns, which may be meant as multi-hot or as a hierarchy; integers beyond 64 bits.
+        TypeError: the labels are floats or other objects, or only one side has strings.
+        ValueError: the labels are uint8 with columns, which could be multi-hot or a hierarchy; or an integer needs more
+            than 64 bits.
 
     >>> as_labels(["cat", "dog"], ["dog", "ant"])
     [tensor([1, 2]), tensor([2, 0])]
@@ -61,10 +63,10 @@ def as_labels(
 
 
 def words_of(*sides: Labels) -> Array | None:
-    """The distinct strings of some labels, in order: number i of `as_labels` is string i. None if they are no strings.
+    """The sorted distinct strings of labels: index i of `as_labels` is string i. None if the labels are not strings.
 
     Raises:
-        TypeError: if some sides are strings and others are not.
+        TypeError: some arguments hold strings and others do not.
     """
     plain = [side if isinstance(side, Tensor) else np.asarray(side) for side in sides]
     texts = [side.dtype.kind in "US" for side in plain if not isinstance(side, Tensor)]
@@ -80,15 +82,15 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
     numbers: Tensor | Array
     if isinstance(value, Tensor):
         numbers, kind = value, "f" if value.is_floating_point() or value.is_complex() else "i"
-        if value.dtype == torch.uint64:  # it has next to no operations
+        if value.dtype == torch.uint64:  # torch supports few operations on it
             numbers = value.cpu().numpy()
     else:
         try:
             numbers = np.asarray(value)
         except ValueError:
-            raise ValueError(f"{name} must have rows of one length; these differ") from None
+            raise ValueError(f"{name} must have rows of equal length; got rows of different lengths") from None
         if numbers.dtype.kind == "O" or (numbers.dtype.kind == "U" and isinstance(value, (list, tuple))):
-            # numpy would write a number among strings as a string
+            # in a mixed list, numpy would turn a number into a string
             texts = numbers.size and all(isinstance(word, str) for word in np.asarray(value, dtype=object).flat)
             numbers = numbers.astype(str) if texts else numbers.astype(object)
         kind = numbers.dtype.kind
@@ -100,7 +102,7 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
     _refuse_bytes(numbers, name)
     if isinstance(numbers, np.ndarray) and numbers.dtype.kind == "u":
         if numbers.size and int(numbers.max()) >= 2**63:
-            raise ValueError(f"{name} must fit into 64 bits with a sign; got {numbers.max()}. Give them as strings.")
+            raise ValueError(f"{name} must fit into signed 64-bit integers; got {numbers.max()}. Pass them as strings.")
         numbers = numbers.astype(np.int64)
     return numbers
 
@@ -108,8 +110,8 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
 def _refuse_bytes(labels: Tensor | Array, name: str) -> None:
     if labels.ndim > 1 and labels.dtype in (torch.uint8, np.uint8):
         raise ValueError(
-            f"{name} [row, column] of uint8 may be multi-hot or a hierarchy: give bool for one class per column "
-            f"(a row may have several), or int64 for one level per column; got shape {tuple(labels.shape)}"
+            f"{name} [row, column] of uint8 is ambiguous: pass bool for multi-hot labels (one class per column), "
+            f"or int64 for a hierarchy (one level per column); got shape {tuple(labels.shape)}"
         )
 
 
@@ -138,21 +140,22 @@ def validity(
     include_self: bool = False,
     device: torch.device | None = None,
 ) -> Mask | None:
-    """[query, item] bool, False where an item is the query's own sample; None where all are valid.
+    """[query, item] bool, False where an item is the query's own sample; None if all are valid.
 
     Args:
         num_queries: rows.
         num_items: columns.
         ids: [query] sample ids.
-        ref_ids: [item] sample ids; with `same` they are `ids`.
-        same: queries and items are one and the same set.
-        include_self: keep the diagonal of that set (published codes do); copies with the same id still go.
-        device: of the result.
+        ref_ids: [item] sample ids; not needed with `same`.
+        same: whether queries and items are the same set.
+        include_self: keep the diagonal of that set, as published codes do. Other items with the query's id are still
+            not valid.
+        device: device of the result.
     """
     if ref_ids is not None and ids is None:
-        raise ValueError("ref_ids were given without ids: both name samples, so that a sample never matches itself")
+        raise ValueError("got ref_ids without ids: pass both, so that a sample never matches itself")
     if not same and ids is not None and ref_ids is None:
-        raise ValueError("ids were given without ref_ids: both name samples, so that a sample never matches itself")
+        raise ValueError("got ids without ref_ids: pass both, so that a sample never matches itself")
     valid: Tensor | None = None
     if ids is not None:
         other = ids if same else ref_ids
@@ -181,22 +184,23 @@ def from_labels(
 ) -> tuple[Tensor, Mask | None]:
     r"""(relevant, valid) of queries against references, or of one set against itself.
 
-    Relevance is equality of long [image] labels, a shared class of bool [image, class] labels, and for long
-    [image, level] labels (coarse to fine) the gain of HAPPIER (Ramzi et al., ECCV 2022, alpha = 1):
-    (l / L) / |valid items that share exactly l levels with the query|, l = length of the shared prefix of the L levels.
+    With long [image] labels, an item is relevant if its label is equal. With bool [image, class] labels, it is relevant
+    if it shares a class. With long [image, level] labels (coarse to fine), it has the gain of HAPPIER (Ramzi et al.,
+    ECCV 2022, alpha = 1): (l / L) / |valid items that share exactly l levels with the query|, where l is the length of
+    the shared prefix of the L levels.
 
     Args:
-        labels: of the queries.
-        ref_labels: of the references; None: the queries are their own references and never match themselves.
+        labels: labels of the queries.
+        ref_labels: labels of the references. None: the queries are also the references and never match themselves.
         ids: [query] sample ids; an item with the query's id is not valid for it.
         ref_ids: [item] sample ids, with ref_labels.
-        include_self: keep the diagonal as relevant (without references).
-        hierarchy: what hierarchical labels give: "gains"; "levels", long, the number l of shared levels; or "finest",
-            bool, agreement on all levels.
+        include_self: without references, keep the diagonal as relevant.
+        hierarchy: the result for hierarchical labels. "gains": float gains. "levels": long, the number l of shared
+            levels. "finest": bool, True if all levels agree.
 
     Returns:
         relevant: [query, item] bool, float gains or long levels.
-        valid: [query, item] bool, or None where everything is valid.
+        valid: [query, item] bool, or None if all items are valid.
 
     >>> relevant, valid = from_labels(torch.tensor([3, 3, 5]))
     >>> relevant & valid
@@ -214,7 +218,7 @@ def from_labels(
             f"{other.dtype} {tuple(other.shape)}"
         )
     if same and ref_ids is not None:
-        raise ValueError("ref_ids were given without references (ref_emb and ref_labels)")
+        raise ValueError("got ref_ids without references: pass ref_emb and ref_labels, too")
     valid = validity(
         len(labels), len(other), ids=ids, ref_ids=ref_ids, same=same, include_self=include_self, device=labels.device
     )
@@ -249,8 +253,8 @@ def hierarchical_gains(shared: Tensor, levels: int, valid: Mask | None = None, a
     Args:
         shared: [query, item] long, l.
         levels: L.
-        valid: [query, item] bool; items that count in the denominator.
-        alpha: exponent, larger = finer levels matter more.
+        valid: [query, item] bool, items that count in the denominator.
+        alpha: exponent; the larger, the more finer levels matter.
     """
     kept = shared if valid is None else shared.masked_fill(~valid, 0)
     counts = torch.zeros(len(shared), levels + 1, dtype=torch.float64, device=shared.device)
@@ -260,7 +264,7 @@ def hierarchical_gains(shared: Tensor, levels: int, valid: Mask | None = None, a
 
 
 def gains_of(grades: Tensor, kind: str) -> Tensor:
-    """What grades are worth to NDCG: "linear" themselves, or "exp2" 2^g - 1.
+    """The gains of grades for NDCG: "linear" g, or "exp2" 2^g - 1.
 
     >>> gains_of(torch.tensor([0.0, 1.0, 3.0]), "exp2")
     tensor([0., 1., 7.])
@@ -271,7 +275,9 @@ def gains_of(grades: Tensor, kind: str) -> Tensor:
 
 
 def from_indices_tuple(indices_tuple: tuple[Tensor, ...], num_queries: int, num_items: int) -> tuple[Tensor, Mask]:
-    """(relevant, valid) of pytorch-metric-learning's pairs (a1, p, a2, n) or triplets (a, p, n): the pairs allowed.
+    """(relevant, valid) from pytorch-metric-learning's pairs (a1, p, a2, n) or triplets (a, p, n).
+
+    Only these pairs are valid.
 
     >>> relevant, valid = from_indices_tuple(tuple(torch.tensor([i]) for i in (0, 1, 0, 2)), 1, 3)
     >>> relevant, valid
@@ -290,7 +296,7 @@ def from_indices_tuple(indices_tuple: tuple[Tensor, ...], num_queries: int, num_
     for index, end, what in zip(pairs, (num_queries, num_items) * 2, ("queries", "items") * 2, strict=True):
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < end:
             raise ValueError(
-                f"indices_tuple must name {what} 0 .. {end - 1}; got {int(index.min())} .. {int(index.max())}"
+                f"indices_tuple must hold {what} 0 .. {end - 1}; got {int(index.min())} .. {int(index.max())}"
             )
     relevant = torch.zeros(num_queries, num_items, dtype=torch.bool, device=pairs[0].device)
     valid = torch.zeros_like(relevant)
@@ -311,18 +317,19 @@ def own_columns(
     *,
     same: bool = False,
 ) -> Tensor:
-    """[query] long: the column of the reference that is the query itself, -1 where there is none.
+    """[query] long: the column of the reference with the query's own id, -1 if there is none.
 
     Args:
-        ids: [query] integers or strings, distinct. None, like ref_ids: no reference is any query's own.
-        ref_ids: [item] the same of the references.
-        queries: length that ids must have.
-        items: length that ref_ids must have.
-        device: where the result goes.
-        same: queries and references are one and the same set; ids must be distinct, no more.
+        ids: [query] sample ids, distinct integers or strings. None (then ref_ids must be None, too): no reference is a
+            query itself.
+        ref_ids: [item] sample ids of the references.
+        queries: required length of ids.
+        items: required length of ref_ids.
+        device: device of the result.
+        same: whether queries and references are the same set. Then ids are only checked: they must be distinct.
 
     Raises:
-        ValueError: if one is missing, of another length, or names a sample twice.
+        ValueError: only one of ids and ref_ids is given, a length is wrong, or an id occurs twice.
 
     >>> own_columns(["a", "b"], ["c", "a"], 2, 2)
     tensor([ 1, -1])
@@ -334,27 +341,27 @@ def own_columns(
     if ids is None and ref_ids is None:
         return torch.full((queries,), -1, device=device)
     if ids is None or ref_ids is None:
-        raise ValueError("ids and ref_ids belong together: give the names of the queries and of the references")
+        raise ValueError("got only one of ids and ref_ids: pass the ids of the queries and of the references")
     mine, theirs = distinct("ids", ids, queries), distinct("ref_ids", ref_ids, items)
     _of_one_kind("ids", mine, "ref_ids", theirs)
     return torch.from_numpy(_places(mine, theirs)).to(device)
 
 
 def distinct(name: str, ids: Ids, length: int) -> Array:
-    """Names of samples as an array.
+    """Sample ids as an array.
 
     Raises:
-        ValueError: they are neither integers nor strings, not as many as there are rows, or one is there twice.
+        ValueError: the ids are neither integers nor strings, their number is wrong, or one occurs twice.
     """
     array = _names(name, ids)
     if len(array) != length:
-        raise ValueError(f"{name} must name {length} samples, one per row of the embeddings; got {len(array)}")
+        raise ValueError(f"{name} must hold {length} ids, one per row of the embeddings; got {len(array)}")
     _, first, times = np.unique(array, return_index=True, return_counts=True)
     if (times > 1).any():
         twice = array[first[times > 1].min()]
         raise ValueError(
-            f"{name} must be distinct; {twice!r} stands in rows {np.flatnonzero(array == twice)[:3].tolist()}. "
-            "Remove the repeated samples: each would be a perfect match of the other."
+            f"{name} must be distinct; {twice!r} is in rows {np.flatnonzero(array == twice)[:3].tolist()}. "
+            "Remove the repeated samples: they would match each other perfectly."
         )
     return array
 
@@ -371,12 +378,12 @@ def _names(name: str, ids: Ids) -> Array:
 def _of_one_kind(name: str, mine: Array, other: str, theirs: Array) -> None:
     if (mine.dtype.kind in "iu") != (theirs.dtype.kind in "iu"):
         raise ValueError(
-            f"{name} and {other} must be of one kind, or nothing is equal; got {mine.dtype} and {theirs.dtype}"
+            f"{name} and {other} must both be integers or both be strings; got {mine.dtype} and {theirs.dtype}"
         )
 
 
 def _places(mine: Array, theirs: Array) -> Array:
-    """Where each of mine stands among theirs (distinct), -1 for those that do not."""
+    """Index of each value of `mine` in `theirs`, whose values are distinct; -1 if it is not there."""
     if not len(theirs):
         return np.full(len(mine), -1)
     order = np.argsort(theirs, kind="stable")
@@ -388,14 +395,14 @@ def _places(mine: Array, theirs: Array) -> Array:
 def listed_items(
     name: str, lists: Sequence[Ids], ref_ids: Ids, queries: int, device: torch.device | str | None = None
 ) -> Tensor:
-    """[pair, 2] long, (query, item) of items that are named for each query, in order; other names count for nothing.
+    """[pair, 2] long, sorted (query, item) pairs from a list of item ids per query. Unknown ids are ignored.
 
     Args:
-        name: what messages call the lists.
-        lists: one list of names per query, which may be empty.
-        ref_ids: [item] names of the references, distinct.
-        queries: how many lists there must be.
-        device: where the result goes.
+        name: name of the lists in messages.
+        lists: one list of ids per query, which may be empty.
+        ref_ids: [item] ids of the references, distinct.
+        queries: required number of lists.
+        device: device of the result.
 
     >>> listed_items("ignore", [["b"], [], ["x", "a"]], ["a", "b"], 3)
     tensor([[0, 1],
@@ -416,25 +423,25 @@ def listed_items(
 
 
 class Pairs(Protocol):
-    """Some (query, item) pairs, looked up for a few queries at a time."""
+    """A set of (query, item) pairs that can be read for a few queries at a time."""
 
     def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(position in rows, item), by position, then by item."""
+        """(position in rows, item) of the pairs of these queries, sorted by position, then by item."""
         ...
 
 
 class Relevance:
-    """Which items are relevant to which query, and which do not exist for it.
+    """Which items are relevant to each query, and which items are not valid for it (they are not ranked).
 
     Args:
-        related: pairs that are relevant if they exist.
-        own: [query] column of the query itself, which does not exist for it; -1 where there is none.
+        related: pairs that are relevant if they are valid.
+        own: [query] column of the query itself, which is not valid for it; -1 if there is none.
         items: number of items.
-        groups: [query] and [item] long. A related item of the query's group does not exist for it.
-        ignored: [pair, 2] long, distinct (query, item) that do not exist, by query.
+        groups: [query] and [item] long, group ids. A related item of the query's own group is not valid for it.
+        ignored: [pair, 2] long, distinct (query, item) pairs that are not valid, sorted by query.
 
     Attributes:
-        count: [query] long, relevant items of each query that exist.
+        count: [query] long, number of relevant valid items of each query.
     """
 
     def __init__(
@@ -457,7 +464,7 @@ class Relevance:
         return torch.cat([torch.bincount(self.pairs(rows)[0], minlength=len(rows)) for rows in parts])
 
     def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(position in rows, item) of the relevant pairs that exist, by position, then by item."""
+        """(position in rows, item) of the relevant valid pairs, sorted by position, then by item."""
         row, item = self._related.pairs(rows)
         keep = item != self._own[rows][row]
         if self._groups is not None:
@@ -468,7 +475,7 @@ class Relevance:
         return row[keep], item[keep]
 
     def absent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(position in rows, item) of the items that do not exist, each pair once."""
+        """(position in rows, item) of the items that are not valid, each pair once."""
         own = self._own[rows]
         position = (own >= 0).nonzero().squeeze(1)
         key = [position * self._items + own[position]]
@@ -495,19 +502,19 @@ def relevance_of(
     groups: tuple[Tensor, Tensor] | None = None,
     ignored: Tensor | None = None,
 ) -> Relevance:
-    """Relevance by equal labels or, for multi-hot labels, by a shared one.
+    """Relevance by equal labels or, for multi-hot labels, by a shared label.
 
     Args:
         labels: [query] long, or [query, label] bool; see `as_labels`.
         ref_labels: [item] or [item, label], of the same kind.
-        queries: rows that labels must have.
-        items: rows that ref_labels must have.
-        own: [query] column of the query itself (never relevant to itself), -1 where there is none.
+        queries: required number of rows of labels.
+        items: required number of rows of ref_labels.
+        own: [query] column of the query itself (never relevant to itself), -1 if there is none.
         groups: see `Relevance`.
         ignored: see `Relevance`.
 
     Raises:
-        ValueError: on shapes out of step.
+        ValueError: the shapes do not fit.
 
     >>> five = torch.tensor([5, 5, 6])
     >>> relevance_of(five, five, 3, 3, torch.arange(3)).count
@@ -517,13 +524,13 @@ def relevance_of(
         if value.ndim != (2 if value.dtype == torch.bool else 1):
             raise ValueError(
                 f"{name} must be integers [{whose}] or multi-hot bool [{whose}, label]; got {value.dtype} of shape "
-                f"{tuple(value.shape)}. Of hierarchical labels give one level (a column) at a time."
+                f"{tuple(value.shape)}. For hierarchical labels, pass one level (a column) at a time."
             )
         if len(value) != length:
             raise ValueError(f"{name} must have one row per embedding, {length}; got {len(value)}")
     if labels.ndim != ref_labels.ndim or labels.shape[1:] != ref_labels.shape[1:]:
         raise ValueError(
-            f"labels and ref_labels must be of one kind and width; got {tuple(labels.shape)}, {tuple(ref_labels.shape)}"
+            f"labels and ref_labels must have the same columns; got {tuple(labels.shape)}, {tuple(ref_labels.shape)}"
         )
     labels, ref_labels = labels.to(own.device), ref_labels.to(own.device)
     related: Pairs = SameLabel(labels, ref_labels) if labels.ndim == 1 else SharedLabel(labels, ref_labels)
@@ -531,10 +538,10 @@ def relevance_of(
 
 
 class SameLabel:
-    """Pairs of equal labels. Looked up in the sorted labels of the items: nothing of size query x item.
+    """Pairs of equal labels. They are read from the sorted labels of the items, without a [query, item] matrix.
 
     Attributes:
-        count: [query] long, items of the query's label.
+        count: [query] long, number of items with the query's label.
     """
 
     def __init__(self, labels: Tensor, ref_labels: Tensor) -> None:
@@ -554,7 +561,7 @@ class SameLabel:
 
 
 class SharedLabel:
-    """Pairs that share at least one label (multi-hot), counted by a matrix product."""
+    """Pairs that share at least one label (multi-hot), by a matrix product."""
 
     def __init__(self, labels: Tensor, ref_labels: Tensor) -> None:
         self._labels, self._ref_labels = labels.float(), ref_labels.float()
@@ -567,7 +574,7 @@ class SharedLabel:
 
 
 class _Listed:
-    """Pairs of a list [pair, 2], ordered by query."""
+    """The pairs of a list [pair, 2] that is sorted by query."""
 
     def __init__(self, pairs: Tensor, queries: int) -> None:
         self._item = pairs[:, 1].contiguous()
@@ -581,7 +588,7 @@ class _Listed:
 
 
 def _among(values: Tensor, ordered: Tensor) -> Tensor:
-    """Bool, which of the values stand among ascending ones."""
+    """Bool, True where a value is in the ascending list."""
     if not len(ordered):
         return torch.zeros_like(values, dtype=torch.bool)
     place = torch.searchsorted(ordered, values).clamp(max=len(ordered) - 1)

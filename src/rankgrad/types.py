@@ -1,4 +1,4 @@
-"""The record that ranks hand to metrics, and the words used for shapes everywhere.
+"""The `Ranks` records that metrics read, and the names of dimensions in all shapes.
 
 query: rows of a score matrix (Q).  item: its columns (n).  pair: one relevant (query, item) entry.  dim: embedding
 size.
@@ -27,20 +27,21 @@ else:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Where the relevant items of each query stand: one entry per relevant (query, item) pair, ordered by query.
+    """Ranks of the relevant items of each query: one entry per relevant (query, item) pair, ordered by query.
 
-    "Above" is whatever the source of the ranks means by it: exactly (`ranks.exact_ranks`), relaxed
-    (`ranks.soft_ranks`) or exactly forward and perturbed backward (`ranks.Blackbox`).
+    The function that made the ranks defines "above": exact (`ranks.exact_ranks`), relaxed (`ranks.soft_ranks`), or
+    exact in the forward and perturbed in the backward pass (`ranks.Blackbox`).
 
     Attributes:
         query: [pair] long, row of the query.
         item: [pair] long, column of the relevant item.
         gain: [pair] float, relevance of the item, > 0 (1 when relevance is binary).
-        above_pos: [pair] float, valid items of gain >= mine above me, 0 .. P_q - 1 (may be fractional).
-        above_neg: [pair] float, valid items of gain < mine above me, 0 .. N_q (SupAP's may exceed N_q).
-        above_gain: [pair] float, sum over the items above me of min(their gain, mine); None when relevance is
-            binary, where it equals above_pos.
-        num_queries: rows of the score matrix, those without a relevant item included.
+        above_pos: [pair] float, number of other valid items above this one with at least its gain, 0 .. P_q - 1 (may be
+            fractional).
+        above_neg: [pair] float, number of valid items above this one with less gain, 0 .. N_q (SupAP: may exceed N_q).
+        above_gain: [pair] float, sum over the items above this one of min(their gain, its gain). None if relevance is
+            binary: then it equals above_pos.
+        num_queries: rows of the score matrix, including those without a relevant item.
     """
 
     query: PairIndex
@@ -53,36 +54,38 @@ class Ranks:
 
     @property
     def rank(self) -> PerPair:
-        """[pair] 1 + everything above: 1 is the best rank."""
+        """[pair] 1 + number of items above: 1 is the best rank."""
         return 1 + self.above_pos + self.above_neg
 
     @property
     def num_relevant(self) -> Tensor:
-        """[query] long, relevant items of each query."""
+        """[query] long, number of relevant items of each query."""
         return torch.bincount(self.query, minlength=self.num_queries)
 
     @property
     def counted(self) -> Tensor:
-        """[query] bool, True where a query has a relevant item: only these enter a mean."""
+        """[query] bool, True if a query has a relevant item. Only these queries count in a mean."""
         return self.num_relevant > 0
 
     def sum_per_query(self, values: PerPair) -> PerQuery:
-        """[query] sum of a value of each pair over the pairs of a query, 0 where there are none."""
+        """[query] sum of the values over the pairs of each query, 0 without pairs."""
         return values.new_zeros(self.num_queries).index_add(0, self.query, values)
 
     def mean_per_query(self, values: PerPair) -> PerQuery:
-        """[query] mean of a value of each pair over the pairs of a query, 0 where there are none."""
+        """[query] mean of the values over the pairs of each query, 0 without pairs."""
         return self.sum_per_query(values) / self.num_relevant.clamp(min=1)
 
 
 @dataclass(frozen=True)
 class TiedRanks:
-    """One exact ranking under the three readings of a tie; each metric takes the one that it is defined with.
+    """One exact ranking under three rules for ties. Each metric uses the rule of its definition.
 
     Attributes:
-        pessimistic: an item tied with me is above me, H(0) = 1 (AP, mAP@R, R-precision).
-        optimistic: an item tied with me is below me; with `pessimistic` it bounds the tied group (NDCG, ROC AUC).
-        index: a permutation, of tied items the one of lower index is above: a top-k list (R@K, P@K, MRR).
+        pessimistic: a tied item counts as above, H(0) = 1 (AP, mAP@R, R-precision).
+        optimistic: a tied item counts as below. Together with `pessimistic` this gives the first and the last rank of
+            the tied items (NDCG, ROC AUC).
+        index: of tied items the one of lower index is above, so the ranks are a permutation. This is a top-k list (R@K,
+            P@K, MRR).
     """
 
     pessimistic: Ranks

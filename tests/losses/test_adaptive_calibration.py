@@ -149,7 +149,7 @@ def test_a_batch_that_is_refused_moves_no_thresholds():
     loss, steep = AdaptiveROADMAPLoss(positives=2), Steep(quantiles=(0.5, 0.9))
     before = moved(1, loss)
     for wrong in ((torch.full_like(ROWS[1], torch.nan), LABELS), (ROWS[1], LABELS // 2), (ROWS[1], LABELS[:5])):
-        with pytest.raises(ValueError, match="NaN|positives|out of step"):
+        with pytest.raises(ValueError, match="NaN|positives|differ in length"):
             loss(*wrong)
     with pytest.raises(ValueError, match="overflows"):
         steep(ROWS[1], LABELS)

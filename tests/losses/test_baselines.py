@@ -300,12 +300,12 @@ def test_what_cannot_work_is_refused_with_a_reason():
     batch, refs = rows(), {"ref_emb": rows(seed=1), "ref_labels": LABELS}
     for kind, reason in (
         (theirs.NCALoss, "reads the labels itself"),
-        (theirs.LiftedStructureLoss, "takes the numbers"),
+        (theirs.LiftedStructureLoss, "uses indices"),
     ):
-        with pytest.raises(ValueError, match=f"{kind.__name__} can't have references: it {reason}"):
+        with pytest.raises(ValueError, match=f"{kind.__name__} can't use references: it {reason}"):
             PMLLoss(kind())(batch, LABELS, **refs)
     for loss in (PMLLoss(theirs.ContrastiveLoss()), HistogramLoss()):
-        with pytest.raises(ValueError, match="ids were given without ref_ids"):
+        with pytest.raises(ValueError, match="ids without ref_ids"):
             loss(batch, LABELS, **refs, ids=IDS)
     with pytest.raises(ValueError, match="need num_classes >= 2"):
         CrossEntropyLoss(1, 4)

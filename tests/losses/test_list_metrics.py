@@ -147,9 +147,9 @@ def test_items_behind_k_are_pulled_up_and_pairs_behind_k_are_left_alone():
     ("options", "message"),
     [
         ({"measure": "dcg"}, "measure must be one of 'ndcg', 'map', 'mrr', 'precision'"),
-        ({"measure": "mrr", "k": 3}, "k is of NDCG@k"),
-        ({"measure": "precision"}, "P@k, which needs it"),
-        ({"k": 0}, "k counts places"),
+        ({"measure": "mrr", "k": 3}, "k is for 'ndcg' and 'precision' only"),
+        ({"measure": "precision"}, "'precision' needs it"),
+        ({"k": 0}, "k is a list length"),
         ({"gain": "square"}, "gain must be"),
         ({"tau": 0}, "tau is a temperature"),
     ],

@@ -211,7 +211,7 @@ def test_constant_ranks_of_a_source_give_a_loss_of_one_and_no_nan():
     [
         ({"lambda_": 0.0}, "lambda_ is the size of the perturbation and must be a number > 0; got 0.0"),
         ({"lambda_": float("nan")}, "lambda_ is the size of the perturbation"),
-        ({"ranks": "sorter"}, "ranks must be 'blackbox' or something that ranks .*; got 'sorter'"),
+        ({"ranks": "sorter"}, "ranks must be 'blackbox' or a function .*; got 'sorter'"),
     ],
 )
 def test_wrong_option_says_what_is_needed(options, message):

@@ -1,7 +1,7 @@
 """Every loss, by class and by name.
 
-Adding one = a class, a row in `loss_names.LOSSES`, a golden value, and `make tables`. Its settings
-are read off its signature, its row in docs/losses.md off its attributes.
+A new loss needs a class, a row in `loss_names.LOSSES`, a golden value, and `make tables`. Its signature gives its
+settings. Its attributes give its row in docs/losses.md.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def _named(place: str) -> type[RetrievalLoss]:
 #: Name -> class of every loss.
 LOSSES: dict[str, type[RetrievalLoss]] = {name: _named(place) for name, place in loss_names.LOSSES.items()}
 
-#: Names of those that see only differences of scores, for which a constant added to a row changes nothing.
+#: Names of the losses that depend only on score differences: a constant added to a row changes nothing.
 RANK_LOSSES: list[str] = [name for name, kind in LOSSES.items() if kind.differences_only]
 
 
 def settings(name: str) -> dict[str, Any]:
-    """The settings of a loss, as the commands take them: its own arguments with their defaults, read off its signature.
+    """The settings of a loss in the commands: the arguments of its own signature, with their defaults.
 
     >>> settings("smooth_ap")
     {'_target_': 'rankgrad.losses.SmoothAPLoss', 'tau': 0.01, 'include_self': False}
@@ -56,14 +56,14 @@ def settings(name: str) -> dict[str, Any]:
     plain: dict[str, Any] = {
         each.name: list(each.default) if isinstance(each.default, tuple) else each.default for each in own
     }
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):  # what all losses of ours take
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):  # all losses of this library take it
         plain["include_self"] = False
     target = f"{__name__}.{kind.__name__}" if name in LOSSES else registered("losses", LOSSES)[name].target
     return {"_target_": target, **plain}
 
 
 def find(name: str) -> type[RetrievalLoss]:
-    """The class of a loss by its name in `LOSSES`, or of a plug-in; a misspelt name is answered with the closest ones.
+    """The class of a loss, by its name in `LOSSES` or in a plug-in. The error for a misspelt name suggests the closest.
 
     >>> find("smooth_ap").__name__
     'SmoothAPLoss'
@@ -73,7 +73,7 @@ def find(name: str) -> type[RetrievalLoss]:
         kind: type[RetrievalLoss] = others[name].load()
         return kind
     if name not in LOSSES:
-        # class names and any capitals count as attempts at the short name
+        # somebody may have typed the class name or capitals instead of the short name
         classes = {cls.__name__.lower(): key for key, cls in LOSSES.items()}
         hint = closest(classes.get(str(name).lower(), str(name).lower()), [*LOSSES, *others])
         raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted([*LOSSES, *others]))}")

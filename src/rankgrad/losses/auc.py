@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 class AUCLoss(RetrievalLoss):
     r"""1 - area under the ROC curve of the hardest pairs, by the trapezoid rule on soft counts (Algorithm 1).
 
-    It is not the ROC AUC of a list. Each query gives two scores, its lowest relevant and its highest irrelevant one,
-    and no other item has a gradient. So one binary list alone, such as the scores of a classifier, is a single pair:
-    use binary cross-entropy there, which learns from every item.
+    This is not the ROC AUC of a list. Each query contributes two scores: its lowest relevant score hp and its highest
+    irrelevant score hn. No other item has a gradient. A single binary list, such as the scores of a classifier, gives
+    only one pair. Use binary cross-entropy there, which learns from every item.
 
-    Per query hp = lowest relevant and hn = highest irrelevant score; queries lacking either are left out, n remain.
-    With thresholds t_m = t_min + m step, m = 0 .. S, and means over the queries
+    Queries without a relevant or without an irrelevant item are left out; n remain. With thresholds
+    t_m = t_min + m step, m = 0 .. S, and means over the n queries
         TP_m = mean sigmoid(slope (hp - t_m)),  FP_m = mean sigmoid(slope (hn - t_m)),
         L = 1 - sum_{m < S} 1/2 (TP_m + TP_{m+1}) (FP_m - FP_{m+1}).
-    All n^2 pairs across queries are compared (a global threshold); the gradient goes to the selected scores. Printed
-    line 12 has a typo (sigma^+ for sigma^-), corrected here; the masked minimum is a true minimum over relevant items.
+    The thresholds are global, so all n^2 pairs across queries are compared. Line 12 of the printed algorithm has a
+    typo (sigma^+ for sigma^-), which is corrected here. The masked minimum is a true minimum over the relevant items.
     `metrics.auc_hardest` is the exact value.
 
-    The end pieces of the curve are missing, so the loss of a perfect batch is slightly above 0, and an hn within ~3
-    steps of t_min is mishandled: `pad_steps` extends the range. The paper's table of slopes was not available to us:
-    5.3 / step (the logistic closest to a ramp of one step) is our choice, not the paper's.
+    The end pieces of the curve are missing. Therefore the loss of a perfect batch is slightly above 0, and an hn within
+    ~3 steps of t_min gives a wrong value. `pad_steps` extends the range. We did not have the paper's table of slopes:
+    5.3 / step (the logistic closest to a ramp of one step) is our choice.
 
     Args:
-        step: distance of thresholds, must divide t_max - t_min.
-        slope: of the sigmoid, > 0; None: 5.3 / step.
+        step: distance between thresholds; it must divide t_max - t_min.
+        slope: slope of the sigmoid, > 0; None: 5.3 / step.
         t_min: lowest threshold.
         t_max: highest threshold.
-        pad_steps: further thresholds on both sides.
-        common: see `RetrievalLoss`. With reduction="none" a query's value is its hardest relevant score against all
-            n hardest irrelevant ones.
+        pad_steps: number of additional thresholds on each side.
+        common: see `RetrievalLoss`. With reduction="none", the value of a query compares its hardest relevant score
+            with all n hardest irrelevant scores.
 
     >>> scores = torch.tensor([[0.9, 0.6], [0.7, 0.45], [0.55, 0.2], [0.3, -0.1]], dtype=torch.float64)
     >>> relevant = torch.tensor([[True, False]] * 4)
@@ -63,22 +63,22 @@ class AUCLoss(RetrievalLoss):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
-        number(step, "step is the distance of thresholds", above=0)
+        number(step, "step is the distance between thresholds", above=0)
         number(t_max, "t_max is the highest threshold", above=number(t_min, "t_min is the lowest threshold"))
         steps = (t_max - t_min) / step
         if abs(steps - round(steps)) > 1e-6 or round(steps) < 1:
             raise ValueError(f"step must divide t_max - t_min = {t_max - t_min:g}; got {step} ({steps:g} steps)")
         if slope is not None:
-            number(slope, "slope is that of the sigmoid", above=0, otherwise=", or None for 5.3 / step")
-        pad_steps = integer(pad_steps, "pad_steps counts further thresholds on both sides", low=0)
+            number(slope, "slope is the slope of the sigmoid", above=0, otherwise=", or None for 5.3 / step")
+        pad_steps = integer(pad_steps, "pad_steps is the number of additional thresholds on each side", low=0)
         self.step, self.slope, self.t_min, self.t_max, self.pad_steps = step, slope, t_min, t_max, pad_steps
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
-        """Value of each kept query's hardest relevant score; their mean is the loss."""
+        """Value for the hardest relevant score of each counted query. Their mean is the loss."""
         rest = ~relevant if valid is None else valid & ~relevant
         relevant = relevant if valid is None else valid & relevant
         kept = relevant.any(1) & rest.any(1)
-        if scores.shape[1] == 0:  # nothing to take a minimum of
+        if scores.shape[1] == 0:  # a minimum over no items is an error
             return scores.sum(1), kept
         hard_pos = scores.masked_fill(~relevant, torch.inf).amin(1, keepdim=True)
         hard_neg = scores.masked_fill(~rest, -torch.inf).amax(1, keepdim=True)
@@ -86,7 +86,7 @@ class AUCLoss(RetrievalLoss):
         index = torch.arange(steps + 1, dtype=scores.dtype, device=scores.device)
         thresholds = self.t_min + (index - self.pad_steps) * self.step
         slope = 5.3 / self.step if self.slope is None else self.slope
-        # queries left out keep finite numbers: a masked infinity would make a NaN gradient
+        # queries that do not count get finite numbers: a masked infinity would give a NaN gradient
         true_pos, false_pos = (
             torch.sigmoid(slope * (torch.where(kept.unsqueeze(1), hard, 0) - thresholds))
             for hard in (hard_pos, hard_neg)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 class SmoothAPLoss(RankLoss):
     r"""Smooth-AP: 1 - AP with both comparisons relaxed by the same sigmoid (Brown et al., ECCV 2020, arXiv:2007.12163).
 
-    Formula as ROADMAP's eq. 3 with H replaced by sigmoid(t / tau) in both ranks; gradient through both. Differs from
-    the authors' code: the query's own copy is excluded, not a relevant item (`include_self=True` is theirs), and any
-    number of samples per class works.
+    The formula is ROADMAP's eq. 3 with H replaced by sigmoid(t / tau) in both ranks; both have a gradient. Two things
+    differ from the authors' code. Here a query is not in its own list; there it is a relevant item
+    (`include_self=True`). Here any number of samples per class works.
 
     Args:
-        tau: temperature, score units, > 0.
+        tau: temperature in score units, > 0.
         common: see `RetrievalLoss`.
 
     >>> import torch
@@ -42,17 +42,17 @@ class SmoothAPLoss(RankLoss):
 class SupAPLoss(RankLoss):
     r"""SupAP: an upper bound of 1 - AP (Ramzi et al., NeurIPS 2021, eqs. 4-5).
 
-    rank^+ is exact and has no gradient, rank^- counts by H^- (`relaxations.SupStep`), so that a relevant item is never
-    pushed away by another, and an irrelevant one far above still has gradient rho.
+    rank^+ is exact and has no gradient, so no relevant item pushes another one down. rank^- counts with the step H^-
+    (`relaxations.SupStep`), so an irrelevant item that is far above still has the gradient rho.
 
     Args:
-        tau: temperature of the sigmoid, score units.
-        rho: slope behind delta.
-        delta: where the linear part begins; "auto" = tau ln((1 - eps) / eps), eps = 0.01.
-        offset: value where the linear part begins; None: continuous (the paper). Published configurations: 1.44; 1.0
-            for iNaturalist, with start = 0.
-        start: added to the sigmoid from 0 on.
-        tie: H^-(0): "upper" 1 (keeps the bound on ties), "official" 1/2.
+        tau: temperature of the sigmoid, in score units.
+        rho: slope of the linear part.
+        delta: score difference where the linear part begins; "auto" = tau ln((1 - eps) / eps), eps = 0.01.
+        offset: value where the linear part begins; None: H^- is continuous there (the paper). Published configurations:
+            1.44; 1.0 for iNaturalist, with start = 0.
+        start: added to the sigmoid for differences >= 0.
+        tie: value of H^-(0): "upper" is 1 (the loss stays an upper bound with ties), "official" is 1/2.
         common: see `RetrievalLoss`.
 
     >>> import torch

@@ -1,4 +1,4 @@
-"""What every loss shares: one call, one way from embeddings to scores, one reduction, one set of statistics."""
+"""Base class of all losses: the call, the scores of embeddings, the reduction, the statistics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Reduction = Literal["mean", "none"]
 
-# Scores and gains up to these are promised a finite loss and gradient: there is room for slopes and for sums.
+# Scores and gains up to these limits give a finite loss and gradient: slopes and sums do not overflow.
 LARGEST = {torch.float32: 1e30, torch.float64: 1e300}
 
 
@@ -40,38 +40,38 @@ class Common(TypedDict):
 
 
 class RetrievalLoss(CheckedLoss):
-    """Base of all losses. A loss says what each query costs (`per_query`); the rest is here.
+    """Base of all losses. A subclass computes the cost of each query (`per_query`); this class does the rest.
 
-    Queries without a relevant item are left out of the mean, have a zero gradient row and are marked in
-    `stats["counted"]`; if no query counts, the loss is 0, attached to the graph. Computation is in float32 (float64
-    for float64 input), inside autocast too.
+    Queries without a relevant item are left out of the mean and have a zero gradient row; `stats["counted"]` shows
+    which queries count. If no query counts, the loss is 0, attached to the graph. Computation is in float32 (float64
+    for float64 input), also inside autocast.
 
     Args:
-        reduction: "mean": a scalar; "none": [query], 0 where not counted; its mean over the counted queries is the
-            scalar.
-        include_self: without references, keep each query in its own list, as a relevant item (published codes do).
-        normalize: L2-normalise the rows of the embeddings first. A zero row stays zero: cosine 0 with everything;
-            `stats["zero_rows"]` counts them.
-        check_finite: NaN or infinity in the input, or numbers so large that sums of them overflow (`LARGEST`): None:
-            ValueError on CPU, an asynchronous assertion on CUDA and in compiled code; True: ValueError everywhere;
-            False: not checked.
-        positives: the promise that every query has exactly so many relevant valid items: K - 1 in batches of P classes
+        reduction: "mean": a scalar, the mean over the counted queries. "none": [query] the cost of each query, 0 where
+            it does not count.
+        include_self: without references, keep each query in its own list as a relevant item, as published codes do.
+        normalize: L2-normalise the rows of the embeddings first. A zero row stays zero and has cosine 0 with every
+            item; `stats["zero_rows"]` counts such rows.
+        check_finite: check the input for NaN, infinity, and numbers so large that sums overflow (`LARGEST`). None:
+            ValueError on CPU, an asynchronous assertion on CUDA and in compiled code. True: ValueError everywhere.
+            False: no check.
+        positives: a promise that every query has exactly this many relevant valid items: K - 1 in batches of P classes
             x K images (K with include_self). Then the host never waits for a GPU, and torch.compile needs no value of
-            a tensor. A broken promise is a ValueError on CPU, an asynchronous assertion elsewhere. None: lists may
-            differ, and their lengths are read once per call.
+            a tensor. A broken promise is a ValueError on CPU, an asynchronous assertion elsewhere. None: the numbers
+            may differ, and each call reads them once.
 
     Attributes:
-        stats: detached tensors of the last call, replaced by the next one and not part of the state_dict: "counted"
-            [query] bool, "zero_rows", and what a loss adds.
-        graded: whether float gains (hierarchical labels) mean something to the loss. If not, hierarchical labels are
-            read at their finest level and float gains are refused.
-        levels: whether it takes integers as well: the number of levels that query and item share, 0 .. 64.
-            Hierarchical labels come to it so.
-        differences_only: whether it sees only differences of scores: a constant added to a row changes nothing.
-        separate: whether a query's cost and its gradient, times the number of counted queries, depend on its own list
-            alone. Then `from_lists` may compute lists in groups of like length.
-        optimises: what it optimises, in a few words.
-        source: authors, venue, year and number, Markdown: a model card cites it.
+        stats: detached tensors of the last call: "counted" [query] bool, "zero_rows", and what a loss adds. The next
+            call replaces them. They are not part of the state_dict.
+        graded: whether the loss uses float gains (hierarchical labels). If not, it reads hierarchical labels at their
+            finest level and raises on float gains.
+        levels: whether the loss also takes integers: the number of levels that query and item share, 0 .. 64. It then
+            gets hierarchical labels in this form.
+        differences_only: whether the loss depends only on score differences: a constant added to a row changes nothing.
+        separate: whether a query's cost, and its gradient times the number of counted queries, depend only on its own
+            list. Then `from_lists` may compute lists in groups of similar length.
+        optimises: what the loss optimises, in a few words.
+        source: authors, venue, year and number in Markdown, for citation in a model card.
     """
 
     graded: ClassVar[bool] = True
@@ -105,34 +105,35 @@ class RetrievalLoss(CheckedLoss):
         self.check_finite = None if check_finite is None else flag(check_finite, "check_finite")
         self.positives = positives
         if positives is not None:
-            self.positives = integer(positives, "positives counts the relevant items that every query has", low=1)
+            self.positives = integer(positives, "positives is the number of relevant items of every query", low=1)
         self.stats = {}
         self._still = False
 
     # ------------------------------------------------------------------ what a loss defines
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
-        """([query] cost, [query] bool: does the query count); scores are finite float32 or float64.
+        """([query] cost, [query] bool: True where the query counts). Scores are finite float32 or float64.
 
         `relevant` is bool, float gains if the loss is `graded`, or integers if it takes `levels`.
         """
         raise NotImplementedError
 
     def components(self) -> dict[str, Tensor]:
-        """The terms that the last value is the sum of, detached scalars by name; {} for a loss of one term."""
+        """The terms whose sum is the last value: name -> detached scalar. {} if the loss has only one term."""
         return {}
 
     def remember(self) -> None:
-        """Write what the last call has seen into the running statistics, if the loss has some.
+        """Update the running statistics with the last call, if the loss has some.
 
-        It is called once per training pass (see `moves`), at its end, when nothing in the pass was refused.
+        It is called once per training pass (see `moves`), at the end of the pass, and only if no check failed.
         """
 
     @property
     def moves(self) -> bool:
-        """Whether running statistics follow the call that is under way: in training mode, with gradients enabled.
+        """Whether the current call updates the running statistics: in training mode, with gradients enabled.
 
-        They follow no call inside `still`, and none in a backward pass: there checkpointing repeats a forward pass.
+        No call inside `still` updates them. No call in a backward pass does: there, checkpointing repeats a forward
+        pass.
         """
         return self.training and torch.is_grad_enabled() and not self._still and not _in_backward()
 
@@ -153,28 +154,29 @@ class RetrievalLoss(CheckedLoss):
     ) -> Tensor:
         """Loss of a batch of embeddings against itself, or against references.
 
-        Wherever a tensor is expected an array of numpy or a list will do: it becomes a tensor (`checks.tensor`,
-        `relevance.as_labels`) on the device of the embeddings. Tensors are moved nowhere.
+        Each argument may be a tensor, a numpy array or a list. Arrays and lists become tensors (`checks.tensor`,
+        `relevance.as_labels`) on the device of the embeddings. Tensors are never moved.
 
         Args:
             embeddings: [query, dim] float.
-            labels: long [query], or strings; bool [query, class] multi-hot (relevant = shares a class); long [query,
-                level] hierarchy from coarse to fine (gains as in HAPPIER where the loss is graded). May be left out
-                when `relevant` or `indices_tuple` is given.
-            indices_tuple: pytorch-metric-learning's pairs or triplets: only these pairs exist.
-            ref_emb: [item, dim] references, e.g. a memory; without them every query is compared with the others.
+            labels: long [query] or strings, one class each; bool [query, class] multi-hot (an item is relevant if it
+                shares a class); or long [query, level], a hierarchy from coarse to fine (gains as in HAPPIER if the
+                loss is graded). Not needed with `relevant` or `indices_tuple`.
+            indices_tuple: pairs or triplets of pytorch-metric-learning: the loss uses only these pairs.
+            ref_emb: [item, dim] references, e.g. a memory. Without them, every query is compared with the other rows.
             ref_labels: labels of the references, of the same kind.
-            ids: [query] integers naming samples: the same sample on both sides is never its own match.
-            ref_ids: [item] the same for the references.
-            relevant: [query, item] bool or gains (to some losses integer `levels`), instead of labels.
-            valid: [query, item] bool, further restricts which items exist for a query.
+            ids: [query] integer sample ids. A query is never compared with an item of its own id.
+            ref_ids: [item] sample ids of the references.
+            relevant: [query, item] bool or gains (for some losses integer `levels`), instead of labels.
+            valid: [query, item] bool; False removes an item from that query's list.
 
         Returns:
             Scalar, or [query] with reduction="none".
 
         Raises:
-            ValueError: wrong shapes or dtypes, labels out of step, NaN or infinity, saying which and where.
-            TypeError: what is no numbers, labels that are floats.
+            ValueError: a shape or dtype is wrong, the number of labels differs from the number of embeddings, or a
+                value is NaN or infinite.
+            TypeError: an argument does not hold numbers, or labels are floats.
         """
         batch = self.checked(embeddings, labels, ref_emb, ref_labels, ids, ref_ids)
         rows, device, same = batch.embeddings, batch.embeddings.device, batch.ref_emb is None
@@ -188,7 +190,7 @@ class RetrievalLoss(CheckedLoss):
         ids, ref_ids = batch.ids, batch.ref_ids
         if indices_tuple is not None:
             if relevant is not None or ids is not None or ref_ids is not None:
-                raise ValueError("indices_tuple names all pairs that exist: give it without relevant, ids and ref_ids")
+                raise ValueError("indices_tuple lists all pairs to use: pass it without relevant, ids and ref_ids")
             pairs = tuple(tensor_on(device, index, "indices_tuple") for index in indices_tuple)
             relevant, allowed = from_indices_tuple(pairs, *shape)
         elif relevant is not None:
@@ -217,11 +219,11 @@ class RetrievalLoss(CheckedLoss):
         return loss
 
     def from_scores(self, scores: Numbers, relevant: Numbers, valid: Numbers | None = None) -> Tensor:
-        """Loss of any score matrix; tensors, arrays of numpy or lists.
+        """Loss of any score matrix: tensors, numpy arrays or lists.
 
         Args:
-            scores: [query, item] float, higher is closer. Losses that use absolute values (FastAP, SoftBinAP, AUC,
-                calibration) take them for cosine similarities.
+            scores: [query, item] float, higher is closer. Losses that use absolute scores (FastAP, SoftBinAP, AUC,
+                calibration) expect cosine similarities.
             relevant: [query, item] bool, or float gains >= 0, or integers if the loss takes `levels`.
             valid: [query, item] bool; False removes an item from that query's list.
 
@@ -237,22 +239,24 @@ class RetrievalLoss(CheckedLoss):
             return self._reduced(scores, relevant, valid)
 
     def from_lists(self, scores: Numbers, relevance: Numbers, query: Labels | None = None) -> Tensor:
-        """Loss of rows that say which list they belong to: documents with their query, or the rows of a table.
+        """Loss of lists of any lengths, given as rows with a query id: documents of a query, or rows of a table.
 
-        It equals `from_scores` of the lists side by side, the shorter ones filled up with items that are not valid. No
-        list needs to be filled up here: memory is that of the rows, for any lengths, if the loss is `separate`. Of
-        other losses, where a query's cost depends on all lists, it is queries x longest list.
+        The value equals `from_scores` of all lists, with the shorter ones padded by items that are not valid. If the
+        loss is `separate`, memory grows with the number of rows only. For other losses the cost of a query depends on
+        all lists, and memory is queries x longest list.
 
         Args:
             scores: [row] float, higher is more relevant.
             relevance: [row] bool, or float gains >= 0, or integers if the loss takes `levels`.
-            query: [row] integers or strings: rows of the same id are a list; in any order. None: all rows are one list.
+            query: [row] integers or strings, in any order: rows of the same id form a list. None: all rows are one
+                list.
 
         Returns:
-            Scalar, or with reduction="none" [query] by ascending id.
+            Scalar. With reduction="none": [query] by ascending id.
 
         Raises:
-            ValueError, TypeError: shapes or dtypes that do not fit, NaN or infinity, saying which row.
+            ValueError, TypeError: shapes or dtypes do not fit, or a value is NaN or infinite; the message names the
+                row.
 
         >>> from rankgrad.losses import SmoothAPLoss
         >>> scores, hits = torch.tensor([0.9, 0.3, 0.5, 0.1]), torch.tensor([False, True, True, False])
@@ -273,28 +277,28 @@ class RetrievalLoss(CheckedLoss):
     def from_classes(
         self, logits: Numbers, targets: Numbers, valid: Numbers | None = None, *, one_list: bool = False
     ) -> Tensor:
-        r"""Loss of a classifier: each class ranks the rows by its own logits, and the classes are the queries.
+        r"""Loss of a classifier. Each class is a query, and its logits rank the rows.
 
             L = 1/|C+| sum_{c in C+} l(logits_c, targets_c)        C+: the classes that have a positive row
 
-        With l = 1 - AP it is 1 - mAP of RaMBO (Rolínek et al., CVPR 2020, section 3.1.1, eq. 6); classes without a
-        positive, for which AP is undefined, are left out. Rows may have any number of classes, one or none too. To
-        weigh the classes, multiply the values of reduction="none".
+        With l = 1 - AP it is 1 - mAP of RaMBO (Rolínek et al., CVPR 2020, section 3.1.1, eq. 6). Classes without a
+        positive row have no AP and are left out. A row may belong to any number of classes, also to none. To weight
+        the classes, use reduction="none" and multiply its values by the weights.
 
         Args:
             logits: [row, class] float, higher is more likely.
-            targets: [row, class] bool, or 0 and 1 in any dtype. Numbers of classes become such targets by
-                torch.nn.functional.one_hot.
-            valid: [row, class] bool; False where the label is missing: there the row is not in the list of the class,
-                and the target may be anything.
-            one_list: True: all entries are one list, so that the logits of different classes are compared as well
-                (AP^C of RaMBO, section 4.6).
+            targets: [row, class] bool, or 0 and 1 in any dtype. torch.nn.functional.one_hot makes them from class
+                indices.
+            valid: [row, class] bool; False where the label is missing. Such a row is not in the list of that class,
+                and its target is ignored.
+            one_list: True: all entries form one list, so the logits of different classes are also compared (AP^C of
+                RaMBO, section 4.6).
 
         Returns:
-            Scalar, or with reduction="none" [class], [1] with one_list.
+            Scalar. With reduction="none": [class], or [1] with one_list.
 
         Raises:
-            ValueError: shapes or dtypes that do not fit, NaN or infinity, targets that are neither 0 nor 1.
+            ValueError: shapes or dtypes do not fit, a value is NaN or infinite, or a target is neither 0 nor 1.
 
         >>> from rankgrad.losses import SmoothAPLoss
         >>> logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 3.0, 2.0]])
@@ -318,7 +322,7 @@ class RetrievalLoss(CheckedLoss):
 
     def _relevance(self, batch: Batch) -> tuple[Tensor, Mask | None]:
         if batch.labels is None:
-            raise ValueError("labels are needed, unless relevant or indices_tuple says which pairs match")
+            raise ValueError("labels are needed: pass labels, relevant or indices_tuple")
         kind: Literal["gains", "levels", "finest"] = "levels" if self.levels else "gains" if self.graded else "finest"
         return from_labels(
             batch.labels,
@@ -351,7 +355,7 @@ class RetrievalLoss(CheckedLoss):
             values, counts = self.per_query(*part)
             values = values.to(part[0].dtype)
             if not values.requires_grad:
-                values = values + 0 * part[0].sum(1)  # a loss is attached to the graph even where it is constant
+                values = values + 0 * part[0].sum(1)  # attach a constant loss to the graph, too
             costs.append(torch.where(counts, values, 0))
             which.append(counts)
         per_query, counted = shape.by_id(costs), shape.by_id(which)
@@ -366,8 +370,8 @@ class RetrievalLoss(CheckedLoss):
     def _check_gains(self, gains: Tensor, name: str = "relevant") -> None:
         if not self.graded:
             raise ValueError(
-                f"{type(self).__name__} knows only relevant or not, but got float gains: pass bool relevance, "
-                "e.g. gains > 0, or use a rank loss such as HAPLoss or NDCGLoss"
+                f"{type(self).__name__} needs bool relevance, but got float gains: pass e.g. gains > 0, "
+                "or use a loss for gains such as HAPLoss or NDCGLoss"
             )
         if not gains.is_floating_point():
             self._require_between(name, gains, 0, MOST_LEVELS, f"levels must lie in 0 .. {MOST_LEVELS}")
@@ -384,7 +388,7 @@ class RetrievalLoss(CheckedLoss):
         return {**self.__dict__, "stats": {}}
 
     def extra_repr(self) -> str:
-        """The constructor's arguments, so that a printed loss can be built again."""
+        """The constructor's arguments, as they appear in the printed loss."""
         names = [n for n in self._options() if n != "positives" or self.positives is not None]
         return ", ".join(f"{n}={getattr(self, n)!r}" for n in names)
 
@@ -398,9 +402,9 @@ class RetrievalLoss(CheckedLoss):
 
 @contextmanager
 def still(module: nn.Module) -> Iterator[None]:
-    """Inside it, no call moves the running statistics of the losses in a module.
+    """A context in which no call updates the running statistics of the losses of a module.
 
-    It is for whoever calls a loss more than once in a step: on parts of a batch, on a memory, or once more on the same.
+    Use it where a step calls a loss more than once: on parts of a batch, on a memory, or again on the same batch.
 
     >>> from rankgrad.losses import AdaptiveROADMAPLoss
     >>> loss = AdaptiveROADMAPLoss()
@@ -421,11 +425,11 @@ def still(module: nn.Module) -> Iterator[None]:
 
 
 def _in_backward() -> bool:
-    """Whether autograd is running a backward pass in this thread. Compiled code has no say in where it is called."""
+    """Whether autograd is running a backward pass in this thread. False in compiled code, which cannot find out."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def _largest(values: Tensor) -> float:
-    """What `LARGEST` says for the precision that numbers of this type are computed in."""
+    """The limit of `LARGEST` for the precision in which numbers of this dtype are computed."""
     wide = LARGEST[torch.float64 if values.dtype == torch.float64 else torch.float32]
     return min(wide, torch.finfo(values.dtype).max)

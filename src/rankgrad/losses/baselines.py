@@ -1,6 +1,7 @@
-"""Losses to compare with, and those of pytorch-metric-learning by one thin bridge.
+"""Baseline losses for comparison, and an adapter for the losses of pytorch-metric-learning.
 
-Ours are what that library lacks, or has with an error: cross-entropy, histogram, binomial deviance, tie-aware AP.
+The baselines here are missing in that library, or have an error there: cross-entropy, histogram, binomial deviance,
+tie-aware AP.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class CrossEntropyLoss(ClassLoss):
     r"""Classification of the training classes: cross-entropy of a linear layer on scale * embedding / |embedding|.
 
     Args:
-        num_classes: training classes; labels must be 0 .. num_classes - 1.
-        embedding_size: dim of the embeddings.
-        scale: length of the vectors the classifier sees.
+        num_classes: number of training classes; labels must be 0 .. num_classes - 1.
+        embedding_size: dimension of the embeddings.
+        scale: length of the vectors that the classifier gets.
 
     >>> loss = CrossEntropyLoss(num_classes=2, embedding_size=3)
     >>> loss(torch.eye(3), torch.tensor([0, 1, 1])).shape
@@ -76,9 +77,9 @@ class HistogramLoss(_PairLoss):
 
         L = sum_r h-_r sum_{q <= r} h+_q        h: triangular bins of the cosine on [-1, 1], spaced 2 / bins
 
-    Source: Ustinova and Lempitsky, "Learning deep embeddings with histogram loss", NeurIPS 2016, eqs. 1-6. Ours and not
-    the one of pytorch-metric-learning 2.9, which stops with an error as soon as a cosine is 1, and lists every pair in
-    Python; where it works the values are equal. Every pair of images counts in both directions, as there.
+    Source: Ustinova and Lempitsky, "Learning deep embeddings with histogram loss", NeurIPS 2016, eqs. 1-6. The one of
+    pytorch-metric-learning 2.9 raises an error as soon as a cosine is 1, and lists every pair in Python. Where it
+    works, the values are equal. Every pair of images counts in both directions, as there.
 
     Args:
         bins: intervals of the histograms, >= 1.
@@ -100,7 +101,7 @@ class HistogramLoss(_PairLoss):
         return (self._density(others) * self._density(relevant).cumsum(0)).sum()
 
     def _density(self, values: Tensor) -> Tensor:
-        """[bins + 1] shares of the values at -1, ..., 1; each is divided between its two neighbours."""
+        """[bins + 1] fraction of the values at each bin centre -1, ..., 1. A value is split between its two centres."""
         place = (values.clamp(-1, 1) + 1) * (self.bins / 2)
         left = place.detach().floor().long().clamp(max=self.bins - 1)
         right_share = place - left
@@ -114,18 +115,18 @@ class HistogramLoss(_PairLoss):
 
 
 class BinomialDevianceLoss(_PairLoss):
-    r"""Logistic cost of every pair's cosine, relevant and irrelevant pairs weighing the same.
+    r"""Logistic cost of the cosine of every pair. Relevant and irrelevant pairs have the same total weight.
 
         L = mean_{relevant} log(1 + exp(-alpha (s - beta)))  +  mean_{irrelevant} log(1 + exp(alpha cost (s - beta)))
 
-    Source: Yi, Lei and Li, "Deep metric learning for person re-identification", ICPR 2014, arXiv:1407.4979; the form
-    with a cost of irrelevant pairs that Ustinova and Lempitsky (NeurIPS 2016) compare their histogram loss with, whose
-    numbers the tables of retrieval papers repeat. A mean over no pairs is 0.
+    Source: Yi, Lei and Li, "Deep metric learning for person re-identification", ICPR 2014, arXiv:1407.4979. The factor
+    for irrelevant pairs is from Ustinova and Lempitsky (NeurIPS 2016), who compare their histogram loss with this one.
+    The tables of retrieval papers repeat their numbers. A mean over no pairs is 0.
 
     Args:
         alpha: slope, > 0.
         beta: the cosine at which a pair costs log 2, -1 .. 1.
-        cost: how much steeper irrelevant pairs are, > 0; 25 and 10 are in use.
+        cost: slope factor of irrelevant pairs, > 0; 25 and 10 are common.
 
     >>> loss = BinomialDevianceLoss(alpha=2, beta=0.5, cost=1)
     >>> loss(torch.eye(2)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1]))    # cosines 1 and 0: twice log(1 + 1/e)
@@ -136,7 +137,7 @@ class BinomialDevianceLoss(_PairLoss):
         super().__init__()
         self.alpha = number(alpha, "alpha is the slope of the logistic cost", above=0)
         self.beta = number(beta, "beta is a cosine", low=-1, high=1)
-        self.cost = number(cost, "cost is that of irrelevant pairs", above=0)
+        self.cost = number(cost, "cost is the slope factor of irrelevant pairs", above=0)
 
     def of_pairs(self, relevant: Tensor, others: Tensor) -> Tensor:
         """Both means."""
@@ -149,17 +150,17 @@ class BinomialDevianceLoss(_PairLoss):
 
 
 class TieAwareAPLoss(SoftBinAPLoss):
-    r"""1 - AP of soft bins whose items are tied: AP is averaged over the orders that a bin leaves open.
+    r"""1 - AP of soft bins whose items are tied: AP is averaged over the possible orders of the items of a bin.
 
         L = 1 - 1/p sum_l h+_l (2 H+_{l-1} + h+_l + 1) / (2 H_{l-1} + h_l + 1)
 
-    with h+_l and h_l the relevant and all items of bin l, high scores first, and H their cumulative sums. That is each
-    bin's precision at the middle of its places. `SoftBinAPLoss` takes it at their end instead, as if the relevant items
-    stood last. Items that are alone on bin centres give the exact AP.
+    with h+_l and h_l the relevant and all items of bin l, high scores first, and H their cumulative sums. The fraction
+    is the precision at the middle rank of the bin. `SoftBinAPLoss` takes the precision at the last rank of the bin, as
+    if the relevant items came last. If each item is alone on a bin centre, the AP is exact.
 
     Source: tie-aware AP of McSherry and Najork (ECIR 2008), as a loss in He, Cakir, Bargal and Sclaroff, "Hashing as
     tie-aware learning to rank", CVPR 2018, arXiv:1705.08562; on soft bins of a score as in Revaud et al., ICCV 2019.
-    The middle of the places stands for the mean over them [ours], because soft bins hold fractions of items.
+    Soft bins contain fractions of items, so the middle rank replaces the mean over the ranks [ours].
 
     Args:
         bins: see `SoftBinAPLoss`.
@@ -188,15 +189,15 @@ class TieAwareAPLoss(SoftBinAPLoss):
 
 
 class PMLBatchLoss(ClassLoss):
-    """A loss of pytorch-metric-learning that can't have references, with an optional miner, called like ours.
+    """A loss of pytorch-metric-learning without references, with an optional miner and the interface of our losses.
 
-    For those that compare the images with weights of their own (proxies, classifiers) or with the batch alone. A
-    memory refuses it; the others are `PMLLoss`.
+    It is for losses that compare the images with weights of their own (proxies, classifiers) or only with the batch.
+    Such a loss cannot use a memory. Use `PMLLoss` for the other losses.
 
     Args:
-        loss: its loss object, e.g. NormalizedSoftmaxLoss(100, 512).
-        miner: its miner, or None.
-        normalize: give it embeddings of length 1, for a loss that does not see to that itself.
+        loss: loss object of that library, e.g. NormalizedSoftmaxLoss(100, 512).
+        miner: miner of that library, or None.
+        normalize: normalise the embeddings to length 1, for a loss that does not do it itself.
     """
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None = None, normalize: bool = False) -> None:
@@ -205,11 +206,11 @@ class PMLBatchLoss(ClassLoss):
 
     @property
     def what(self) -> str:
-        """The class of that library."""
+        """Name of the class in that library."""
         return type(self.loss).__name__
 
     def of_batch(self, batch: Batch) -> Tensor:
-        """The library's value; its distances expect float32, and autocast would hand them half precision."""
+        """The library's value. Its distances expect float32, so this runs outside autocast."""
         embeddings = F.normalize(batch.embeddings, dim=1) if self.normalize else batch.embeddings
         pairs: Pairs | None = None if self.miner is None else self.miner(embeddings, batch.labels)
         result: Tensor = self.loss(embeddings, batch.labels, pairs)
@@ -217,24 +218,26 @@ class PMLBatchLoss(ClassLoss):
 
 
 class PMLLoss(PMLBatchLoss, ReferencedLoss):
-    """A loss of pytorch-metric-learning on pairs or triplets, with an optional miner, called like ours.
+    """A loss of pytorch-metric-learning on pairs or triplets, with an optional miner and the interface of our losses.
 
-    With references (a `CrossBatchMemory`) the rows of the batch are the anchors, and the pairs are listed by that
-    library's own function or by the miner. Pairs of a sample with its own copy are left out: a row of the batch that
-    stands in the references, too, or an older embedding of the same image. So `loss=pml/contrastive memory=joint
-    memory.batches=null memory.size=auto` is XBM (Wang et al., CVPR 2020, arXiv:1912.06798) as in its text: one list
-    of the batch and the memory. Its code, and ROADMAP's, add the loss of the batch alone (`memory=sum` here), and a
-    query meets older embeddings of its own image. The mean is this library's, over pairs whose loss is not 0.
+    With references (a `CrossBatchMemory`) the rows of the batch are the anchors. That library's own function or the
+    miner lists the pairs. A sample is never paired with a copy of itself: neither with its own row in the references
+    nor with an older embedding of the same image.
 
-    All pairs are listed by number: 16 bytes for each row and reference. Losses on triplets need a miner there, since
-    all triplets would be rows x references^2.
+    `loss=pml/contrastive memory=joint memory.batches=null memory.size=auto` is XBM (Wang et al., CVPR 2020,
+    arXiv:1912.06798) as its text describes it: batch and memory form one list. The published codes of XBM and ROADMAP
+    add the loss of the batch alone (`memory=sum` here), and compare a query with older embeddings of its own image. The
+    mean is that of pytorch-metric-learning: over the pairs whose loss is not 0.
+
+    A list of all pairs takes 16 bytes for each row and reference. Losses on triplets need a miner with references,
+    because there are rows x references^2 triplets.
 
     Args:
-        loss: its loss object, e.g. MultiSimilarityLoss(2, 50, 0.5).
-        miner: its miner, or None.
+        loss: loss object of that library, e.g. MultiSimilarityLoss(2, 50, 0.5).
+        miner: miner of that library, or None.
 
     Raises:
-        ValueError: by the call, for references and a loss that can't have them.
+        ValueError: in a call with references, if the loss cannot use them.
     """
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:
@@ -253,34 +256,34 @@ class PMLLoss(PMLBatchLoss, ReferencedLoss):
         return result
 
     def _need_pairs(self) -> None:
-        """Raise for a loss that would not keep to the pairs it is given."""
+        """Raise for a loss that would use other pairs than it is given."""
         from pytorch_metric_learning import losses
 
         reasons = {
-            losses.NCALoss: "reads the labels itself, so that a query would meet its own older embeddings",
-            losses.LiftedStructureLoss: "takes the numbers of references for numbers of rows of the batch; "
+            losses.NCALoss: "reads the labels itself and would compare a query with its own older embeddings",
+            losses.LiftedStructureLoss: "uses indices of references as indices of the batch; "
             "GeneralizedLiftedStructureLoss does not",
         }
         for kind, reason in reasons.items():
             if isinstance(self.loss, kind):
-                raise ValueError(f"{type(self.loss).__name__} can't have references: it {reason}. Use it without")
+                raise ValueError(f"{type(self.loss).__name__} can't use references: it {reason}. Use it without them")
 
     def _pairs(
         self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor, valid: Tensor | None
     ) -> Pairs:
-        """Pairs of all rows with references, or what the miner takes of them, without those that are not valid."""
+        """The valid pairs of rows and references: all of them, or those that the miner selects."""
         from pytorch_metric_learning.utils import loss_and_miner_utils as listed
 
         if self.miner is None:
             anchor, positive, other, negative = listed.get_all_pairs_indices(labels, ref_labels)
             if valid is None:
                 return anchor, positive, other, negative
-            kept = valid[anchor, positive]  # a copy has its sample's label: it is among the positives
+            kept = valid[anchor, positive]  # a copy has the label of its sample, so it is a positive
             return anchor[kept], positive[kept], other, negative
         mined: Pairs = self.miner(embeddings, labels, ref_emb, ref_labels)
         if valid is None:
             return mined
-        # A miner knows nothing of copies. Rows for which it took one are mined again, each without its copies.
+        # A miner does not know about copies. Rows for which it selected one are mined again, each without its copies.
         again = torch.unique(mined[0][~valid[mined[0], mined[1]]])
         parts = [_without(mined, again)]
         for row in again:
@@ -292,12 +295,12 @@ class PMLLoss(PMLBatchLoss, ReferencedLoss):
 
 
 def _anchors(pairs: Pairs) -> tuple[int, ...]:
-    """Which columns number rows of the batch: of (anchor, positive, anchor, negative), or of triplets."""
+    """Which columns are indices into the batch: of (anchor, positive, anchor, negative), or of triplets."""
     return (0, 2) if len(pairs) == 4 else (0,)
 
 
 def _without(pairs: Pairs, rows: Tensor) -> Pairs:
-    """Pairs or triplets of all other rows."""
+    """The pairs or triplets whose anchor is not one of these rows."""
     kept = [~torch.isin(pairs[column], rows) for column in _anchors(pairs)]
     width = len(pairs) // len(kept)
     return tuple(column[kept[i // width]] for i, column in enumerate(pairs))

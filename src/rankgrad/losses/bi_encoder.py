@@ -1,7 +1,7 @@
-"""Losses of sentence-transformers as losses of a training run, to compare with: its own classes behind one bridge.
+"""Losses of sentence-transformers as baselines in a training run.
 
-Its trainer hands a loss columns of texts; here there is a batch of embeddings with classes. Triplet losses take that as
-it is; for losses of pairs, pairs are made of it.
+The trainer of that library gives a loss columns of texts. Our training gives a batch of embeddings with classes.
+Triplet losses can use this directly. For losses on pairs, `SentenceTransformersLoss` makes pairs from the batch.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from ..checks import closest
 from .checked import Batch, ClassLoss
 
-#: What a loss is given: "classes" (embeddings and classes), "pairs" (anchors, positives) or "scores" (pairs and how
-#: similar they are).
+#: The input of each loss: "classes" (embeddings and classes), "pairs" (anchors and positives) or "scores" (pairs and
+#: their similarities).
 TAKES = {
     "BatchAllTripletLoss": "classes",
     "BatchHardTripletLoss": "classes",
@@ -28,23 +28,23 @@ TAKES = {
 
 
 class SentenceTransformersLoss(ClassLoss):
-    """A loss class of sentence-transformers on a batch with classes, called like ours. It can't have a memory.
+    """A loss class of sentence-transformers with the interface of our losses. It takes classes and cannot use a memory.
 
-    * The batch triplets (Hermans et al., arXiv:1703.07737) read the classes themselves.
-    * `MultipleNegativesRankingLoss` takes anchors with their positives, and calls all other positives of the batch
-      wrong. So the batch is divided into rounds that hold one pair of each class: no positive is wrong by mistake. The
-      loss is the mean over all pairs. The library's cached form has the same value and gradient.
-    * `CoSENTLoss` orders pairs by how similar they should be: each row with the next one of its class,
-      and with four others. The score is the share of levels that the two agree on: 1 or 0 for classes; 1, 1/2 or 0 for
-      a hierarchy of two levels.
+    * The losses on batch triplets (Hermans et al., arXiv:1703.07737) read the classes themselves.
+    * `MultipleNegativesRankingLoss` takes anchors with their positives, and uses the positives of all other anchors as
+      negatives. So the batch is divided into rounds with at most one pair of each class: no negative has the class of
+      its anchor. The loss is the mean over all pairs. The library's cached form has the same value and gradient.
+    * `CoSENTLoss` orders pairs by their wanted similarity. Each row is paired with the next row of its class and with
+      four other rows. The wanted similarity is the fraction of levels on which the two agree: 1 or 0 for classes; 1,
+      1/2 or 0 for a hierarchy of two levels.
 
     Args:
-        name: of the class, a key of `TAKES`.
-        distance: "cosine" (1 - cosine) or "euclidean" (the library's default), of the batch triplets alone.
+        name: name of the class, a key of `TAKES`.
+        distance: "cosine" (1 - cosine) or "euclidean" (the library's default); for batch triplets only.
         options: keyword arguments of that class, such as margin or scale.
 
     Raises:
-        ValueError: an unknown loss or option.
+        ValueError: the loss or an option is unknown.
         ModuleNotFoundError: sentence-transformers is not installed.
 
     >>> loss = SentenceTransformersLoss("MultipleNegativesRankingLoss", scale=1.0)
@@ -77,11 +77,11 @@ class SentenceTransformersLoss(ClassLoss):
 
     @property
     def what(self) -> str:
-        """The class of that library."""
+        """Name of the class in that library."""
         return type(self.loss).__name__
 
     def of_batch(self, batch: Batch) -> Tensor:
-        """The library's value of the rows themselves, or of the pairs that are made of them."""
+        """The library's value for the rows, or for the pairs made from them."""
         rows, labels = batch.embeddings, batch.labels
         assert labels is not None
         if self.takes == "classes":
@@ -102,7 +102,7 @@ class SentenceTransformersLoss(ClassLoss):
 
 
 def _places(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows in the order of their classes; the place of each in its class; the size of its class."""
+    """Row indices sorted by class; for each, its position in its class; and the size of its class."""
     order = labels.argsort(stable=True)
     counts = torch.unique_consecutive(labels[order], return_counts=True)[1]
     begins = (counts.cumsum(0) - counts).repeat_interleave(counts)
@@ -110,27 +110,27 @@ def _places(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Anchor, positive and round of each pair: the rows of a class two by two, its first pair in round 0."""
+    """Anchor, positive and round of each pair. The rows of a class are paired two by two; its first pair is round 0."""
     order, place, size = _places(labels)
     begins = ((place % 2 == 0) & (place + 1 < size)).nonzero().squeeze(1)
     return order[begins], order[begins + 1], place[begins] // 2
 
 
 def _neighbours(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Both sides of the pairs: each row with the next one of its class, and with four others far apart in the batch."""
+    """Both sides of the pairs: each row with the next row of its class, and with four distant rows of the batch."""
     order, place, size = _places(labels)
     at = torch.arange(len(labels), device=labels.device)
     following = order[torch.where(place + 1 < size, at + 1, at - place)]
     paired = size > 1
     first, second = [order[paired]], [following[paired]]
-    for ninth in range(1, 5):  # below a half of the batch: no pair comes twice
+    for ninth in range(1, 5):  # shifts below half of the batch: no pair appears twice
         first.append(order)
         second.append(order.roll(len(labels) * ninth // 9 or 1))
     return torch.cat(first), torch.cat(second)
 
 
 def _scores(labels: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """[pair] the share of levels that two rows agree on."""
+    """[pair] fraction of levels on which the two rows agree."""
     if labels.ndim == 1:
         return (labels[first] == labels[second]).float()
     return (labels[first] == labels[second]).cummin(1).values.float().mean(1)

@@ -1,4 +1,4 @@
-"""What a classifier says of rows, and what they are: checked before each class becomes a list."""
+"""Checks of the logits and targets of a classifier, before each class becomes a list."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..ranks.lists import refuse_transforms, require
 
 
 def checked_targets(logits: Tensor, targets: Tensor, valid: Tensor | None) -> Tensor:
-    """[row, class] bool; raise unless logits, targets and valid fit and every valid target is 0 or 1.
+    """The targets as [row, class] bool. Raise if the shapes do not fit or a valid target is neither 0 nor 1.
 
     Args:
         logits: [row, class] float.
-        targets: [row, class] bool, or 0 and 1; anything where `valid` is False.
+        targets: [row, class] bool, or 0 and 1; ignored where `valid` is False.
         valid: [row, class] bool; None: all labels are known.
     """
     refuse_transforms()
@@ -23,7 +23,7 @@ def checked_targets(logits: Tensor, targets: Tensor, valid: Tensor | None) -> Te
         if each is not None and each.shape != logits.shape:
             raise ValueError(
                 f"{name} must have the shape of logits {tuple(logits.shape)}, [row, class]; got {tuple(each.shape)}. "
-                "Numbers of classes become targets by torch.nn.functional.one_hot"
+                "torch.nn.functional.one_hot turns class indices into targets"
             )
         if each is not None and each.device != logits.device:
             raise ValueError(f"{name} is on {each.device} but logits are on {logits.device}; move one of them")
@@ -32,5 +32,5 @@ def checked_targets(logits: Tensor, targets: Tensor, valid: Tensor | None) -> Te
     if targets.dtype == torch.bool:
         return targets
     known = targets if valid is None else targets.masked_fill(~valid, 0)
-    require(((known == 0) | (known == 1)).all(), "targets must be 0 or 1; where a label is missing, say so by valid")
+    require(((known == 0) | (known == 1)).all(), "targets must be 0 or 1; set valid to False where a label is missing")
     return known == 1

@@ -1,4 +1,4 @@
-"""Rows that name their query -> rectangles [query, item]: lists of like length beside one another."""
+"""Rows with query ids -> rectangles [query, item]. A rectangle holds lists of similar length."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..ranks.lists import check_relevance, refuse_transforms
 from ..relevance import Labels, as_labels
 from ..types import Mask
 
-# A rectangle of its own must save at least so many entries: each one costs the loss another call.
+# A further rectangle must save at least this many entries, because it costs another call of the loss.
 WORTH = 2**15
 
 
 @dataclass(frozen=True)
 class Rectangles:
-    """Where each row stands when the lists are put into rectangles, one behind the other in memory.
+    """Position of each row when the lists are stored in rectangles, one after the other in memory.
 
     Attributes:
-        shapes: (lists, longest list) of each rectangle, at least one.
-        place: [row] long, place of each row; None: the rows are the entries, in order.
-        lists: [list] long, the lists as they follow one another in the rectangles. They are numbered by ascending query
-            id. None: in that order.
+        shapes: (number of lists, longest list) of each rectangle; there is at least one.
+        place: [row] long, position of each row in memory; None: the rows are already in this order.
+        lists: [list] long, indices of the lists in the order of the rectangles. The index of a list is the rank of its
+            query id in ascending order. None: the rectangles have that order.
     """
 
     shapes: list[tuple[int, int]]
@@ -32,13 +32,13 @@ class Rectangles:
 
     @classmethod
     def of(cls, query: Tensor, separate: bool) -> Rectangles:
-        """The rectangles for these rows; in a list, rows keep their order.
+        """The rectangles for these rows. Within a list, the rows keep their order.
 
-        All together they have at most about twice as many entries as there are rows, and some `WORTH` more for each.
+        Together they have at most about twice as many entries as there are rows, plus about `WORTH` per rectangle.
 
         Args:
             query: [row] long, ids in any order.
-            separate: False: one rectangle for all lists, however much of it is empty.
+            separate: False: one rectangle for all lists, even if most of it is padding.
         """
         if not len(query):
             return cls([(0, 0)], None, None)
@@ -46,40 +46,40 @@ class Rectangles:
         in_order = bool((query[1:] >= query[:-1]).all())
         by_id = rows if in_order else query.argsort(stable=True)
         ids = query[by_id]
-        list_of = torch.nn.functional.pad((ids[1:] != ids[:-1]).long().cumsum(0), (1, 0))  # of each row, by id
+        list_of = torch.nn.functional.pad((ids[1:] != ids[:-1]).long().cumsum(0), (1, 0))  # list of each row, by id
         count = torch.bincount(list_of)
         lists = count.argsort(descending=True, stable=True)
         shapes = _shapes(count[lists], separate)
         if in_order and len(shapes) == 1 and shapes[0][0] * shapes[0][1] == len(query):
             return cls(shapes, None, None)
         widths, heights = (torch.tensor([shape[side] for shape in shapes]) for side in (1, 0))
-        width = widths.repeat_interleave(heights).to(query.device)  # of the rectangle of each list, one after another
+        width = widths.repeat_interleave(heights).to(query.device)  # width of each list's rectangle
         first = torch.empty_like(count).index_copy_(0, lists, width.cumsum(0) - width)
         place = rows + (first - (count.cumsum(0) - count))[list_of]
         return cls(shapes, torch.empty_like(place).index_copy_(0, by_id, place), lists)
 
     def cut(self, values: Tensor) -> list[Tensor]:
-        """The rectangles of values [row], 0 or False where a list has no entry."""
+        """Values [row] as rectangles, padded with 0 or False."""
         areas = [lists * longest for lists, longest in self.shapes]
         if self.place is not None:
             values = values.new_zeros(sum(areas)).index_copy(0, self.place, values)
         return [part.view(shape) for part, shape in zip(torch.split(values, areas), self.shapes, strict=True)]
 
     def valid(self) -> list[Mask | None]:
-        """Which entries of each rectangle are rows; None: all."""
+        """Masks that are True where an entry of a rectangle is a row; None: all entries are."""
         if self.place is None:
             return [None] * len(self.shapes)
         masks = self.cut(torch.ones_like(self.place, dtype=torch.bool))
         return [None if bool(part.all()) else part for part in masks]
 
     def by_id(self, values: list[Tensor]) -> Tensor:
-        """[list] by ascending query id, out of one value for each list of each rectangle."""
+        """[list] the values of the lists by ascending query id, from the values of each rectangle."""
         joined = torch.cat(values)
         return joined if self.lists is None else torch.empty_like(joined).index_copy(0, self.lists, joined)
 
 
 def _shapes(count: Tensor, separate: bool) -> list[tuple[int, int]]:
-    """(lists, longest list) of each rectangle, for the lengths of the lists, descending."""
+    """(number of lists, longest list) of each rectangle, from the descending lengths of the lists."""
     lengths, times = (each.tolist() for each in torch.unique_consecutive(count.cpu(), return_counts=True))
     shapes, longest, inside, left = [], lengths[0], 0, len(count)
     for length, lists in zip(lengths, times, strict=True):
@@ -91,13 +91,13 @@ def _shapes(count: Tensor, separate: bool) -> list[tuple[int, int]]:
 
 
 def checked_rows(scores: Tensor, relevance: Tensor, query: Labels | None, *, levels: bool) -> Tensor | None:
-    """The query ids as a tensor; raise unless scores, relevance and ids are of the same rows.
+    """The query ids as a tensor. Raise unless scores, relevance and ids have one entry per row.
 
     Args:
         scores: [row] float.
         relevance: [row] bool or gains.
-        query: [row] integers or strings; None.
-        levels: relevance may be integers, the numbers of shared levels.
+        query: [row] integers or strings; or None.
+        levels: whether relevance may be integers, the numbers of shared levels.
     """
     refuse_transforms()
     if scores.dim() != 1 or not scores.is_floating_point():

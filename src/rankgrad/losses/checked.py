@@ -1,4 +1,4 @@
-"""What every loss of embeddings and labels checks before it computes, and the base of the losses to compare with."""
+"""Checks of embeddings and labels that every loss makes before it computes, and the base class of the baselines."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..relevance import Labels, as_labels, check_labels, words_of
 
 
 class Batch(NamedTuple):
-    """What a loss was given, as checked tensors.
+    """The checked input of a loss, as tensors.
 
     Attributes:
         embeddings: [query, dim] float.
-        labels: long [query], bool [query, class] or long [query, level]; None where pairs say what matches.
+        labels: long [query], bool [query, class] or long [query, level]; None if the relevant pairs are given instead.
         ref_emb: [item, dim] references; None: the batch itself.
-        ref_labels: of the references, of the kind of `labels`.
-        ids: [query] numbers of samples.
-        ref_ids: [item] the same of the references.
+        ref_labels: labels of the references, of the same kind as `labels`.
+        ids: [query] sample ids.
+        ref_ids: [item] sample ids of the references.
     """
 
     embeddings: Tensor
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 
 
 class CheckedLoss(nn.Module):
-    """Base of every loss of a batch: the checks of what it is given.
+    """Base of every loss of a batch. It checks the input.
 
     Attributes:
         check_finite: see `RetrievalLoss`.
@@ -51,11 +51,12 @@ class CheckedLoss(nn.Module):
         ids: Numbers | None = None,
         ref_ids: Numbers | None = None,
     ) -> Batch:
-        """What was given as tensors, those that were none on the device of the embeddings.
+        """The input as tensors. Arrays and lists become tensors on the device of the embeddings.
 
         Raises:
-            ValueError: wrong shapes or dtypes, labels out of step, NaN or infinity, saying which and where.
-            TypeError: what is no numbers, labels that are floats.
+            ValueError: a shape or dtype is wrong, the number of labels differs from the number of embeddings, or a
+                value is NaN or infinite.
+            TypeError: an argument does not hold numbers, or labels are floats.
         """
         refuse_transforms()
         embeddings = tensor(embeddings, "embeddings")
@@ -69,7 +70,7 @@ class CheckedLoss(nn.Module):
         if ref_emb is not None:
             self._require_finite("ref_emb", ref_emb)
         elif ref_labels is not None or ref_ids is not None:
-            raise ValueError("ref_labels and ref_ids name references: they need ref_emb")
+            raise ValueError("ref_labels and ref_ids describe references: pass ref_emb, too")
         mine, theirs = labels_on(device, labels, ref_labels)
         if mine is not None and (ref_emb is None) != (theirs is None):
             raise ValueError("ref_emb and ref_labels go together; got only one of them")
@@ -78,7 +79,7 @@ class CheckedLoss(nn.Module):
             if given is not None and rows is not None:
                 check_labels(given, name)
                 if len(given) != len(rows):
-                    raise ValueError(f"{name} are out of step: {len(given)} labels for {len(rows)} embeddings")
+                    raise ValueError(f"{name} and embeddings differ in length; got {len(given)} and {len(rows)}")
         return Batch(embeddings, mine, ref_emb, theirs, ids, ref_ids)
 
     def _require_finite(self, name: str, values: Tensor) -> None:
@@ -86,10 +87,10 @@ class CheckedLoss(nn.Module):
         self._require_between(name, values, -most, most, "it holds NaN or infinity")
 
     def _require_no_overflow(self, costs: Tensor) -> None:
-        """An error instead of an infinite loss of finite input: of steps, penalties or gains that grow quickly."""
+        """Raise if finite input gives an infinite loss: some steps, penalties and gains grow quickly."""
         if self.check_finite is False or costs.numel() == 0:
             return
-        good, what = costs.detach().isfinite(), "the loss overflows: scores or gains are too far apart for it"
+        good, what = costs.detach().isfinite(), "the loss overflows: the scores or gains differ too much"
         if self.check_finite is None and asynchronous(costs):
             torch._assert_async(good.all(), what)
         elif not bool(good.all()):
@@ -97,11 +98,11 @@ class CheckedLoss(nn.Module):
             raise ValueError(f"{what}{where}; check_finite=False turns this check off")
 
     def _require_between(self, name: str, values: Tensor, low: float, high: float, what: str) -> None:
-        """ValueError naming the first bad row; where values are out of reach, an assertion that the device checks."""
+        """ValueError that names the first bad row; an asynchronous assertion on CUDA and in compiled code."""
         if self.check_finite is False or values.numel() == 0:
             return
         values = values.detach()
-        least, most = torch.aminmax(values)  # one pass over the data; NaN comes through
+        least, most = torch.aminmax(values)  # one pass over the data; NaN propagates
         good = (least >= low) & (most <= high)
         if self.check_finite is None and asynchronous(values):
             torch._assert_async(good, f"{name}: {what}")
@@ -111,20 +112,19 @@ class CheckedLoss(nn.Module):
 
 
 class ClassLoss(CheckedLoss):
-    """Base of the losses that read one class per row: those to compare with, and the bridges to other libraries.
+    """Base of the losses that read one class per row: the baselines, and the adapters to other libraries.
 
-    Such a loss says what a batch costs (`of_batch`); the checks are those of every loss. Computation is in float32
-    (float64 for float64 input), inside autocast too. An empty batch, or one against no references, costs 0, attached to
-    the graph.
+    A subclass computes the loss of a batch (`of_batch`). Computation is in float32 (float64 for float64 input), also
+    inside autocast. The loss of an empty batch, or of a batch with empty references, is 0, attached to the graph.
 
     Attributes:
-        hierarchies: whether it also reads long [row, level] labels, from coarse to fine.
+        hierarchies: whether the loss also reads long [row, level] labels, from coarse to fine.
     """
 
     hierarchies: bool = False
 
     def of_batch(self, batch: Batch) -> Tensor:
-        """The loss, a scalar. Embeddings and references are of one precision; there is at least one row of each."""
+        """The loss, a scalar. Embeddings and references have the same precision and at least one row each."""
         raise NotImplementedError
 
     def forward(self, embeddings: Numbers, labels: Labels) -> Tensor:
@@ -135,7 +135,7 @@ class ClassLoss(CheckedLoss):
             labels: one class per row, long [row] or strings.
 
         Raises:
-            ValueError, TypeError: see `CheckedLoss.checked`; labels of another kind.
+            ValueError, TypeError: see `CheckedLoss.checked`; also for labels of another kind.
         """
         return self._cost(embeddings, labels)
 
@@ -151,14 +151,14 @@ class ClassLoss(CheckedLoss):
         batch = self.checked(embeddings, labels, ref_emb, ref_labels, ids, ref_ids)
         if words_of(labels) is not None and next(self.parameters(), None) is not None:
             raise TypeError(
-                f"{self.what} has weights for each class, and strings would be numbered anew in each batch: number "
-                "them for all batches at once, e.g. by numpy.unique(all_labels, return_inverse=True)[1]"
+                f"{self.what} has weights for each class, so the labels must be integers: strings would get other "
+                "numbers in each batch. Number them once, e.g. by numpy.unique(all_labels, return_inverse=True)[1]"
             )
         for given in (batch.labels, batch.ref_labels):
             if given is not None and (given.dtype == torch.bool or (given.ndim == 2 and not self.hierarchies)):
                 what = "multi-hot labels" if given.dtype == torch.bool else "a hierarchy"
                 raise ValueError(
-                    f"{self.what} takes one class per row; got {what}. The losses of rankgrad.losses.LOSSES take that"
+                    f"{self.what} takes one class per row; got {what}. Use a loss of rankgrad.losses.LOSSES for that"
                 )
         with torch.autocast(batch.embeddings.device.type, enabled=False):
             rows = computed(batch.embeddings)
@@ -174,12 +174,12 @@ class ClassLoss(CheckedLoss):
 
     @property
     def what(self) -> str:
-        """What messages call the loss."""
+        """Name of the loss in messages."""
         return type(self).__name__
 
 
 class ReferencedLoss(ClassLoss):
-    """A `ClassLoss` that also compares a batch with references: a memory can be put around it."""
+    """A `ClassLoss` that also compares a batch with references. It can use a memory."""
 
     def forward(
         self,
@@ -197,30 +197,31 @@ class ReferencedLoss(ClassLoss):
             embeddings: [row, dim] float.
             labels: one class per row, long [row] or strings.
             ref_emb: [item, dim] references, e.g. a memory.
-            ref_labels: of the references.
-            ids: [row] integers naming samples; no sample is compared with itself.
-            ref_ids: [item] likewise.
+            ref_labels: labels of the references.
+            ids: [row] integer sample ids; no sample is compared with itself.
+            ref_ids: [item] sample ids of the references.
 
         Raises:
-            ValueError, TypeError: see `CheckedLoss.checked`; references without labels, or ids out of step.
+            ValueError, TypeError: see `CheckedLoss.checked`; also for references without labels, and for ids of
+                another length.
         """
         return self._cost(embeddings, labels, ref_emb, ref_labels, ids, ref_ids)
 
 
 def tensor_on(device: torch.device, value: Numbers, name: str) -> Tensor:
-    """A tensor as it is; an array or a list as a tensor on this device."""
+    """A tensor unchanged; an array or a list as a tensor on this device."""
     return value if isinstance(value, Tensor) else tensor(value, name).to(device)
 
 
 def labels_on(
     device: torch.device, labels: Labels | None, ref_labels: Labels | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Labels of any kind as tensors, those that are none yet on this device; see `relevance.as_labels`."""
+    """Labels of any kind as tensors; lists and arrays become tensors on this device. See `relevance.as_labels`."""
     if labels is None or all(
         isinstance(side, Tensor) and side.dtype in (torch.long, torch.bool)
         for side in (labels, ref_labels)
         if side is not None
-    ):  # torch.compile need not look further
+    ):  # nothing to convert: torch.compile skips the rest
         return cast("Tensor | None", labels), cast("Tensor | None", ref_labels)
     targets = [
         side if isinstance(given, Tensor) else side.to(device)

@@ -1,4 +1,4 @@
-"""Losses read off all ranks of a list or off graded relevance: Recall@k surrogate, NDCG, H-AP."""
+"""Losses for lists of length k and for graded relevance: Recall@k surrogate, NDCG, H-AP."""
 
 from __future__ import annotations
 
@@ -28,31 +28,32 @@ class HAPLoss(RankLoss):
         H-AP = sum_i hrank_i / rank_i / sum_i g_i
         rank_i  = 1 + sum_{g_j >= g_i} H(s_j - s_i) + sum_{g_j < g_i} H^-(s_j - s_i)
         hrank_i = g_i + sum_j H(s_j - s_i) min(g_i, g_j)
-    Only the H^- terms carry gradient. With binary relevance it is SupAP.
+    Only the H^- terms have a gradient. With binary relevance it is SupAP.
 
-    g is the gain of an item: given as float relevance, or of hierarchical labels HAPPIER's (l / L) / |items of exactly
-    l shared levels|. These can stand upside down: in a batch, one lone sibling of another fine class has 1/2, and each
-    of four items of the query's own class 1/4. By the formula (order="gain") the sibling then belongs in front, and is
-    pushed up. Both published codes (HAPPIER, SupRank) compare levels instead of gains (order="level"): finer always
-    goes first. Over a whole gallery coarse levels hold more items and both say the same, so the upside-down ones are an
-    artefact of counting in a batch, and the level is our default. Only the choice between H and H^- differs: the value
-    of exact ranks is the same.
+    g is the gain of an item. It is given as float relevance, or computed from hierarchical labels as in HAPPIER:
+    (l / L) / |items of exactly l shared levels|. In a batch, such gains can have the wrong order: a single item that
+    shares one of two levels has gain 1/2, while each of four items of the query's own class has 1/4. With order="gain"
+    (the formula) the single item then belongs first and is pushed up. Both published codes (HAPPIER, SupRank) compare
+    levels instead (order="level"): more shared levels always come first. In a whole gallery, coarse levels have more
+    items and both orders agree. The wrong order comes only from counting in a batch, so "level" is our default. The
+    order decides only between H and H^-: the value of exact ranks does not change.
 
     Args:
-        tau: of H^-, see `SupAPLoss`.
+        tau: temperature of H^-, see `SupAPLoss`.
         rho: see `SupAPLoss`.
         delta: see `SupAPLoss`.
         offset: see `SupAPLoss`.
         start: see `SupAPLoss`.
         tie: see `SupAPLoss`.
-        order: what decides that an item is of less relevance: "level", where levels are known (hierarchical labels, or
-            integer relevance: the number of shared levels); "gain". Float gains have no levels and decide themselves.
+        order: how to decide that an item is less relevant. "level": by the number of shared levels, if known
+            (hierarchical labels, or integer relevance). "gain": by the gain. Float gains have no levels and are always
+            compared by gain.
         common: see `RetrievalLoss`.
 
     >>> HAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[1.0, 0.5, 0.0]]))
     tensor(0.6400)
 
-    A lone sibling (one shared level) between four items that share two, and its gradient:
+    The gradient of one item with one shared level, among four items with two shared levels:
 
     >>> scores = torch.tensor([[0.9, 0.8, 0.7, 0.6, 0.75, 0.1]], requires_grad=True)
     >>> levels = torch.tensor([[2, 2, 2, 2, 1, 0]])
@@ -97,10 +98,10 @@ class HAPLoss(RankLoss):
 class NDCGLoss(RankLoss):
     r"""1 - NDCG with sigmoid ranks and discount 1 / log2(1 + rank).
 
-    The relaxation is ApproxNDCG's (Qin, Liu & Li, 2010), on scores of a retrieval model.
+    The relaxation is that of ApproxNDCG (Qin, Liu & Li, 2010), applied to the scores of a retrieval model.
 
     Args:
-        tau: temperature, score units, > 0.
+        tau: temperature in score units, > 0.
         gain: "linear" g, or "exp2" 2^g - 1.
         common: see `RetrievalLoss`.
 
@@ -122,7 +123,7 @@ class NDCGLoss(RankLoss):
 
 
 def check_gain(gain: str) -> None:
-    """Raise unless NDCG knows such gains."""
+    """Raise unless this is a kind of gain that NDCG knows."""
     if gain not in ("linear", "exp2"):
         raise ValueError(f"gain must be 'linear' (g) or 'exp2' (2^g - 1); got {gain!r}")
 
@@ -130,26 +131,26 @@ def check_gain(gain: str) -> None:
 def list_lengths(k: object) -> tuple[int, ...]:
     """The k of Recall@k, checked."""
     if isinstance(k, str) or not isinstance(k, Iterable):
-        raise ValueError(f"k names list lengths, such as (1, 2, 4); got {k!r}")
-    lengths = tuple(integer(each, "k names list lengths", low=1) for each in k)
+        raise ValueError(f"k must be a sequence of list lengths, such as (1, 2, 4); got {k!r}")
+    lengths = tuple(integer(each, "k holds list lengths", low=1) for each in k)
     if not lengths:
-        raise ValueError("k names list lengths, at least one; got none")
+        raise ValueError("k must hold at least one list length; got none")
     return lengths
 
 
 def count_temperatures(tau2: object, k: Sequence[int]) -> tuple[float, ...]:
-    """One temperature of the count for each k, checked."""
+    """The temperature of the count for each k, checked."""
     what = "tau2 is a temperature in ranks"
     if isinstance(tau2, str) or not isinstance(tau2, Iterable):
         return (number(tau2, what, low=1e-30, otherwise=", or one for each k"),) * len(k)
     temperatures = tuple(number(each, what, low=1e-30) for each in tau2)
     if len(temperatures) != len(k):
-        raise ValueError(f"tau2 is one temperature, or one for each of the {len(k)} k; got {len(temperatures)}")
+        raise ValueError(f"tau2 must be one temperature, or one for each of the {len(k)} k; got {len(temperatures)}")
     return temperatures
 
 
 def mean_recall(ranks: Ranks, k: Sequence[int], temperatures: Sequence[float], clip: bool) -> PerQuery:
-    """Mean over the k of the soft recalls."""
+    """Mean of the soft recalls over all k."""
     recalls = [soft_recall_at_k(ranks, each, tau, clip=clip) for each, tau in zip(k, temperatures, strict=True)]
     return torch.stack(recalls).mean(0)
 
@@ -157,16 +158,16 @@ def mean_recall(ranks: Ranks, k: Sequence[int], temperatures: Sequence[float], c
 class RecallAtKLoss(RankLoss):
     r"""Recall@k surrogate: 1 - mean over k of min(k, sum_i sigmoid((k - rank_i) / tau2)) / min(k, p).
 
-    Patel, Tolias & Matas, CVPR 2022 (arXiv:2108.11179), read from the published code. rank_i is relaxed by a sigmoid of
+    Patel, Tolias & Matas, CVPR 2022 (arXiv:2108.11179), as in the published code. rank_i is relaxed by a sigmoid of
     temperature tau1 over all valid items.
 
     Args:
         k: list lengths, each >= 1.
-        tau1: temperature of the ranks, score units, > 0.
-        tau2: temperature of the count, in ranks, > 0; one for all k or one each.
-        clip: False: the sum over i is not held at k (as in SupRank's recall, `SupRecallLoss`).
-        rank_query: published code: without references, the query stays in its own list as an irrelevant item of rank 1
-            (so k = 1 is never met), and k is at most the length of the list.
+        tau1: temperature of the ranks, in score units, > 0.
+        tau2: temperature of the count, in ranks, > 0; one for all k, or one for each.
+        clip: False: the sum over i is not limited to k (as in SupRank's recall, `SupRecallLoss`).
+        rank_query: as the published code: without references, the query stays in its own list as an irrelevant item of
+            rank 1 (so no relevant item reaches k = 1), and k is at most the length of the list.
         common: see `RetrievalLoss`.
 
     >>> RecallAtKLoss(k=(1,)).from_scores(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, False]]))
@@ -192,7 +193,7 @@ class RecallAtKLoss(RankLoss):
         step = Sigmoid(tau1)
         super().__init__(Soft(step, step), metric=self._recall, **common)
         self.k, self.tau1, self.tau2, self.clip, self.rank_query = k, tau1, tau2, clip, rank_query
-        self.separate = not rank_query  # published code caps k by the longest list
+        self.separate = not rank_query  # published code limits k to the longest list
         self._temperatures = temperatures
 
     def _recall(self, ranks: Ranks, longest: int | None = None) -> PerQuery:
@@ -200,7 +201,7 @@ class RecallAtKLoss(RankLoss):
         return mean_recall(ranks, lengths, self._temperatures, self.clip)
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
-        """1 - the mean of the soft recalls; published code caps k by the list, the formula does not."""
+        """1 - the mean of the soft recalls. The published code limits k to the list length, the formula does not."""
         ranks = self.ranked(scores, relevant, valid)
         return 1 - self._recall(ranks, scores.shape[1] if self.rank_query else None), ranks.counted
 

@@ -1,4 +1,4 @@
-"""AP from soft histograms of scores: FastAP and SoftBinAP. They see absolute scores, quantised into bins."""
+"""AP from soft histograms of scores: FastAP and SoftBinAP. They use absolute scores, quantised into bins."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 
 def soft_histogram(position: Tensor, count: Tensor, bins: int) -> Tensor:
-    """[query, bin] triangular soft histogram: an item at position x gives 1 - |x - l| to the bins l next to it.
+    """[query, bin] triangular soft histogram: an item at position x adds 1 - |x - l| to each of its two nearest bins l.
+
+    Memory is O(query x item).
 
     Args:
         position: [query, item] float in 0 .. bins - 1, in units of bins.
         count: [query, item] float, weight of each item (0: absent).
-        bins: number of bins. Memory O(query x item): each item touches two bins.
+        bins: number of bins.
     """
     low = position.detach().floor().clamp(0, bins - 2)
     share = position - low
@@ -39,13 +41,13 @@ class _HistogramAP(RetrievalLoss):
         raise NotImplementedError
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
-        """1 - sum_l h+_l H+_l / H_l / p; empty cumulated bins count 0."""
+        """1 - sum_l h+_l H+_l / H_l / p; a term with H_l = 0 is 0."""
         present = torch.ones_like(relevant) if valid is None else valid
         relevant = relevant & present
         position, bins = self.position(scores)
         all_items = soft_histogram(position, present.to(scores.dtype), bins).cumsum(1)
         hits = soft_histogram(position, relevant.to(scores.dtype), bins)
-        # an item exactly on a bin leaves a 0 / 0 at its neighbour: both sums are 0 there
+        # before the first item both sums are 0, and so is the term: no division 0 / 0
         precision = hits.cumsum(1) / torch.where(all_items > 0, all_items, 1)
         p = relevant.sum(1)
         return 1 - (hits * precision).sum(1) / p.clamp(min=1), p > 0
@@ -54,7 +56,8 @@ class _HistogramAP(RetrievalLoss):
 class FastAPLoss(_HistogramAP):
     r"""FastAP: 1 - 1/p sum_l h+_l H+_l / H_l over L + 1 bins of d^2 = 2 - 2 s in [0, 4] (Cakir et al., CVPR 2019).
 
-    Gradient is that of this value; the published hand-written one is Q/2 times it and ignores the upstream gradient.
+    The gradient is that of this value. The published hand-written gradient is Q/2 times as large and ignores the
+    upstream gradient.
 
     Args:
         bins: L, >= 1.
@@ -69,21 +72,21 @@ class FastAPLoss(_HistogramAP):
 
     def __init__(self, bins: int = 10, **common: Unpack[Common]) -> None:
         super().__init__(**common)
-        self.bins = integer(bins, "bins counts the intervals of the distance", low=1)
+        self.bins = integer(bins, "bins is the number of intervals of the distance", low=1)
 
     def position(self, scores: Scores) -> tuple[Tensor, int]:
-        """d^2 in units of 4 / L; rounding beyond [0, 4] stays in the end bins."""
+        """d^2 in units of 4 / L. Rounding errors beyond [0, 4] go to the end bins."""
         return ((2 - 2 * scores) * (self.bins / 4)).clamp(0, self.bins), self.bins + 1
 
 
 class SoftBinAPLoss(_HistogramAP):
     r"""SoftBinAP: AP from M soft bins, high scores first (Revaud et al., ICCV 2019; He et al., CVPR 2018).
 
-    Scores beyond [low, high] fall in the end bins with zero gradient.
+    Scores beyond [low, high] go to the end bins and have zero gradient.
 
     Args:
         bins: M >= 2; 20 in ROADMAP's comparison, 25 in the published code.
-        low: lowest bin centre; the published code has 0.
+        low: lowest bin centre; 0 in the published code.
         high: highest bin centre.
         common: see `RetrievalLoss`.
 
@@ -98,7 +101,7 @@ class SoftBinAPLoss(_HistogramAP):
     def __init__(self, bins: int = 20, low: float = -1.0, high: float = 1.0, **common: Unpack[Common]) -> None:
         super().__init__(**common)
         number(high, "high is the highest bin centre", above=number(low, "low is the lowest bin centre"))
-        self.bins, self.low, self.high = integer(bins, "bins counts the bin centres", low=2), low, high
+        self.bins, self.low, self.high = integer(bins, "bins is the number of bin centres", low=2), low, high
 
     def position(self, scores: Scores) -> tuple[Tensor, int]:
         """(high - s) in units of the bin distance."""

@@ -1,4 +1,4 @@
-"""Pairs weighted by what a metric would change if their items swapped places: LambdaRank's weights."""
+"""LambdaRank: each pair is weighted by the change of a metric if its two items swapped ranks."""
 
 from __future__ import annotations
 
@@ -23,37 +23,38 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Measure = Literal["ndcg", "map", "mrr", "precision"]
-# Differences that are held at once.
+# Number of score differences in memory at once.
 CHUNK = 2**20
 
 
 class LambdaLoss(RetrievalLoss):
-    r"""Logistic cost of the pairs of a list, each weighted by the change of a metric if its two items swapped places.
+    r"""Logistic cost of the pairs of a list, each weighted by the change of a metric if its two items swapped ranks.
 
         L = sum_{(i, j): g_i > g_j} |Delta M_ij| log2(1 + exp((s_j - s_i) / tau))
 
-    Delta M_ij is read off the present ranking (of level scores the lower index ranks first) and is a constant of the
-    gradient, so the gradient is LambdaRank's (Burges, Ragno and Le, NIPS 2006; Burges, MSR-TR-2010-82). Wang et al.
-    (CIKM 2018, "The LambdaLoss framework for ranking metric optimization") give the loss that it belongs to. M is
+    Delta M_ij comes from the current ranking (of tied items the one of lower index ranks first). It is a constant of
+    the gradient, so the gradient is LambdaRank's (Burges, Ragno and Le, NIPS 2006; Burges, MSR-TR-2010-82). Wang et al.
+    (CIKM 2018, "The LambdaLoss framework for ranking metric optimization") give the loss with this gradient. M is
 
-    * "ndcg": NDCG@k. |Delta| = |G_i - G_j| |d(r_i) - d(r_j)| / (DCG@k of the ideal order), d(r) = 1 / log2(1 + r) up to
-      k and 0 behind it, G the gains. A pair with one item among the best k has a weight: so items rise from behind k.
-    * "map": AP; "mrr": 1 / rank of the best relevant item; "precision": P@k, the share of relevant items among the best
-      k. These know relevant or not: gains > 0 are relevant.
+    * "ndcg": NDCG@k. |Delta| = |G_i - G_j| |d(r_i) - d(r_j)| / (DCG@k of the ideal order), with d(r) = 1 / log2(1 + r)
+      for r <= k and 0 beyond, and G the gains. A pair has a weight if one of its items is among the best k, so items
+      can rise from below rank k.
+    * "map": AP; "mrr": 1 / rank of the best relevant item; "precision": P@k, the fraction of relevant items among the
+      best k. These use binary relevance: gains > 0 are relevant.
 
-    The loss is at least 1 - M, and of P@k at least what P@k lacks of the best that a list allows: a step is at least 1
-    where a pair is in the wrong order, and the changes of these pairs add up to at least that. (For MRR one of them
-    does: the best relevant item and the first of the list. For NDCG and AP it is an observation: it holds in every
-    order of lists of up to 5 and 6 items, which a test goes through.)
+    The loss is an upper bound: it is at least 1 - M, and for P@k at least (best possible P@k of the list) - P@k. The
+    reason: the step is at least 1 for each pair in the wrong order, and the changes of these pairs add up to at least
+    the bound. For MRR one pair is enough: the best relevant item and the first item of the list. For NDCG and AP this
+    is not proved; a test checks all orders of lists of up to 5 and 6 items.
 
     Args:
         measure: M.
-        k: of NDCG@k and P@k; None: the whole list, for "ndcg" alone.
-        tau: temperature, score units, > 0. 1 is for logits; for cosines take some .05.
-        gain: of NDCG: "exp2" 2^g - 1, or "linear" g.
+        k: list length of NDCG@k and P@k; None: the whole list, for "ndcg" only.
+        tau: temperature in score units, > 0. 1 is for logits; use about 0.05 for cosines.
+        gain: gain of NDCG: "exp2" 2^g - 1, or "linear" g.
         common: see `RetrievalLoss`. A list counts if it has a relevant item.
 
-    Time is O(relevant x all) per list. Second derivatives take the weights for constants too.
+    Time is O(relevant x all) per list. Second derivatives treat the weights as constants, too.
 
     >>> scores, hits = torch.tensor([1.0, 2.0, 0.0]), torch.tensor([True, False, False])
     >>> LambdaLoss("mrr").from_lists(scores, hits)  # 1/2 log2(1 + e) + 1/6 log2(1 + 1/e)
@@ -80,10 +81,10 @@ class LambdaLoss(RetrievalLoss):
         if measure not in SWAPS:
             raise ValueError(f"measure must be one of {', '.join(map(repr, SWAPS))}; got {measure!r}")
         if (k is None and measure == "precision") or (k is not None and measure in ("map", "mrr")):
-            raise ValueError(f"k is of NDCG@k and P@k, which needs it; got k={k!r} for {measure!r}")
+            raise ValueError(f"k is for 'ndcg' and 'precision' only; 'precision' needs it; got k={k!r} for {measure!r}")
         check_gain(gain)
         self.measure, self.tau, self.gain = measure, tau, gain
-        self.k = None if k is None else integer(k, "k counts places", low=1)
+        self.k = None if k is None else integer(k, "k is a list length", low=1)
         self._step = Softplus(tau)
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
@@ -103,7 +104,7 @@ class LambdaLoss(RetrievalLoss):
 
         for start in range(0, len(lists.query), many):
             pairs = (each[start : start + many] for each in (lists.query, lists.item, lists.gain))
-            # formed again in the backward pass: what is kept is the score matrix, and not the pairs
+            # the backward pass computes the pairs again, so only the score matrix stays in memory
             part: PerQuery = checkpoint(costs, scores, *pairs, use_reentrant=False, preserve_rng_state=False)
             values = values + part
         return values, lists.count > 0
@@ -111,7 +112,7 @@ class LambdaLoss(RetrievalLoss):
 
 @dataclass(frozen=True)
 class _Places:
-    """A batch of lists and the present ranking of all their items.
+    """A batch of lists and the current ranking of all their items.
 
     Attributes:
         lists: the relevant items.
@@ -134,12 +135,12 @@ class _Places:
         return cls(Lists.of(scores, relevant, valid, positives), relevant.to(scores.dtype) * exists, exists, rank)
 
     def by_place(self, values: Tensor) -> Tensor:
-        """[query, 1 + item] values [query, item] in the order of their ranks, behind a 0 for the place 0."""
+        """[query, 1 + item] the values [query, item] by rank: column r holds that of rank r, column 0 holds 0."""
         padded = values.new_zeros(len(values), values.shape[1] + 1)
         return padded.scatter_(1, self.rank.long(), values)
 
 
-# (rows [pair], items [pair]) of relevant items -> [pair, item] |Delta M| with every item of the list
+# (row [pair], item [pair]) of relevant items -> [pair, item] |Delta M| of a swap with each item of the list
 Swaps = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -170,7 +171,7 @@ def _map(places: _Places, k: int | None, gain: Gain) -> Swaps:
         mine, theirs = places.rank[row, item].long().unsqueeze(1), places.rank[row].long()
         high, low = torch.minimum(mine, theirs), torch.maximum(mine, theirs)
         of = [each[row] for each in (precision, inverse)]
-        # the precision at the higher place with a hit there, less that at the lower one, and each hit between loses 1/r
+        # precision at the higher rank with a hit there, minus that at the lower rank; each hit between them adds 1 / r
         at_high = of[0].gather(1, high) + (theirs < mine).to(hit.dtype) / high
         between = of[1].gather(1, low - 1) - of[1].gather(1, high)
         return (at_high - of[0].gather(1, low) + between.clamp(min=0)) / relevant[row]

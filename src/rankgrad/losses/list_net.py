@@ -16,19 +16,20 @@ if TYPE_CHECKING:
 
 
 class ListNetLoss(RetrievalLoss):
-    r"""Cross-entropy of the softmax of the scores of a list, to the share of each item in the gains.
+    r"""Cross-entropy between the normalised gains of a list and the softmax of its scores.
 
         L = -sum_i g_i / (sum_j g_j) log(softmax(s / tau)_i)
 
-    ListNet (Cao et al., ICML 2007, eq. 3) with the gains themselves as the wanted shares; there they are exp(g), which
-    gives irrelevant items a share too: most of it in a list with few relevant ones.
+    This is ListNet (Cao et al., ICML 2007, eq. 3) with the target probabilities g / sum(g). ListNet's own are
+    proportional to exp(g), which also gives probability to irrelevant items: most of it in a list with few relevant
+    items.
 
-    Bound: -log softmax(s / tau)_i is at least the log of the rank of i, ties counted as above. So the loss is at least
-    1 - AP and 1 - MRR of the items of positive gain that are alike, and 1 - NDCG with linear gains. It is not tight:
-    with p relevant items of one gain it is never below log(p).
+    Bound: -log softmax(s / tau)_i is at least the log of the rank of i, where ties count as above. So the loss is at
+    least 1 - NDCG with linear gains, and at least 1 - AP and 1 - MRR if all positive gains are equal. The bound is not
+    tight: with p relevant items of equal gain the loss is never below log(p).
 
     Args:
-        tau: temperature, score units, > 0. 1 is for logits; for cosines take some .05.
+        tau: temperature in score units, > 0. 1 is for logits; use about 0.05 for cosines.
         common: see `RetrievalLoss`. A list counts if it has a relevant item.
 
     >>> ListNetLoss().from_lists(torch.tensor([1.0, 2.0, 0.0]), torch.tensor([2.0, 0.0, 1.0]))
@@ -53,6 +54,6 @@ class ListNetLoss(RetrievalLoss):
         most = gains.amax(1, keepdim=True) if gains.shape[1] else gains.sum(1, keepdim=True)
         share = gains / torch.where(most > 0, most, 1)  # the sum of large gains would overflow
         share = share / share.sum(1, keepdim=True).clamp(min=1)
-        # -inf - -inf of a list without items is NaN, and 0 times it too
+        # a list without items gives -inf - -inf = NaN, and 0 * NaN is NaN, too
         logs = torch.where(share > 0, scaled - scaled.logsumexp(1, keepdim=True), 0)
         return -(share * logs).sum(1), most.squeeze(1) > 0

@@ -1,4 +1,4 @@
-"""The log of ranks that count by an exponential: log-sum-exp of the irrelevant scores against each relevant one."""
+"""Log-sum-exp of the irrelevant scores against each relevant score: the log of ranks with an exponential step."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ if TYPE_CHECKING:
 
 
 class LogSumExpLoss(RankLoss):
-    r"""log(1 + irrelevant items above), counted by an exponential step, for each relevant item.
+    r"""log(1 + number of irrelevant items above), counted with an exponential step, mean over the relevant items.
 
         L = mean_q mean_{p in P_q} log(1 + sum_{n in N_q} exp((s_n - s_p) / tau))
 
-    It is RaMBO's log penalty (CVPR 2020, section 4.5) on ranks relaxed by `relaxations.Exponential`, an upper bound of
-    the penalty of the exact ranks. With tau = 1 and pull = 1 it is the (N + 1)-tuplet loss of Sohn (NeurIPS 2016,
-    eq. 6) with all irrelevant items of the list. Its gradient never quite ends, and is largest on the hardest items.
+    It is RaMBO's log penalty (CVPR 2020, section 4.5) on ranks relaxed by `relaxations.Exponential`. It is an upper
+    bound of the penalty of the exact ranks. With tau = 1 and pull = 1 it is the (N + 1)-tuplet loss of Sohn (NeurIPS
+    2016, eq. 6) with all irrelevant items of the list. The gradient never becomes 0, and is largest for the hardest
+    items.
 
     Args:
-        tau: temperature, score units, > 0.
-        pull: share of the gradient on relevant items, see `ranks.Soft`. 1 is the gradient of the value, which alone has
-            second derivatives; at 0.9 a class need not shrink to a point, and retrieval was better (docs/results.md).
-        common: see `RetrievalLoss`. Scores some 1e10 temperatures apart overflow, which is an error in float32.
+        tau: temperature in score units, > 0.
+        pull: factor of the gradient on relevant items, see `ranks.Soft`. 1 gives the gradient of the value; only then
+            are there second derivatives. With 0.9 a class need not shrink to a point, and retrieval was better
+            (docs/results.md).
+        common: see `RetrievalLoss`. In float32, scores about 1e10 temperatures apart overflow and raise an error.
 
     >>> import torch
     >>> LogSumExpLoss(tau=0.4).from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))

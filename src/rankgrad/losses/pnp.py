@@ -1,4 +1,4 @@
-"""PNP: penalise the negatives that stand before the positives (Li et al., AAAI 2022, arXiv:2102.04640)."""
+"""PNP: penalise negatives that rank before positives (Li et al., AAAI 2022, arXiv:2102.04640)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ class PNPLoss(RankLoss):
     | Ds      | log(1 + R)                 | 1 / (1 + R)        | falls slowly            |
     | Dq      | 1 - (1 + R)^-alpha         | alpha (1 + R)^-(alpha + 1) | falls quickly   |
 
-    D variants leave relevant items with much in front of them where they are: a class may keep several clusters.
-    Differs from the published code: the query is excluded and any batch composition works (`include_self=True` counts
-    it as a relevant item, as the code does).
+    The D variants barely move relevant items that have many irrelevant items above them: a class may keep several
+    clusters. Two things differ from the published code: the query is not in its own list (`include_self=True` counts it
+    as a relevant item, as the code does), and any batch composition works.
 
     Args:
-        variant: one of the table, or a callable f(R) with f >= 0.
-        tau: temperature, score units, > 0.
-        alpha: of Dq, > 0; 4 is the authors' published run, 1 their code's default and better at small scale.
-        b: of Ib, > 0.
+        variant: a name of the table, or a callable f(R) with f >= 0.
+        tau: temperature in score units, > 0.
+        alpha: alpha of Dq, > 0; 4 in the authors' published run. 1 is the default of their code, and better at small
+            scale.
+        b: b of Ib, > 0.
         common: see `RetrievalLoss`.
 
     >>> import torch

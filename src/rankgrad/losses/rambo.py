@@ -21,19 +21,21 @@ Aggregation = Literal["query", "pooled"]
 class RaMBORecallLoss(RankLoss):
     r"""RaMBO's recall loss: mean over relevant i of W(r_i), r_i = number of irrelevant items above i (eqs. 14-20).
 
-    The scores are shifted by the margin first (eq. 14: irrelevant + margin/2, relevant - margin/2); W = log(1 + r)
-    ("log") or log(1 + log(1 + r)) ("loglog"), in general sum_{k <= r} w_k (Proposition 2). Gradient: `ranks.Blackbox`.
+    First the margin shifts the scores (eq. 14: irrelevant + margin/2, relevant - margin/2). W is log(1 + r) ("log") or
+    log(1 + log(1 + r)) ("loglog"), or in general sum_{k <= r} w_k (Proposition 2). For the gradient see
+    `ranks.Blackbox`.
 
-    Differs from the published code: r_i is scaled by the length of the list (there by the number of rows), and the
-    average is per query first ("pooled" is the code's); see docs/numerics.md.
+    Two things differ from the published code: r_i is scaled by the length of the list (there by the number of rows),
+    and the mean is taken per query first (the code does "pooled"). See docs/numerics.md.
 
     Args:
-        lambda_: perturbation, > 0; 4 on SOP, 0.2 on CUB and In-shop (paper, table 9), in normalised ranks.
-        margin: alpha >= 0, score units; 0.02, on In-shop 0.05.
+        lambda_: size of the perturbation, > 0; 4 on SOP, 0.2 on CUB and In-shop (paper, table 9), for normalised ranks.
+        margin: alpha >= 0, in score units; 0.02, on In-shop 0.05.
         weight: "loglog", "log", a differentiable callable W(r) with W(0) = 0, or weights w_1 .. w_K.
-        normalized_ranks: True: lambda is meant for ranks divided by the length of the list, as published values are;
-            False: for Algorithm 1 as printed.
-        aggregation: "query": mean per query, then over queries; "pooled": over all relevant items of the batch.
+        normalized_ranks: True: lambda is for ranks divided by the length of the list, like the published values.
+            False: lambda is for Algorithm 1 as printed.
+        aggregation: "query": mean per query, then over the queries. "pooled": mean over all relevant items of the
+            batch.
         common: see `RetrievalLoss`.
 
     >>> import torch
@@ -60,7 +62,7 @@ class RaMBORecallLoss(RankLoss):
         aggregate(aggregation)  # raises on a misspelt name
 
     def read(self, ranks: Ranks) -> PerQuery:
-        """W(r) averaged over the relevant items."""
+        """Mean of W(r) over the relevant items."""
         assert self.penalty is not None
         return aggregate(self.aggregation)(ranks, self.penalty(ranks.above_neg))
 
@@ -68,9 +70,9 @@ class RaMBORecallLoss(RankLoss):
 class RaMBOAPLoss(RankLoss):
     r"""RaMBO's AP loss: 1 - mean over relevant i of rk^+(i) / rk(i) on shifted scores (eqs. 14, 21-23).
 
-    The rank among the relevant items is a constant; d/drk_i = rk^+ / rk^2 / p. No epsilon in denominators (published
-    code has 1e-5) and a constant margin (published code multiplies it by |N(0, 1)|). For lists that are classes of a
-    detector see `detection.DetectionAPLoss`.
+    The rank among the relevant items is a constant of the gradient: d/drk_i = rk^+ / rk^2 / p. Two things differ from
+    the published code: no epsilon is added to denominators (there 1e-5), and the margin is constant (there multiplied
+    by |N(0, 1)|). For the classes of a detector see `detection.DetectionAPLoss`.
 
     Args:
         lambda_: see `RaMBORecallLoss`.

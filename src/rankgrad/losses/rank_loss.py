@@ -1,4 +1,4 @@
-"""`RankLoss`: any ranks with any metric or penalty. The papers' rank losses are short compositions of it."""
+"""`RankLoss`: any ranks with any metric or penalty. The rank losses of the papers are short subclasses of it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ Aggregate = Callable[[Ranks, PerPair], PerQuery]
 
 
 class RankLoss(RetrievalLoss):
-    r"""Mean over the queries of 1 - metric(ranks), or of the mean of penalty(irrelevant items above) (lower is better).
+    r"""Mean over the queries of 1 - metric(ranks), or of the mean of penalty(irrelevant items above). Lower is better.
 
     Args:
-        ranks: where the relevant items stand: `ranks.Soft(pos=..., neg=...)` with steps of `relaxations`,
+        ranks: computes the ranks of the relevant items: `ranks.Soft(pos=..., neg=...)` with steps of `relaxations`,
             `ranks.Blackbox(lambda_, margin)`, `ranks.exact_ranks` (no gradient), or any callable
-            (scores, relevant, valid) -> Ranks. If the loss has `positives`, ranks that take a keyword of that name are
-            given it.
+            (scores, relevant, valid) -> Ranks. If it takes a keyword `positives`, it gets the loss's own `positives`.
         metric: Ranks -> [query] value in [0, 1], higher is better; see `metrics`.
-        penalty: f(R) >= 0 elementwise of the irrelevant items above a relevant one; see `penalties`. Exactly one of
-            metric and penalty is given.
+        penalty: f(R) >= 0, elementwise, of the number R of irrelevant items above a relevant item; see `penalties`.
+            Give exactly one of metric and penalty.
         common: see `RetrievalLoss`.
 
-    A loss no paper has written, NDCG with the SupAP step:
+    A loss that is in no paper, NDCG with the SupAP step:
 
     >>> import torch
     >>> from rankgrad import metrics, ranks, relaxations
@@ -55,12 +54,12 @@ class RankLoss(RetrievalLoss):
     ) -> None:
         super().__init__(**common)
         if (metric is None) == (penalty is None):
-            raise ValueError("RankLoss reads either a metric (1 - metric is the loss) or a penalty off the ranks")
+            raise ValueError("RankLoss needs either a metric (the loss is 1 - metric) or a penalty; got both or none")
         for name, given in (("ranks", ranks), ("metric", metric), ("penalty", penalty)):
             if given is not None and not callable(given):
                 raise ValueError(f"{name} must be a function; got {given!r}")
         self.ranks, self.metric, self.penalty = ranks, metric, penalty
-        # blackbox ranks are perturbed by the gradient of the mean over all queries
+        # the gradient of the mean over all queries perturbs blackbox ranks
         self.separate = isinstance(ranks, Soft) or ranks is exact_ranks
         taken = inspect.signature(ranks.values if isinstance(ranks, Blackbox) else ranks).parameters
         self._promise: dict[str, Any] = {}
@@ -75,11 +74,11 @@ class RankLoss(RetrievalLoss):
         return ranks.mean_per_query(self.penalty(ranks.above_neg))
 
     def ranked(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> Ranks:
-        """Where the relevant items stand."""
+        """Ranks of the relevant items."""
         return self.ranks(scores, relevant, valid, **self._promise)
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
-        """Costs read off the ranks; a query counts if it has a relevant item."""
+        """Costs computed from the ranks; a query counts if it has a relevant item."""
         if isinstance(self.ranks, Blackbox):
             values, ranks = self.ranks.values(self.read, scores, relevant, valid, **self._promise)
         else:
@@ -89,16 +88,16 @@ class RankLoss(RetrievalLoss):
 
 
 def pooled_mean(ranks: Ranks, values: PerPair) -> PerQuery:
-    """[query] sum over the pairs of a query, scaled so that the mean over the counted queries is that of all pairs.
+    """[query] sum over the pairs of a query, scaled so that its mean over the counted queries is the mean of all pairs.
 
-    Published RaMBO code averages over all positives of a batch at once; equal to the mean per query when all queries
-    have equally many.
+    Published RaMBO code averages over all positives of a batch at once. This equals the mean per query if all queries
+    have the same number of positives.
     """
     return ranks.sum_per_query(values) * ranks.counted.sum() / max(len(values), 1)
 
 
 def aggregate(name: str) -> Aggregate:
-    """How the values of relevant items become one per query: "query" (mean of each) or "pooled"."""
+    """The function that turns the values of relevant items into one value per query: "query" (mean) or "pooled"."""
     known: dict[str, Aggregate] = {"query": Ranks.mean_per_query, "pooled": pooled_mean}
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"aggregation must be 'query' (mean per query, then over queries) or 'pooled'; got {name!r}")

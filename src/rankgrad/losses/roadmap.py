@@ -1,4 +1,4 @@
-"""ROADMAP (Ramzi et al., NeurIPS 2021, arXiv:2110.01445): SupAP plus a calibration of absolute scores."""
+"""ROADMAP (Ramzi et al., NeurIPS 2021, arXiv:2110.01445): SupAP plus a calibration loss on absolute scores."""
 
 from __future__ import annotations
 
@@ -19,34 +19,36 @@ if TYPE_CHECKING:
 
 
 class CalibrationLoss(RetrievalLoss):
-    r"""Relevant scores above alpha, irrelevant ones below beta, the same for all queries (ROADMAP eq. 7).
+    r"""Penalise relevant scores below alpha and irrelevant scores above beta, for all queries alike (ROADMAP eq. 7).
 
         L = 1/M sum_q [ mean_{j in P_q} (alpha - s_qj)_+  +  mean_{j in N_q} (s_qj - beta)_+ ]
 
-    An empty mean is 0 and every query counts. It makes the AP of a batch speak for the whole set (decomposability).
+    The mean of an empty set is 0, and every query counts. With this loss, the AP of a batch is closer to the AP of the
+    whole set (decomposability).
 
     Args:
         alpha: threshold of relevant scores (cosine).
         beta: threshold of irrelevant scores, <= alpha.
-        aggregation: "query": as above; "avg_non_zero": published code: mean over all relevant pairs of the batch with a
-            non-zero term, plus the same over irrelevant pairs. It jumps when a pair becomes inactive.
-        quantiles: thresholds that follow the scores, in no paper: (a, b) makes alpha a running mean of the a-quantile
-            of the relevant scores of a batch, and beta one of the b-quantile of the irrelevant ones, both 0 .. 1.
-            alpha and beta as given are not used then. However narrow the angles are, some pairs stay on the wrong
-            side. None: fixed thresholds.
-        momentum: share of the old value in the running means, 0 .. 0.9999; the first batch is taken whole.
-        margin: least distance alpha - beta of thresholds that follow the scores, score units, >= 0. Where the quantiles
-            are closer, or in the wrong order, beta is alpha - margin. On hard data most relevant scores are no higher
-            than irrelevant ones. The quantiles alone would then pull half of the relevant pairs and push one per cent
-            of the irrelevant ones: all embeddings become alike. With a margin more irrelevant pairs are pushed the
-            harder the data are, up to all of them.
+        aggregation: "query": as above. "avg_non_zero": as in the published code, the mean over all relevant pairs of
+            the batch with a non-zero term, plus the same mean of irrelevant pairs. This loss is not continuous: it
+            jumps when the term of a pair becomes 0.
+        quantiles: adaptive thresholds, which are in no paper. (a, b), both 0 .. 1: alpha is a running mean of the
+            a-quantile of the relevant scores of a batch, and beta a running mean of the b-quantile of the irrelevant
+            scores. The arguments alpha and beta are then not used. However narrow the range of the scores is, some
+            pairs are always on the wrong side. None: fixed thresholds.
+        momentum: weight of the old value in the running means, 0 .. 0.9999. The first batch sets the value.
+        margin: least difference alpha - beta of adaptive thresholds, in score units, >= 0. If the quantiles are closer,
+            or in the wrong order, beta is alpha - margin. On hard data most relevant scores are no higher than
+            irrelevant scores. Then the quantiles alone would pull half of the relevant pairs but push only one per cent
+            of the irrelevant pairs, and all embeddings would become equal. With a margin, the harder the data, the more
+            irrelevant pairs are pushed, up to all of them.
         common: see `RetrievalLoss`.
 
     Attributes:
-        running: [2] alpha and beta of `quantiles`, and part of the state_dict; NaN before the first batch, and where no
-            batch had such a pair. A call in training mode with gradients enabled takes its own scores in first. All
-            other calls take them as they are, and the batch's own quantiles where they are NaN: calls in eval mode or
-            without gradients, what checkpointing computes again, the term of a memory. `stats` has what was taken.
+        running: [2] running alpha and beta of `quantiles`; part of the state_dict. NaN until a batch has such a pair. A
+            call in training mode with gradients enabled first updates them with its own scores. Other calls use them
+            unchanged, or the batch's own quantiles where they are NaN: calls in eval mode or without gradients, repeats
+            by checkpointing, and the term of a memory. `stats` has the thresholds that were used.
 
     >>> CalibrationLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
     tensor(0.5500)
@@ -75,11 +77,11 @@ class CalibrationLoss(RetrievalLoss):
         if aggregation not in ("query", "avg_non_zero"):
             raise ValueError(f"aggregation must be 'query' or 'avg_non_zero'; got {aggregation!r}")
         self.alpha, self.beta, self.aggregation = alpha, beta, aggregation
-        self.quantiles, self.momentum = None, number(momentum, "momentum of the thresholds", low=0, high=0.9999)
-        self.margin = number(margin, "margin is the least distance alpha - beta", low=0)
+        self.quantiles, self.momentum = None, number(momentum, "momentum is that of the thresholds", low=0, high=0.9999)
+        self.margin = number(margin, "margin is the least difference alpha - beta", low=0)
         if quantiles is not None:
             if not isinstance(quantiles, Sequence) or len(quantiles) != 2:
-                raise ValueError(f"quantiles are two, of relevant and of irrelevant scores; got {quantiles!r}")
+                raise ValueError(f"quantiles must be two numbers: of relevant and irrelevant scores; got {quantiles!r}")
             self.quantiles = tuple(number(each, "quantiles", low=0, high=1) for each in quantiles)
             self.register_buffer("running", torch.full((2,), torch.nan))
 
@@ -89,26 +91,26 @@ class CalibrationLoss(RetrievalLoss):
             return self.alpha, self.beta
         self._latest = self._followed(scores.detach(), relevant, rest)
         alpha, beta = self._latest
-        # fmin: where there is only one kind of pairs, the other quantile is NaN and takes no part
+        # with only one kind of pairs the other quantile is NaN, and fmin ignores it
         beta = torch.fmin(beta, alpha - self.margin).nan_to_num()
         alpha = alpha.nan_to_num()  # without such pairs there is nothing to compare
         self.stats["alpha"], self.stats["beta"] = alpha, beta
         return alpha, beta
 
     def _followed(self, scores: Scores, relevant: Mask, rest: Mask) -> Tensor:
-        """[2] the quantiles that the thresholds follow, with this batch if it moves them; NaN where none had a pair."""
+        """[2] the running quantiles, updated with this batch if it `moves` them; NaN if no batch had such a pair."""
         assert self.quantiles is not None
         old, moves = self.running.to(scores), self.moves
         if moves:
-            self.running = old  # a loss that was not moved works as losses without a state do
+            self.running = old  # like a loss without state, it need not be moved to the device first
         if not moves and not asynchronous(old) and not bool(old.isnan().any()):
-            return old  # a memory is long: its scores are sorted only if their quantiles are asked for
+            return old  # sorting the scores of a long memory takes time: do it only if needed
         own = torch.stack([_quantile(scores, *given) for given in zip((relevant, rest), self.quantiles, strict=True)])
         mixed = torch.lerp(own, old, self.momentum) if moves else old
         return torch.where(old.isnan(), own, torch.where(own.isnan(), old, mixed))
 
     def remember(self) -> None:
-        """The running quantiles become those of the last call."""
+        """Store the quantiles of the last call as the running quantiles."""
         if self.quantiles is not None:
             self.running.copy_(self._latest)
 
@@ -129,7 +131,7 @@ class CalibrationLoss(RetrievalLoss):
 
 
 def _quantile(scores: Tensor, pairs: Mask, share: float) -> Tensor:
-    """The score that this share of the pairs does not exceed, [] float; NaN without pairs. Linear between two."""
+    """[] float, quantile of the scores of the pairs, by linear interpolation; NaN without pairs."""
     if scores.numel() == 0:
         return scores.new_full((), torch.nan)
     flat = torch.where(pairs, scores, torch.inf).flatten().sort().values  # the pairs come first
@@ -137,16 +139,16 @@ def _quantile(scores: Tensor, pairs: Mask, share: float) -> Tensor:
     place = share * (count - 1).clamp(min=0).to(scores.dtype)
     low = place.floor().long()
     ends = torch.stack([low, torch.minimum(low + 1, (count - 1).clamp(min=0))])
-    below, above = flat.gather(0, ends)  # an index would be read back from a GPU
+    below, above = flat.gather(0, ends)  # indexing would wait for the GPU
     return torch.where(count > 0, below + (above - below) * (place - low), torch.nan)
 
 
 class ROADMAPLoss(RetrievalLoss):
     r"""(1 - weight) SupAP + weight calibration (ROADMAP eq. 2).
 
-    Published training code adds both with weight 1, twice this value at weight = 0.5. SupAP averages over the queries
-    that have a relevant item, calibration over all; so with reduction="none" every query counts. `stats` holds both
-    parts, and with `quantiles` the thresholds.
+    The published training code adds both with weight 1: twice this value at weight = 0.5. SupAP is a mean over the
+    queries that have a relevant item, calibration a mean over all queries. So with reduction="none" every query counts.
+    `stats` has both parts, and with `quantiles` also the thresholds.
 
     Args:
         tau: see `SupAPLoss`.
@@ -159,8 +161,8 @@ class ROADMAPLoss(RetrievalLoss):
         beta: see `CalibrationLoss`.
         aggregation: of the calibration, see `CalibrationLoss`.
         weight: lambda of eq. 2, 0 .. 1.
-        quantiles: thresholds that follow the scores, see `CalibrationLoss`.
-        margin: least distance of such thresholds, see `CalibrationLoss`.
+        quantiles: adaptive thresholds, see `CalibrationLoss`.
+        margin: least difference of adaptive thresholds, see `CalibrationLoss`.
         common: see `RetrievalLoss`.
 
     >>> ROADMAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
@@ -196,7 +198,7 @@ class ROADMAPLoss(RetrievalLoss):
         self.calibration = CalibrationLoss(alpha, beta, aggregation, quantiles, margin=margin)
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
-        """The weighted sum; every query counts, so SupAP's share is spread over all of them."""
+        """The weighted sum. Every query counts, so SupAP is rescaled from the queries with a relevant item to all."""
         supap, has_relevant = self.supap.per_query(scores, relevant, valid)
         calibration, counted = self.calibration.per_query(scores, relevant, valid)
         supap = torch.where(has_relevant, supap, 0) * len(scores) / has_relevant.sum().clamp(min=1)
@@ -208,32 +210,35 @@ class ROADMAPLoss(RetrievalLoss):
         return (1 - self.weight) * supap + self.weight * calibration, counted
 
     def remember(self) -> None:
-        """The thresholds of the calibration follow the last call."""
+        """Update the thresholds of the calibration with the last call."""
         self.calibration.remember()
 
     def components(self) -> dict[str, Tensor]:
-        """Both parts of the last value, with their weights."""
+        """Both parts of the last value, multiplied by their weights."""
         weights = {"supap": 1 - self.weight, "calibration": self.weight}
         return {name: weight * self.stats[name] for name, weight in weights.items()}
 
 
 class AdaptiveROADMAPLoss(ROADMAPLoss):
-    r"""ROADMAP whose thresholds follow the scores, for training from scratch. In no paper.
+    r"""ROADMAP with adaptive thresholds, for training from scratch. It is in no paper.
 
         (1 - weight) SupAP + weight mean_q [ mean_{j in P_q} (a - s_qj)_+  +  mean_{j in N_q} (s_qj - b)_+ ]
 
-    a is a running median of the relevant scores, b the running 99 % quantile of the irrelevant ones, but at most
-    a - margin. Fixed thresholds must suit the angles that a network happens to produce: too strict and they rule the
-    loss, too lax and they do nothing. These always pull the worse half of the relevant pairs and push the closest per
-    cent of the irrelevant ones, or more of them where relevant and irrelevant scores do not differ yet.
+    a is a running median of the relevant scores. b is the running 99 % quantile of the irrelevant scores, but at most
+    a - margin. Fixed thresholds must fit the scores of the network: if they are too strict, they dominate the loss; if
+    they are too loose, they have no effect. Adaptive thresholds always pull the worse half of the relevant pairs and
+    push the closest one per cent of the irrelevant pairs, or more of them if relevant and irrelevant scores do not
+    differ yet.
 
     Args:
         tau: see `SupAPLoss`.
         rho: see `SupAPLoss`.
         delta: see `SupAPLoss`.
-        weight: share of the thresholds, 0 .. 1. Measured: .6 to .9 are nearly alike, and at 1 little is learned.
-        quantiles: of the relevant and of the irrelevant scores, see `CalibrationLoss`.
-        margin: least distance a - b, score units, see `CalibrationLoss`. Measured: .1 and .2 are alike, .3 is worse.
+        weight: weight of the calibration, 0 .. 1. Measured: .6 to .9 give nearly equal results; at 1 the network learns
+            little.
+        quantiles: quantiles of the relevant and of the irrelevant scores, see `CalibrationLoss`.
+        margin: least difference a - b in score units, see `CalibrationLoss`. Measured: .1 and .2 give equal results, .3
+            is worse.
         common: see `RetrievalLoss`.
 
     >>> AdaptiveROADMAPLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))

@@ -1,4 +1,4 @@
-"""The area under the ROC curve of a list, and its part at low false positive rates, as a loss of pairs."""
+"""The area under the ROC curve of a list, or under its part at low false positive rates, as a loss on pairs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 
 class ROCAUCLoss(RetrievalLoss):
-    r"""Logistic cost of the pairs of a relevant and an irrelevant item of a list: an upper bound of 1 - ROC AUC.
+    r"""Logistic cost of all pairs of a relevant and an irrelevant item of a list: an upper bound of 1 - ROC AUC.
 
         L = mean over the pairs (i relevant, j irrelevant) of log2(1 + exp((s_j - s_i) / tau))
 
-    1 - ROC AUC is the share of pairs in the wrong order, a tie counting 1/2, and each step is at least that: the loss
-    bounds it. The loss is 1 where all scores are equal.
+    1 - ROC AUC is the fraction of pairs in the wrong order; a tie counts 1/2. The cost of each pair is at least that,
+    so the loss is an upper bound. The loss is 1 if all scores are equal.
 
-    With fpr < 1 only the irrelevant items of the highest scores take part, floor(fpr N) of N, at least one: the one-way
-    partial AUC. The loss then bounds 1 - `metrics.partial_roc_auc`, which is scaled so that 1 is the best.
+    With fpr < 1, only the irrelevant items of the highest scores are used: floor(fpr N) of N, at least one. This is the
+    one-way partial AUC. The loss is then an upper bound of 1 - `metrics.partial_roc_auc`, whose best value is 1.
 
-    With gains the pairs are those of different gain, the higher one above. This is RankNet (Burges et al., ICML 2005,
-    eq. 3) divided by log 2, as a mean over the pairs of a list.
+    With gains, all pairs of different gain are used; the item of higher gain should rank higher. This is RankNet
+    (Burges et al., ICML 2005, eq. 3) divided by log 2, as a mean over the pairs of a list.
 
     Args:
-        tau: temperature, score units, > 0. 1 is for logits; for cosines take some .05.
+        tau: temperature in score units, > 0. 1 is for logits; use about 0.05 for cosines.
         fpr: largest false positive rate that counts, in (0, 1].
-        common: see `RetrievalLoss`. A list without such a pair is not counted.
+        common: see `RetrievalLoss`. A list without such a pair does not count.
 
-    Time is O(relevant x all) per list. Only gains with fpr = 1: otherwise a ValueError.
+    Time is O(relevant x all) per list. Gains need fpr = 1; otherwise a ValueError is raised.
 
     >>> loss = ROCAUCLoss()
     >>> loss.from_lists(torch.tensor([1.0, 2.0, 0.0]), torch.tensor([True, False, False]))  # 1.8946 and 0.4519
@@ -61,7 +61,7 @@ class ROCAUCLoss(RetrievalLoss):
         """Mean cost of the pairs of each list; a list counts if it has a pair."""
         if self.fpr < 1:
             if relevant.dtype != torch.bool:
-                raise ValueError("fpr < 1 counts irrelevant items: pass bool relevance, e.g. gains > 0, or fpr=1")
+                raise ValueError("fpr < 1 needs bool relevance: pass e.g. gains > 0, or fpr=1")
             there = torch.ones_like(relevant) if valid is None else valid
             valid = (relevant & there) | hardest(scores, ~relevant & there, self.fpr)
         ranks = self._ranks(scores, relevant, valid, self.positives)
@@ -82,7 +82,7 @@ def hardest(scores: Scores, rest: Mask, share: float) -> Mask:
 
 
 def different_pairs(relevant: Tensor, valid: Mask | None) -> PerQuery:
-    """[query] pairs of valid items of different relevance, float64.
+    """[query] number of pairs of valid items of different relevance, float64.
 
     >>> different_pairs(torch.tensor([[2.0, 1.0, 1.0, 0.0]]), None)
     tensor([5.], dtype=torch.float64)

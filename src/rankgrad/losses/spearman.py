@@ -1,4 +1,4 @@
-"""Spearman's rank correlation as a loss: read off the ranks of all items of a list, not of the relevant ones alone."""
+"""Spearman's rank correlation as a loss. It uses the ranks of all items of a list, not only of the relevant ones."""
 
 from __future__ import annotations
 
@@ -19,35 +19,39 @@ from .base import Common, RetrievalLoss
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# (scores, valid) -> [query, item] ranks with a gradient, 1 the best; what it gives for absent items is not read
+# (scores, valid) -> [query, item] ranks with a gradient, 1 is the best; values of absent items are ignored
 FullRanks = Callable[[Scores, Mask | None], Tensor]
 
 
 class SpearmanLoss(RetrievalLoss):
     r"""1 - Pearson(ranks of the scores, average ranks of the gains) over the valid items of each query, in [0, 2].
 
-    The ranks of the scores are a permutation (of level scores the lower index ranks first); level gains share the mean
-    of their places. So the loss is linear in the ranks, 1 - sum_j b_j rk_j / |a|, with the wanted ranks b, centred and
-    of length 1, and |a|, the length of the centred numbers 1 .. n. The gradient is Algorithm 1's (Rolínek et al., CVPR
-    2020) with g_j = -b_j / |a| / (counted queries) for *every* valid item, all of them moved at once: O(n log n) a
-    list. See `ranks.Blackbox` for why it belongs to the loss. Differentiating |a| too, as if ranks were free numbers,
-    would move items of equal gain against each other; it trained worse (docs/sodeep.md).
+    The ranks of the scores are a permutation: of tied scores the lower index ranks first. Tied gains share their mean
+    rank. So the loss is linear in the ranks: 1 - sum_j b_j rk_j / |a|, where b are the target ranks, centred and scaled
+    to length 1, and |a| is the length of the centred numbers 1 .. n.
 
-    No paper of ours trains this pair: SoDeep (Engilberge et al., CVPR 2019) minimises the squared difference of learned
-    and true ranks, which for two permutations is the same up to a factor.
+    The gradient is that of Algorithm 1 (Rolínek et al., CVPR 2020) with g_j = -b_j / |a| / (counted queries) for
+    *every* valid item. All items are perturbed at once: O(n log n) per list. `ranks.Blackbox` says why this is the
+    gradient of the loss. If |a| were differentiated as well, items of equal gain would be moved against each other;
+    this trained worse (docs/sodeep.md).
 
-    What the gains are: those given as `relevant` (only their order counts); 1 and 0 for labels that match or not;
-    HAPPIER's gains for hierarchical labels (`relevance.from_labels`), which divide by the size of a group: to rank by
-    the level alone give relevant=relevance.shared_levels(labels, labels).float(). A query whose valid items all have
-    one gain has no correlation and is not counted. With 1 and 0 the best loss is not 0, because level gains meet ranks
-    that are never level: for p of n items it is 1 - sqrt(3 p (n - p) / (n^2 - 1)).
+    We know no paper that trains this loss with this gradient. SoDeep (Engilberge et al., CVPR 2019) minimises the
+    squared difference of learned and true ranks, which for two permutations is the same up to a factor.
+
+    Gains are either given as `relevant` (only their order counts), or come from labels. Labels that match have gain 1,
+    others 0. Hierarchical labels have HAPPIER's gains (`relevance.from_labels`), which are divided by the size of a
+    group; to rank by the level alone, pass relevant=relevance.shared_levels(labels, labels).float(). If all valid items
+    of a query have the same gain, the correlation is undefined and the query does not count. With gains 1 and 0 the
+    best loss is not 0, because gains are tied and ranks are not: with p relevant of n items it is
+    1 - sqrt(3 p (n - p) / (n^2 - 1)).
 
     Args:
-        lambda_: size of the perturbation, > 0. No paper gives one; 1, in normalised ranks, is ours (docs/sodeep.md).
-        normalized_ranks: True: lambda is meant for ranks divided by the length of the list; False: for ranks 1 .. n,
-            Algorithm 1 as printed. lambda n with False equals lambda with True.
-        ranks: "blackbox", or a learned sorter (`sodeep.load_sorter`), or any differentiable (scores, valid) ->
-            [query, item] ranks. Its own gradient is then taken, and lambda_ says nothing.
+        lambda_: size of the perturbation, > 0. No paper gives a value; 1, for normalised ranks, is our choice
+            (docs/sodeep.md).
+        normalized_ranks: True: lambda is for ranks divided by the length of the list. False: lambda is for ranks
+            1 .. n, Algorithm 1 as printed. lambda n with False equals lambda with True.
+        ranks: "blackbox", or a learned sorter (`sodeep.load_sorter`), or any differentiable function (scores, valid) ->
+            [query, item] ranks. Such a function brings its own gradient, and lambda_ has no effect.
         common: see `RetrievalLoss`.
 
     >>> SpearmanLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[3.0, 1.0, 0.0]]))  # 1 - .5
@@ -69,7 +73,7 @@ class SpearmanLoss(RetrievalLoss):
         number(lambda_, "lambda_ is the size of the perturbation", above=0)
         flag(normalized_ranks, "normalized_ranks")
         if ranks != "blackbox" and not callable(ranks):
-            raise ValueError(f"ranks must be 'blackbox' or something that ranks (scores, valid); got {ranks!r}")
+            raise ValueError(f"ranks must be 'blackbox' or a function (scores, valid) -> ranks; got {ranks!r}")
         self.lambda_, self.normalized_ranks, self.ranks = lambda_, normalized_ranks, ranks
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
@@ -83,19 +87,21 @@ class SpearmanLoss(RetrievalLoss):
             return values, counted
         given = _centred(self.ranks(scores, valid), valid)
         spread = given.square().sum(1)
-        # ranks that are all the same (a sorter may say so of a constant list) correlate with nothing
+        # all ranks are equal, as a sorter may return for a constant list: the correlation is 0
         spread = torch.where(spread > 0, spread, 1).sqrt()
         return 1 - (given * wanted.to(given.dtype)).sum(1) / spread, counted
 
 
 def wanted_ranks(relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Tensor]:
-    """([query, item] average ranks of the gains, centred and of length 1, 0 where absent; [query] do gains differ).
+    """Target ranks [query, item] and a mask [query], True where the gains of a query differ.
+
+    The target ranks are the average ranks of the gains, centred and scaled to length 1; 0 for absent items.
 
     >>> wanted, counted = wanted_ranks(torch.tensor([[True, False, False]]), None)
     >>> wanted  # of the ranks 1, 2.5, 2.5
     tensor([[-0.8165,  0.4082,  0.4082]], dtype=torch.float64)
     """
-    if relevant.dtype == torch.bool:  # two groups: their mean ranks are p / 2 below and (n - p) / 2 above the middle
+    if relevant.dtype == torch.bool:  # two groups of tied items: p / 2 and (n - p) / 2 from the middle rank
         relevant = relevant if valid is None else relevant & valid
         positives = relevant.sum(1, keepdim=True).double()
         centred = torch.where(relevant, positives - _length(relevant, valid), positives) / 2
@@ -109,7 +115,7 @@ def wanted_ranks(relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Tensor]:
 
 
 class _BlackboxCorrelation(torch.autograd.Function):
-    """1 - Pearson per query; the score gradient of the mean over the counted queries is computed at once."""
+    """1 - Pearson per query. The forward pass also computes the gradient of the mean over the counted queries."""
 
     @staticmethod
     def forward(
@@ -135,14 +141,14 @@ class _BlackboxCorrelation(torch.autograd.Function):
 
 
 def _length(rows: Tensor, valid: Mask | None) -> Tensor:
-    """[query, 1] float64, valid items."""
+    """[query, 1] float64, number of valid items."""
     if valid is None:
         return rows.new_full((len(rows), 1), rows.shape[1], dtype=torch.float64)
     return valid.sum(1, keepdim=True).double()
 
 
 def _centred(ranks: Tensor, valid: Mask | None) -> Tensor:
-    """[query, item] the ranks less their mean over the valid items; 0 where absent."""
+    """[query, item] the ranks minus their mean over the valid items; 0 where absent."""
     if valid is None:
         return ranks - ranks.mean(1, keepdim=True)
     ranks = torch.where(valid, ranks, 0)
@@ -151,5 +157,5 @@ def _centred(ranks: Tensor, valid: Mask | None) -> Tensor:
 
 
 def _permutation(scores: Scores, valid: Mask | None) -> Tensor:
-    """[query, item] float64 ranks 1 .. n, those of absent items behind all others."""
+    """[query, item] float64 ranks 1 .. n; absent items come last."""
     return blackbox_rank(scores if valid is None else scores.masked_fill(~valid, -torch.inf), 1.0).double()

@@ -16,23 +16,24 @@ REFERENCES = ("ref_emb", "ref_labels", "ids", "ref_ids")
 class SumLoss(nn.Module):
     r"""sum_i w_i L_i of losses of the same batch: a rank loss with a pair loss or a classifier, for example.
 
-    Each part is called with what it takes: the embeddings, the labels, and, where its `forward` has them, the numbers
-    of the samples and the references of a memory.
+    Each part gets the embeddings and the labels. If its `forward` takes sample ids and the references of a memory, it
+    gets these, too.
 
-    Settings name it with a plus sign: `loss=supndcg+pml/multi_similarity loss.weights.supndcg=0.3`. Its parts are
-    `loss.losses.NAME`, where NAME is the last part of the loss's name; weights are 1 / (number of parts) unless given.
+    In settings, join the names with a plus sign: `loss=supndcg+pml/multi_similarity loss.weights.supndcg=0.3`. The
+    settings of a part are `loss.losses.NAME`, where NAME is the last part of the loss's name. The default weight is
+    1 / (number of parts).
 
     Args:
         losses: name -> loss, at least one.
-        weights: name -> weight, finite and >= 0, for each loss. A loss of weight 0 is computed and shown, and has no
+        weights: name -> weight, finite and >= 0, for each loss. A loss of weight 0 is computed and shown, but has no
             gradient.
 
     Attributes:
-        stats: of the last call: the value of each part by its name, without its weight; "counted" of the first part
-            that has it.
+        stats: from the last call: the unweighted value of each part by its name, and "counted" of the first part that
+            has it.
 
     Raises:
-        ValueError: no losses, weights of other names, or out of range.
+        ValueError: there are no losses, the names of the weights differ, or a weight is out of range.
 
     >>> import torch
     >>> from rankgrad.losses import CalibrationLoss, SupAPLoss
@@ -69,18 +70,18 @@ class SumLoss(nn.Module):
 
         Args:
             embeddings: [row, dim] float.
-            labels: of the kind that all parts take; long [row] always.
+            labels: labels of a kind that all parts take; all take long [row].
             ref_emb: [item, dim] references, e.g. a memory.
-            ref_labels: their labels.
-            ids: [row] integers naming samples.
-            ref_ids: [item] the same of the references.
+            ref_labels: labels of the references.
+            ids: [row] integer sample ids.
+            ref_ids: [item] sample ids of the references.
 
         Raises:
-            ValueError: references, and a part that can't have them.
+            ValueError: there are references, and a part cannot use them.
         """
         without = [name for name, loss in self.losses.items() if missing_references(loss)]
         if ref_emb is not None and without:
-            raise ValueError(f"{', '.join(without)} can't have references")
+            raise ValueError(f"{', '.join(without)} can't use references")
         given: dict[str, Any] = {"ref_emb": ref_emb, "ref_labels": ref_labels, "ids": ids, "ref_ids": ref_ids}
         total: Tensor | None = None
         stats: dict[str, Tensor] = {}
@@ -97,7 +98,7 @@ class SumLoss(nn.Module):
         return total
 
     def components(self) -> dict[str, Tensor]:
-        """Each part of the last value, with its weight, detached; {} before the first call."""
+        """Each part of the last value times its weight, detached; {} before the first call."""
         return {name: self.weights[name] * self.stats[name] for name in self.losses if name in self.stats}
 
     def extra_repr(self) -> str:
@@ -106,7 +107,7 @@ class SumLoss(nn.Module):
 
 
 def missing_references(loss: Callable[..., Any]) -> list[str]:
-    """Arguments that a loss, or a class of losses, would need for references and lacks; [] if it can have them.
+    """Arguments for references that the `forward` of a loss, or of a class of losses, lacks. [] if it has all of them.
 
     >>> from rankgrad.losses import SmoothAPLoss
     >>> missing_references(SmoothAPLoss()), missing_references(nn.Identity())

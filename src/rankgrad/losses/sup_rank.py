@@ -1,4 +1,4 @@
-"""SupRank: other metrics read off the ranks of SupAP (Ramzi et al., 2023, arXiv:2309.08250)."""
+"""SupRank: other metrics computed from the ranks of SupAP (Ramzi et al., 2023, arXiv:2309.08250)."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 class SupNDCGLoss(RankLoss):
     r"""1 - NDCG with SupAP's ranks: an upper bound of 1 - NDCG (SupRank, Ramzi et al., 2023).
 
-        NDCG = sum_i gain(g_i) / log2(1 + rank_i) / (the same of the ideal order)
+        NDCG = sum_i gain(g_i) / log2(1 + rank_i) / (the same sum for the ideal order)
         rank_i = 1 + sum_{g_j >= g_i} H(s_j - s_i) + sum_{g_j < g_i} H^-(s_j - s_i)
-    Only the H^- terms carry gradient. Of hierarchical labels g is the number of shared levels, as the published code
-    has it.
+    Only the H^- terms have a gradient. For hierarchical labels, g is the number of shared levels, as in the published
+    code.
 
-    Defaults are published ones; a steeper step (tau 0.002, rho 500, delta 0.01) is worth a try with small networks.
+    The defaults are the published ones. With small networks, try a steeper step: tau 0.002, rho 500, delta 0.01.
 
     Args:
-        tau: of H^-, see `SupAPLoss`.
+        tau: temperature of H^-, see `SupAPLoss`.
         rho: see `SupAPLoss`.
         delta: see `SupAPLoss`.
         offset: see `SupAPLoss`; published configurations: 1.44, and 1.0 for iNaturalist, with start = 0.
         start: see `SupAPLoss`.
         tie: see `SupAPLoss`.
-        gain: "exp2" 2^g - 1, or "linear" g; the same for binary relevance.
+        gain: "exp2" 2^g - 1, or "linear" g; both are equal for binary relevance.
         common: see `RetrievalLoss`.
 
     >>> SupNDCGLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[2, 0, 1]]))
@@ -70,7 +70,7 @@ class SupNDCGLoss(RankLoss):
         return ndcg(ranks, gain=self.gain)
 
     def ranked(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> Ranks:
-        """Ranks of the items; levels are gains."""
+        """Ranks of the items; the levels are the gains."""
         if relevant.dtype != torch.bool and not relevant.is_floating_point():
             relevant = relevant.to(scores.dtype)
         return super().ranked(scores, relevant, valid)
@@ -79,19 +79,20 @@ class SupNDCGLoss(RankLoss):
 class SupRecallLoss(RankLoss):
     r"""1 - mean over k of sum_i sigmoid((k - rank_i) / tau2) / min(k, p) with SupAP's ranks (SupRank, 2023).
 
-    The published code does not hold the sum at k, as the Recall@k surrogate does (`RecallAtKLoss`): the loss of a query
-    with more than k relevant items may be negative, and they go on being pulled up. clip=True holds it.
+    The Recall@k surrogate (`RecallAtKLoss`) limits the sum to k; the published code of SupRank does not. So the loss of
+    a query with more than k relevant items may be negative, and these items are still pulled up. clip=True limits the
+    sum to k.
 
     Args:
         k: list lengths, each >= 1.
-        tau: of H^-, see `SupAPLoss`.
+        tau: temperature of H^-, see `SupAPLoss`.
         rho: see `SupAPLoss`.
         delta: see `SupAPLoss`.
         offset: see `SupAPLoss`; published configurations: 1.44, and 1.0 for iNaturalist, with start = 0.
         start: see `SupAPLoss`.
         tie: see `SupAPLoss`.
-        tau2: temperature of the count, in ranks, > 0; one for all k or one each.
-        clip: True: the sum is at most k, and has no gradient there.
+        tau2: temperature of the count, in ranks, > 0; one for all k, or one for each.
+        clip: True: the sum is at most k, and has no gradient where it is limited.
         common: see `RetrievalLoss`.
 
     >>> SupRecallLoss(k=(1,)).from_scores(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, False]]))
