@@ -792,7 +792,7 @@ def test_scores_without_relevance_and_ranks_with_it_are_type_errors():
     "read", [metrics.recall_at_k, metrics.found_at_k, metrics.precision_at_k, metrics.refined_recall_at_k]
 )
 def test_k_that_counts_nothing_is_an_error(read, k):
-    with pytest.raises(ValueError, match="k counts items"):
+    with pytest.raises(ValueError, match="k is a number of items"):
         read(*lists(), k)
 
 

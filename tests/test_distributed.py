@@ -64,7 +64,7 @@ def test_rows_and_objects_come_in_the_order_of_the_processes(count: int) -> None
 def test_an_error_reaches_every_process(count: int) -> None:
     for found in processes(count):
         assert found["first fails"] == "ValueError: the first one is to blame"
-        assert "agree in width" in found["widths differ"]
+        assert "same width" in found["widths differ"]
         assert "row 2" in found["nan on one"]  # of the whole batch: two rows of process 0 come first
 
 
@@ -90,16 +90,16 @@ def test_equal_cosines_are_equal_on_any_number_of_processes(count: int) -> None:
 
 
 DIFFERENT = {
-    "even is a lie": r"ValueError: even=True promises equally many rows on all processes; they have \[4, 3[, 4]*\]",
-    "even is a lie of a batch": r"ValueError: even=True promises equally many rows .* \[4, 3[, 4]*\]",
+    "even is a lie": r"ValueError: even=True needs the same number of rows on all processes; got \[4, 3[, 4]*\]",
+    "even is a lie of a batch": r"ValueError: even=True needs the same number of rows .* \[4, 3[, 4]*\]",
     "ids on one": r"ValueError: ids must be given on all .* got process 0: none, process 1: torch.int64 \[4\]",
-    "labels of another kind": r"ValueError: labels must agree .* torch.int64 \[4\], process 1: torch.float32 \[4\]",
+    "labels of another kind": r"ValueError: labels must have the same width .* torch.int64 \[4\], process 1: torch.float32 \[4\]",
     "labels that are a list": r"TypeError: labels must be a tensor .* process 1: something else",
     "labels too few": r"ValueError: embeddings, labels must have one row per sample; process 1 has \[4, 3\]",
-    "four dimensions": r"ValueError: rows must agree .* \[1, 2, 3, 4\], process 1: torch.float32 \[1, 2, 3, 5\]",
-    "evaluation of other rows": "ValueError: all processes must call with the same input; they differ in embeddings.",
-    "evaluation of other ids": "ValueError: all processes must call with the same input; they differ in ids.",
-    "evaluation by other ks": "ValueError: all processes must call with the same input; they differ in ks.",
+    "four dimensions": r"ValueError: rows must have the same width .* \[1, 2, 3, 4\], process 1: torch.float32 \[1, 2, 3, 5\]",
+    "evaluation of other rows": "ValueError: all processes must pass the same input; they differ in embeddings.",
+    "evaluation of other ids": "ValueError: all processes must pass the same input; they differ in ids.",
+    "evaluation by other ks": "ValueError: all processes must pass the same input; they differ in ks.",
     "evaluation of nan": "ValueError: embeddings must be finite; row 0",
     "fails on one": "OSError: .Errno 28. No space left on device",
     "fails on the first in its own way": "RuntimeError: Local: only here",

@@ -226,8 +226,8 @@ def test_its_buffers_are_found_inside_a_model() -> None:
 def test_what_does_not_fit_is_refused_with_a_reason() -> None:
     loss, labels, ids = SupAPLoss(), torch.tensor([0, 0]), torch.arange(2)
     for options, word in (
-        ({"size": 0}, "size counts"),
-        ({"size": 1, "warmup": -1}, "warmup counts"),
+        ({"size": 0}, "size is"),
+        ({"size": 1, "warmup": -1}, "warmup is"),
         ({"size": 1, "combine": "both"}, "combine must be"),
         ({"size": 1, "weight": -1.0}, "weight"),
         ({"size": 1, "combine": "joint", "weight": 0.5}, "one term"),
@@ -235,14 +235,14 @@ def test_what_does_not_fit_is_refused_with_a_reason() -> None:
     ):
         with pytest.raises(ValueError, match=word):
             CrossBatchMemory(loss, **options)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="CrossEntropyLoss can't have a memory"):
+    with pytest.raises(TypeError, match="CrossEntropyLoss can't use a memory"):
         CrossBatchMemory(nn.CrossEntropyLoss(), size=2)
     memory = CrossBatchMemory(loss, size=4)
     with pytest.raises(ValueError, match="needs ids"):
         memory(torch.eye(2), labels)
     with pytest.raises(ValueError, match="ids must be integers"):
         memory(torch.eye(2), labels, ids=torch.arange(3))
-    with pytest.raises(ValueError, match="one label each"):
+    with pytest.raises(ValueError, match="one label per row"):
         memory(torch.eye(3), labels, ids=ids)
     assert memory.filled == 0
     memory(torch.eye(2), labels, ids=ids)
@@ -250,7 +250,7 @@ def test_what_does_not_fit_is_refused_with_a_reason() -> None:
         memory(torch.eye(3)[:2], labels, ids=ids)
     with pytest.raises(ValueError, match="memory holds labels"):
         memory(torch.eye(2), torch.stack([labels, labels], 1), ids=ids)
-    with pytest.raises(ValueError, match="room for 4 entries, this one for 5"):
+    with pytest.raises(ValueError, match="size 4, this one has size 5"):
         CrossBatchMemory(loss, size=5).load_state_dict(memory.state_dict())
     assert memory.filled == 2
 

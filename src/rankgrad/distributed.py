@@ -1,13 +1,13 @@
-r"""Training on W processes: the loss and gradient of one process that holds the concatenated batch.
+r"""Training on W processes with the same loss and gradient as one process with the concatenated batch.
 
-A rank loss is no sum over images: the rank of an item depends on every other one. So each process gathers the
-embeddings of all (`gather_rows`), computes the loss of the whole batch, and gets the same number L. The gradient needs
-nothing else. What L asks of an image is asked by every process, and the backward pass of the gathering adds these up:
-W times dL/d(embedding), at the process that has the image's graph. DistributedDataParallel then takes the mean over the
-processes of each weight's gradient: 1/W of the sum. The two factors cancel, and nothing is multiplied by hand.
+A rank loss is not a sum over images: the rank of an item depends on all other items. So each process gathers the
+embeddings of all processes (`gather_rows`) and computes the same loss L of the whole batch. The gradient is then
+correct without a further step. Every process computes dL/d(embedding) of every image, and the backward pass of
+`gather_rows` sums these: the process that has the image's graph gets W times dL/d(embedding). DistributedDataParallel
+takes the mean of each weight's gradient over the processes, which is 1/W of the sum. The two factors cancel.
 
-This holds for every loss, whatever it does with the batch. Its price is that all processes do the loss's work, which
-benchmarks show to be a few per cent of a training step.
+This holds for every loss. The cost: all processes compute the whole loss, which takes a few per cent of a training
+step in our benchmarks.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ from .ranks.second_order import refuse_graph
 
 T = TypeVar("T")
 
-STORE = (
-    "RANKGRAD_STORE"  # environment variable: the file by which processes find each other that torchrun did not start
-)
-PATIENCE = timedelta(days=7)  # for the slowest process of a group; torchrun ends all when one fails
+# environment variable: the file through which processes connect if torchrun did not start them
+STORE = "RANKGRAD_STORE"
+PATIENCE = timedelta(days=7)  # how long a group waits for its slowest process; torchrun ends all when one fails
 
 
 def world() -> tuple[int, int]:
-    """(rank, processes) of the group that is running, (0, 1) where there is none.
+    """(rank, number of processes) of the current process group, (0, 1) without a group.
 
     >>> world()
     (0, 1)
@@ -51,17 +50,17 @@ def world() -> tuple[int, int]:
 
 
 def started() -> int:
-    """How many processes torchrun, or `runs.launch`, has started together, this one included; 0: it was neither."""
+    """Number of processes that torchrun or `runs.launch` started together, including this one; 0 if neither did."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 0
 
 
 @contextmanager
 def group(backend: str = "gloo", timeout: timedelta | None = None) -> Iterator[None]:
-    """The group of the processes that were started together, from here to the end; nothing if there is one process.
+    """A context with a process group of the processes that were started together. One process needs no group.
 
     Args:
         backend: as in `torch.distributed.init_process_group`.
-        timeout: for what all do together; None: as torch has it.
+        timeout: time limit of collective operations; None: torch's default.
     """
     processes = started()
     if processes <= 1:
@@ -79,33 +78,33 @@ def group(backend: str = "gloo", timeout: timedelta | None = None) -> Iterator[N
 
 
 def leave() -> None:
-    """End this process's group.
+    """Destroy the process group.
 
-    A thread of the group frees the tensors of its last operation, for which it needs the interpreter; torch 2.6 keeps
-    the interpreter while it waits for that thread to end. A moment's sleep lets the thread go first.
+    A thread of the group frees the tensors of its last operation. For this it needs Python's interpreter lock, which
+    torch 2.6 holds while it waits for that thread to end. A short sleep lets the thread finish first.
     """
     time.sleep(0.1)
     dist.destroy_process_group()
 
 
 def gather_rows(rows: Tensor, *, even: bool = False) -> Tensor:
-    """The rows of all processes, one process after the other, on each of them; with gradient.
+    """The rows of all processes, in the order of the processes, on each process; with gradient.
 
-    The gradient that reaches a process is the sum of what all processes ask of its rows (see the top of this file).
+    The gradient of a process's rows is the sum over all processes (see the top of this file).
 
-    What each process brings is compared on the host first: a collective operation on tensors that do not fit would hang
-    or mix them up. No GPU is waited for.
+    First the shapes and dtypes of all processes are compared on the host: a collective operation on tensors that do not
+    fit would hang or mix them up. Nothing waits for a GPU.
 
     Args:
-        rows: [row, ...] of any dtype, with as many rows as this process has: none, if need be. All else must agree
-            between the processes.
-        even: promise that all have equally many rows.
+        rows: [row, ...] of any dtype. The number of rows may differ between the processes, and may be 0. Dtype and
+            other dimensions must be equal on all processes.
+        even: a promise that all processes have the same number of rows.
 
     Returns:
-        [rows of all, ...]; without a process group, the rows themselves.
+        [rows of all processes, ...]. Without a process group: `rows`.
 
     Raises:
-        ValueError: on every process, if shape or dtype differ, or the promise is broken.
+        ValueError: on every process, if shapes or dtypes differ, or the promise is broken.
 
     >>> gather_rows(torch.tensor([1.0, 2.0]))
     tensor([1., 2.])
@@ -116,16 +115,16 @@ def gather_rows(rows: Tensor, *, even: bool = False) -> Tensor:
     return gathered
 
 
-SIZES = 6  # dimensions of a tensor that are compared
+SIZES = 6  # largest number of dimensions of a tensor
 DTYPES = {zlib.crc32(str(d).encode()): str(d) for d in vars(torch).values() if isinstance(d, torch.dtype)}
 
 
 def _agreed(batch: Mapping[str, object], even: bool) -> list[int]:
-    """Rows of each process; raises on all of them if what they bring does not fit together.
+    """Number of rows of each process. Raises on all processes if their tensors do not fit together.
 
     Args:
-        batch: name -> [row, ...], or None for what is not given. All of one process must have equally many rows.
-        even: the number of rows must be the same everywhere.
+        batch: name -> [row, ...], or None if not given. All tensors of one process must have the same number of rows.
+        even: whether the number of rows must be the same on all processes.
     """
     mine = torch.tensor([_described(value) for value in batch.values()])
     answers = [torch.empty_like(mine) for _ in range(world()[1])]
@@ -140,7 +139,7 @@ def _agreed(batch: Mapping[str, object], even: bool) -> list[int]:
         if any(entry[0] != here[0][0] for entry in here):
             raise ValueError(f"{name} must be given on all processes or on none; got {told}")
         if any(entry[1:3] + entry[4:] != here[0][1:3] + here[0][4:] for entry in here):
-            raise ValueError(f"{name} must agree in width and dtype on all processes; got {told}")
+            raise ValueError(f"{name} must have the same width and dtype on all processes; got {told}")
     given = [name for at, name in enumerate(batch) if everyone[0][at][0]]
     counts = [[entry[3] for entry in process if entry[0]] for process in everyone]
     for r in processes:
@@ -148,12 +147,12 @@ def _agreed(batch: Mapping[str, object], even: bool) -> list[int]:
             raise ValueError(f"{', '.join(given)} must have one row per sample; process {r} has {counts[r]}")
     rows = [count[0] for count in counts]
     if even and len(set(rows)) > 1:
-        raise ValueError(f"even=True promises equally many rows on all processes; they have {rows}. Leave it out.")
+        raise ValueError(f"even=True needs the same number of rows on all processes; got {rows}. Leave even out.")
     return rows
 
 
 def _described(value: object) -> list[int]:
-    """What is compared of a tensor, in numbers: given or not (2: no tensor), dtype, dimensions, sizes."""
+    """Description of a value, in numbers: 0 none, 1 a tensor, 2 not a valid tensor; dtype; dimensions; sizes."""
     if value is None:
         return [0] * (3 + SIZES)
     if not isinstance(value, Tensor) or not 1 <= value.dim() <= SIZES:
@@ -167,32 +166,32 @@ def _told(entry: list[int]) -> str:
     return f"{DTYPES[entry[1]]} {entry[3 : 3 + entry[2]]}"
 
 
-_HOST: dict[object, Any] = {}  # process group -> a group of the same processes that moves what is on the host
+_HOST: dict[object, Any] = {}  # process group -> a group of the same processes for tensors on the host
 
 
 def _host_group() -> Any:
-    """A group that moves tensors on the CPU, without the GPU: the running one if it can."""
+    """A group that can send tensors on the CPU: the current one if possible."""
     group = dist.group.WORLD
     if any(part in dist.get_backend() for part in ("gloo", "mpi", "cpu")):
         return group
     if group not in _HOST:
-        _HOST.clear()  # of groups that are gone
+        _HOST.clear()  # remove groups that have ended
         _HOST[group] = dist.new_group(backend="gloo")
     return _HOST[group]
 
 
 def _device(tensor: Tensor) -> torch.device:
-    """Where this group can move a tensor: a group of NCCL alone knows no CPU."""
+    """Device from which this group can send a tensor. NCCL cannot send from the CPU."""
     if tensor.device.type == "cpu" and dist.get_backend() == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return tensor.device
 
 
 def _all_rows(rows: Tensor, sizes: list[int]) -> Tensor:
-    """Gather without gradient; what is shorter is padded on the way."""
+    """Gather without gradient. Shorter tensors are padded for the transfer."""
     sent = rows.detach()
     if sent.dtype == torch.bool:
-        sent = sent.to(torch.uint8)  # not every communication library moves booleans
+        sent = sent.to(torch.uint8)  # some communication libraries cannot send booleans
     most = max(sizes)
     if len(sent) < most:
         sent = torch.cat([sent, sent.new_zeros(most - len(sent), *sent.shape[1:])])
@@ -203,7 +202,7 @@ def _all_rows(rows: Tensor, sizes: list[int]) -> Tensor:
 
 
 class _GatherRows(torch.autograd.Function):
-    """All rows forward; backward the sum over the processes, of which each keeps its own rows."""
+    """Forward: all rows. Backward: the sum over the processes; each process keeps the gradient of its own rows."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:
@@ -212,7 +211,7 @@ class _GatherRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
-        refuse_graph("embeddings were gathered across processes; take gradient penalties on one process")
+        refuse_graph("the embeddings were gathered from several processes; compute gradient penalties on one process")
         total = upstream.to(_device(upstream)).contiguous().clone()
         dist.all_reduce(total)
         start = sum(ctx.sizes[: world()[0]])
@@ -220,16 +219,16 @@ class _GatherRows(torch.autograd.Function):
 
 
 class GlobalBatch(nn.Module):
-    """A loss over the batches of all processes: what one process would compute on the concatenated batch.
+    """The loss of one process on the concatenated batches of all processes.
 
-    Without a process group it is the loss itself. Under DistributedDataParallel (Lightning's DDP, torchrun) the
-    gradient of the weights equals that of one process, if the model treats every image by itself (no batch norm, or
-    SyncBatchNorm). A memory belongs inside: `GlobalBatch(CrossBatchMemory(loss, size))` keeps the same entries on every
-    process. Log the value of any process: they are equal.
+    Without a process group it is `loss` itself. Under DistributedDataParallel (Lightning's DDP, torchrun) the gradient
+    of the weights equals that of one process, if the embedding of an image does not depend on other images (no batch
+    norm, or SyncBatchNorm). Put a memory inside: `GlobalBatch(CrossBatchMemory(loss, size))` has the same entries on
+    every process. The value is the same on all processes, so log that of any process.
 
     Args:
         loss: called as loss(embeddings, labels), with ids=... if ids are given.
-        even: all processes have equally many images in every batch; if not, it is an error.
+        even: raise an error if the processes have different numbers of images in a batch.
 
     >>> from rankgrad.losses import SmoothAPLoss
     >>> loss = GlobalBatch(SmoothAPLoss())
@@ -243,20 +242,20 @@ class GlobalBatch(nn.Module):
 
     @property
     def stats(self) -> dict[str, Tensor]:
-        """Statistics of the loss, over the whole batch; {} if it keeps none."""
+        """Statistics of the loss for the whole batch; {} if it has none."""
         stats: dict[str, Tensor] = getattr(self.loss, "stats", {})
         return stats
 
     def forward(self, embeddings: Tensor, labels: Tensor, *, ids: Tensor | None = None) -> Tensor:
-        """Loss of the batch of all processes, the same on each.
+        """Loss of the batch of all processes, equal on each process.
 
         Args:
             embeddings: [row, dim] of this process; may have no rows.
-            labels: of these, any kind that the loss takes; the classes may differ between the processes.
-            ids: [row] sample numbers, on all processes or on none.
+            labels: labels of these rows, of any kind that the loss takes. The classes may differ between the processes.
+            ids: [row] sample ids, on all processes or on none.
 
         Raises:
-            ValueError: on every process, if what they bring does not fit together.
+            ValueError: on every process, if the tensors of the processes do not fit together.
         """
         if world()[1] > 1:
             # half precision would round the sum of the gradients
@@ -270,10 +269,10 @@ class GlobalBatch(nn.Module):
 
 
 def on_first(work: Callable[[], T]) -> T:
-    """Do something on the first process only; all get its result, or raise its error.
+    """Call a function on the first process only. All processes get its result, or raise its error.
 
     Args:
-        work: what to do; its result must be picklable. Its `Exception` is raised on every process.
+        work: the function; its result must be picklable.
 
     >>> on_first(lambda: 1 + 1)
     2
@@ -295,9 +294,9 @@ def on_first(work: Callable[[], T]) -> T:
 
 
 def on_all(work: Callable[[], T]) -> T:
-    """Do something on every process, each getting its own result; what fails on one is raised on all.
+    """Call a function on every process. Each gets its own result; if one raises an error, all raise it.
 
-    Without that the others would wait for the one that failed, for ever. `work` itself must not communicate.
+    Otherwise the other processes would wait for the failed one forever. `work` itself must not communicate.
 
     >>> on_all(lambda: 1 + 1)
     2
@@ -317,7 +316,7 @@ def on_all(work: Callable[[], T]) -> T:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, or its message where it cannot be sent to another process."""
+    """The error itself, or a RuntimeError with its message if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -326,13 +325,13 @@ def _sendable(error: Exception) -> Exception:
 
 
 def require_same(**values: object) -> None:
-    """Raise on every process unless all have called with the same values, to the bit.
+    """Raise on every process unless all processes pass exactly the same values.
 
     Args:
-        values: name -> tensor or array (compared wherever it is), or anything with a repr that tells all.
+        values: name -> tensor on any device, array, or any object whose repr contains its whole value.
 
     Raises:
-        ValueError: naming those that differ.
+        ValueError: values differ; the message has their names.
 
     >>> require_same(labels=torch.tensor([1, 2]))
     """
@@ -342,8 +341,8 @@ def require_same(**values: object) -> None:
     differ = [name for name in values if any(process[name] != everyone[0][name] for process in everyone)]
     if differ:
         raise ValueError(
-            f"all processes must call with the same input; they differ in {', '.join(differ)}. Gather what each of "
-            "them has (distributed.gather_rows), or leave out shared=True."
+            f"all processes must pass the same input; they differ in {', '.join(differ)}. Gather the input of all "
+            "processes (distributed.gather_rows), or leave out shared=True."
         )
 
 
@@ -351,7 +350,7 @@ def _fingerprint(value: object) -> str:
     kind = ""
     if isinstance(value, Tensor):
         kind = f"{value.dtype} {tuple(value.shape)} "
-        flat = value.detach().cpu().reshape(-1)  # numpy knows no bfloat16, but its bytes
+        flat = value.detach().cpu().reshape(-1)  # numpy has no bfloat16: compare its bytes
         value = flat.view(torch.uint8).numpy() if len(flat) else np.zeros(0)
     if not isinstance(value, np.ndarray):
         return repr(value)
@@ -361,7 +360,7 @@ def _fingerprint(value: object) -> str:
 
 
 def largest(mine: Sequence[int]) -> list[int]:
-    """The largest of each number among all processes, on all of them.
+    """The elementwise maximum over all processes, on each process.
 
     >>> largest([0, 15])
     [0, 15]
@@ -375,7 +374,7 @@ def largest(mine: Sequence[int]) -> list[int]:
 
 
 def gather_objects(mine: T) -> list[T]:
-    """What each process has, in the order of the processes, on all of them; must be picklable.
+    """The objects of all processes in the order of the processes, on each process. They must be picklable.
 
     >>> gather_objects("a")
     ['a']
@@ -388,7 +387,7 @@ def gather_objects(mine: T) -> list[T]:
 
 
 def share(count: int) -> slice:
-    """The positions among `count` that are this process's to work on: every W-th.
+    """This process's part of `count` positions: every W-th of them.
 
     >>> list(range(5))[share(5)]
     [0, 1, 2, 3, 4]

@@ -1,11 +1,11 @@
-"""Batches larger than the memory for their activations: embed in parts, and embed again in the backward pass.
+"""Batches whose activations do not fit into memory: embed in parts, and embed again in the backward pass.
 
-A rank loss needs all embeddings of a batch at once, and accumulating the gradients of small batches is another loss.
-But the embeddings are small; what fills the memory is the graph behind them. So: embed the parts one after the other
-without keeping their graphs, compute the loss once on all embeddings, and in the backward pass embed each part again,
-this time with its graph, and go back through it before the next one. The cost is a second forward pass, about a third
-of a training step; the peak is that of one part. (Known as multistage backpropagation, Revaud et al., ICCV 2019, and
-GradCache, Gao et al., 2021; torch's own checkpointing does the work here.)
+A rank loss needs all embeddings of a batch at once. Accumulating the gradients of small batches gives another loss.
+The embeddings are small, but their graph fills the memory. So the parts are embedded one after the other without
+graph, and the loss is computed once on all embeddings. The backward pass embeds each part again with its graph, and
+goes back through it before the next part. The cost is a second forward pass, about a third of a training step. The
+peak of the memory is that of one part. This is known as multistage backpropagation (Revaud et al., ICCV 2019) and
+GradCache (Gao et al., 2021). Here torch's own checkpointing does the work.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from .losses.base import still
 def embed_in_parts(
     model: nn.Module, inputs: Tensor | Sequence[Any], size: int, *, device: torch.device | str | None = None
 ) -> Tensor:
-    """`model(inputs)` with the memory of `size` inputs at a time; use it like model(inputs), backward() included.
+    """`model(inputs)` that needs memory for only `size` inputs at a time. Use it like model(inputs), then backward().
 
-    The gradient is that of embedding the parts with their graphs kept. The second pass repeats the first exactly: the
-    state of the random generators (dropout), autocast, and the model's buffers are those of the first pass, and the
-    buffers (running statistics) are updated by the first pass only. Works under DistributedDataParallel.
+    The gradient is the same as if the graphs of all parts were kept. The second pass repeats the first exactly: it uses
+    the same states of the random generators (dropout), of autocast and of the model's buffers. Only the first pass
+    updates the buffers (running statistics). This works under DistributedDataParallel.
 
-    Batch norm in training mode normalises each part by its own statistics, here as with gradient accumulation: the
-    embeddings are then not those of the whole batch. Freeze it, use another norm, or choose large enough parts.
+    Batch norm in training mode normalises each part by its own statistics, as in gradient accumulation. So the
+    embeddings differ from those of the whole batch. Freeze it, use another norm, or choose large parts.
 
     Args:
-        model: inputs -> [row, dim]; treats rows independently, but for batch norm.
+        model: inputs -> [row, dim]. Except for batch norm, the embedding of a row must not depend on other rows.
         inputs: [row, ...], on any device; or a list, such as texts.
-        size: rows at once, >= 1.
-        device: where a part is moved when its turn comes, so that the whole batch need not fit there; None: where the
-            inputs are.
+        size: number of rows at once, >= 1.
+        device: device of the model. Each part is moved there just before it is embedded, so the whole batch need not
+            fit there. None: the device of the inputs.
 
     Returns:
         [row, dim], attached to the graph.
 
     Raises:
-        ValueError: size < 1 or no rows.
+        ValueError: size < 1, or there are no rows.
 
     >>> model, images = nn.Linear(3, 2), torch.randn(5, 3)
     >>> embeddings = embed_in_parts(model, images, size=2)
@@ -55,7 +55,7 @@ def embed_in_parts(
     """
     size = integer(size, "size is the number of rows embedded at once", low=1)
     if len(inputs) == 0:
-        raise ValueError("inputs has no rows; there is nothing to embed")
+        raise ValueError("inputs must have at least one row; got none")
     parts = [inputs[start : start + size] for start in range(0, len(inputs), size)]
     return torch.cat([_embed(model, part, device) for part in parts])
 
@@ -75,10 +75,10 @@ def _moved(model: Callable[[Any], Any], part: Any, device: torch.device | str | 
 
 
 class _Twice:
-    """Calls a model; called again, it calls it with the buffers of the first time and leaves the model's own alone.
+    """Calls a model. Each later call uses the buffers as they were before the first, and does not change the model's.
 
-    What a forward pass does to buffers (running statistics, spectral norm's vectors) must neither happen twice nor
-    change what the second pass computes.
+    A forward pass may update buffers (running statistics, spectral norm's vectors). This update must not happen twice,
+    and must not change the result of the second pass.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -86,10 +86,10 @@ class _Twice:
         self.buffers: dict[str, Tensor] | None = None
 
     def __call__(self, part: Any, device: torch.device | str | None) -> Tensor:
-        with still(self.model):  # the thresholds of a loss inside the model follow whole batches
+        with still(self.model):  # only whole batches may update the running statistics of a loss in the model
             if self.buffers is None:
                 self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
                 return _moved(self.model, part, device)
-            # a copy: a retained graph may ask for a third time
+            # a copy: with a retained graph there may be a third call
             before = {name: buffer.clone() for name, buffer in self.buffers.items()}
             return _moved(lambda images: functional_call(self.model, before, (images,)), part, device)

@@ -1,12 +1,13 @@
-r"""Cross-batch memory: embeddings of earlier batches, as further items of the lists that a loss ranks.
+r"""Cross-batch memory: the loss ranks the embeddings of earlier batches, too.
 
-A batch holds a few hundred of the thousands of images that a query is ranked against in the end. Embeddings drift
-slowly, so those of the last batches are good stand-ins for the rest (XBM, Wang et al., CVPR 2020, arXiv:1912.06798;
-RaMBO, section 4.3; ROADMAP, sections 4.1 and B.4). They have no graph: gradients go to the current batch alone.
+In evaluation a query is ranked against thousands of images. A batch has only a few hundred of them. Embeddings drift
+slowly, so the embeddings of the last batches can replace the missing images (XBM, Wang et al., CVPR 2020,
+arXiv:1912.06798; RaMBO, section 4.3; ROADMAP, sections 4.1 and B.4). They have no graph: only the current batch gets
+gradients.
 
-What goes wrong with rank losses and memories elsewhere, and not here: a query meets an older embedding of itself
-(sample ids prevent it), old *queries* are added instead of items to be ranked (lists never grow), the memory is lost
-on resuming (it lies in buffers), and processes fill it differently (see `distributed.GlobalBatch`).
+Other implementations have four errors that this one avoids. A query is ranked against an older embedding of itself:
+sample ids prevent this here. Old *queries* are added instead of items, so lists never grow. The memory is lost on
+resume: here it is in buffers. Processes fill it differently: see `distributed.GlobalBatch`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .relevance import Labels, check_labels, words_of
 
 Combine = Literal["sum", "joint"]
 NO_ID = -1
-GAP = 0.9  # share of the old value in the running mean of the gap
+GAP = 0.9  # weight of the old value in the running mean of the gap
 
 
 class CrossBatchMemory(nn.Module):
@@ -38,36 +39,39 @@ class CrossBatchMemory(nn.Module):
     | "sum"   | loss(batch) + weight * loss(batch against memory) | ROADMAP |
     | "joint" | loss(batch against batch and memory, one list)    | RaMBO's last tau batches: size = tau * batch; XBM |
 
-    The memory is a ring: the oldest entries make room. A batch is written after its loss is computed, so the memory
-    holds earlier batches only. An entry with the id of a query is not in that query's list, whatever its age.
-    In eval mode nothing is written.
+    The memory is a ring: new entries replace the oldest. A batch is written after its loss is computed, so the memory
+    has earlier batches only. An entry with the id of a query is never in the list of that query. In eval mode nothing
+    is written.
 
-    Differs from published code: in XBM's (and so ROADMAP's) the current batch is written first, and each query is its
-    own positive of score 1; RaMBO's adds old queries instead of old items (docs/numerics.md).
+    Two published codes differ. XBM's code, and so ROADMAP's, writes the current batch first: each query is its own
+    positive with score 1. RaMBO's code adds old queries instead of old items (docs/numerics.md).
 
     Args:
         loss: a rankgrad loss, or any module called as loss(embeddings, labels, ref_emb=, ref_labels=, ids=, ref_ids=).
-        size: entries, >= 1. A whole training set (ROADMAP: 59 551 on SOP) is common; so are 3 batches (RaMBO).
+        size: number of entries, >= 1. Common are the whole training set (ROADMAP: 59 551 on SOP) and 3 batches (RaMBO).
         combine: see the table.
-        weight: of the memory's term, >= 0; "sum" only.
-        warmup: batches before the memory is filled and used: embeddings drift fast at the start.
-        max_drift: use the memory only while its items are no further from the queries than those of the batch: the
-            mean cosine of a query with the batch's other items of its class, less that with the memory's, averaged over
-            the queries and over time, is at most this. It is filled all the while. In no paper: where rates are large
-            the cosines tell earlier than a number of batches when old embeddings have gone stale. None: always use it.
-        dtype: what entries are stored in. bfloat16 halves the memory and rounds cosines to about 0.004. half(),
-            double() and to(dtype), also of a module around it, convert what is stored, and what comes.
-        need_ids: False: work without sample ids. A query then meets older embeddings of itself, as relevant items.
+        weight: weight of the memory's term, >= 0; for "sum" only.
+        warmup: number of batches before the memory is filled and used. Embeddings drift fast at the start.
+        max_drift: use the memory only while its entries are not too old. The test value is the mean cosine of a query
+            with the other items of its class in the batch, minus the mean cosine with those in the memory, averaged
+            over the queries and over time. The memory is used while this is at most max_drift. It is always filled.
+            This rule is in no paper: with large learning rates it detects old embeddings better than a fixed number of
+            batches. None: always use the memory.
+        dtype: dtype of the stored entries. bfloat16 halves the memory and rounds cosines to about 0.004. half(),
+            double() and to(dtype), also of an enclosing module, convert the entries and set the dtype of new ones.
+        need_ids: False: work without sample ids. Then older embeddings of a query are relevant items for it.
 
     Attributes:
-        stats: the loss's statistics of the batch, and of the last call: "memory_entries", "memory_age" (mean age of
-            the entries in batches), "memory_counted" (share of queries with a relevant entry), with ids "memory_drift"
-            (mean of 1 - cosine between a query and its own newest entry; NaN if no query has one), and with max_drift
-            "memory_gap" (what is compared with it; NaN until a class came twice) and "memory_used" (1 or 0).
+        stats: the statistics of the loss for the batch, and these values of the last call. "memory_entries";
+            "memory_age", mean age of the entries in batches; "memory_counted", fraction of queries with a relevant
+            entry. With ids: "memory_drift", mean of 1 - cosine between a query and its own newest entry, NaN if no
+            query has one. With max_drift: "memory_gap", the value that is compared with it, NaN until a class occurred
+            twice; and "memory_used", 1 or 0.
 
     Raises:
         TypeError: the loss takes no references.
-        ValueError: sizes out of range; another embedding width or kind of labels than the memory holds; ids missing.
+        ValueError: a size is out of range, ids are missing, or the dimension of the embeddings or the kind of labels
+            differs from that of the entries.
 
     >>> from rankgrad.losses import SmoothAPLoss
     >>> memory = CrossBatchMemory(SmoothAPLoss(), size=6)
@@ -99,62 +103,62 @@ class CrossBatchMemory(nn.Module):
         need_ids: bool = True,
     ) -> None:
         super().__init__()
-        size = integer(size, "size counts the entries", low=1)
-        warmup = integer(warmup, "warmup counts the batches before the memory is filled", low=0)
+        size = integer(size, "size is the number of entries", low=1)
+        warmup = integer(warmup, "warmup is the number of batches before the memory is filled", low=0)
         if max_drift is not None:
             max_drift = number(max_drift, "max_drift is a difference of cosines", low=0, high=2)
         if combine not in ("sum", "joint"):
             raise ValueError(f"combine must be 'sum' or 'joint'; got {combine!r}")
-        number(weight, "weight is that of the memory's term", low=0)
+        number(weight, "weight is the weight of the memory's term", low=0)
         flag(need_ids, "need_ids")
         if combine == "joint" and weight != 1:
-            raise ValueError("with combine='joint' there is one list and one term: weight has no meaning")
+            raise ValueError("combine='joint' has only one term, so weight has no effect: leave weight out")
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise ValueError(f"dtype must be a float type of torch; got {dtype!r}")
+            raise ValueError(f"dtype must be a float dtype of torch; got {dtype!r}")
         parts = loss.losses.values() if isinstance(loss, SumLoss) else [loss]
         for part in parts:
             missing = missing_references(part)
             if missing:
-                raise TypeError(f"{type(part).__name__} can't have a memory: its forward takes no {', '.join(missing)}")
+                raise TypeError(f"{type(part).__name__} can't use a memory: its forward takes no {', '.join(missing)}")
         self.loss, self.size, self.combine, self.weight, self.warmup = loss, size, combine, weight, warmup
         self.need_ids, self.max_drift = need_ids, max_drift
         self.stats = {}
         self.register_buffer("embeddings", torch.empty(0, 0, dtype=dtype))
         self.reset()
 
-    # ------------------------------------------------------------------ what it holds
+    # ------------------------------------------------------------------ entries
 
     @property
     def dtype(self) -> torch.dtype:
-        """What entries are stored in."""
+        """Dtype of the stored entries."""
         return self.embeddings.dtype
 
     @property
     def filled(self) -> int:
-        """Entries now held."""
+        """Current number of entries."""
         return min(self._written, self.size)
 
     def reset(self) -> None:
-        """Forget everything, the warm-up included: after a change of data or model."""
+        """Remove all entries and restart the warm-up. Call it after a change of data or model."""
         device = self.clock.device if hasattr(self, "clock") else None
-        # the width and the kind of labels become known with the first batch, or with a saved state
+        # the first batch, or a saved state, gives the dimension and the kind of labels
         self._allocate(torch.empty(0, 0, device=device), torch.empty(0, dtype=torch.long, device=device))
         self.register_buffer("clock", torch.zeros(2, dtype=torch.long, device=device))  # batches seen, entries written
         if self.max_drift is not None:
             self.register_buffer("gap", torch.full((), torch.nan, device=device))
-        self._seen = self._written = 0  # the same on the host: reading the buffer would wait for a GPU
+        self._seen = self._written = 0  # copy of the clock on the host: reading the buffer would wait for a GPU
 
     def _allocate(self, embeddings: Tensor, labels: Tensor) -> None:
-        """Room for entries like these; empty rows of both make an empty memory."""
+        """Allocate buffers for entries of this dimension and kind of labels; none if the dimension is 0."""
         size = self.size if embeddings.shape[1] else 0
         device = embeddings.device
         self.register_buffer("embeddings", torch.zeros(size, embeddings.shape[1], dtype=self.dtype, device=device))
         self.register_buffer("labels", labels.new_zeros(size, *labels.shape[1:]))
         self.register_buffer("ids", torch.full((size,), NO_ID, device=device))
-        self.register_buffer("written", torch.zeros(size, dtype=torch.long, device=device))  # at which batch
+        self.register_buffer("written", torch.zeros(size, dtype=torch.long, device=device))  # batch number
 
     def summary(self) -> dict[str, float]:
-        """Numbers for a person: entries, classes among them (of 1-d labels), entries per class, ages in batches.
+        """Numbers for display: entries, their ages in batches, and with 1-d labels classes and entries per class.
 
         >>> from rankgrad.losses import SmoothAPLoss
         >>> CrossBatchMemory(SmoothAPLoss(), size=6).summary()
@@ -177,17 +181,19 @@ class CrossBatchMemory(nn.Module):
     # ------------------------------------------------------------------ the loss
 
     def forward(self, embeddings: Numbers, labels: Labels, *, ids: Numbers | None = None) -> Tensor:
-        """Loss of a batch; in training mode the batch is then written to the memory.
+        """Loss of a batch. In training mode the batch is then written to the memory.
+
+        Each argument may be a tensor, a numpy array or a list.
 
         Args:
-            embeddings: [row, dim] float; like the others a tensor, an array of numpy or a list.
-            labels: long [row], bool [row, class] or long [row, level], always of one kind.
-            ids: [row] integers >= 0 naming the samples, the same number whenever a sample comes again.
+            embeddings: [row, dim] float.
+            labels: long [row], bool [row, class] or long [row, level]; the same kind in each call.
+            ids: [row] integer sample ids >= 0. A sample must have the same id each time.
         """
         if words_of(labels) is not None:
             raise TypeError(
-                "a memory compares labels of different batches: strings must be numbered for all of them at once, e.g. "
-                "by numpy.unique(all_labels, return_inverse=True)[1]"
+                "a memory compares labels of different batches, so labels must be integers: number the strings once, "
+                "e.g. by numpy.unique(all_labels, return_inverse=True)[1]"
             )
         embeddings = tensor(embeddings, "embeddings")
         ids = None if ids is None else tensor_on(embeddings.device, ids, "ids")
@@ -199,8 +205,8 @@ class CrossBatchMemory(nn.Module):
         check_labels(labels)
         if ids is None and self.need_ids:
             raise ValueError(
-                "a memory needs ids=..., the number of each sample in the training set, so that no query meets an "
-                "older embedding of itself; need_ids=False does without"
+                "a memory needs ids=..., the index of each sample in the training set, so that no query is compared "
+                "with an older embedding of itself; need_ids=False turns this off"
             )
         if ids is not None and (ids.shape != labels.shape[:1] or ids.is_floating_point()):
             raise ValueError(f"ids must be integers [{len(labels)}], one per row; got {ids.dtype} {tuple(ids.shape)}")
@@ -210,16 +216,16 @@ class CrossBatchMemory(nn.Module):
         used = held > 0 and self._fresh(embeddings.detach(), labels, ids)
         memory = self.embeddings[: held if used else 0]
         if not getattr(self.loss, "normalize", False):
-            memory = memory.clone()  # the graph would hold the ring itself, which is written to before backward()
+            memory = memory.clone()  # the graph must not keep the ring, which is overwritten before backward()
         if self.combine == "sum":
             value: Tensor = self.loss(embeddings, labels) if ids is None else self.loss(embeddings, labels, ids=ids)
             stats = dict(getattr(self.loss, "stats", {}))
             if active and used and self.weight:
-                with still(self.loss):  # the batch has moved what runs: a step moves it once
+                with still(self.loss):  # the batch already updated the running statistics of this step
                     value = value + self.weight * self._against(embeddings, labels, ids, memory, self.labels[:held])
                 stats["memory_counted"] = self._counted()
         else:
-            # the batch comes first, so that a query's own column is its row
+            # the batch comes first, so that row i is also column i
             theirs = self.labels[: len(memory)].to(labels.dtype)
             everything = torch.cat([embeddings, memory]), torch.cat([labels, theirs])
             value = self._against(embeddings, labels, ids, *everything)
@@ -236,10 +242,10 @@ class CrossBatchMemory(nn.Module):
     def _against(
         self, embeddings: Tensor, labels: Tensor, ids: Tensor | None, items: Tensor, item_labels: Tensor
     ) -> Tensor:
-        """The loss of the batch against items: the memory, before which a joint list has the batch itself."""
+        """The loss of the batch against items: the memory, or for "joint" the batch and then the memory."""
         rows = len(embeddings)
         held = len(items) - rows if self.combine == "joint" else len(items)
-        if ids is None:  # names that only keep a query from its own column
+        if ids is None:  # ids that only exclude a query's own column
             mine = torch.arange(rows, device=embeddings.device)
             theirs = mine.new_full((held,), NO_ID)
         else:
@@ -250,7 +256,7 @@ class CrossBatchMemory(nn.Module):
         return value
 
     def _fresh(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> bool:
-        """Whether the memory's items are near enough to what they would be now; in training mode the gap is updated."""
+        """Whether the entries are recent enough, see `max_drift`. In training mode the gap is updated."""
         if self.max_drift is None:
             return True
         gap = self._gap(embeddings.float(), labels, ids)
@@ -258,14 +264,12 @@ class CrossBatchMemory(nn.Module):
         mixed = torch.where(gap.isnan(), self.gap, mixed)
         if self.training:
             self.gap.copy_(mixed)
-        return bool(mixed <= self.max_drift)  # NaN: no class has come twice, so nothing is known
+        return bool(mixed <= self.max_drift)  # False for NaN: no class occurred twice
 
     def _gap(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
-        """Mean over the queries: cosine with the batch's other items of its class, less that with the memory's."""
+        """Mean over the queries: cosine with other items of the class in the batch, minus that in the memory."""
         if labels.dtype == torch.bool:
-            raise ValueError(
-                "max_drift compares classes: it needs one class per item, and multi-hot labels have several"
-            )
+            raise ValueError("max_drift needs one class per item; got multi-hot labels")
         rows, items = unit_rows(embeddings), unit_rows(self.embeddings[: self.filled].float())
         mine, theirs = (kept if kept.dim() == 1 else kept[:, -1] for kept in (labels, self.labels[: self.filled]))
         classes, place = torch.unique(mine, return_inverse=True)
@@ -304,7 +308,7 @@ class CrossBatchMemory(nn.Module):
     def _check(self, embeddings: Tensor, labels: Tensor) -> None:
         if embeddings.dim() != 2 or len(embeddings) != len(labels):
             raise ValueError(
-                f"embeddings must be [row, dim], one label each; got {tuple(embeddings.shape)} and {len(labels)} labels"
+                f"embeddings must be [row, dim], one label per row; got {tuple(embeddings.shape)}, {len(labels)} labels"
             )
         if not len(self.embeddings):
             self._allocate(embeddings.detach()[:0], labels[:0])
@@ -324,7 +328,7 @@ class CrossBatchMemory(nn.Module):
     @torch.no_grad()
     def _write(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None, active: bool) -> None:
         if active and len(embeddings):
-            rows = embeddings[-self.size :]  # of a batch larger than the memory, what fits
+            rows = embeddings[-self.size :]  # a batch larger than the memory: the last rows
             start = self._written + len(embeddings) - len(rows)
             place = (torch.arange(start, start + len(rows), device=rows.device)) % self.size
             self.embeddings[place] = rows.to(self.dtype)
@@ -345,8 +349,8 @@ class CrossBatchMemory(nn.Module):
             return
         if len(saved) not in (0, self.size):
             raise ValueError(
-                f"the saved memory has room for {len(saved)} entries, this one for {self.size}: build it with the same "
-                "size, or drop the memory from the state and start with an empty one"
+                f"the saved memory has size {len(saved)}, this one has size {self.size}: use the same size, or remove "
+                "the memory from the saved state and start with an empty one"
             )
         device = self.clock.device
         self._allocate(saved[:0].to(device), labels[:0].to(device))
@@ -354,7 +358,7 @@ class CrossBatchMemory(nn.Module):
         self._seen, self._written = clock.tolist()
 
     def extra_repr(self) -> str:
-        """The settings, and how full it is."""
+        """The settings and the number of entries."""
         settings = f"size={self.size}, combine={self.combine!r}, weight={self.weight}, warmup={self.warmup}"
         settings += "" if self.max_drift is None else f", max_drift={self.max_drift}"
         return f"{settings}, dtype={self.dtype}, need_ids={self.need_ids}, filled={self.filled}"
@@ -363,8 +367,8 @@ class CrossBatchMemory(nn.Module):
 def memory_buffers(module: nn.Module) -> list[str]:
     """Names of all buffers of memories inside a module.
 
-    DistributedDataParallel sends the buffers of the first process to all others before each forward pass. Memories are
-    equal on all processes anyway (`distributed.GlobalBatch`) and may be large: it should leave them out.
+    DistributedDataParallel sends the buffers of the first process to all others before each forward pass. Tell it to
+    ignore these: memories are equal on all processes anyway (`distributed.GlobalBatch`), and may be large.
 
     >>> memory_buffers(nn.Linear(2, 2))
     []

@@ -68,7 +68,7 @@ def test_holms_p_values_reject_what_his_procedure_rejects(seed):
 
 def test_holm_of_nothing_and_of_one_changes_nothing_and_no_p_value_is_above_one():
     assert holm([]) == [] and holm([0.3]) == [0.3] and holm([0.9, 0.8]) == [1.0, 1.0]
-    with pytest.raises(ValueError, match=r"p-values lie in 0 .. 1; got 1.5"):
+    with pytest.raises(ValueError, match=r"p-values must be in 0 .. 1; got 1.5"):
         holm([0.1, 1.5])
 
 

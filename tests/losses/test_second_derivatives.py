@@ -217,7 +217,7 @@ def test_third_derivatives_are_refused(problem):
     scores.requires_grad_()
     value = losses.SmoothAPLoss(tau=0.1).from_scores(scores, relevant, valid)
     (first,) = torch.autograd.grad(value, scores, create_graph=True)
-    with pytest.raises(RuntimeError, match="a third one"):
+    with pytest.raises(RuntimeError, match="no third"):
         torch.autograd.grad(first.square().sum(), scores, create_graph=True)
 
 
@@ -275,5 +275,5 @@ def test_gradient_across_processes_is_refused(monkeypatch):
     monkeypatch.setattr(distributed, "_all_rows", lambda rows, sizes: rows.detach().clone())
     rows = torch.rand(2, 3, requires_grad=True)
     gathered = distributed._GatherRows.apply(rows, [2])
-    with pytest.raises(RuntimeError, match="across processes"):
+    with pytest.raises(RuntimeError, match="several processes"):
         torch.autograd.grad(gathered.square().sum(), rows, create_graph=True)

@@ -50,7 +50,7 @@ def test_each_part_is_given_what_it_takes():
     loss = SumLoss({"a": Plain(), "b": WithIds()}, {"a": 1, "b": 0})
     ids = torch.arange(12)
     assert loss(EMBEDDINGS, LABELS, ids=ids) == EMBEDDINGS.sum() and seen[0] is ids
-    with pytest.raises(ValueError, match="a, b can't have references"):
+    with pytest.raises(ValueError, match="a, b can't use references"):
         loss(EMBEDDINGS, LABELS, ref_emb=EMBEDDINGS, ref_labels=LABELS)
 
 

@@ -374,7 +374,9 @@ def test_every_metric_of_an_evaluation_is_explained_where_it_is_shown(single):
     for name in run.after.values:
         assert f"{name}{glossary.short(name)}" in single.text, name
     assert "a query's worst right item against any query's best wrong one" in single.text
-    assert "What the metrics mean" in single.text and "It asks for one threshold for all queries." in single.text
+    assert (
+        "What the metrics mean" in single.text and "It is high if one threshold works for all queries." in single.text
+    )
 
 
 def test_every_curve_of_a_training_is_explained(finished):

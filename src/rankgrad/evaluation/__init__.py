@@ -1,7 +1,7 @@
-r"""Embeddings and labels -> `Report`: every retrieval metric, exactly, with intervals, tables and the odd cases named.
+r"""Embeddings and labels -> `Report`: exact values of every retrieval metric, with intervals, tables and notes.
 
-The metrics are the functions of `metrics.py` that training uses too; only the ranks come from elsewhere
-(`search.rank_blocks`), so that the score matrix never exists: 60 000 x 60 000 needs a few hundred MB.
+The metrics are the functions of `metrics.py`, which training also uses. The ranks come from `search.rank_blocks`, which
+never stores the whole score matrix: 60 000 x 60 000 needs a few hundred MB.
 """
 
 from __future__ import annotations
@@ -35,38 +35,39 @@ Array = npt.NDArray[Any]
 Names = Sequence[str] | Mapping[int, str] | Mapping[str, str] | None
 Row = dict[str, Any]
 
-# n x k x dim of k-means: above it (about a second per iteration on one core) mini-batches are used
+# n x k x dim of k-means; above it (about a second per iteration on one core) mini-batches are used
 KMEANS_LIMIT = 3e10
-KMEANS_SHORT = 1e9  # below it k-means takes about two seconds, and needs no bar
-NAMED = 10  # how many odd rows a message names
-FEW_DRAWN = 10  # classes or queries; intervals of fewer come with a note
-SAME = 1e-5  # of a row's largest entry: embeddings of one image differ by less, from batch to batch
-DISTANCES = ("dists_intra", "dists_inter")  # in [0, 2], everything else is a share
+KMEANS_SHORT = 1e9  # n x k x dim; below it k-means takes about two seconds and shows no progress bar
+NAMED = 10  # largest number of rows that a note lists
+FEW_DRAWN = 10  # classes or queries; intervals from fewer get a note
+SAME = 1e-5  # relative to a row's largest entry: embeddings of the same image in two batches differ by less
+DISTANCES = ("dists_intra", "dists_inter")  # in [0, 2]; all other metrics are in [0, 1]
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What an evaluation found. All metrics are shares (higher is better) but `dists_*`, distances in [0, 2].
+    """The result of an evaluation. All metrics are in [0, 1], higher is better, with the exceptions below.
 
-    R@k: hit rate among the k best.  AP: average precision over the whole list (its mean is known as mAP).
-    mAP@R: Musgrave's, cut at R relevant items.  R-precision, P@1: precision (P@1 is R@1).  MRR: reciprocal rank of the
-    first hit.  AUC_hardest: is a query's worst relevant item closer than any query's best irrelevant one.  NMI, AMI
-    (which may be below 0) and dists_*: of the query set's labels and embeddings, not of the ranking.  fall-out@k and
-    FNMR count errors: lower is better.  `measures.meaning` says each in a few words.
+    R@k: hit rate among the k best. AP: average precision over the whole list (its mean is known as mAP). mAP@R:
+    Musgrave's, over the R best items for R relevant items. R-precision, P@1: precision (P@1 is R@1). MRR: reciprocal
+    rank of the first relevant item. AUC_hardest: compares each query's worst relevant item with every query's best
+    irrelevant item. NMI, AMI (which may be below 0) and dists_* (distances in [0, 2]) describe the labels and
+    embeddings of the queries, not the ranking. fall-out@k and FNMR measure errors: lower is better. `measures.meaning`
+    has a short text for each.
 
     Attributes:
         values: metric -> mean over the counted queries, weighted if weights were given.
-        intervals: metric -> (low, high) of the bootstrap; only metrics that are means over queries have one.
-        per_query: metric -> [query] float64, in the order of the input; 0 at `uncounted` queries.
-        uncounted: [n] rows of the queries without any relevant item.
+        intervals: metric -> (low, high) of the bootstrap; only for metrics that are means over queries.
+        per_query: metric -> [query] float64, in the order of the input; 0 for `uncounted` queries.
+        uncounted: [n] rows of the queries without a relevant item.
         per_class: one row per class of the queries: class (an integer or a string), name, queries, counted, and the
-            mean of each metric over its counted queries (None if it has none). With multi-hot labels a query is in
-            every class it carries.
-        per_super_label: the same by super-label.
-        levels: of hierarchical labels, values at each coarser level, coarsest first; `values` are at the finest.
-        counts: queries, counted, gallery, classes, zero_vectors, duplicates (gallery rows equal to an earlier one).
-        settings: everything needed to repeat the evaluation but the data.
-        notes: what a reader of the numbers should know, one sentence each.
+            mean of each metric over its counted queries (None without any). With multi-hot labels a query is in each of
+            its classes.
+        per_super_label: the same rows by super-label.
+        levels: for hierarchical labels, the values at each coarser level, coarsest first; `values` are at the finest.
+        counts: queries, counted, gallery, classes, zero_vectors, duplicates (gallery rows equal to an earlier row).
+        settings: all settings that are needed to repeat the evaluation.
+        notes: remarks on the numbers, one sentence each.
     """
 
     values: dict[str, float]
@@ -81,13 +82,13 @@ class Report:
     notes: tuple[str, ...] = field(default=())
 
     def worst_classes(self, n: int = 10, metric: str = "AP") -> tuple[Row, ...]:
-        """The n classes of lowest mean `metric`, worst first; classes without a counted query are not among them."""
+        """The n classes of lowest mean `metric`, worst first. Classes without a counted query are left out."""
         if self.per_class and metric not in self.per_query:
             raise ValueError(f"no per-class metric {metric!r}; known: {', '.join(self.per_query)}")
         return tuple(sorted((row for row in self.per_class if row["counted"]), key=lambda row: float(row[metric]))[:n])
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The report as JSON, also written to `path` if given; `from_json` gets exactly the same report back."""
+        """The report as JSON, also written to `path` if given. `from_json` reads exactly the same report."""
         text = json.dumps(asdict(self), default=_plain, allow_nan=False)
         if path is not None:
             Path(path).write_text(text + "\n", encoding="utf-8")
@@ -95,18 +96,18 @@ class Report:
 
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> Report:
-        """Read a report back, from the text of `to_json` or from a file.
+        """Read a report from the text of `to_json` or from a file.
 
         Args:
             source: JSON text (begins with a brace) or a path.
 
         Raises:
-            ValueError: if it is not a report.
+            ValueError: this is not a report.
         """
         inline = isinstance(source, str) and source.lstrip().startswith("{")
         try:
             return cls._read(json.loads(str(source) if inline else Path(source).read_text(encoding="utf-8")))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:  # also of text that is not UTF-8
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:  # also for text that is not UTF-8
             where = "the text" if inline else source
             raise ValueError(f"{where} is not an evaluation report, or it is damaged: {error}. {AGAIN}") from None
 
@@ -128,7 +129,7 @@ class Report:
             "rows": all(isinstance(row, dict) and {"name", "queries", "counted"} <= set(row) for row in rows),
         }
         if not all(whole.values()):
-            raise ValueError(f"{', '.join(name for name, fits in whole.items() if not fits)} not as they were written")
+            raise ValueError(f"{', '.join(name for name, fits in whole.items() if not fits)} not as to_json wrote them")
         content["intervals"] = {name: (low, high) for name, (low, high) in content["intervals"].items()}
         content["per_query"] = {name: np.asarray(v, dtype=np.float64) for name, v in content["per_query"].items()}
         content["uncounted"] = np.asarray(content["uncounted"], dtype=np.int64)
@@ -188,63 +189,65 @@ def evaluate(
     device: torch.device | str | None = None,
     shared: bool = False,
 ) -> Report:
-    """Evaluate a retrieval: rank the gallery for every query and read all metrics off the ranks, exactly.
+    """Evaluate retrieval: rank the gallery for every query and compute all metrics exactly from the ranks.
 
     Without references this is leave-one-out: every item is a query against all others. Ties: AP, mAP@R and
     R-precision count an item tied with a relevant one as above it; R@k, P@1 and MRR put the lower index first.
 
     Args:
-        embeddings: [query, dim] floats. float64 stays, everything else is computed in float32.
-        labels: [query] integers or strings; or [query, label] bool (multi-hot: relevant = shares a label); or
-            [query, level] integers or strings (hierarchy, coarse to fine: relevant = same on all levels;
-            `Report.levels` has the coarser ones, and H-AP and H-NDCG grade an item by the levels it shares).
+        embeddings: [query, dim] floats. float64 stays; other dtypes are computed in float32.
+        labels: [query] integers or strings; or [query, label] bool, multi-hot: an item is relevant if it shares a
+            label; or [query, level] integers or strings, a hierarchy from coarse to fine: an item is relevant if all
+            levels agree. Then `Report.levels` has the values at the coarser levels, and the gain of an item in H-AP and
+            H-NDCG depends on the number of shared levels.
         ref_embeddings: [item, dim] gallery; with ref_labels.
         ref_labels: labels of the gallery, of the same kind.
-        ids: [query] names of the samples (integers or strings), distinct. With ref_ids the gallery item of the same
-            name is not retrieved for a query.
-        ref_ids: [item] names of the gallery's samples, distinct.
-        groups: [query] integers or strings, such as the camera or the sequence of an image: a relevant item of the
-            query's own group is not retrieved for it (the protocol of re-identification). Irrelevant ones are.
-        ref_groups: [item] the same of the gallery.
-        ignore: for each query a list of names (of ref_ids; without a gallery of ids) that are not retrieved for it;
-            names that the gallery does not have count for nothing.
-        weights: [query] >= 0, of each query in all means and in their intervals. AUC_hardest, FNMR, NMI, AMI and
-            dists_* have none.
+        ids: [query] sample ids (integers or strings), distinct. With ref_ids, the gallery item with the query's own id
+            is not ranked for it.
+        ref_ids: [item] sample ids of the gallery, distinct.
+        groups: [query] group ids, integers or strings, such as the camera or the sequence of an image. A relevant item
+            of the query's own group is not ranked for it (the protocol of re-identification). Irrelevant ones are.
+        ref_groups: [item] group ids of the gallery.
+        ignore: for each query a list of ids of items that are not ranked for it (from ref_ids; without a gallery from
+            ids). Unknown ids have no effect.
+        weights: [query] >= 0, weight of each query in all means and in their intervals. AUC_hardest, FNMR, NMI, AMI and
+            dists_* are not weighted.
         super_labels: [query] integers or strings, for `Report.per_super_label`. None: the coarsest level of
             hierarchical labels.
         class_names: name of each (finest) label, a list or a mapping; for the tables only. None: the label itself.
         super_names: name of each super-label.
         ks: list lengths of R@k; a k beyond the gallery means the whole gallery.
         extra: more metrics, by name: P@k, found@k, refined@k, AP@k, MRR@k, NDCG@k, fall-out@k with any k (`AP@10`),
-            and FNMR@FMR=f with a share f of false matches (`FNMR@FMR=0.001`: all pairs of the counted queries by one
-            threshold; it keeps f x queries x items scores). Their definitions: docs/metrics.md.
-        similarity: what the gallery is ranked by. "cosine" (a zero vector has cosine 0 with everything: counted, and
-            named in the notes), "inner product", or "euclidean": the distance, the embeddings as they are.
-        normalize: False is the earlier way to ask for similarity="inner product".
-        bootstrap: number of resamples for the intervals; 0: none.
+            and FNMR@FMR=f with a fraction f of false matches (`FNMR@FMR=0.001`): one threshold for all pairs of the
+            counted queries; it stores f x queries x items scores. docs/metrics.md has the definitions.
+        similarity: how to rank the gallery. "cosine": a zero vector has cosine 0 with every item; it counts, and a note
+            lists it. "inner product". "euclidean": the distance between the embeddings, not normalised.
+        normalize: old name; False means similarity="inner product".
+        bootstrap: number of resamples for the intervals; 0: no intervals.
         confidence: coverage of the intervals.
-        resample: what is drawn. Queries of one class are not independent (they retrieve each other), so "class" draws
-            whole classes and is the honest, wider one; "query" draws queries, as if they were independent. Multi-hot
-            labels have no single class: queries are drawn.
-        seed: of the bootstrap and of k-means.
-        clusters: "auto": NMI and AMI by scikit-learn's KMeans with as many clusters as classes (2 starts;
-            MiniBatchKMeans for large problems: the settings say which), left out with a note where scikit-learn is
-            missing; "none": neither.
+        resample: what the bootstrap draws. "class" draws whole classes. Its intervals are wider and more correct,
+            because queries of a class retrieve each other and are not independent. "query" draws queries as if they
+            were independent. With multi-hot labels, which have no single class, queries are drawn.
+        seed: seed of the bootstrap and of k-means.
+        clusters: "auto": NMI and AMI with scikit-learn's KMeans, as many clusters as classes, 2 starts, or with
+            MiniBatchKMeans for large problems (see `Report.settings`). Without scikit-learn a note replaces them.
+            "none": no NMI and AMI.
         query_without_relevant: "skip" leaves such queries out of all means, "miss" counts them with value 0. Both
             list them in `Report.uncounted`.
         block: queries ranked at once; None chooses by a memory budget.
-        progress: tell on stderr how far it is and the time left, where it takes longer than two seconds.
-        device: where to compute; None: where the embeddings are.
-        shared: all processes of the running torch.distributed group have called with the same input: each ranks its
-            share of the queries, and all return the same report. Without a group it changes nothing.
+        progress: print progress and remaining time on stderr, if it takes longer than two seconds.
+        device: device of the computation; None: that of the embeddings.
+        shared: True: all processes of the current torch.distributed group call this with the same input. Each ranks a
+            part of the queries, and all return the same report. Without a group it has no effect.
 
     Returns:
         The report; print it for a table.
 
     Raises:
-        ValueError: NaN or infinity (naming the first row), empty input, shapes out of step, one class only, no query
-            with a relevant item, repeated ids, names missing; with `shared`, input that differs between processes.
-        TypeError: embeddings or labels of the wrong kind.
+        ValueError: a value is NaN or infinite (the message has the first row), the input is empty, shapes do not fit,
+            there is only one class, no query has a relevant item, an id occurs twice, or a name is missing; with
+            `shared`, the input differs between processes.
+        TypeError: embeddings or labels are of the wrong kind.
 
     >>> report = evaluate([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]], [0, 0, 1, 1], ks=[1], clusters="none")
     >>> report.values["R@1"], report.values["mAP@R"]
@@ -260,12 +263,12 @@ def evaluate(
         require_same(**{name: value for name, value in given.items() if name not in ("device", "progress", "shared")})
     ks, readings, rates = _asked(ks, extra)
     bootstrap = integer(bootstrap, "bootstrap is a number of resamples", low=0)
-    seed = integer(seed, "seed begins the random numbers of bootstrap and k-means", low=0)
+    seed = integer(seed, "seed is the seed of bootstrap and k-means", low=0)
     _check_settings(confidence, resample, clusters, query_without_relevant, similarity)
     if not normalize and similarity == "cosine":
         similarity = "inner product"
     if ref_embeddings is None and ref_ids is not None:
-        raise ValueError("ref_ids name the samples of ref_embeddings, which were not given")
+        raise ValueError("got ref_ids without ref_embeddings: pass ref_embeddings, too")
     problem = _problem(embeddings, labels, ref_embeddings, ref_labels, similarity, device)
     classes = problem.levels[-1]
     weight = _weight_of_each(weights, len(classes))
@@ -277,11 +280,11 @@ def evaluate(
         "groups": groups,
         "ref_groups": ref_groups,
         "ignore": ignore,
-        "similarity": "euclidean" if similarity == "euclidean" else "inner product",  # cosines: of unit rows
+        "similarity": "euclidean" if similarity == "euclidean" else "inner product",  # cosines: rows have length 1
         "block": block,
     }
     *coarser, finest = _ranked_levels(problem, _Ranking(readings, rates, protocol, progress, shared))
-    # items of the own group leave each level's ranking another gallery
+    # with groups each level ranks another gallery, so the levels cannot be combined
     graded = _graded([*coarser, finest]) if coarser and groups is None else {}
     per_query = finest.per_query | graded
     counting = _Counting.of(finest, weight, query_without_relevant)
@@ -293,7 +296,7 @@ def evaluate(
     of_the_set, method = _of_the_set(problem.queries, classes, clusters == "auto", seed, shared, progress)
     notes = [*problem.notes, *_odd_queries(finest, query_without_relevant)]
     if bootstrap and (drawable := len(np.unique(group[counting.weighed]))) < FEW_DRAWN:
-        notes.append(f"The intervals rest on {drawable} {'classes' if drawn == 'class' else 'queries'} only.")
+        notes.append(f"The intervals come from only {drawable} {'classes' if drawn == 'class' else 'queries'}.")
     if clusters == "auto" and classes.ndim == 1 and method == "none":
         notes.append("No NMI and AMI: k-means needs scikit-learn, which is not installed.")
     return Report(
@@ -335,11 +338,11 @@ class _Problem:
     """Checked input on one device.
 
     Attributes:
-        queries: [query, dim]; gallery [item, dim], the same tensor in leave-one-out.
-        levels: labels of the queries, [query] long numbered from 0 at each level of a hierarchy, or one multi-hot
-            [query, label] bool; ref_levels the same of the gallery. The last one is what is evaluated.
-        shown: [class] labels as they were given, for the tables.
-        hierarchy: [query, level] integers or strings as given, or None.
+        queries, gallery: [query, dim] and [item, dim]; the same tensor in leave-one-out.
+        levels, ref_levels: labels of the queries and of the gallery at each level of a hierarchy, [query] long,
+            numbered from 0; or one multi-hot [query, label] bool. The last level is evaluated.
+        shown: [class] the given labels, for the tables.
+        hierarchy: [query, level] the given integers or strings, or None.
     """
 
     queries: Tensor
@@ -366,7 +369,7 @@ def _problem(
 ) -> _Problem:
     queries = _embeddings("embeddings", embeddings, device)
     if (ref_embeddings is None) != (ref_labels is None):
-        raise ValueError("ref_embeddings and ref_labels belong together; got only one of them")
+        raise ValueError("got only one of ref_embeddings and ref_labels: pass both or neither")
     gallery = queries if ref_embeddings is None else _embeddings("ref_embeddings", ref_embeddings, queries.device)
     truth, ref_truth = _truth(labels, ref_labels, queries, gallery)
     dtype = torch.promote_types(queries.dtype, gallery.dtype)
@@ -379,7 +382,7 @@ def _problem(
     levels, ref_levels, shown = _levels(truth, ref_truth)
     if truth.dtype != torch.bool and len(torch.unique(torch.cat([levels[-1], ref_levels[-1]]))) < 2:
         raise ValueError(
-            "labels name one class only: every item is relevant to every query and every metric is 1. "
+            "labels have only one class: every item is relevant to every query, so every metric is 1. "
             "Evaluate at least two classes together."
         )
     words = words_of(labels) if ref_labels is None else words_of(labels, ref_labels)
@@ -392,7 +395,7 @@ def _problem(
         hierarchy=None if len(levels) == 1 else _array(truth) if words is None else words[_array(truth)],
         zero_vectors=sum(map(len, zeros.values())),
         notes=tuple(
-            f"{len(rows)} zero vectors in {name} score 0 with everything: rows {_some(rows)}."
+            f"{len(rows)} zero vectors in {name} have score 0 with every item: rows {_some(rows)}."
             for name, rows in zeros.items()
             if len(rows) and similarity != "euclidean"
         ),
@@ -400,17 +403,17 @@ def _problem(
 
 
 def _truth(labels: Labels, ref_labels: Labels | None, queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor]:
-    """Labels of both sides as tensors, the same one twice without references; checked against the embeddings."""
+    """Labels of queries and gallery as tensors, the same tensor twice without references; shapes are checked."""
     sides = zip(("labels", "ref_labels"), as_labels(labels, ref_labels), (queries, gallery), strict=False)
     both = [_checked_labels(name, side, len(rows), queries.device) for name, side, rows in sides]
     truth, ref_truth = both[0], both[-1]
     if gallery.shape[1] != queries.shape[1]:
         raise ValueError(
-            f"embeddings and ref_embeddings must be of one width; got {queries.shape[1]} and {gallery.shape[1]}"
+            f"embeddings and ref_embeddings must have the same width; got {queries.shape[1]} and {gallery.shape[1]}"
         )
     if (truth.dtype == torch.bool) != (ref_truth.dtype == torch.bool) or truth.shape[1:] != ref_truth.shape[1:]:
         raise ValueError(
-            f"labels and ref_labels must be of one kind and width; got {truth.dtype} {tuple(truth.shape)} and "
+            f"labels and ref_labels must have the same dtype and columns; got {truth.dtype} {tuple(truth.shape)} and "
             f"{ref_truth.dtype} {tuple(ref_truth.shape)}"
         )
     return truth, ref_truth
@@ -435,14 +438,14 @@ def _checked_labels(name: str, labels: Tensor, length: int, device: torch.device
 
 
 def _levels(truth: Tensor, ref_truth: Tensor) -> tuple[list[Tensor], list[Tensor], Array]:
-    """Labels of both sides at every level, classes numbered from 0, and the finest labels as they were given."""
+    """Labels of queries and gallery at every level, with classes numbered from 0; and the given finest labels."""
     if truth.dtype == torch.bool:
         return [truth], [ref_truth], np.arange(truth.shape[1])
     both = torch.cat([truth, ref_truth])
     both = both.unsqueeze(1) if both.ndim == 1 else both
     levels, ref_levels, named = [], [], both
     for level in range(both.shape[1]):
-        # agreement up to here, so that labels may be numbered anew inside each parent
+        # compare all levels up to this one, because different parents may use the same labels
         named, number = torch.unique(both[:, : level + 1], dim=0, return_inverse=True)
         levels.append(number[: len(truth)])
         ref_levels.append(number[len(truth) :])
@@ -468,12 +471,12 @@ def _weight_of_each(weights: Numbers | None, queries: int) -> Array:
 
 
 def _asked(ks: object, extra: Sequence[str]) -> tuple[list[int], dict[str, Read], list[float]]:
-    """List lengths, metric -> how it is read off ranks, and the false match rates that are asked for."""
+    """List lengths, metric -> function of the ranks, and the requested false match rates."""
     if not isinstance(ks, (Sequence, np.ndarray, Tensor)) or isinstance(ks, str) or not len(ks):
-        raise ValueError(f"ks are list lengths and must be integers >= 1, at least one, in a list; got {ks!r}")
+        raise ValueError(f"ks must be a list of list lengths, at least one, integers >= 1; got {ks!r}")
     lengths = [integer(k, "ks are list lengths", low=1) for k in ks]
     if isinstance(extra, str):
-        raise ValueError(f"extra is a list of names, such as ['AP@10']; got {extra!r}")
+        raise ValueError(f"extra must be a list of names, such as ['AP@10']; got {extra!r}")
     rates = {name: rate for name in extra if (rate := false_match_rate(name)) is not None}
     names = (*(f"R@{k}" for k in lengths), *WHOLE, *(name for name in extra if name not in rates))
     return lengths, {name: reading(name) for name in names}, list(rates.values())
@@ -483,7 +486,7 @@ def _check_settings(
     confidence: float, resample: str, clusters: str, query_without_relevant: str, similarity: str
 ) -> None:
     if not 0 < number(confidence, "confidence is a coverage") < 1:
-        raise ValueError(f"confidence is a coverage and must lie between 0 and 1; got {confidence}")
+        raise ValueError(f"confidence is a coverage and must be between 0 and 1; got {confidence}")
     for name, value, known in (
         ("resample", resample, ("class", "query")),
         ("clusters", clusters, ("auto", "none")),
@@ -499,14 +502,14 @@ def _check_settings(
 
 @dataclass(frozen=True)
 class _Ranking:
-    """How the gallery is ranked, and what is read off the ranks.
+    """How the gallery is ranked, and the metrics to compute.
 
     Attributes:
-        readings: metric -> how it is read off.
+        readings: metric -> function of the ranks.
         rates: false match rates.
         protocol: arguments of `rank_blocks`.
-        progress: tell how far the work is.
-        shared: between the processes.
+        progress: whether to print progress.
+        shared: whether several processes share the work.
     """
 
     readings: dict[str, Read]
@@ -523,8 +526,8 @@ class _RankedLevel:
     Attributes:
         per_query: metric -> [query].
         counted: [query] bool, whether the query has a relevant item.
-        relevant: [query] relevant items.
-        of_pairs: metrics of all pairs of a query and an item together, which are no means over the queries.
+        relevant: [query] number of relevant items.
+        of_pairs: metrics of all (query, item) pairs together, which are not means over the queries.
         copies: rows of the queries whose nearest relevant item has the same embedding.
     """
 
@@ -536,12 +539,12 @@ class _RankedLevel:
 
 
 def _ranked_levels(problem: _Problem, ranking: _Ranking) -> list[_RankedLevel]:
-    """Every metric at every level of the labels, coarsest first; those of all pairs only at the finest."""
+    """Every metric at every level of the labels, coarsest first. Metrics of all pairs only at the finest level."""
     finest = _ranked(problem, -1, ranking)
     if not finest.counted.any():
         raise ValueError(
-            f"none of the {len(problem.queries)} queries has a relevant item in the gallery: nothing can be evaluated. "
-            "Are labels and ref_labels numbered alike, and does a class have two members?"
+            f"none of the {len(problem.queries)} queries has a relevant item in the gallery; at least one is needed. "
+            "Check that labels and ref_labels use the same numbers, and that a class has two members."
         )
     without_rates = replace(ranking, rates=[])
     return [*(_ranked(problem, level, without_rates) for level in range(len(problem.levels) - 1)), finest]
@@ -552,7 +555,7 @@ def _ranked(problem: _Problem, level: int, ranking: _Ranking) -> _RankedLevel:
     queries = len(problem.queries)
     own_share = partial(_ranked_share, problem, level, ranking)
     shares = gather_objects(on_all(own_share)) if ranking.shared else [own_share()]
-    # the order of the blocks must not decide about the last bit of a sum
+    # sort, so that the order of the blocks does not change the last bit of a sum
     rows, pairs, copies, sizes, *columns = map(np.concatenate, zip(*(parts for parts, _ in shares), strict=True))
     order = np.argsort(rows)
     counted = np.zeros(queries, dtype=bool)
@@ -578,12 +581,12 @@ def _ranked(problem: _Problem, level: int, ranking: _Ranking) -> _RankedLevel:
 def _graded(levels: Sequence[_RankedLevel]) -> dict[str, Array]:
     r"""H-AP and H-NDCG of every query, where an item of l shared levels of L has the gain l / L.
 
-    The gain is a sum over the levels, 1 / L for each one shared, and so are the two metrics' numerators: with n_l items
-    relevant at level l, and D(n) = sum_{i <= n} 1 / log2(1 + i),
+    The gain is a sum over the levels: 1 / L for each shared level. So the numerators of both metrics are sums over the
+    levels, too. With n_l items relevant at level l, and D(n) = sum_{i <= n} 1 / log2(1 + i),
         H-AP = sum_l n_l AP_l / sum_l n_l,  H-NDCG = sum_l D(n_l) NDCG_l / sum_l D(n_l).
 
     Args:
-        levels: coarsest first.
+        levels: the metrics at each level, coarsest first.
     """
     sizes = np.stack([level.relevant for level in levels])
     ideal = np.concatenate([[0.0], (1 / np.log2(2.0 + np.arange(sizes.max(initial=0)))).cumsum()])[sizes]
@@ -596,7 +599,7 @@ def _graded(levels: Sequence[_RankedLevel]) -> dict[str, Array]:
 
 
 def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[list[Array], list[_PairScores]]:
-    """This process's share: rows, hardest pairs, copies, relevant items and metrics of its queries; scores of pairs."""
+    """This process's part: rows, hardest pairs, copies, relevant items and metrics of its queries; scores of pairs."""
     queries, same = len(problem.queries), problem.leave_one_out
     none = np.zeros(0, dtype=np.int64)
     nothing = [none, np.zeros((0, 2)), np.zeros(0, dtype=bool), none]
@@ -622,17 +625,17 @@ def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[lis
 
 
 def _copies(problem: _Problem, part: RankBlock) -> Tensor:
-    """[block] bool, whether the nearest relevant item of the gallery is the query once more."""
+    """[block] bool, whether the nearest relevant item of the gallery has the query's embedding."""
     mine, theirs = problem.queries[part.rows], problem.gallery[part.nearest_positive]
     return (mine - theirs).abs().amax(1) <= SAME * mine.abs().amax(1)
 
 
 class _PairScores:
-    """Scores of all relevant pairs, and of so many of the highest irrelevant ones as may decide about the threshold.
+    """Scores of all relevant pairs, and as many of the highest irrelevant scores as the threshold may need.
 
     Args:
-        rate: allowed share of false matches.
-        pairs: at most so many irrelevant pairs there are.
+        rate: allowed fraction of false matches.
+        pairs: upper bound of the number of irrelevant pairs.
     """
 
     def __init__(self, rate: float, pairs: int) -> None:
@@ -643,7 +646,7 @@ class _PairScores:
         self._held, self._bound = 0, -np.inf
 
     def add(self, part: RankBlock) -> None:
-        """Take in the scores of a block."""
+        """Add the scores of a block."""
         self.count += int(part.irrelevant.sum())
         self.relevant.append(_array(part.relevant_scores()))
         scores = part.irrelevant_scores()
@@ -656,13 +659,13 @@ class _PairScores:
         held = np.concatenate(self.irrelevant)
         if len(held) > self.most:
             held = np.partition(held, len(held) - self.most)[-self.most :]
-            # one that is level with the lowest need not be held again
+            # scores equal to the lowest one need not be added again
             self._bound = held.min()
         self.irrelevant, self._held = [held], len(held)
 
     @classmethod
     def joined(cls, parts: Sequence[_PairScores]) -> _PairScores:
-        """What several processes found."""
+        """The scores of several processes as one."""
         whole = cls(parts[0].rate, 0)
         whole.most, whole.count = parts[0].most, sum(part.count for part in parts)
         whole.relevant = [scores for part in parts for scores in part.relevant]
@@ -670,7 +673,7 @@ class _PairScores:
         return whole
 
     def fnmr(self) -> float | None:
-        """Share of the relevant pairs that the threshold misses; None without irrelevant pairs."""
+        """Fraction of the relevant pairs not above the threshold; None without irrelevant pairs."""
         if not self.count:
             return None
         allowed = metrics.false_matches(self.rate, self.count)
@@ -683,10 +686,10 @@ class _PairScores:
 
 @dataclass(frozen=True)
 class _Counting:
-    """Which queries are in the means, and by how much.
+    """Which queries count in the means, and their weights.
 
     Attributes:
-        inside: [query] bool.
+        inside: [query] bool, True if the query counts.
         weight: [query] float64.
     """
 
@@ -695,16 +698,16 @@ class _Counting:
 
     @classmethod
     def of(cls, level: _RankedLevel, weight: Array, query_without_relevant: str) -> _Counting:
-        """Those with a relevant item, or all."""
+        """The queries with a relevant item ("skip"), or all queries."""
         return cls(level.counted if query_without_relevant == "skip" else np.ones_like(level.counted), weight)
 
     @property
     def weighed(self) -> Array:
-        """[query] bool, those that make a difference to a mean."""
+        """[query] bool, the queries that count with a positive weight."""
         return self.inside & (self.weight > 0)
 
     def means(self, per_query: Mapping[str, Array]) -> dict[str, float]:
-        """Metric -> weighted mean; nothing where no query has a weight."""
+        """Metric -> weighted mean; {} if no query has a positive weight."""
         used = self.weight[self.inside]
         if not used.any():
             return {}
@@ -713,7 +716,7 @@ class _Counting:
     def intervals(
         self, per_query: Mapping[str, Array], group: Array, resamples: int, confidence: float, seed: int
     ) -> dict[str, tuple[float, float]]:
-        """Metric -> interval of its mean; [query] group: what is drawn together."""
+        """Metric -> interval of its mean. Queries of the same `group` are drawn together."""
         kept = self.weighed
         columns = {name: value[kept] for name, value in per_query.items()}
         return intervals_of_means(columns, group[kept], self.weight[kept], resamples, confidence, seed)
@@ -722,15 +725,15 @@ class _Counting:
 def intervals_of_means(
     columns: Mapping[str, Array], group: Array, weights: Array, resamples: int, confidence: float, seed: int
 ) -> dict[str, tuple[float, float]]:
-    """Name -> (low, high), percentile interval of a column's mean when groups of rows are drawn with replacement.
+    """Name -> (low, high), percentile interval of a column's mean. The bootstrap draws groups of rows.
 
     Args:
         columns: name -> [row] values.
-        group: [row] what is drawn together.
-        weights: [row] of each row in the means.
-        resamples: how many times all groups are drawn.
+        group: [row] group; the rows of a group are drawn together, with replacement.
+        weights: [row] weight of each row in the means.
+        resamples: number of resamples.
         confidence: coverage, in (0, 1).
-        seed: of the draws.
+        seed: seed of the draws.
     """
     number = np.unique(group, return_inverse=True)[1]
     groups = int(number.max()) + 1
@@ -738,7 +741,7 @@ def intervals_of_means(
     sums = np.stack([np.bincount(number, weights=weights * column) for column in columns.values()], axis=1)
     generator = np.random.default_rng(seed)
     means = np.empty((resamples, len(columns)))
-    step = max(1, 2**22 // groups)  # resamples drawn at once
+    step = max(1, 2**22 // groups)  # number of resamples at once
     for start in range(0, resamples, step):
         count = min(step, resamples - start)
         drawn = generator.integers(groups, size=(count, groups)) + groups * np.arange(count)[:, None]
@@ -752,7 +755,7 @@ def intervals_of_means(
 def _of_the_set(
     embeddings: Tensor, classes: Tensor, cluster: bool, seed: int, shared: bool, progress: bool
 ) -> tuple[dict[str, float], str]:
-    """Numbers of the queries' embeddings and single labels, not of a ranking; and what made the clusters."""
+    """Metrics of the queries' embeddings and single labels, not of the ranking; and the clustering method."""
     values: dict[str, float] = {}
     if classes.ndim == 2:
         return values, "none"
@@ -772,7 +775,7 @@ def _of_the_set(
 
 
 def _clusters(embeddings: Tensor, classes: int, seed: int, progress: bool) -> tuple[Tensor | None, str]:
-    """k-means labels of the embeddings (None without scikit-learn), and what made them: the better of two starts."""
+    """k-means labels of the embeddings, the better of two starts (None without scikit-learn); and the method."""
     try:
         from sklearn.cluster import KMeans, MiniBatchKMeans
     except ImportError:
@@ -788,7 +791,7 @@ def _clusters(embeddings: Tensor, classes: int, seed: int, progress: bool) -> tu
             best = kmeans.fit(points)
             advance(1)
     else:
-        # what n_init=2 does in one call, which does not say how far it is
+        # the same as n_init=2, but in two calls, so that progress can be shown
         drawn = np.random.RandomState(seed)
         starts = []
         with steps(2, "k-means", "start", show, delay=0) as advance:
@@ -807,7 +810,7 @@ def _numbered(labels: Array) -> tuple[Array, Array]:
 def _table(
     kind: str, group: Array, shown: Array, names: Names, per_query: Mapping[str, Array], counting: _Counting
 ) -> tuple[Row, ...]:
-    """A row per group that has a query: label, name, sizes, and the mean of each metric over its counted queries."""
+    """One row per group with a query: label, name, sizes, and the mean of each metric over its counted queries."""
     if group.ndim == 2:
         query, group = group.nonzero()
     else:
@@ -835,18 +838,18 @@ def _name(label: int | str, names: Names, kind: str) -> str:
     if isinstance(names, Mapping):
         known: dict[Any, str] = dict(names)
     elif isinstance(label, str):
-        raise ValueError(f"names of {kind} {label!r} and the other strings must be a mapping from label to name")
+        raise ValueError(f"{kind} {label!r} is a string, so the names must be a mapping from label to name; got a list")
     else:
         known = dict(enumerate(names))
     if label not in known:
         raise ValueError(
-            f"no name for {kind} {label}: {len(names)} names were given. Give every label of the queries one."
+            f"no name for {kind} {label}: got {len(names)} names. Every label of the queries needs a name."
         )
     return str(known[label])
 
 
 def _odd_queries(level: _RankedLevel, query_without_relevant: str) -> list[str]:
-    """Notes about queries without a relevant item, and about queries that may find themselves."""
+    """Notes about queries without a relevant item, and about queries that may retrieve their own copy."""
     notes = []
     uncounted = np.flatnonzero(~level.counted)
     if len(uncounted):
@@ -857,8 +860,8 @@ def _odd_queries(level: _RankedLevel, query_without_relevant: str) -> list[str]:
     if len(level.copies):
         notes.append(
             f"{len(level.copies)} queries have a relevant item with the same embedding in the gallery: rows "
-            f"{_some(level.copies)}. If they are the same samples, name both sides by ids and ref_ids, or each of them "
-            "finds itself."
+            f"{_some(level.copies)}. If these are the same samples, pass ids and ref_ids. Otherwise each query "
+            "retrieves itself."
         )
     return notes
 
@@ -876,7 +879,7 @@ def _counts(problem: _Problem, counting: _Counting) -> dict[str, int]:
 
 
 def _some(rows: Array) -> str:
-    """The first few rows, in words."""
+    """The first rows, as text."""
     return ", ".join(map(str, rows[:NAMED].tolist())) + (", ..." if len(rows) > NAMED else "")
 
 
@@ -886,13 +889,13 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _numbers(values: Any, *needed: str) -> bool:
-    """Is it a dict of numbers, the needed ones among them?"""
+    """Whether this is a dict of numbers that has the needed keys."""
     known = isinstance(values, dict) and set(needed) <= set(values)
     return known and all(isinstance(value, (int, float)) for value in values.values())
 
 
 def _plain(value: object) -> object:
-    """What json does not know, as what it knows."""
+    """A value that json cannot write, as one that it can."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     raise TypeError(f"a report holds plain values; got {type(value).__name__}")

@@ -1,7 +1,7 @@
-"""Exact metrics of retrieval with graded relevance: queries, a corpus, and how much each document is worth to a query.
+"""Exact metrics of retrieval with graded relevance: queries, a corpus, and a gain for each (query, document) pair.
 
-`evaluate` knows relevance by labels, equal or not. Here a judgement is a number for a (query, document)
-pair, as in the files of the retrieval campaigns ("qrels").
+In `evaluate` relevance follows from labels. Here it is a number per (query, document) pair, as in the judgement files
+of retrieval campaigns ("qrels").
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import Report, intervals_of_means
 from .measures import RankedQueries, reading
 
 NAMES = ("NDCG@10", "NDCG", "H-AP", "AP", "MRR@10", "R@1", "R@10", "found@10")
-PAIRS = 2**22  # (query, document) pairs that are ranked together
+PAIRS = 2**22  # number of (query, document) pairs that are ranked together
 
 
 def evaluate_graded(
@@ -40,23 +40,24 @@ def evaluate_graded(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Report:
-    """Rank the corpus for every query and read metrics off the ranks and the gains, exactly.
+    """Rank the corpus for every query and compute exact metrics from the ranks and the gains.
 
-    NDCG (linear gains; ties as in scikit-learn) and H-AP use the gains; all other metrics ask only whether a gain is
-    above 0. Queries without such a document are left out of the means and listed in `Report.uncounted`.
+    NDCG (linear gains; ties as in scikit-learn) and H-AP use the gains. For all other metrics a document is relevant if
+    its gain is above 0. Queries without a relevant document are left out of the means and listed in `Report.uncounted`.
 
     Args:
-        queries: [query, dim] floats. float64 stays, everything else is computed in float32.
+        queries: [query, dim] floats. float64 stays; other dtypes are computed in float32.
         corpus: [document, dim] floats.
-        gains: for each query, row of the corpus -> gain >= 0; documents that are not named have 0.
-        names: metrics; NDCG, NDCG@k, H-AP, and those of `evaluation.Report`.
+        gains: for each query a mapping, row of the corpus -> gain >= 0; all other documents have gain 0.
+        names: metrics: NDCG, NDCG@k, H-AP, and those of `evaluation.Report`.
         similarity: "cosine", "inner product" or "euclidean".
-        bootstrap: resamples of the queries for the intervals; 0: none.
+        bootstrap: number of resamples of the queries for the intervals; 0: no intervals.
         confidence: coverage of the intervals.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
 
     Raises:
-        ValueError: NaN, shapes out of step, a gain that is negative or of a row that is not there, no positive gain.
+        ValueError: a value is NaN, shapes do not fit, a gain is negative or of a row that does not exist, or no gain is
+            positive.
 
     >>> queries, corpus = torch.eye(2), torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
     >>> report = evaluate_graded(queries, corpus, [{0: 1, 1: 3}, {2: 1}], names=["NDCG", "R@1"], bootstrap=0)
@@ -68,7 +69,7 @@ def evaluate_graded(
     number(confidence, "confidence is a coverage", above=0, high=1)
     count, items = map(len, sides)
     where, values = _pairs(gains, count, items)
-    need_graded(names)  # a misspelt name is told before the work
+    need_graded(names)  # raise on a misspelt name before the work
 
     scorer = Scorer(*sides, "euclidean" if similarity == "euclidean" else "inner product")
     per_query = {name: np.zeros(count) for name in names}
@@ -80,7 +81,7 @@ def evaluate_graded(
     counted = np.zeros(count, dtype=bool)
     counted[where[0][values > 0].numpy()] = True
     if not counted.any():
-        raise ValueError(f"none of the {count} queries has a document of positive gain: nothing can be evaluated")
+        raise ValueError(f"none of the {count} queries has a document of positive gain; at least one is needed")
     columns = {name: column[counted] for name, column in per_query.items()}
     every = np.arange(counted.sum())
     intervals: dict[str, tuple[float, float]] = {}
@@ -116,7 +117,7 @@ def evaluate_graded(
 
 
 def _sides(queries: Numbers, corpus: Numbers, similarity: str) -> tuple[Tensor, Tensor]:
-    """Both sides on one device and in one precision; of length 1 for cosines."""
+    """Queries and corpus on the same device and in the same precision; rows of length 1 for cosines."""
     sides = [as_tensor(queries, "queries").detach(), as_tensor(corpus, "corpus").detach()]
     for name, side in zip(("queries", "corpus"), sides, strict=True):
         check_embeddings(name, side)
@@ -135,15 +136,15 @@ def _pairs(gains: Sequence[Mapping[int, float]], count: int, items: int) -> tupl
     pairs = [(query, int(item), float(gain)) for query, row in enumerate(gains) for item, gain in row.items()]
     for query, item, gain in pairs:
         if not 0 <= item < items:
-            raise ValueError(f"gains of query {query} name row {item}; the corpus has rows 0 .. {items - 1}")
+            raise ValueError(f"gains of query {query} has row {item}, but the corpus has rows 0 .. {items - 1}")
         if not (math.isfinite(gain) and gain >= 0):
-            raise ValueError(f"gains must be finite and >= 0; that of query {query} and row {item} is {gain}")
+            raise ValueError(f"gains must be finite and >= 0; the gain of query {query} and row {item} is {gain}")
     where = torch.tensor([pair[:2] for pair in pairs], dtype=torch.long).reshape(-1, 2).T
     return where, torch.tensor([pair[2] for pair in pairs], dtype=torch.float64)
 
 
 def _dense(where: Tensor, values: Tensor, rows: Tensor, items: int) -> Tensor:
-    """[row, document] float64, the gains of some queries that follow one another; 0 where none is given."""
+    """[row, document] float64, the gains of some consecutive queries; 0 if not given."""
     inside = (where[0] >= int(rows[0])) & (where[0] <= int(rows[-1]))
     query, document, gain = (column[inside].to(rows.device) for column in (*where, values))
     dense = torch.zeros(len(rows), items, dtype=torch.float64, device=rows.device)
@@ -159,13 +160,13 @@ class _Binary(NamedTuple):
 
 
 class GradedRanks:
-    """The ranks of some queries' documents, with the gains and without; each is made when it is first asked for.
+    """The ranks of the documents of some queries, with gains and binary. Each is computed at its first use.
 
     Args:
         keys: [query, document] higher is closer.
         gains: [query, document].
-        valid: [query, document] bool, False where there is no document; None: all are there.
-        gain: of NDCG, for a grade g: "linear" g, or "exp2" 2^g - 1.
+        valid: [query, document] bool, False for padding; None: all documents are valid.
+        gain: gain of NDCG for a grade g: "linear" g, or "exp2" 2^g - 1.
     """
 
     def __init__(self, keys: Tensor, gains: Tensor, valid: Tensor | None = None, gain: metrics.Gain = "linear") -> None:
@@ -173,20 +174,20 @@ class GradedRanks:
 
     @cached_property
     def graded(self) -> TiedRanks:
-        """By gains: documents of at least the same gain count as relevant for one another."""
+        """Ranks with gains: the positives of a document are the documents of at least its gain."""
         return self._under_ties(self.gains)
 
     @cached_property
     def binary(self) -> RankedQueries:
-        """Relevant or not."""
+        """Ranks with binary relevance."""
         irrelevant = self.gains <= 0 if self.valid is None else (self.gains <= 0) & self.valid
         return _Binary(self._under_ties(self.gains > 0), irrelevant.sum(1))
 
     def metric(self, name: str) -> Tensor:
-        """[query] one metric.
+        """[query] the values of a metric.
 
         Raises:
-            ValueError: there is none of that name.
+            ValueError: there is no metric of this name.
         """
         kind, _, k = name.partition("@")
         if kind == "NDCG" and (not k or (k.isdigit() and int(k))):
@@ -196,8 +197,8 @@ class GradedRanks:
         return reading(name)(self.binary)
 
     def _under_ties(self, relevance: Tensor) -> TiedRanks:
-        """Ranks of the documents of positive relevance, under the three readings of a tie."""
-        wide = self.keys.double()  # gains take the precision of the scores
+        """Ranks of the documents of positive relevance, under three rules for ties."""
+        wide = self.keys.double()  # gains are converted to the dtype of the scores
         pessimistic, optimistic, index = (
             exact_ranks(wide, relevance, self.valid, ties=t) for t in ("pessimistic", "optimistic", "index")
         )
@@ -208,7 +209,7 @@ def need_graded(names: Sequence[str]) -> None:
     """Raise unless these are metrics of graded lists.
 
     Raises:
-        ValueError: naming the one that is not known.
+        ValueError: a name is unknown; the message contains it.
     """
     for name in names:
         if name != "H-AP":

@@ -1,6 +1,6 @@
-"""The names of a report: how each number is read off the ranks of a block of queries, and what it says.
+"""The metrics of a report by name: how each is computed from the ranks of a block of queries, and its meaning.
 
-`P@5` is a name with a length: the part before the sign is looked up in `AT`, the number after it is k.
+A name such as `P@5` has a length: the part before the @ is a key of `AT`, the number after it is k.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ..types import TiedRanks
 
 
 class RankedQueries(Protocol):
-    """What a number is read off: of some queries the ranks, and how many items are irrelevant; `search.RankBlock`."""
+    """The input of a metric: ranks and number of irrelevant items of some queries, such as `search.RankBlock`."""
 
     @property
     def ranks(self) -> TiedRanks:
-        """Where the relevant items stand."""
+        """Ranks of the relevant items."""
 
     @property
     def irrelevant(self) -> torch.Tensor:
-        """[query] long, irrelevant items of each query."""
+        """[query] long, number of irrelevant items of each query."""
 
 
 R = TypeVar("R")
@@ -37,13 +37,13 @@ ReadAt = Callable[["RankedQueries", int], torch.Tensor]
 
 @dataclass(frozen=True)
 class Measure(Generic[R]):
-    """A number of a report.
+    """A metric of a report.
 
     Args:
-        read: its [query] values of a block of queries; None: it is no mean over queries. Every metric takes its own
-            reading of ties.
+        read: function that returns the [query] values for a block of queries; None if the metric is not a mean over
+            queries. Every metric has its own rule for ties.
         meaning: a few words, for a table.
-        definition: a sentence or two, with the range: that of docs/metrics.md in short.
+        definition: a sentence or two, with the range; a short form of docs/metrics.md.
     """
 
     read: R
@@ -51,31 +51,31 @@ class Measure(Generic[R]):
     definition: str
 
 
-# What a short table shows, of those that a report has.
+# The metrics of a short table, if the report has them.
 MAIN = ("R@1", "R@4", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI")
 BETTER, WORSE = "0 to 100, higher is better.", "0 to 100, lower is better."
 WHOLE: dict[str, Measure[Read]] = {
     "mAP@R": Measure(
         lambda part: metrics.map_at_r(part.ranks),
         "average precision over the R nearest, R = number of right items",
-        "Of a query with R relevant items: precision at each of them among the first R places, summed and divided by "
-        f"R. Never above AP. {BETTER}",
+        "For a query with R relevant items: sum of the precision at each relevant item among the first R items, "
+        f"divided by R. Never above AP. {BETTER}",
     ),
     "AP": Measure(
         lambda part: metrics.average_precision(part.ranks),
         "average precision over the whole ranking",
-        "Of a query: precision at each relevant item, however late it comes, and the mean of these; tied items count "
-        f"as above. Its mean over the queries is known as mAP. {BETTER}",
+        "For a query: mean of the precision at each relevant item of the whole ranking. Tied items count as above. The "
+        f"mean over the queries is known as mAP. {BETTER}",
     ),
     "R-precision": Measure(
         lambda part: metrics.r_precision(part.ranks),
         "right items among the R nearest",
-        f"Precision of the list of R items, R = number of the query's relevant ones. {BETTER}",
+        f"Precision of the first R items, R = number of relevant items of the query. {BETTER}",
     ),
     "P@1": Measure(
         lambda part: metrics.precision_at_k(part.ranks, k=1),
         "nearest item is right, as R@1",
-        f"Relevant items among the 1 nearest, divided by 1. {BETTER}",
+        f"1 if the nearest item is relevant, else 0. {BETTER}",
     ),
     "MRR": Measure(
         lambda part: metrics.reciprocal_rank(part.ranks),
@@ -84,13 +84,13 @@ WHOLE: dict[str, Measure[Read]] = {
     ),
     "NDCG": Measure(
         lambda part: metrics.ndcg(part.ranks),
-        "right items, each discounted by the logarithm of its rank, against the best order",
-        f"Sum of 1 / log2(1 + rank) over the relevant items, divided by what the best order gives. {BETTER}",
+        "right items, discounted by the logarithm of the rank, divided by the best order",
+        f"Sum of 1 / log2(1 + rank) over the relevant items, divided by the same sum for the best order. {BETTER}",
     ),
     "ROC AUC": Measure(
         lambda part: metrics.roc_auc(part.ranks, irrelevant=part.irrelevant),
         "pairs of a right and a wrong item in the right order",
-        f"Share of a query's (relevant, irrelevant) pairs with the relevant item nearer, ties as half. {BETTER}",
+        f"Share of the (relevant, irrelevant) pairs with the relevant item nearer; a tie counts half. {BETTER}",
     ),
 }
 AT: dict[str, Measure[ReadAt]] = {
@@ -107,12 +107,12 @@ AT: dict[str, Measure[ReadAt]] = {
     "found": Measure(
         lambda part, k: metrics.found_at_k(part.ranks, k=k),
         "share of the right items among the {k} nearest",
-        f"Relevant items among the {{k}} nearest, divided by all of the query's. {BETTER}",
+        f"Relevant items among the {{k}} nearest, divided by all relevant items of the query. {BETTER}",
     ),
     "refined": Measure(
         lambda part, k: metrics.refined_recall_at_k(part.ranks, k=k),
         "share of the right items with fewer than {k} wrong ones above",
-        f"Share of the relevant items with fewer than {{k}} irrelevant ones above. {BETTER}",
+        f"Share of the relevant items with fewer than {{k}} irrelevant items above. {BETTER}",
     ),
     "AP": Measure(
         lambda part, k: metrics.average_precision_at_k(part.ranks, k=k),
@@ -122,18 +122,18 @@ AT: dict[str, Measure[ReadAt]] = {
     "MRR": Measure(
         lambda part, k: metrics.reciprocal_rank(part.ranks, k=k),
         "1 / rank of the first right item, 0 if that is not among the {k} nearest",
-        f"Mean reciprocal rank of the first relevant item, 0 where that is not among the {{k}} nearest. {BETTER}",
+        f"Mean reciprocal rank of the first relevant item; 0 if that is not among the {{k}} nearest. {BETTER}",
     ),
     "NDCG": Measure(
         lambda part, k: metrics.ndcg(part.ranks, k=k),
         "NDCG of the {k} nearest",
-        "Sum of 1 / log2(1 + rank) over the relevant items among the {k} nearest, divided by what the best order "
-        f"gives. {BETTER}",
+        "Sum of 1 / log2(1 + rank) over the relevant items among the {k} nearest, divided by the same sum for the "
+        f"best order. {BETTER}",
     ),
     "fall-out": Measure(
         lambda part, k: metrics.fall_out_at_k(part.ranks, k=k, irrelevant=part.irrelevant),
         "share of the wrong items among the {k} nearest: lower is better",
-        f"Irrelevant items among the {{k}} nearest, divided by all irrelevant ones. {WORSE}",
+        f"Irrelevant items among the {{k}} nearest, divided by all irrelevant items. {WORSE}",
     ),
 }
 OTHERS: dict[str, Measure[None]] = {
@@ -141,45 +141,45 @@ OTHERS: dict[str, Measure[None]] = {
         None,
         "AP where an item of the same coarser class counts in part",
         "Hierarchical average precision (Ramzi et al., ECCV 2022) with a gain of l / L for l shared levels of L: the "
-        f"mean of the levels' AP, each weighed by its relevant items. {BETTER}",
+        f"mean of the AP of all levels, weighted by their numbers of relevant items. {BETTER}",
     ),
     "H-NDCG": Measure(
         None,
         "NDCG where an item of the same coarser class counts in part",
-        f"NDCG with a gain of l / L for l shared levels of L, against the best order. {BETTER}",
+        f"NDCG with a gain of l / L for l shared levels of L, divided by that of the best order. {BETTER}",
     ),
     "AUC_hardest": Measure(
         None,
         "a query's worst right item against any query's best wrong one",
         "One number for all queries: share of the pairs (q, q') in which the farthest relevant item of q is nearer "
-        f"than the nearest irrelevant item of q'. It asks for one threshold for all queries. {BETTER}",
+        f"than the nearest irrelevant item of q'. It is high if one threshold works for all queries. {BETTER}",
     ),
     "NMI": Measure(
         None,
         "k-means clusters against classes",
-        "Normalised mutual information of the labels and of k-means with as many clusters as classes; it moves a "
-        f"little with the seed. {BETTER}",
+        "Normalised mutual information of the labels and the clusters of k-means, with as many clusters as classes. It "
+        f"depends a little on the seed. {BETTER}",
     ),
     "AMI": Measure(
         None,
-        "the same less what clusters by chance have, 0",
-        "Mutual information of labels and clusters, adjusted: clusters drawn by chance have 0, the classes 100.",
+        "k-means clusters against classes, corrected for chance",
+        "Adjusted mutual information of labels and clusters: 0 for random clusters, 100 for the classes.",
     ),
     "dists_intra": Measure(
         None,
         "mean cosine distance within a class, 0 to 2: lower is tighter",
-        "Cosine distance of two items of a class, mean over its pairs, then over the classes. 0 to 2.",
+        "Cosine distance of two items of a class: mean over the pairs of a class, then over the classes. 0 to 2.",
     ),
     "dists_inter": Measure(
         None,
         "mean cosine distance between classes, 0 to 2",
-        "Cosine distance of the means of two classes, mean over the pairs of classes. 0 to 2.",
+        "Cosine distance of the means of two classes: mean over the pairs of classes. 0 to 2.",
     ),
 }
 FNMR = "FNMR@FMR="
 _FNMR = (
     "right pairs missed by the threshold that {f} of the wrong pairs pass: lower is better",
-    "At one threshold for all queries, which a share of {f} of the irrelevant pairs pass: share of the relevant pairs "
+    "One threshold for all queries, which a share of {f} of the irrelevant pairs pass: share of the relevant pairs "
     f"that do not pass. {WORSE}",
 )
 PARTIAL = "ROC AUC@FPR="
@@ -192,10 +192,10 @@ _R_AT_1 = "nearest item is right"
 
 
 def reading(name: str) -> Read:
-    """How a metric is read off a block of ranks, by its name in a report.
+    """The function that computes a metric from a block of ranks, by its name in a report.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is no metric of this name.
 
     >>> from rankgrad.search import rank_blocks
     >>> [block] = rank_blocks(torch.tensor([[1.0], [2.0], [3.0]]), ["a", "a", "b"])
@@ -220,12 +220,12 @@ def reading(name: str) -> Read:
 
 
 def _plugin(name: str) -> Plugin | None:
-    """The metric of a plug-in, whose name no metric of ours has."""
+    """The metric of a plug-in with this name, or None."""
     return registered("metrics", {*WHOLE, *AT, *OTHERS}).get(name)
 
 
 def _read_by(plugin: Plugin) -> Read:
-    """How the metric of a plug-in is read off ranks: a function of `Ranks`, ties counted as above."""
+    """The metric of a plug-in as a function of a block of ranks. It gets `Ranks` in which tied items count as above."""
     metric = plugin.load()
 
     def read(part: RankedQueries) -> torch.Tensor:
@@ -233,14 +233,14 @@ def _read_by(plugin: Plugin) -> Read:
         values = metric(ranks)
         if not isinstance(values, torch.Tensor) or values.shape != (ranks.num_queries,):
             came = tuple(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
-            raise ValueError(f"the {plugin} must give a value for each of {ranks.num_queries} queries; got {came}")
+            raise ValueError(f"the {plugin} must return a value for each of {ranks.num_queries} queries; got {came}")
         return values
 
     return read
 
 
 def meaning(name: str) -> str:
-    """What a number of a report says, in a few words; nothing if the name is not known.
+    """The meaning of a metric of a report, in a few words; "" if the name is unknown.
 
     >>> meaning("R@4"), meaning("AUC_hardest"), meaning("FNMR@FMR=0.01")
     ('a right item among the 4 nearest', "a query's worst right item against any query's best wrong one", \
@@ -250,7 +250,7 @@ def meaning(name: str) -> str:
 
 
 def definition(name: str) -> str:
-    """A number of a report in full, with its range; nothing if the name is not known.
+    """The definition of a metric of a report, with its range; "" if the name is unknown.
 
     >>> definition("P@5")
     'Relevant items among the 5 nearest, divided by 5. 0 to 100, higher is better.'
@@ -273,7 +273,7 @@ def _words(name: str) -> tuple[str, str]:
 
 
 def false_match_rate(name: str) -> float | None:
-    """The rate in the name of an FNMR; None for another name.
+    """The false match rate in the name of an FNMR metric; None for another name.
 
     >>> false_match_rate("FNMR@FMR=0.001"), false_match_rate("AP@10")
     (0.001, None)

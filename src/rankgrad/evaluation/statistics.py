@@ -1,4 +1,4 @@
-"""What values of several seeds or queries say: their mean and spread, and whether two methods differ."""
+"""Statistics of values from several seeds or queries: mean, spread, and tests of the difference of two methods."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class PairedDifference:
     """One method minus another, over the same seeds or queries.
 
     Attributes:
-        mean: of the differences.
-        t: statistic of Student's test; None where all differences are equal, and t would divide by rounding noise.
-        p: two-sided p-value; None where t is.
-        low, high: confidence interval of the mean; the mean itself where all differences are equal.
-        n: pairs.
+        mean: mean of the differences.
+        t: statistic of Student's test; None if all differences are equal, because t would divide by rounding noise.
+        p: two-sided p-value; None if t is None.
+        low, high: confidence interval of the mean; the mean itself if all differences are equal.
+        n: number of pairs.
     """
 
     mean: float
@@ -45,16 +45,17 @@ class PairedDifference:
 def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> PairedDifference:
     """Student's paired t-test of one - other: t = mean / (std / sqrt(n)), with n - 1 degrees of freedom.
 
-    The confidence interval is mean ± q std / sqrt(n), q the (1 + confidence) / 2 quantile of the same distribution.
-    Both take the differences to be normal; over few of them, that cannot be checked.
+    The confidence interval is mean ± q std / sqrt(n), where q is the (1 + confidence) / 2 quantile of the same
+    distribution. Both assume that the differences are normally distributed. With few differences this cannot be
+    checked.
 
     Args:
         one: values of a method, one per seed or query.
-        other: values of the other method, of the same seeds or queries in the same order.
-        confidence: that the interval holds the true mean, 0 .. 1.
+        other: values of the other method, for the same seeds or queries in the same order.
+        confidence: probability that the interval contains the true mean, 0 .. 1.
 
     Raises:
-        ValueError: fewer than two pairs, or lists of different length.
+        ValueError: there are fewer than two pairs, or the lists differ in length.
 
     >>> found = paired_t_test([2.0, 3.0, 4.0], [1.0, 1.0, 1.0])  # differences of mean 2 and std 1
     >>> found.mean, round(found.t, 4), round(found.p, 4), round(found.low, 2), round(found.high, 2)
@@ -75,7 +76,7 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
 
 
 def caution(seeds: int) -> str:
-    """What must be said of a paired test over so few seeds; "" where it can be read as it stands.
+    """A warning for a paired test over one or two seeds; "" for more seeds.
 
     >>> caution(1)
     'One seed cannot tell a difference between losses from chance. Give more, such as seeds=0..4.'
@@ -84,28 +85,28 @@ def caution(seeds: int) -> str:
         return "One seed cannot tell a difference between losses from chance. Give more, such as seeds=0..4."
     if seeds == 2:
         return (
-            "Two seeds are few, and this test is weak: its interval is the mean ± 12.7 standard errors, so a real "
-            "difference is easily missed. Give more, such as seeds=0..4."
+            "Two seeds are few and this test is weak: its interval is the mean ± 12.7 standard errors. It can easily "
+            "miss a real difference. Give more, such as seeds=0..4."
         )
     return ""
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction for several tests at once: p-values to be compared with the level asked for, in the same order.
+    """Holm's correction for several tests at once: corrected p-values, in the same order.
 
-    With p_(1) <= ... <= p_(m), the i-th becomes max over j <= i of min(1, (m - j + 1) p_(j)). The chance of any false
-    finding is then at most the level, however the tests depend on each other (Holm, "A simple sequentially rejective
-    multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
+    With p_(1) <= ... <= p_(m), the i-th becomes max over j <= i of min(1, (m - j + 1) p_(j)). If these are compared
+    with a significance level, the probability of any false rejection is at most that level, also for dependent tests
+    (Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
 
     Raises:
-        ValueError: a p-value outside 0 .. 1.
+        ValueError: a p-value is outside 0 .. 1.
 
     >>> holm([0.01, 0.5, 0.02])
     [0.03, 0.5, 0.04]
     """
     wrong = [p for p in p_values if not 0 <= p <= 1]
     if wrong:
-        raise ValueError(f"p-values lie in 0 .. 1; got {wrong[0]}")
+        raise ValueError(f"p-values must be in 0 .. 1; got {wrong[0]}")
     corrected, highest = list(p_values), 0.0
     for done, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
         highest = max(highest, min(1.0, (len(p_values) - done) * p_values[place]))

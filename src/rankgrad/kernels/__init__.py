@@ -1,1 +1,1 @@
-"""Faster evaluations of functions that exist elsewhere in plain form: the same numbers, never the only path."""
+"""Faster versions of functions. Each also exists in a simple form that gives the same numbers."""

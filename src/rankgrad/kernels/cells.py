@@ -1,20 +1,21 @@
-r"""Near-linear sums of smooth steps: the items of a row become a few numbers per cell of the score axis.
+r"""Near-linear sums of smooth steps: a few numbers per cell of the score axis replace the items of a row.
 
-What is wanted is f_i = sum_j step(b_j - a_i) for relevant scores a and other scores b, and in the backward pass the
-push sum_i g_i step'(b_j - a_i) on every b_j. A smooth step varies little over a cell much narrower than tau, so the
-items of a cell are replaced by their moments sum_j u_j^k about its centre, k < TERMS:
+The forward pass needs f_i = sum_j step(b_j - a_i) for relevant scores a and other scores b. The backward pass needs
+the gradient sum_i g_i step'(b_j - a_i) for every b_j, called "push" here. A smooth step changes little over a cell that
+is much narrower than tau. So the moments sum_j u_j^k about the centre of the cell, k < TERMS, replace its items:
 
     items -> moments of cells -> weights on equidistant nodes -> (banded product with the step between nodes)
           -> values on nodes -> a polynomial for each cell -> relevant items
 
-and the same way back, with the slope. An item costs a constant, whatever the number of relevant items. The idea is that
-of fast multipole and non-uniform Fourier methods; its form is ours.
+and the same steps back, with the slope. The cost per item does not depend on the number of relevant items. The idea
+comes from fast multipole and non-uniform Fourier methods; this form of it is ours.
 
-`relaxations.SupStep` is a sigmoid over all items, and corrections that begin at two breaks of each relevant item: the
-jump at b = a, the linear part at b = a + delta. Cells are cut at these breaks into pieces, exactly; what stands above a
-break is then a sum over pieces: a count, a sum of scores, and a part of the sigmoid that fades within a few cells.
+`relaxations.SupStep` is a sigmoid over all items, plus corrections that begin at two breaks of each relevant item: the
+jump at b = a and the linear part at b = a + delta. Cells are cut exactly at these breaks into pieces. The correction
+above a break is then a sum over pieces: a count, a sum of scores, and a part of the sigmoid that vanishes within a few
+cells.
 
-Arithmetic is float64. Errors are a few 1e-7 of each sum, also of a sum of many tiny steps, and of the largest push.
+Arithmetic is float64. Errors are a few 1e-7 of each sum, even of a sum of many tiny steps, and of the largest push.
 """
 
 from __future__ import annotations
@@ -31,34 +32,34 @@ from torch.nn import functional as F
 from ..relaxations import Sigmoid, SupStep
 from .counting import count_below
 
-# Width of a cell in tau; moments of a cell; cells between two nodes; nodes that a cell spreads to.
+# Width of a cell in tau; moments per cell; cells between two nodes; nodes to which a cell contributes.
 WIDTH, TERMS, SPACING, STENCIL = 1 / 8, 4, 2, 12
-# In tau: how far from a relevant item others count (sigmoid(-90) is less than float32 holds); how far above it the
-# sigmoid is 1; and how far sigmoid(-t) is followed where every item counts at least 1 / 2 anyway.
+# Distances in tau. REACH: items farther below a relevant item count 0 (sigmoid(-90) underflows in float32).
+# SATURATED: farther above it the sigmoid is 1. FADED: sigmoid(-t) is 0 beyond, if every item counts at least 1 / 2.
 REACH, SATURATED, FADED = 90.0, 40.0, 16.0
-# Nodes that one product with a band of the step's matrix gives; items of a group of rows, in chunks.
+# Nodes computed by one product with a band of the step's matrix; chunks of items in a group of rows.
 BLOCK, TOGETHER = 512, 32
 
 
 def known(step: object) -> bool:
-    """Whether sums of this step can be had from cells."""
-    # without a slope behind the joint nothing hides what is left there of the sigmoid's, which is float32
+    """Whether cells can compute the sums of this step."""
+    # with rho = 0, the rest of the sigmoid's slope beyond the joint, computed in float32, would not be negligible
     return isinstance(step, Sigmoid) or (isinstance(step, SupStep) and step.rho > 0)
 
 
 def _joint(step: Sigmoid | SupStep) -> float:
-    """Where the linear part begins, in score units."""
+    """Score difference where the linear part begins."""
     return step.joint if isinstance(step, SupStep) else 0.0
 
 
 @dataclass(frozen=True)
 class Line:
-    """Equal cells along the scores of each row: 1 .. cells; cell 0 is all that is out of reach below, the next above.
+    """Equal cells 1 .. cells along the scores of each row. Cell 0 has all lower scores, cell cells + 1 all higher ones.
 
     Attributes:
         origin: [row, 1] float64, score at the centre of cell 0.
-        density: cells per score unit.
-        cells: cells of the longest row, a multiple of SPACING.
+        density: number of cells per score unit.
+        cells: number of cells of the longest row, a multiple of SPACING.
     """
 
     origin: Tensor
@@ -67,13 +68,13 @@ class Line:
 
     @classmethod
     def over(cls, step: Sigmoid | SupStep, own: Tensor, low: Tensor, high: Tensor) -> Line | None:
-        """Cells that hold the relevant scores, and of the others what is in reach; None if that is infinitely many.
+        """Cells for the relevant scores and for the other scores in their reach; None if the range is infinite.
 
         Args:
-            step: gives temperature and reach.
-            own: [row, slot] relevant scores, +inf where a row has fewer than the most; every row has one.
-            low: [row] a bound of the other scores, from below; -inf if it is not known.
-            high: [row] and from above.
+            step: gives the temperature and the reach.
+            own: [row, slot] relevant scores, +inf in empty slots; every row has at least one.
+            low: [row] lower bound of the other scores; -inf if unknown.
+            high: [row] upper bound of the other scores.
         """
         least = own.amin(1).double()
         most = torch.where(own < torch.inf, own, -torch.inf).amax(1).double()
@@ -86,7 +87,7 @@ class Line:
         return cls((first - 1 / density).unsqueeze(1), density, SPACING * (math.ceil((longest + 1) / SPACING)))
 
     def part(self, rows: slice) -> Line:
-        """Take the cells of some of the rows."""
+        """The cells of some of the rows."""
         return replace(self, origin=self.origin[rows])
 
     def position(self, scores: Tensor) -> Tensor:
@@ -94,7 +95,7 @@ class Line:
         return scores.to(torch.float64, copy=True).sub_(self.origin).mul_(self.density)
 
     def place(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Cell (whole numbers in float64) and distance from its centre: at most 1/2, but in the open last cell."""
+        """Cell (integers as float64) and distance from its centre: at most 1/2, except in the open last cell."""
         position = self.position(scores).clamp_(min=0)
         cell = position.round().clamp_(max=self.cells + 1)
         return cell, position.sub_(cell)
@@ -112,7 +113,7 @@ def _points() -> Tensor:
 
 @lru_cache
 def _coefficients(device: torch.device) -> Tensor:
-    """[term, point] values of a function at the points of a cell -> its polynomial."""
+    """[term, point] matrix: values of a function at the points of a cell -> coefficients of its polynomial."""
     inverse: Tensor = torch.linalg.inv(torch.vander(_points(), increasing=True))
     return inverse.to(device)
 
@@ -131,7 +132,7 @@ def _stencil(device: torch.device) -> Tensor:
 
 
 def _to_nodes(moments: Tensor) -> Tensor:
-    """[row, node] weights that act on smooth functions like items with these moments [term, row, cell] would."""
+    """[row, node] weights with the same effect on smooth functions as items with these moments [term, row, cell]."""
     terms, rows, cells = moments.shape
     grouped = moments.view(terms, rows, -1, SPACING).permute(0, 3, 1, 2).reshape(terms * SPACING, -1)
     shares = (_stencil(moments.device) @ grouped).view(STENCIL, rows, -1)
@@ -150,14 +151,14 @@ def _from_nodes(values: Tensor) -> Tensor:
 
 
 def _reaches(slope: bool) -> tuple[int, int]:
-    """Nodes below and above a relevant item that are not passed over: from there on sigmoid is 0 or 1, its slope 0."""
+    """Number of nodes to use below and above a relevant item. Beyond them, sigmoid is 0 or 1 and its slope 0."""
     below, saturated = (math.ceil(reach / (SPACING * WIDTH)) for reach in (REACH, SATURATED))
     return below, below if slope else saturated
 
 
 @lru_cache
 def _band(slope: bool, device: torch.device) -> Tensor:
-    """[source, target] sigmoid, or its slope, between the nodes in reach of a block and those of the block."""
+    """[source, target] sigmoid, or its slope, between the nodes in reach of a block and the nodes of the block."""
     below, above = _reaches(slope)
     distance = SPACING * WIDTH * torch.arange(-below, above + 1, dtype=torch.float64, device=device)
     value = distance.sigmoid()
@@ -167,7 +168,7 @@ def _band(slope: bool, device: torch.device) -> Tensor:
 
 
 def _between_nodes(weights: Tensor, slope: bool) -> Tensor:
-    """[row, node] sum over all nodes of weight times sigmoid (or its slope) of their distance from this one."""
+    """[row, node] sum over all nodes of weight times sigmoid (or its slope) of their distance from this node."""
     below, above = _reaches(slope)
     band, nodes = _band(slope, weights.device), weights.shape[1]
     if nodes <= BLOCK:
@@ -186,7 +187,7 @@ def _between_nodes(weights: Tensor, slope: bool) -> Tensor:
 
 
 def _moments(index: Tensor, offset: Tensor, size: int, weight: Tensor | None = None) -> Tensor:
-    """[term, size] sum over items of weight times offset^k, by index."""
+    """[term, size] sum of weight times offset^k over the items with this index."""
     sums = [torch.bincount(index, weight, size).double()]
     power = offset if weight is None else weight * offset
     for term in range(1, TERMS):
@@ -197,7 +198,7 @@ def _moments(index: Tensor, offset: Tensor, size: int, weight: Tensor | None = N
 
 
 def _evaluated(polynomials: Tensor, index: Tensor, offset: Tensor) -> Tensor:
-    """[item] value at the offset of the polynomial [term, size] that the index names."""
+    """[item] value at the offset of the polynomial [term, size] with this index."""
     value = polynomials[-1].index_select(0, index)
     for term in polynomials[:-1].flip(0):
         value.mul_(offset).add_(term.index_select(0, index))
@@ -205,22 +206,22 @@ def _evaluated(polynomials: Tensor, index: Tensor, offset: Tensor) -> Tensor:
 
 
 def _flat(cell: Tensor, size: int) -> Tensor:
-    """Positions of the cells [row, ...] of all rows in one long list with `size` entries a row."""
+    """Positions of the cells [row, ...] in one list of all rows with `size` entries per row."""
     rows = torch.arange(len(cell), dtype=torch.int32, device=cell.device) * size
     return (cell.to(torch.int32) + rows.view(-1, *[1] * (cell.dim() - 1))).flatten()
 
 
 class _Cuts:
-    """Breaks of the axis, sorted, that cut the cells of each row into pieces.
+    """Sorted breaks of the axis, which cut the cells of each row into pieces.
 
-    The piece of an item is its cell plus the number of breaks below it: both grow along the axis, so that every cell
-    and every break begins a new piece.
+    The piece of an item is its cell plus the number of breaks below it. Both grow along the axis, so every cell and
+    every break begins a new piece.
 
     Attributes:
-        order: [row, break] long, the breaks as given, in ascending order.
-        cell: [row, break] long, cell of each break, ascending.
-        before: [row, cell] long, breaks in earlier cells; one entry more than cells.
-        size: pieces of a row.
+        order: [row, break] long, indices that sort the given breaks.
+        cell: [row, break] long, cell of each sorted break, ascending.
+        before: [row, cell] long, number of breaks in earlier cells; one entry more than cells.
+        size: number of pieces of a row.
     """
 
     def __init__(self, line: Line, at: Tensor) -> None:
@@ -238,17 +239,17 @@ class _Cuts:
 
     @property
     def rank(self) -> Tensor:
-        """[row, break] long, how many breaks lie below one, for the breaks as given."""
+        """[row, break] long, number of breaks below each given break."""
         places = torch.arange(self.order.shape[1], device=self.order.device).expand_as(self.order)
         return torch.empty_like(self.order).scatter_(1, self.order, places)
 
     def below(self, scores: Tensor, rows: slice) -> Tensor:
-        """[row, item] int32, breaks below each score."""
+        """[row, item] int32, number of breaks below each score."""
         reached, _, _ = count_below(self.negated[rows], scores, right=True)
         return self.negated.shape[1] - reached.int()
 
     def per_piece(self) -> tuple[Tensor, Tensor]:
-        """[row, piece] long, its cell and the number of breaks below it."""
+        """[row, piece] long: the cell of each piece, and the number of breaks below it."""
         begins = torch.zeros(len(self.before), self.size, dtype=torch.long, device=self.before.device)
         begins.scatter_(1, self.start[:, 1:-1], 1)
         cell = begins.cumsum(1)
@@ -256,25 +257,25 @@ class _Cuts:
 
 
 def _rounded_down(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Largest number of the type that is at most the float64 value: a number of the type is above both or neither."""
+    """Largest number of this dtype up to the float64 value: each number of the dtype is above both or above none."""
     near = values.to(dtype)
     return torch.where(near.double() > values, near.nextafter(near.new_tensor(-torch.inf)), near)
 
 
 def _joint_breaks(own: Tensor, step: SupStep) -> Tensor:
-    """The largest score whose difference to each relevant one, rounded to float64, is at most the joint."""
+    """For each relevant score, the largest score whose difference to it, rounded to float64, is at most the joint."""
     exact, joint = own.double(), step.joint
     near = exact + joint
     back = near - exact
-    error = (exact - (near - back)) + (joint - back)  # what was lost in rounding the sum (Knuth's two-sum)
-    room = error + (math.nextafter(joint, math.inf) - joint) / 2  # and what rounding the difference forgives
+    error = (exact - (near - back)) + (joint - back)  # rounding error of the sum (Knuth's two-sum)
+    room = error + (math.nextafter(joint, math.inf) - joint) / 2  # plus half a unit: rounding the difference
     at = near + room
     at = torch.where(at - exact > joint, at.nextafter(at.new_tensor(-torch.inf)), at)
     return _rounded_down(at, own.dtype)
 
 
 def _tie_breaks(own: Tensor, step: SupStep) -> Tensor:
-    """Where the jump is: an item counts from a tie on ("upper") or only above it."""
+    """Scores at which the jump is: an item counts from a tie on ("upper"), or only above it."""
     return own.nextafter(own.new_tensor(-torch.inf)) if step.tie == "upper" else own
 
 
@@ -286,18 +287,18 @@ def _rectangles(rows: int, items: int, chunk: int) -> Iterator[tuple[slice, slic
             yield slice(row, min(row + tall, rows)), slice(item, min(item + wide, items))
 
 
-# ------------------------------------------------------------------------------------------------------ what is called
+# ------------------------------------------------------------------------------------------------------ public class
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Sums of a step over the cells of a batch, a group of rows at a time.
+    """Sums of a step over the cells of a batch, for one group of rows at a time.
 
     Args:
         step: `Sigmoid` or `SupStep`.
         line: the cells.
-        own: [row, slot] relevant scores, +inf where a row has fewer than the most; every row has one.
-        chunk: items handled at once.
+        own: [row, slot] relevant scores, +inf in empty slots; every row has at least one.
+        chunk: number of items processed at once.
 
     >>> own, rest = torch.tensor([[0.5]]), torch.tensor([[0.9, 0.5, 0.1]])
     >>> line = Line.over(Sigmoid(0.1), own, rest.amin(1), rest.amax(1))
@@ -311,7 +312,7 @@ class Cells:
     chunk: int = 2**17
 
     def groups(self, items: int) -> Iterator[slice]:
-        """Rows whose tables and items are handled together."""
+        """Groups of rows whose tables and items are processed together."""
         tables = self.chunk // (self.line.cells + 2 * self.own.shape[1])
         rows = max(min(tables, TOGETHER * self.chunk // max(items, 1)), 1)
         return (slice(start, min(start + rows, len(self.own))) for start in range(0, len(self.own), rows))
@@ -321,7 +322,7 @@ class Cells:
 
         Args:
             rows: the group.
-            rest: [row, item] its other scores, of the type of `own`; -inf where there is none.
+            rest: [row, item] other scores of the group, of the dtype of `own`; -inf where absent.
         """
         step, line, own = self.step, self.line.part(rows), self._present(rows)
         if isinstance(step, SupStep):
@@ -339,8 +340,8 @@ class Cells:
         Args:
             rows: the group.
             rest: as for `counts`.
-            weight: [row, slot] of the group, 0 where there is no relevant item.
-            into: [row, item].
+            weight: [row, slot] weights of the group, 0 in empty slots.
+            into: [row, item], the result.
         """
         step, line, own, cuts = self.step, self.line.part(rows), self._present(rows), None
         weight = weight[:, : own.shape[1]].double()
@@ -350,18 +351,18 @@ class Cells:
             polynomials = _cut_push(step, line, own, cuts, weight, polynomials)
         table = (polynomials / step.tau).to(into.dtype)
         for part, items, index, offset in self._pieces(line, cuts, rest):
-            # only the open last cell has large offsets, and nothing but a constant
+            # only the open last cell has large offsets, and its polynomial is constant
             offset = offset.clamp_(max=1).to(into.dtype)
             into[part, items] = _evaluated(table[:, part].flatten(1), index, offset).view(part.stop - part.start, -1)
 
     def _present(self, rows: slice) -> Tensor:
-        """Relevant scores of a group, in as many slots as it needs, and finite: absent ones become another one."""
+        """Relevant scores of a group, in as few slots as possible. Empty slots repeat a score, so all are finite."""
         own = self.own[rows]
         present = own < torch.inf
         return torch.where(present, own, own.amin(1, keepdim=True))[:, : int(present.sum(1).max())]
 
     def _pieces(self, line: Line, cuts: _Cuts | None, rest: Tensor) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-        """Rectangles of the items: rows, items, flat index of the pieces, offset from the cell's centre."""
+        """Rectangles of the items: rows, items, flat index of the piece, offset from the centre of the cell."""
         for part, items in _rectangles(len(rest), rest.shape[1], self.chunk):
             scores = rest[part, items]
             cell, offset = line.part(part).place(scores)
@@ -382,7 +383,7 @@ class Cells:
 
 
 def _each(index: Tensor) -> Tensor:
-    """An index [row, place] for `gather` from each term of [term, row, ...]."""
+    """An index [row, place] expanded for `gather` from each term of [term, row, ...]."""
     return index.expand(TERMS, -1, -1)
 
 
@@ -401,23 +402,23 @@ def _cut_counts(step: SupStep, line: Line, own: Tensor, cuts: _Cuts, pieces: Ten
     moments = before.gather(2, _each(cuts.start)).diff(dim=2)
     rank = cuts.rank
     cell = cuts.cell.gather(1, rank)
-    first = cell + rank + 1  # the piece that begins at a break
+    first = cell + rank + 1  # the piece that begins at the break
     above = before[0, :, -1:] - before[0].gather(1, first)
     joint_above, tie_above = above[:, :slots], above[:, slots:]
     cell, first = cell[:, :slots], first[:, :slots]
     last = cuts.start.gather(1, cell + 1)
     partial = before.gather(2, _each(last)) - before.gather(2, _each(first))  # above the joint in its own cell
 
-    # sum of the scores above the joint, as distances from it in cells
+    # sum of the scores above the joint, as distances from the joint in cells
     centre = torch.arange(line.cells + 2, dtype=torch.float64, device=own.device)
-    position = F.pad((centre * moments[0] + moments[1]).flip(1).cumsum(1).flip(1), (0, 1))  # of this cell and later
+    position = F.pad((centre * moments[0] + moments[1]).flip(1).cumsum(1).flip(1), (0, 1))  # this cell and later ones
     linear = position.gather(1, cell + 1) + cell * partial[0] + partial[1]
     linear -= joint_above * line.position(own.double() + step.joint)
 
     jump = 0.0 if step.offset is None else step.offset - step.at_joint - step.start
     smooth, smooth_slope = _smooth_counts(line, own, moments)
     faded, faded_slope = _faded_counts(step, line, own, cell, moments, partial)
-    # Above the joint the step has sigmoid(joint) = 1 - sigmoid(-joint) where the smooth sum has 1 - sigmoid(-t).
+    # above the joint the step has sigmoid(joint) = 1 - sigmoid(-joint), but the smooth sum has 1 - sigmoid(-t)
     value = smooth + faded - (1 - step.at_joint) * joint_above
     value += step.start * tie_above + jump * joint_above + step.rho / line.density * linear
     return value, (smooth_slope - faded_slope) / step.tau + step.rho * joint_above
@@ -432,10 +433,10 @@ def _cut_push(step: SupStep, line: Line, own: Tensor, cuts: _Cuts, weight: Tenso
         own: [row, slot] relevant scores.
         cuts: at the joints.
         weight: [row, slot].
-        smooth: [term, row, cell] the same for the sigmoid alone.
+        smooth: [term, row, cell] the polynomials of the sigmoid alone.
     """
     earlier_cells, own_cell = _faded_push(step, line, own, cuts.cell.gather(1, cuts.rank), weight)
-    own_cell = _exclusive(own_cell.gather(2, _each(cuts.order)))  # what the first so many breaks of a row add
+    own_cell = _exclusive(own_cell.gather(2, _each(cuts.order)))  # sums over the first breaks of a row
     linear = _exclusive(weight.gather(1, cuts.order))
     cell, below = cuts.per_piece()
     here = own_cell.gather(2, _each(below)) - own_cell.gather(2, _each(cuts.before.gather(1, cell)))
@@ -445,7 +446,7 @@ def _cut_push(step: SupStep, line: Line, own: Tensor, cuts: _Cuts, weight: Tenso
 
 
 def _exclusive(values: Tensor) -> Tensor:
-    """Cumulative sums along the last dimension, from 0 on."""
+    """Cumulative sums along the last dimension, with a 0 in front."""
     return F.pad(values.cumsum(-1), (1, 0))
 
 
@@ -467,29 +468,29 @@ def _smooth_push(line: Line, own: Tensor, weight: Tensor) -> Tensor:
     index = _flat(cell - 1, line.cells)
     moments = _moments(index, offset.flatten(), len(own) * line.cells, weight.flatten())
     weights = _to_nodes(moments.view(TERMS, len(own), line.cells))
-    # the slope is even: the same product leads from items to relevant items and back
+    # the slope is an even function, so the same product serves both directions
     return _from_nodes(_between_nodes(weights, True))
 
 
-# What is above the joint, sigmoid(-t / tau), is small beside the 1 / 2 and more that an item there counts anyway, and
-# its slope beside rho: float32 serves.
+# Above the joint, sigmoid(-t / tau) is small compared with the count of an item there, at least 1 / 2, and its slope is
+# small compared with rho. So float32 is exact enough.
 
 
 def _reach(step: SupStep) -> int:
-    """Cells from that of the joint on in which it is not negligible."""
+    """Number of cells, from the cell of the joint on, in which sigmoid(-t / tau) is not negligible."""
     faded = FADED - min(math.log(step.rho * step.tau), 0) - step.joint / step.tau
     return max(math.ceil(faded / WIDTH), 0) + 1
 
 
 def _faded(line: Line, own: Tensor, cell: Tensor, reach: int) -> Tensor:
-    """[point, row, slot, distance] float32, at the points of the cells from `cell` [row, slot] on."""
+    """[point, row, slot, distance] float32, sigmoid(-t / tau) at the points of the cells from `cell` [row, slot] on."""
     points = _points().to(own.device).view(-1, 1, 1, 1) + torch.arange(reach, device=own.device)
     position = (line.position(own) - cell).unsqueeze(2).float()
     return (position - points.float()).mul_(WIDTH).sigmoid_()
 
 
 def _slots(own: Tensor, reach: int) -> Iterator[slice]:
-    """Slots handled at once."""
+    """Groups of slots that are processed at once."""
     wide = max(2**17 // (TERMS * reach * len(own)), 1)
     return (slice(start, start + wide) for start in range(0, own.shape[1], wide))
 
@@ -497,15 +498,15 @@ def _slots(own: Tensor, reach: int) -> Iterator[slice]:
 def _faded_counts(
     step: SupStep, line: Line, own: Tensor, cell: Tensor, moments: Tensor, partial: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """[row, slot] sums of sigmoid(-t / tau), and of tau times its slope without sign, over what is above the joint.
+    """[row, slot] sums of sigmoid(-t / tau), and of tau times the size of its slope, over the items above the joint.
 
     Args:
-        step: gives joint and temperature.
+        step: gives the joint and the temperature.
         line: the cells.
         own: [row, slot] relevant scores.
         cell: [row, slot] long, cell of the joint.
-        moments: [term, row, cell] of all items.
-        partial: [term, row, slot] of the items above the joint in its cell.
+        moments: [term, row, cell] moments of all items.
+        partial: [term, row, slot] moments of the items above the joint in the cell of the joint.
     """
     reach = _reach(step)
     at_points = _coefficients(own.device).T
@@ -529,10 +530,10 @@ def _faded_push(step: SupStep, line: Line, own: Tensor, cell: Tensor, weight: Te
     """Polynomials of sum_i weight_i sigmoid'(t / tau) over the relevant items whose joint is below.
 
     Returns:
-        [term, row, cell] from joints in earlier cells; [term, row, slot] what each joint adds in its own cell.
+        [term, row, cell] sum over joints in earlier cells; [term, row, slot] the term of each joint in its own cell.
     """
     reach = _reach(step)
-    size = line.cells + 1 + reach  # beyond the last cell there is nothing to push smoothly
+    size = line.cells + 1 + reach  # the part beyond the last cell is dropped below
     nodes, within = torch.zeros(TERMS, len(own) * size, dtype=torch.float32, device=own.device), []
     for slots in _slots(own, reach):
         value = _faded(line, own[:, slots], cell[:, slots], reach)

@@ -1,9 +1,10 @@
-r"""How many items stand above each of some sorted entries, exactly, and what an item's place among them is worth.
+r"""Exact number of items above each of some sorted entries, and a table value for the place of each item among them.
 
-`torch.searchsorted` finds the place of an item among the entries: n items among p entries are n log p unpredictable
-branches. On a CPU equal cells over the range of the scores do most of it. Score -> cell is monotone in floating point
-too, so an item in an earlier cell than an entry is above it: such items are counted by cell and never compared. Only
-items whose own cell holds entries, a few per cent, are searched for, and only among the entries of that cell.
+The place of an item is the number of entries above it. `torch.searchsorted` finds it, but for n items and p entries it
+takes n log p unpredictable branches. On a CPU, equal cells over the range of the scores are faster. Score -> cell is
+monotone also in floating point, so an item in an earlier cell than an entry is above it. Such items are counted by cell
+and never compared. Only items whose cell contains entries, a few per cent, are searched, and only among the entries of
+that cell.
 """
 
 from __future__ import annotations
@@ -26,51 +27,51 @@ from .host import on_host
 Ties = Literal["pessimistic", "optimistic", "index"]
 Array = npt.NDArray[Any]
 
-# Fewer scores than this are searched in plain form: making the cells would cost more than it saves.
+# With fewer scores than this, searchsorted is faster than to make the cells.
 CELLS_FROM = 2**16
-# Cells of one row: more would not stay in the cache. Cells of all rows that are counted together.
+# Largest number of cells of one row (more do not fit into the cache), and of all rows that are counted together.
 MOST_CELLS, TABLE = 2**18, 2**20
-# Scores that go through all passes together: few enough for the cache, enough to make each pass worth its call.
+# Number of scores that go through all passes together: few enough for the cache, enough to make a call worthwhile.
 TILE = 2**18
 # Rows with at most FEW relevant entries and at least LONG items are compared directly. Short inputs allow more entries:
-# making the cells costs as much as comparing `MAKING` scores.
+# to make the cells costs as much as to compare `MAKING` scores.
 FEW, LONG, MAKING = 8, 2**14, 2**20
-# Scores that are worth another thread.
+# Smallest number of scores for another thread.
 PER_THREAD = 2**17
-# Scores searched together in plain form: bounds its temporaries, some 50 bytes each.
+# Number of scores searched together with searchsorted. It limits the temporaries, about 50 bytes per score.
 PLAIN = 2**22
-# Items per row that the range of the cells is read from, and where among all items, in no order they may have.
+# Relative positions of the items of a row that give the range of the cells; irregular, in case the items are ordered.
 SAMPLE = np.arange(256) * 0.6180339887498949 % 1
 
 
 @dataclass(frozen=True)
 class Above:
-    """Items above each entry.
+    """Number of items above each entry.
 
     Attributes:
-        index: [row, place] long; of level items those of lower column (or of the entry's own) are above.
-        other: the same under another reading of a tie; None if no item is known to be level with an entry.
+        index: [row, place] long; of tied items those of lower column (or of the entry's own) are above.
+        other: the counts under another rule for ties; None if no item is tied with an entry.
     """
 
     index: Tensor
     other: Callable[[Ties], Tensor] | None = None
 
     def under(self, ties: Ties) -> Tensor:
-        """[row, place] long; "pessimistic": a level item is above, "optimistic": it is not."""
+        """[row, place] long; "pessimistic": a tied item is above, "optimistic": it is not."""
         return self.index if ties == "index" or self.other is None else self.other(ties)
 
 
 def count_below(ordered: Tensor, scores: Scores, *, right: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """Per row, how many sorted entries are smaller than each negated score, and which of these are level with an entry.
+    """Per row, number of sorted entries smaller than each negated score, and the scores that are tied with an entry.
 
     Args:
-        ordered: [row, place] ascending negated scores; +inf pads.
-        scores: [row, item] of the same dtype, finite. Negating them here spares the caller a copy of the matrix.
-        right: count entries that are smaller or level.
+        ordered: [row, place] ascending negated scores; +inf is padding.
+        scores: [row, item] of the same dtype, finite. They are negated here, so the caller needs no copy of the matrix.
+        right: whether to count entries that are smaller or equal.
 
     Returns:
         count: [row, item] int32, equal to torch.searchsorted(ordered, -scores, right=right).
-        row, item: long, where a negated score is level with an entry.
+        row, item: long, positions where a negated score equals an entry.
 
     >>> count, row, item = count_below(torch.tensor([[1.0, 2.0]]), torch.tensor([[-0.5, -2.0, -3.0]]))
     >>> count, item
@@ -86,7 +87,7 @@ def count_below(ordered: Tensor, scores: Scores, *, right: bool = False) -> tupl
         entry = ordered.gather(1, first.clamp(max=ordered.shape[1] - 1).long())
         row, item = ((entry == values) & (values < torch.inf)).nonzero(as_tuple=True)
         return count, row, item
-    # a level entry is counted if its column is the lower one, so if all columns are lower or none
+    # a tied entry counts if its column is lower than the item's: make all columns lower, or none
     column = np.broadcast_to(np.int64(-1 if right else scores.shape[1]), ordered.shape)
     worth = np.broadcast_to(np.arange(ordered.shape[1] + 1, dtype=np.int32), (len(ordered), ordered.shape[1] + 1))
     out = np.empty(scores.shape, dtype=np.int32)
@@ -99,13 +100,13 @@ def count_below(ordered: Tensor, scores: Scores, *, right: bool = False) -> tupl
 
 
 class Counter:
-    """Counts the items of some lists that are above sorted entries, for one set of entries after another.
+    """Counts the items of some lists above sorted entries. It can be used for several sets of entries.
 
     Args:
-        scores: [row, item] float, -inf or finite; -inf stands below all entries.
-        absent: items that are not there: [row, item] bool, or long, their positions row x items + column, ascending.
-            None: all are there.
-        may_wait: a GPU may be asked whether any scores are level, which spares it work if there are none.
+        scores: [row, item] float, -inf or finite; -inf is below all entries.
+        absent: items that do not count: [row, item] bool, or long, ascending positions row x items + column. None: all
+            items count.
+        may_wait: whether the host may wait for a GPU to read if there are ties; without ties there is less to do.
 
     >>> counter = Counter(torch.tensor([[0.5, 2.0, 3.0, 2.0]]))
     >>> entries, columns = torch.tensor([[-2.0, -1.0]]), torch.tensor([[2, 3]])
@@ -121,17 +122,17 @@ class Counter:
         self._cells: list[tuple[slice, _Cells]] = []
 
     def above(self, ordered: Tensor, column: Tensor, worth: Tensor | None = None) -> tuple[Above, Tensor | None]:
-        """Count the items above each entry; look up what the place of each item is worth.
+        """Count the items above each entry, and look up the table value `worth` for the place of each item.
 
-        An item's place is the number of entries above it; a level entry is if its column is the lower one.
+        The place of an item is the number of entries above it. Of tied entries, those of lower column are above it.
 
         Args:
-            ordered: [row, place] negated scores of the entries, ascending, level ones by column; +inf pads.
+            ordered: [row, place] ascending negated scores of the entries, ties by column; +inf is padding.
             column: [row, place] long, columns of the entries, -1 .. item.
-            worth: [row, place + 1] no NaN.
+            worth: [row, place + 1] table of values, no NaN.
 
         Returns:
-            The counts; and [row, item] the worth of the place of each item (meaningless where there is none).
+            The counts; and [row, item] the table value of each item (undefined for absent items).
         """
         if ordered.shape[1] == 0:
             return Above(column), None if worth is None else worth.expand(self.scores.shape).clone()
@@ -142,7 +143,7 @@ class Counter:
             return _compared(ordered.numpy(), column.numpy(), _Items.of(self.scores, self.absent)), None
         if not self._cells:
             self._cells = list(_cells_of(_Items.of(self.scores, self.absent), ordered.shape[1]))
-        # numpy asks the system for large pages, torch does not, and making small ones would cost more than the counting
+        # numpy asks the system for large pages, torch does not; to allocate small pages takes longer than the counting
         out = None if worth is None else np.empty(self.scores.shape, dtype=worth.numpy().dtype)
         parts = []
         for rows, cells in self._cells:
@@ -155,7 +156,7 @@ class Counter:
 
 
 def _stacked(parts: list[Above]) -> Above:
-    """The counts of some rows, then those of the next ones."""
+    """The counts of consecutive parts of the rows as one."""
     if len(parts) == 1:
         return parts[0]
     index = torch.cat([part.index for part in parts])
@@ -171,7 +172,7 @@ def _by_cells(ordered: Tensor, scores: Scores) -> bool:
 def _searched(
     ordered: Tensor, column: Tensor, scores: Scores, absent: Tensor | None, worth: Tensor | None, may_wait: bool
 ) -> tuple[Above, Tensor | None]:
-    """`Counter.above` in plain form. Nothing is read back from a GPU unless that is allowed."""
+    """`Counter.above` with searchsorted. The host waits for a GPU only with `may_wait`."""
     if absent is not None and absent.dtype != torch.bool:
         absent = scores.new_zeros(scores.numel(), dtype=torch.bool).index_fill_(0, absent, True).view_as(scores)
     if scores.numel() <= PLAIN:
@@ -202,14 +203,14 @@ def _searched_box(
     start: int,
     may_wait: bool,
 ) -> tuple[list[Tensor], Tensor | None]:
-    """Counts by column of level items, with and without them; worth of the items, which begin with column `start`."""
+    """Counts with ties by column, with ties and without; and the worth of the items, whose first column is `start`."""
     places = _places(ordered, column, scores, start, may_wait)
     counts = [_summed(at, absent, ordered.shape[1]) for at in places]
     return counts if len(counts) == 3 else 3 * counts, None if worth is None else worth.gather(1, places[0])
 
 
 def _places(ordered: Tensor, column: Tensor, scores: Scores, start: int, may_wait: bool) -> list[Tensor]:
-    """[row, item] places: by column among level entries, before, and behind them; one only if there are none."""
+    """[row, item] places of the items: by column among tied entries, before them, and after them; one if no ties."""
     width = ordered.shape[1]
     x = scores.neg().contiguous()
     first = torch.searchsorted(ordered, x)
@@ -217,7 +218,7 @@ def _places(ordered: Tensor, column: Tensor, scores: Scores, start: int, may_wai
     if (may_wait or on_host(x)) and not bool(level.any()):
         return [first]
     end = torch.where(level, torch.searchsorted(ordered, x, right=True), first)
-    # of the level entries, those of lower column: a search in steps of powers of two
+    # number of tied entries of lower column: a binary search in steps of powers of two
     item = torch.arange(start, start + x.shape[1], device=x.device)
     columns = torch.cat([column, column.new_zeros(len(x), 1)], 1)
     place = first
@@ -229,27 +230,27 @@ def _places(ordered: Tensor, column: Tensor, scores: Scores, start: int, may_wai
 
 
 def _summed(place: Tensor, absent: Tensor | None, width: int) -> Tensor:
-    """[row, place] items at this place or before it."""
+    """[row, place] number of items at this place or before it."""
     place = place if absent is None else place.masked_fill(absent, width)
     histogram = place.new_zeros(len(place), width + 1).scatter_add_(1, place, place.new_ones(1).expand_as(place))
     return histogram.cumsum(1)[:, :width]
 
 
 def _steps(most: int) -> list[int]:
-    """Powers of two, descending, that add up to at least `most`."""
+    """Descending powers of two whose sum is at least `most`."""
     return [2**k for k in reversed(range(most.bit_length()))]
 
 
 @dataclass(frozen=True)
 class _Items:
-    """Scores of some rows and which of them are not there, see `Counter`."""
+    """Scores of some rows, and their absent items; see `Counter`."""
 
     scores: Array
     absent: Array | None
 
     @classmethod
     def of(cls, scores: Scores, absent: Tensor | None) -> _Items:
-        """From tensors."""
+        """The items of tensors."""
         return cls(scores.numpy(), None if absent is None else absent.numpy())
 
     def rows(self, rows: slice) -> _Items:
@@ -260,7 +261,7 @@ class _Items:
         return _Items(self.scores[rows], self._between(start, end))
 
     def absent_from(self, rows: slice, items: slice) -> Array | None:
-        """Positions within a box of those that are not there."""
+        """Positions of the absent items within a box."""
         if self.absent is None:
             return None
         if self.absent.dtype == bool:
@@ -277,9 +278,9 @@ class _Items:
 
 
 def _cells_of(items: _Items, entries: int) -> Iterator[tuple[slice, _Cells]]:
-    """Rows and the cells of these rows, for about so many entries in each."""
+    """Parts of the rows and their cells, for about `entries` entries per row."""
     rows, width = items.scores.shape
-    # A cell costs about as much as an item in an occupied cell costs more than another one.
+    # the cost of a cell is about the additional cost of an item whose cell contains entries
     count = int(min(2 * math.sqrt(entries * width), 512 * entries, width, MOST_CELLS))
     size = max(TABLE // max(count, entries), 1)
     for start in range(0, rows, size):
@@ -288,7 +289,7 @@ def _cells_of(items: _Items, entries: int) -> Iterator[tuple[slice, _Cells]]:
 
 
 def _boxes(scores: Array | Tensor, size: int) -> Iterator[tuple[slice, slice]]:
-    """Cut a matrix into boxes of about `size` elements: of whole rows, or each within one row."""
+    """Cut a matrix into boxes of about `size` elements: several whole rows, or a part of one row."""
     rows, items = scores.shape
     height, width = max(size // max(items, 1), 1), max(min(size, items), 1)
     for top in range(0, rows, height):
@@ -297,20 +298,20 @@ def _boxes(scores: Array | Tensor, size: int) -> Iterator[tuple[slice, slice]]:
 
 
 class _Share(Protocol):
-    """What one worker does with its share of the items."""
+    """The work of one thread on its part of the items."""
 
     def add(self, rows: slice, items: slice) -> None:
-        """Go through a box of the items."""
+        """Process a box of the items."""
 
     def merge(self, other: Any) -> None:
-        """Add what another worker found."""
+        """Add the result of another thread."""
 
 
 S = TypeVar("S", bound=_Share)
 
 
 def _through(scores: Array, size: int, start: Callable[[], S]) -> S:
-    """Go through all items in boxes of about this size, on as many threads as torch has."""
+    """Process all items in boxes of about this size, with as many threads as torch uses."""
     workers = max(min(torch.get_num_threads(), scores.size // PER_THREAD), 1)
     boxes = math.ceil(scores.size / size / workers) * workers
     todo = list(_boxes(scores, math.ceil(scores.size / boxes)))
@@ -323,7 +324,7 @@ def _through(scores: Array, size: int, start: Callable[[], S]) -> S:
 
     if workers == 1:
         return work(0)
-    with ThreadPoolExecutor(workers) as pool:  # torch and numpy release the interpreter's lock
+    with ThreadPoolExecutor(workers) as pool:  # torch and numpy release the interpreter lock
         total, *others = pool.map(work, range(workers))
     for share in others:
         total.merge(share)
@@ -331,10 +332,10 @@ def _through(scores: Array, size: int, start: Callable[[], S]) -> S:
 
 
 class _Comparison:
-    """Items above each of a few entries, each compared with all items.
+    """Number of items above each of a few entries, by comparing each entry with all items.
 
     Attributes:
-        found: [reading, row, place] items above under the readings "optimistic", "index", "pessimistic".
+        found: [rule, row, place] number of items above, for the rules for ties "optimistic", "index", "pessimistic".
     """
 
     def __init__(self, ordered: Array, column: Array, items: _Items) -> None:
@@ -343,11 +344,11 @@ class _Comparison:
         self._flag = np.empty(0, dtype=bool)
 
     def merge(self, other: _Comparison) -> None:
-        """Add what another worker found."""
+        """Add the result of another thread."""
         self.found += other.found
 
     def add(self, rows: slice, items: slice) -> None:
-        """Go through a box of the items."""
+        """Process a box of the items."""
         if len(self._flag) < items.stop - items.start:
             self._flag = np.empty(items.stop - items.start, dtype=bool)
         flag = self._flag[: items.stop - items.start]
@@ -377,12 +378,13 @@ def _compared(ordered: Array, column: Array, items: _Items) -> Above:
 
 
 class _Cells:
-    """The items of some rows in equal cells over the range of their scores.
+    """The items of some rows, in equal cells over the range of their scores.
 
     Attributes:
-        per_row: cells of a row: the first holds what is above the range, then equal ones, one for what is below.
-        nowhere: the last cell of a row, for what is absent.
-        upto: [1 + row x cell] items in that many cells, once a pass over the items has been made.
+        per_row: number of cells of a row: one for scores above the range, equal cells, one for scores below the range,
+            one for absent items.
+        nowhere: the last cell of a row, for absent items.
+        upto: [1 + row x cell] number of items in all earlier cells; None before the first pass over the items.
     """
 
     def __init__(self, items: _Items, cells: int) -> None:
@@ -390,11 +392,11 @@ class _Cells:
         self.nowhere, self.per_row = cells + 2, cells + 3
         self.low, self.scale = _fitted(self.scores, cells)
         self.upto: Array | None = None
-        self._size = max(TILE, 4 * self.per_row)  # of a box of items
+        self._size = max(TILE, 4 * self.per_row)  # size of a box of items
 
     def locate(self, x: Array, rows: slice, position: Array, cell: Array) -> None:
         """Write the cell of each score of these rows."""
-        # One sum and one product, each rounded: both are monotone. So is cutting off at the ends and after the point.
+        # one rounded sum and one rounded product: both are monotone, and so are clipping and truncation
         with np.errstate(over="ignore"):
             np.add(x, self.low[rows], out=position)
             np.multiply(position, self.scale[rows], out=position)
@@ -402,7 +404,7 @@ class _Cells:
         np.copyto(cell, position, casting="unsafe")
 
     def above(self, entries: _Entries, worth: Array | None = None, out: Array | None = None) -> Above:
-        """The items above each entry; the worth of the places of the items goes to `out`."""
+        """Number of items above each entry. Writes the worth of each item's place to `out`."""
         table = entries.occupied if worth is None else entries.by_cell(worth)
         total = _through(self.scores, self._size, lambda: _Pass(self, entries, table, worth, out))
         if self.upto is None:
@@ -420,16 +422,16 @@ class _Cells:
         return Above(torch.from_numpy(index), other)
 
     def look_up(self, entries: _Entries, worth: Array, out: Array) -> list[Array]:
-        """Write the worth of the places of the items to `out`; returns the positions of items level with entries."""
+        """Write the worth of each item's place to `out`. Returns the positions of items that are tied with entries."""
         table = entries.by_cell(worth)
         run = _through(self.scores, self._size, lambda: _Pass(self, entries, table, worth, out, look_up_only=True))
         return run.level
 
 
 def _fitted(scores: Array, cells: int) -> tuple[Array, Array]:
-    """([row, 1] addend, [row, 1] factor) that lead from a score to its cell.
+    """([row, 1] addend, [row, 1] factor) that map a score to its cell.
 
-    The cells cover the bulk of the items and half as much on either side. Any range gives the same counts.
+    The cells cover the range of most items, and half as much on either side. Any range gives the same counts.
     """
     items = scores.shape[1]
     sample = -scores[:, (SAMPLE * items).astype(np.intp)].astype(np.float64)
@@ -448,10 +450,10 @@ def _fitted(scores: Array, cells: int) -> tuple[Array, Array]:
 
 
 class _Entries:
-    """Sorted entries of some rows and where they lie in the cells.
+    """Sorted entries of some rows, and their cells.
 
-    Places and cells of all rows are numbered through. To a row belong `stride` places: its entries, then NaN, with
-    which every comparison fails, so that a search never leaves its row.
+    Places and cells are numbered consecutively over all rows. A row has `stride` places: its entries, then NaN. Every
+    comparison with NaN is false, so a search never leaves its row.
     """
 
     def __init__(self, ordered: Array, column: Array, cells: _Cells) -> None:
@@ -461,12 +463,12 @@ class _Entries:
         cell = np.empty(ordered.shape, dtype=np.int32)
         cells.locate(-ordered, slice(None), np.empty_like(ordered), cell)
         cell[absent] = cells.nowhere
-        # [row, 1 + place] cells, and first of all the one before the row begins
+        # [row, 1 + place] cells; column 0 is the cell before the row begins
         number = np.empty((rows, 1 + self.width), dtype=np.intp)
         number[:, 0] = -1
         number[:, 1:] = cell
         number = (number + np.arange(0, rows * cells.per_row, cells.per_row)[:, None]).ravel()
-        # A group is the entries of one cell: its first entry, its size, its cell, whether it is one at all.
+        # a group is the entries of one cell: its first entry, its size, its cell, and whether it has entries
         fresh = np.ones(len(number), dtype=bool)
         np.not_equal(number[1:], number[:-1], out=fresh[1:])
         begin = np.flatnonzero(fresh)
@@ -478,7 +480,7 @@ class _Entries:
         self.stride = self.width + 1 + sum(self.steps)
         self.occupied = np.zeros(rows * cells.per_row, dtype=bool)
         self.occupied[real] = True
-        # [row x cell] place of the first entry of an occupied cell, meaningless elsewhere
+        # [row x cell] place of the first entry of an occupied cell, undefined elsewhere
         self.first = np.zeros(rows * cells.per_row, dtype=np.int32)
         self.first[real] = (row * self.stride + place - 1)[self._real]
         self.values = np.full((rows, self.stride), np.nan, dtype=ordered.dtype)
@@ -492,20 +494,20 @@ class _Entries:
         return columns.ravel()
 
     def above(self, counted: Array) -> Array:
-        """[row, place] those at this place or before it, of so many found at each."""
+        """[row, place] number of items at this place or before it, from the number at each place."""
         summed: Array = counted.reshape(self.values.shape).cumsum(1)
         return summed[:, : self.width]
 
     def by_cell(self, worth: Array) -> Array:
-        """[row x cell] the worth of an item in the cell, `_unsure` where entries lie in the cell too."""
-        # the worth changes behind every group
+        """[row x cell] the worth of an item in the cell, `_unsure` if the cell also contains entries."""
+        # the worth changes after every group
         values = worth.reshape(-1)[np.cumsum(self._size) - 1]
         table = np.repeat(values, _gaps(self._cell + 1, len(self.occupied)))
         table[self._cell[self._real]] = _unsure(worth)
         return table
 
     def earlier(self, upto: Array) -> Array:
-        """[row, place] items in earlier cells of the row that hold no entries; upto[i]: items in the first i cells."""
+        """[row, place] number of items in earlier cells without entries; upto[i]: items in the first i cells."""
         here = upto[self._cell + 1]
         inside = np.where(self._real, here - upto[self._cell], 0)
         free: Array = np.repeat(here - np.cumsum(inside), self._size).reshape(-1, 1 + self.width)
@@ -516,7 +518,7 @@ _ONE = torch.ones(1, dtype=torch.long)
 
 
 def _gaps(starts: Array, end: int) -> Array:
-    """Lengths of the parts that start there, the last up to `end`."""
+    """Lengths of the parts that begin at `starts`; the last part ends at `end`."""
     gaps = np.empty_like(starts)
     np.subtract(starts[1:], starts[:-1], out=gaps[:-1])
     gaps[-1:] = end - starts[-1:]
@@ -524,23 +526,23 @@ def _gaps(starts: Array, end: int) -> Array:
 
 
 def _unsure(worth: Array) -> float:
-    """What stands for an unknown worth: NaN, and -1 for counts."""
+    """The mark for an unknown worth: NaN for floats, -1 for counts."""
     return np.nan if worth.dtype.kind == "f" else -1
 
 
 def _taken(array: Array, index: Array) -> Array:
-    """array[index]; torch's look-up is twice as fast as numpy's and takes narrow indices as they are."""
+    """array[index]. torch is twice as fast here as numpy, and need not widen narrow indices."""
     return torch.from_numpy(array).index_select(0, torch.from_numpy(index)).numpy()
 
 
 class _Pass:
-    """One worker's share of a pass over the items, and what it found there.
+    """The part of one thread of a pass over the items, and its result.
 
     Attributes:
-        count: [row x cell] items; None if they have been counted before or only places are looked up.
-        searched: [row x place] items that were searched for.
-        moved: [2, row x place] what changes about that where level items stand before or behind the entries.
-        level: positions of the items that are level with entries, if only places are looked up.
+        count: [row x cell] number of items; None if they were counted before, or if only places are looked up.
+        searched: [row x place] number of items that were searched and have this place.
+        moved: [2, row x place] change of `searched` if tied items are placed before or after the entries.
+        level: positions of the items that are tied with entries, if only places are looked up.
     """
 
     def __init__(
@@ -569,7 +571,7 @@ class _Pass:
         self._cell, self._flag = np.empty(0, dtype=np.int32), np.empty(0, dtype=bool)
 
     def merge(self, other: _Pass) -> None:
-        """Add what another worker found."""
+        """Add the result of another thread."""
         if self.count is not None and other.count is not None:
             self.count += other.count
         if other.moved is not None:
@@ -578,7 +580,7 @@ class _Pass:
         self.level += other.level
 
     def add(self, rows: slice, items: slice) -> None:
-        """Go through a box of the items."""
+        """Process a box of the items."""
         cells = self.cells
         x = cells.scores[rows, items]
         if x.size > len(self._cell):
@@ -593,13 +595,13 @@ class _Pass:
         if len(x) > 1:
             matrix += np.arange(0, len(x) * cells.per_row, cells.per_row, dtype=np.int32)[:, None]
         here = slice(rows.start * cells.per_row, rows.stop * cells.per_row)
-        # look-ups and counts by torch: numpy would first widen the numbers
+        # torch looks up and counts directly; numpy would first widen the numbers
         number = torch.from_numpy(cell)
         if self.count is not None:
             count = torch.from_numpy(self.count[here])
             if torch.get_num_threads() == 1:
                 count += torch.bincount(number, minlength=len(count))
-            else:  # bincount looks at the numbers with threads of its own, and each of our workers would have them
+            else:  # bincount uses threads of its own: each of our threads would start some
                 count.index_add_(0, number, _ONE.expand(x.size))
         flags = self._flag[: x.size] if self.out is None else self.out[rows, items].reshape(-1)
         torch.index_select(torch.from_numpy(self._table[here]), 0, number, out=torch.from_numpy(flags))
@@ -613,7 +615,7 @@ class _Pass:
                 flags[unsure] = _taken(self._worth, place)
 
     def _search(self, x: Array, cell: Array, unsure: Array, rows: slice, items: slice) -> Array:
-        """Places of the items that share their cell with entries."""
+        """Places of the items whose cells contain entries."""
         entries, stride = self.entries, self.entries.stride
         values = entries.values.ravel()
         x = -_taken(x, unsure)
@@ -622,7 +624,7 @@ class _Pass:
             place += (_taken(values, place + np.int32(step - 1)) < x) * np.int32(step)
         level = np.flatnonzero(_taken(values, place) == x)
         if len(level):
-            # of the level entries, which all lie in one cell, those of lower column stand above the item
+            # tied entries are all in one cell; those of lower column are above the item
             x, first, position = x[level], place[level].astype(np.intp), unsure[level]
             row, column = np.divmod(position, items.stop - items.start)
             row, column = row + rows.start, column + items.start

@@ -1,4 +1,4 @@
-"""Tensors in the memory of the host: which ones may be looked into, and how a large one is had quickly."""
+"""Tensors in the memory of the host: whether values can be read at once, and fast allocation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def on_host(tensor: Tensor) -> bool:
-    """Whether values can be read at once: they are in the memory of the host, and no graph is being compiled.
+    """Whether values can be read at once: the tensor is in the memory of the host, and torch does not compile.
 
     >>> on_host(torch.zeros(2))
     True
@@ -17,10 +17,10 @@ def on_host(tensor: Tensor) -> bool:
 
 
 def zeros_like(tensor: Tensor) -> Tensor:
-    """`torch.zeros_like`, in large pages where that is known to work.
+    """`torch.zeros_like`, with large memory pages if possible.
 
-    numpy asks the system for large pages and torch does not: of a matrix that is not in use yet, taking small pages
-    costs more time than writing it.
+    numpy asks the system for large pages, torch does not. For a new matrix, the allocation of small pages takes more
+    time than to write it.
 
     >>> zeros_like(torch.ones(2))
     tensor([0., 0.])

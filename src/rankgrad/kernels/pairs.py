@@ -1,7 +1,7 @@
 """Sums of a step and of its slope over all pairs of a tile, in place and in few passes.
 
-A step makes fresh tensors of the size of its input. In a loop over tiles of a few hundred kilobytes, taking such memory
-from the system and handing it back costs more than the arithmetic: here the same two buffers serve all tiles.
+A step allocates new tensors of the size of its input. In a loop over tiles of a few hundred kilobytes, this takes more
+time than the arithmetic. Here the same two buffers are used for all tiles.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from torch import Tensor
 
 from ..relaxations import Sigmoid, Step, SupStep
 
-# For sums over slots a matrix product for each row is fastest where rows are few, and a pass for each slot where these
-# are few and the tile is large enough for the number of calls not to matter.
+# Sums over slots: with few rows, a matrix product per row is fastest. With few slots and a large tile, a pass per slot
+# is fastest: the number of calls then does not matter.
 FEW, LARGE = 4, 2**14
 
 
 class PairDifferences:
-    """Differences of tiles to relevant items, evaluated in memory that is used again and again.
+    """Differences between tiles and relevant items, computed in reused memory.
 
     >>> tile, own = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[[0.5]]])
     >>> PairDifferences().total(Sigmoid(0.1), tile, own)
@@ -31,9 +31,9 @@ class PairDifferences:
         """[slot, row] sum over the items of the step.
 
         Args:
-            step: any; `Sigmoid` and `SupStep` are evaluated in place.
-            tile: [row, item] scores, -inf where there is none.
-            own: [slot, row, 1] relevant scores, +inf where there is none.
+            step: any step; `Sigmoid` and `SupStep` are evaluated in place.
+            tile: [row, item] scores, -inf where absent.
+            own: [slot, row, 1] relevant scores, +inf where absent.
         """
         differences = self._differences(tile, own)
         if isinstance(step, Sigmoid):
@@ -58,7 +58,7 @@ class PairDifferences:
             tile: as for `total`.
             own: as for `total`.
             weight: [slot, row].
-            into: [row, item], to which the sum over the slots of weight times slope is added.
+            into: [row, item]; the sum over the slots of weight times slope is added to it.
         """
         slope, unit = self._slope(step, self._differences(tile, own))
         if slope is None:
@@ -77,23 +77,23 @@ class PairDifferences:
         return slope.sum(2).mul_(weight)
 
     def _slope(self, step: Step, differences: Tensor) -> tuple[Tensor | None, float]:
-        """The slope in some unit, and that unit: a factor that the few weights take and not every difference."""
+        """The slope in some unit, and the unit. The caller multiplies the few weights by it, not every difference."""
         if isinstance(step, Sigmoid):
             return self._bell(differences, step.tau), 1 / step.tau
         if not isinstance(step, SupStep):
             return step.slope(differences), 1.0
         behind = torch.gt(differences, step.joint, out=self._buffer("spare", differences))
-        # constant behind the joint, where the difference to rho is added
+        # the slope of the sigmoid is constant beyond the joint; add the difference to rho there
         bell = self._bell(differences.clamp_(max=step.joint), step.tau)
         return bell.add_(behind, alpha=step.rho * step.tau - step.bell_at_joint), 1 / step.tau
 
     def _bell(self, differences: Tensor, tau: float) -> Tensor:
-        """Slope of the sigmoid in units of 1 / tau, overwriting the differences; see `relaxations.Sigmoid.slope`."""
+        """Slope of the sigmoid in units of 1 / tau; overwrites the differences. See `relaxations.Sigmoid.slope`."""
         value = differences.abs_().div_(-tau).sigmoid_()
         return torch.addcmul(value, value, value, value=-1, out=value)
 
     def _differences(self, tile: Tensor, own: Tensor) -> Tensor:
-        """[slot, row, item]."""
+        """[slot, row, item] differences."""
         if "differences" not in self._buffers:
             self._buffers["differences"] = tile - own
             return self._buffers["differences"]
@@ -101,7 +101,7 @@ class PairDifferences:
         return torch.sub(tile, own, out=self._buffer("differences", like))
 
     def _buffer(self, name: str, like: Tensor) -> Tensor:
-        """Memory in the shape of a tensor, the same as before if that is large enough."""
+        """Memory in the shape of a tensor: the previous buffer if it is large enough."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.numel() < like.numel():
             buffer = self._buffers[name] = torch.empty_like(like, memory_format=torch.contiguous_format)

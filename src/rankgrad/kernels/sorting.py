@@ -1,4 +1,4 @@
-"""Stable sorting of floating-point rows by their bits, 16 at a time: several times faster than comparing them."""
+"""Stable radix sort of floating-point rows, 16 bits at a time: several times faster than a comparison sort."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RADIX_FROM = 2**11
 
 
 def sort_rows(values: Tensor) -> tuple[Tensor, Tensor]:
-    """`values.sort(dim=1, stable=True)`: ascending rows, level values in the order given, and where each came from.
+    """`values.sort(dim=1, stable=True)`: ascending rows, ties in the given order, and the original indices.
 
     Args:
         values: [row, place] float, no NaN.
@@ -27,15 +27,15 @@ def sort_rows(values: Tensor) -> tuple[Tensor, Tensor]:
         return sort.values, sort.indices
     whole = np.int32 if values.dtype == torch.float32 else np.int64
     array = np.ascontiguousarray(values.numpy())
-    bits = (array + array.dtype.type(0)).view(whole)  # adding 0 makes -0.0 and 0.0 level
-    # of negative numbers the larger bits are the smaller value
+    bits = (array + array.dtype.type(0)).view(whole)  # adding 0 makes -0.0 and 0.0 equal
+    # of two negative numbers, the one with larger bits is smaller
     digits = (bits ^ (bits >> whole(-1 + 8 * bits.itemsize) & np.iinfo(whole).max) ^ np.iinfo(whole).min).view(
         np.uint16
     )
     digits = digits.reshape(*bits.shape, -1)[:, :, :: 1 if np.little_endian else -1]
     order = np.empty(bits.shape, dtype=np.int64)
     for row, to in zip(digits, order, strict=True):
-        to[:] = np.argsort(row[:, 0], kind="stable")  # of 16 bits numpy sorts by counting
+        to[:] = np.argsort(row[:, 0], kind="stable")  # numpy uses a counting sort for 16 bits
         for digit in range(1, row.shape[1]):
             to[:] = to[np.argsort(row[to, digit], kind="stable")]
     index = torch.from_numpy(order)

@@ -1,11 +1,11 @@
-r"""Scores and relevance -> `Ranks`: exactly, relaxed, or exactly forward and perturbed backward (blackbox).
+r"""Scores and relevance -> `Ranks`: exact, relaxed, or blackbox (exact forward, perturbed backward).
 
-All three answer the same question for each relevant item i of a query: how many items of at least its gain stand above
-it (`above_pos`), and how many of less (`above_neg`). They differ in what "above" means and in its gradient.
+All three count, for each relevant item i of a query, the items above it: those of at least its gain (`above_pos`) and
+those of less gain (`above_neg`). They differ in the definition of "above" and in its gradient.
 
-Layout (`lists`). Queries have different numbers of relevant items (p). Their scores are put into a rectangle `own`
-[query, slot], slot < max p, and the scores of the irrelevant valid items into `rest` [query, item]. An absent entry is
--inf: every step is 0 there. So nothing of size pairs x items is ever stored: it is formed in blocks and thrown away.
+Layout (`lists`): queries have different numbers of relevant items (p). The scores of the relevant items are a rectangle
+`own` [query, slot], slot < max p. The scores of the irrelevant valid items are `rest` [query, item]. An absent entry is
+-inf, where every step is 0. Nothing of size pairs x items is stored: it is computed in blocks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blackbox ranks (RaMBO): exact forward, and backward the change of rank under a perturbation."""
+"""Blackbox ranks (RaMBO): exact in the forward pass; the gradient is the change of rank under a perturbation."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ from .lists import Lists, computed, refuse_transforms, require
 from .prefilter import shortened
 from .second_order import refuse_graph
 
-NO_CURVATURE = "a blackbox gradient is a difference of ranks, constant almost everywhere; use a relaxed loss"
+NO_CURVATURE = "a blackbox gradient is a difference of ranks and constant almost everywhere; use a relaxed loss"
 
 
 @dataclass(frozen=True)
 class Blackbox:
-    r"""Exact ranks whose gradient is that of a perturbed ranking (RaMBO, Rolínek et al., CVPR 2020, Algorithm 1).
+    r"""Exact ranks whose gradient comes from a perturbed ranking (RaMBO, Rolínek et al., CVPR 2020, Algorithm 1).
 
-    Forward: exact ranks of the scores shifted by the margin, ties by lower index. Backward, with
-    g = d(mean loss) / d(rank): y_lambda = y' + lambda g and gradient -(rk(y') - rk(y_lambda)) / lambda.
-    Only relevant items have g != 0, so only they are perturbed and sorted: O(n log p). The backward is not linear in
-    g; therefore it is taken at the level of the loss (`values`), with g of the mean over the valid queries, and only
-    then multiplied by what comes in: no loss scale, outer weight or accumulation changes lambda.
+    Forward: exact ranks of the scores y' shifted by the margin; of tied items the lower index is above. Backward, with
+    g = d(mean loss) / d(rank): y_lambda = y' + lambda g, and the gradient is -(rk(y') - rk(y_lambda)) / lambda.
+    Only relevant items have g != 0, so only they are perturbed and sorted: O(n log p).
+
+    The backward pass is not linear in g. Therefore it is computed together with the loss (`values`), with g of the mean
+    over the counted queries, and then multiplied by the upstream gradient. So a loss scale, an outer weight or gradient
+    accumulation does not change lambda.
 
     Args:
-        lambda_: size of the perturbation, > 0: 4 (SOP), 0.2 (CUB, In-shop) in the paper, in normalised ranks.
-        margin: alpha of eq. 14, score units, >= 0.
-        normalized_ranks: True: ranks divided by the length of the list, as all published lambdas mean it;
-            False: Algorithm 1 as printed. lambda n with False equals lambda with True.
-        prefilter: drop the irrelevant items that stand below all relevant ones of their list before anything is
-            counted, if they are at least half: the same numbers, sooner, if few items are above the lowest relevant
-            one. It needs a cost that never falls when an irrelevant item rises, and waits for a GPU once.
+        lambda_: size of the perturbation, > 0: 4 (SOP), 0.2 (CUB, In-shop) in the paper, for normalised ranks.
+        margin: alpha of eq. 14 in score units, >= 0.
+        normalized_ranks: True: lambda is for ranks divided by the length of the list, like all published values.
+            False: lambda is for Algorithm 1 as printed. lambda n with False equals lambda with True.
+        prefilter: first drop the irrelevant items that are below all relevant items of their list, if this leaves few
+            items. The results are the same, and faster if few items are above the lowest relevant one. The cost must
+            never fall when an irrelevant item rises. It waits for a GPU once.
     """
 
     lambda_: float = 4.0
@@ -70,11 +72,12 @@ class Blackbox:
         positives: int | None = None,
         fixed: Sequence[Scores] = (),
     ) -> tuple[PerQuery, Ranks]:
-        """`read(ranks)` per query with the blackbox gradient, and the ranks it was read off.
+        """`read(ranks)` per query with the blackbox gradient, and the ranks.
 
-        The gradient of the mean over the counted queries is Algorithm 1's; a query's own value has as gradient that of
-        the mean times the number of counted queries. `positives`: see `Lists.of`. `fixed`: [query, item] scores of
-        further items without gradient, a memory; they come behind the others in `relevant` and `valid`.
+        The gradient of the mean over the counted queries is that of Algorithm 1. The gradient of the value of a single
+        query is that of the mean times the number of counted queries. For `positives` see `Lists.of`. `fixed` holds
+        [query, item] scores of further items without gradient, such as a memory; their columns of `relevant` and
+        `valid` come last.
         """
         scores = computed(scores)
         every = scores
@@ -87,7 +90,7 @@ class Blackbox:
 
 
 class _BlackboxValues(torch.autograd.Function):
-    """Read a value off exact ranks; the score gradient of its mean is computed at once, in the forward pass."""
+    """A value of exact ranks. The forward pass also computes the score gradient of its mean."""
 
     @staticmethod
     def forward(
@@ -99,7 +102,7 @@ class _BlackboxValues(torch.autograd.Function):
         read: Callable[[Ranks], PerQuery],
         holder: list[Ranks],
     ) -> PerQuery:
-        item, learning = lists.item, moving.shape[1]  # the first columns of all scores are those that learn
+        item, learning = lists.item, moving.shape[1]  # the first columns of the scores have a gradient
         short = shortened(scores, lists, box.margin) if box.prefilter else None
         if short is not None:
             scores, lists = short.scores, short.lists
@@ -134,7 +137,7 @@ class _BlackboxValues(torch.autograd.Function):
         refuse_graph(NO_CURVATURE)
         (change,) = ctx.saved_tensors
         factor = upstream * ctx.num_counted
-        # plain `loss.backward()`: on a long list a copy costs as much as the ranks did
+        # the factor is 1 in a plain `loss.backward()`: avoid a copy, which on a long list costs as much as the ranks
         if not (on_host(factor) and bool((factor == 1).all())):
             change = change * factor.unsqueeze(1)
         return change, None, None, None, None, None
@@ -145,10 +148,10 @@ def _rank_change(counter: Counter, lists: Lists, order: Order, rank: Tensor, box
     dtype = order.own.dtype
     size = box.lambda_ * (lists.length if box.normalized_ranks else torch.ones_like(lists.length)).double()
     shift = by_slot(lists, (size[lists.query] * g).to(dtype), 0.0)
-    # the relevant items where they were and where they are moved to, side by side: still in the order of the columns
+    # each relevant item twice, at its old and at its new score: the columns are still ascending
     both = Order(torch.stack([order.own, order.own - shift], 2).flatten(1), order.column.repeat_interleave(2, dim=1))
-    moved = both.by_place & 1  # 1 for a place in its new position
-    # [query, place] relevant items that were moved above this place, less those that had been above it
+    moved = both.by_place & 1  # 1 for a new score
+    # [query, place] number of relevant items above this place after the move, minus before
     gained = torch.nn.functional.pad((2 * moved - 1).cumsum(1), (1, 0))
     inverse = 1 / size.clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(1)
     above, change = both.rivals(counter, (gained * inverse).to(dtype))
@@ -162,16 +165,16 @@ def _rank_change(counter: Counter, lists: Lists, order: Order, rank: Tensor, box
 
 
 def blackbox_rank(scores: Tensor, lambda_: float, normalized: bool = False) -> Tensor:
-    r"""Ranks along the last dimension with RaMBO's gradient: Algorithm 1 (Rolínek et al., CVPR 2020) literally.
+    r"""Ranks along the last dimension with RaMBO's gradient: exactly Algorithm 1 (Rolínek et al., CVPR 2020).
 
-    Forward: rk(y) in 1 .. n, 1 the largest, a permutation (of level scores the lower index ranks first).
-    Backward with upstream g: -(rk(y) - rk(y + lambda g)) / lambda. Not linear in g: whatever scales the loss scales the
-    perturbation. The losses guard against that (`Blackbox`); this bare operator does not.
+    Forward: rk(y) in 1 .. n, 1 for the largest, a permutation (of tied scores the lower index ranks first).
+    Backward with upstream g: -(rk(y) - rk(y + lambda g)) / lambda. This is not linear in g: a factor of the loss
+    changes the size of the perturbation. The losses avoid this (`Blackbox`); this operator does not.
 
     Args:
         scores: [..., n] float.
         lambda_: size of the perturbation, > 0.
-        normalized: ranks divided by n, in the result, the upstream gradient and lambda (the published code's way).
+        normalized: divide ranks by n, in the result, the upstream gradient and lambda, as the published code does.
 
     Returns:
         [..., n] ranks in the dtype of scores (float32 for half precision).
@@ -193,7 +196,7 @@ def blackbox_rank(scores: Tensor, lambda_: float, normalized: bool = False) -> T
 
 
 def _permutation_ranks(scores: Tensor) -> Tensor:
-    """[..., n] long, 1 = largest, lower index first on ties."""
+    """[..., n] long ranks, 1 is the largest; of tied scores the lower index ranks first."""
     order = sort_rows(-scores.reshape(math.prod(scores.shape[:-1]), scores.shape[-1]))[1]
     places = torch.arange(1, scores.shape[-1] + 1, device=scores.device).expand_as(order)
     return torch.empty_like(order).scatter_(1, order, places).view_as(scores)

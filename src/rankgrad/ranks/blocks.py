@@ -1,4 +1,4 @@
-"""Scores of a batch as rectangles, and the blocks of differences that are formed and thrown away one by one."""
+"""Scores of a batch as rectangles, and the blocks of score differences, which are computed one at a time."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .lists import Lists
 
 Method = Literal["auto", "pairs", "cells"]
 
-# Relevant items of a query that are compared together.
+# Number of relevant items of a query that are compared together.
 SLOTS = 16
-# Scores that spread over more cells than this (some 30,000 tau) are compared in pairs.
+# If the scores spread over more cells than this (about 30,000 tau), they are compared in pairs.
 MOST_CELLS = 2**18
-# With fewer differences than this pairs are faster, whatever else.
+# With fewer differences than this, pairs are always faster.
 WORTH_A_LOOK = 2**20
 
 
 class _Costs(NamedTuple):
-    """Nanoseconds forward and backward: of a pair; and by cells of an item, a cell of a row, a relevant item."""
+    """Nanoseconds, forward plus backward: per pair; and with cells per item, per cell of a row, per relevant item."""
 
     pair: float
     item: float
@@ -34,7 +34,7 @@ class _Costs(NamedTuple):
     relevant: float
 
 
-# Measured on one thread of a server CPU with AVX-512. Only their ratios matter.
+# Measured with one thread of a server CPU with AVX-512. Only the ratios matter.
 COSTS: dict[type[Step], _Costs] = {Sigmoid: _Costs(2.0, 17, 190, 50), SupStep: _Costs(3.0, 33, 260, 2500)}
 COST_OF_CALL = 2e6
 
@@ -44,15 +44,15 @@ class Blocks:
 
     Attributes:
         peers: [query, slot] scores of the relevant items, -inf where absent.
-        own: [slot, query] the same with +inf where absent: every difference with these is -inf.
+        own: [slot, query] the same scores, but +inf where absent: then every difference is -inf.
         gain: [query, slot] gains, None if relevance is binary.
-        level: [query, slot] what decides who is of less relevance, see `Lists.order`.
-        filled: queries that have a relevant item.
+        level: [query, slot] values that decide which item is less relevant, see `Lists.order`.
+        filled: number of queries with a relevant item.
     """
 
     def __init__(self, scores: Scores, lists: Lists, chunk: int) -> None:
         self.scores, self.lists, self.chunk = scores, lists, chunk
-        # Balanced batches (the usual case) are in order already and are not copied. torch 2.6 compiles no zip or count.
+        # Balanced batches (the usual case) are already in order: no copy. torch 2.6 cannot compile zip and count here.
         self.order: Tensor | None = None
         if any(lists.sizes[i - 1] < lists.sizes[i] for i in range(1, len(lists.sizes))):
             self.order = lists.count.argsort(descending=True, stable=True)
@@ -67,33 +67,33 @@ class Blocks:
         self._last: tuple[slice, Tensor] | None = None
 
     def sort(self, rows: Tensor) -> Tensor:
-        """[sorted query, ...] out of [query, ...]."""
+        """[sorted query, ...] from [query, ...]."""
         return rows if self.order is None else rows[self.order]
 
     def unsort(self, rows: Tensor) -> Tensor:
-        """[query, ...] out of [sorted query, ...]."""
+        """[query, ...] from [sorted query, ...]."""
         return rows if self.order is None else torch.empty_like(rows).index_copy_(0, self.order, rows)
 
     def pairs(self, rectangle: Tensor) -> PerPair:
-        """[pair] out of [slot, sorted query]."""
+        """[pair] from [slot, sorted query]."""
         return self.unsort(rectangle.T.contiguous())[self.lists.query, self.lists.slot].to(self.own.dtype)
 
     def rectangle(self, values: PerPair) -> Tensor:
-        """[slot, sorted query] out of [pair]; 0 where absent."""
+        """[slot, sorted query] from [pair]; 0 where absent."""
         return self.sort(self.lists.rectangle(values, 0.0)).T.contiguous()
 
     def rest(self, rows: slice) -> Tensor:
         """[row, item] scores of some sorted queries, -inf at relevant and absent items.
 
-        It is made when it is needed and overwritten by the next one: a second score matrix would take as long to be
-        handed out by the system as its sums.
+        It is computed when it is needed, and the next call overwrites it: to allocate a second score matrix would take
+        as long as the sums.
         """
         if self._last is not None and self._last[0] == rows:
             return self._last[1]
         chosen = rows if self.order is None else self.order[rows]
         if not self.lists.complete:
             rest = torch.where(self.lists.rest[chosen], self.scores[chosen], -torch.inf)
-        else:  # then a few entries are all there is to change
+        else:  # only a few entries must change
             if self._last is None or len(self._last[1]) != rows.stop - rows.start:
                 rest = self.scores[chosen].clone()
             else:
@@ -104,7 +104,7 @@ class Blocks:
 
     @cached_property
     def items(self) -> Tensor:
-        """[sorted query, slot] long, columns of the relevant items; a column twice where a query has fewer."""
+        """[sorted query, slot] long, columns of the relevant items; an empty slot repeats a column."""
         items = self.sort(self.lists.rectangle(self.lists.item, -1))
         return torch.where(items < 0, items[:, :1], items)
 
@@ -113,15 +113,15 @@ class Blocks:
         return grad[rows] if self.order is None else torch.zeros_like(grad[rows])
 
     def write_gradient(self, grad: Tensor, rows: slice, part: Tensor) -> None:
-        """Put the gradient of some sorted queries into that of all [query, item]."""
+        """Copy the gradient of some sorted queries into the whole gradient [query, item]."""
         if self.order is not None:
             grad.index_copy_(0, self.order[rows], part)
 
     def strips(self, columns: int) -> Iterator[tuple[slice, int, list[slice]]]:
-        """What is compared together: rows, the width of a tile of columns, and groups of slots.
+        """Parts that are compared together: rows, the width of a tile of columns, and groups of slots.
 
-        A tile is read into the cache once for a group of slots; they have about `chunk` differences. Rows without any
-        of the slots are left out.
+        A tile is read into the cache once per group of slots. A tile and a group have about `chunk` differences. Rows
+        without relevant items in these slots are left out.
         """
         row = 0
         while row < self.filled and columns:
@@ -136,7 +136,7 @@ class Blocks:
             row = rows.stop
 
     def to_peers(self) -> Iterator[tuple[slice, slice, slice, Tensor]]:
-        """Blocks (slots, rows, other slots) and the differences between relevant items there; -inf to itself."""
+        """Blocks (slots, rows, other slots) and their differences between relevant items; -inf of an item to itself."""
         for rows, wide, groups in self.strips(self.peers.shape[1]):
             for slots in groups:
                 own, start = self.own[slots, rows].unsqueeze(2), 0
@@ -148,7 +148,7 @@ class Blocks:
                     start = others.stop
 
     def gains(self, slots: slice, rows: slice, others: slice) -> tuple[Tensor, Tensor] | None:
-        """Say who in a block of `to_peers` is of less relevance, and the lower gain; None if relevance is binary."""
+        """For a block of `to_peers`: where the other item is less relevant, and the lower gain. None if binary."""
         if self.gain is None or self.level is None:
             return None
         mine, theirs = self.gain[rows, slots].T.unsqueeze(2), self.gain[rows, others]
@@ -156,7 +156,7 @@ class Blocks:
         return their_level < my_level, torch.minimum(theirs, mine)
 
     def lines(self, pos: Step, neg: Step, method: Method) -> tuple[Line | None, Line | None]:
-        """Cells for the sums over the rest and over the peers; None for what is to be summed in pairs."""
+        """Cells for the sums over the rest and over the peers; None if that sum is to be computed in pairs."""
         if method == "pairs" or self.gain is not None or not self.filled:
             return None, None
         if method == "auto":
@@ -170,7 +170,7 @@ class Blocks:
         if not (known(step) and isinstance(step, (Sigmoid, SupStep))):
             return None
         rows, relevant, cost = self.filled, sum(self.sizes), COSTS[type(step)]
-        # what pairs cost beyond what cells cost in any case
+        # cost of pairs minus the fixed cost of cells
         spare = columns * (relevant * cost.pair - rows * cost.item) - relevant * cost.relevant - COST_OF_CALL
         if method == "auto" and spare < 0:
             return None
@@ -181,12 +181,12 @@ class Blocks:
         return line
 
     def cells(self, step: Step, line: Line) -> Cells:
-        """Near-linear sums of a step, for the rows that have relevant items."""
+        """Near-linear sums of a step, for the rows with relevant items."""
         assert isinstance(step, (Sigmoid, SupStep))
         return Cells(step, line, self.own[:, : self.filled].T, self.chunk)
 
     def counts(self, step: Step, line: Line, others: Callable[[slice], Tensor], columns: int) -> tuple[Tensor, Tensor]:
-        """[slot, query] near-linear sums of the step and of its slope over the others of each query."""
+        """[slot, query] near-linear sums of the step and of its slope over the other items of each query."""
         cells = self.cells(step, line)
         both = torch.zeros(2, *self.own.shape, dtype=torch.float64, device=self.own.device)
         for rows in cells.groups(columns):
@@ -195,13 +195,13 @@ class Blocks:
         return value, slope
 
     def exact_peers(self) -> Tensor:
-        """[slot, query] relevant items at least level with this one, without itself."""
+        """[slot, query] number of other relevant items with at least this score."""
         below = torch.searchsorted(self.peers.sort(dim=1).values, self.own.T.contiguous())
         return (self.peers.shape[1] - 1 - below).T
 
 
 def tiles_of(strip: Tensor, wide: int) -> Sequence[Tensor]:
-    """[row, item] cut into tiles of so many columns."""
+    """[row, item] cut into tiles of `wide` columns."""
     tiles: Sequence[Tensor] = (strip,) if wide == strip.shape[1] else torch.split(strip, wide, dim=1)
     return tiles
 

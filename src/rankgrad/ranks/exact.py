@@ -1,4 +1,4 @@
-"""Exact ranks, without gradient: the relevant items are sorted, the others only searched in them."""
+"""Exact ranks, without gradient: only the relevant items are sorted; the others are located among them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def exact_ranks(
     margin: float = 0.0,
     positives: int | None = None,
 ) -> Ranks:
-    r"""Exact ranks without gradient, O(n log p) per query: the relevant items are sorted, the others only searched.
+    r"""Exact ranks without gradient. Time is O(n log p) per query: only the relevant items are sorted.
 
-    Counts are float64: beyond 2^24 items float32 could not hold them.
+    Counts are float64, because float32 is not exact beyond 2^24 items.
 
     Args:
         scores: [query, item] float.
         relevant: [query, item] bool, or float gains >= 0.
         valid: [query, item] bool; False removes an item.
-        ties: "pessimistic": an item level with me is above me (H(0) = 1, ROADMAP eq. 3; equals scikit-learn's AP);
-            "optimistic": it is not; "index": a permutation, of level items the lower index is above.
-        margin: RaMBO eq. 14: irrelevant scores + margin / 2, relevant ones - margin / 2.
-        positives: the promise that every query has exactly so many relevant valid items, see `Lists.of`.
+        ties: "pessimistic": a tied item counts as above (H(0) = 1, ROADMAP eq. 3; equals scikit-learn's AP).
+            "optimistic": it does not. "index": of tied items the one of lower index is above (a permutation).
+        margin: RaMBO eq. 14: irrelevant scores + margin / 2, relevant scores - margin / 2.
+        positives: a promise that every query has exactly this many relevant valid items, see `Lists.of`.
 
     >>> exact_ranks(torch.tensor([[0.9, 0.9, 0.1]]), torch.tensor([[True, False, True]])).rank
     tensor([2., 3.], dtype=torch.float64)
@@ -48,20 +48,20 @@ def exact_ranks(
         return ranks_of(order, lists, order.among(ties), rivals, ties)
 
 
-# Scores from which the few positions are worth having, and not a mask of all.
+# From this number of scores on, a list of positions is faster than a mask.
 POSITIONS_FROM = 2**16
 
 
 class Order:
-    """The relevant items of every list in order: where each stands among them, and among the others.
+    """The sorted relevant items of every list. They give the ranks among the relevant and among the other items.
 
-    Scores are negated, so that "better" is "smaller" and torch.searchsorted counts the items that are better.
+    Scores are negated: a better item has a smaller value, so torch.searchsorted counts the better items.
 
     Attributes:
         own: [query, slot] negated scores of the relevant items, +inf where absent.
         column: [query, slot] their columns, ascending.
-        ordered: [query, place] `own`, best first, of level items the lower column first.
-        by_place: [query, place] the slot of each.
+        ordered: [query, place] `own`, best first; of tied items the lower column first.
+        by_place: [query, place] the slot of each entry of `ordered`.
     """
 
     def __init__(self, own: Tensor, column: Tensor) -> None:
@@ -71,20 +71,20 @@ class Order:
     @classmethod
     def of(cls, scores: Scores, lists: Lists, margin: float) -> Order:
         """The order of the relevant items of these lists."""
-        # only differences count: half the margin up and half down is the whole margin down for the few
+        # only differences count: instead of half the margin up and half down, shift the relevant scores by all of it
         own = by_slot(lists, margin - scores[lists.query, lists.item], torch.inf)
         return cls(own, by_slot(lists, lists.item, -1))
 
     def back(self, values: Tensor) -> Tensor:
-        """[query, slot] values that are known by place."""
+        """[query, slot] from values [query, place]."""
         return torch.empty_like(values).scatter_(1, self.by_place, values)
 
     def has_level(self) -> bool:
-        """Whether relevant items of one list are level with one another."""
+        """Whether a list has tied relevant items."""
         return bool(((self.ordered[:, 1:] == self.ordered[:, :-1]) & (self.ordered[:, 1:] < torch.inf)).any())
 
     def among(self, ties: Ties) -> Tensor:
-        """[query, slot] long, relevant items above each relevant one."""
+        """[query, slot] long, number of relevant items above each relevant item."""
         if ties == "index":
             places = torch.arange(self.own.shape[1], device=self.own.device)
             return self.back(places.expand_as(self.own).contiguous())
@@ -97,26 +97,26 @@ class Order:
 
 
 def by_slot(lists: Lists, values: PerPair, fill: float) -> Tensor:
-    """[query, slot] the values of the pairs, `fill` where a query has fewer than the most."""
-    if len(values) == len(lists.sizes) * lists.width:  # none has fewer
+    """[query, slot] the values of the pairs; empty slots hold `fill`."""
+    if len(values) == len(lists.sizes) * lists.width:  # no empty slots
         return values.view(len(lists.sizes), lists.width)
     return lists.rectangle(values, fill)
 
 
 def by_pair(lists: Lists, values: Tensor) -> PerPair:
-    """[pair] values that are known by slot."""
+    """[pair] from values [query, slot]."""
     return values.flatten() if values.numel() == len(lists.query) else values[lists.query, lists.slot]
 
 
 def not_rivals(scores: Scores, lists: Lists) -> Tensor:
-    """Whatever is not an irrelevant item, as `Counter` takes it."""
+    """The items that are not irrelevant valid items, in a form that `Counter` takes."""
     if lists.complete and scores.numel() >= POSITIONS_FROM:
         return lists.query * scores.shape[1] + lists.item
     return ~lists.rest
 
 
 def ranks_of(order: Order, lists: Lists, place: Tensor, rivals: Tensor, ties: Ties) -> Ranks:
-    """The record; relevant items of lower gain move from above_pos to above_neg."""
+    """The `Ranks` record. Relevant items of lower gain count in above_neg, not in above_pos."""
     place, rivals = (by_pair(lists, t).double() for t in (place, rivals))
     above_gain: Tensor | None = None
     if lists.graded:
@@ -126,8 +126,8 @@ def ranks_of(order: Order, lists: Lists, place: Tensor, rivals: Tensor, ties: Ti
 
 
 def _among_relevant(order: Order, lists: Lists, ties: Ties) -> tuple[Tensor, Tensor]:
-    """[pair] relevant items above of at least my gain, and the sum of min(gain) over those above."""
-    # Negated scores, or places where ties go by index: a smaller one is above.
+    """[pair] number of relevant items above of at least the item's gain, and sum of min(gains) over all items above."""
+    # negated scores, or ranks if ties go by index: a smaller value is above
     score = order.among(ties).double() if ties == "index" else order.own
     gain = lists.rectangle(lists.gain, 0.0)
     higher, shared = (torch.empty_like(lists.gain, dtype=torch.float64) for _ in range(2))

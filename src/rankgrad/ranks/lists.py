@@ -1,4 +1,4 @@
-"""Which entries of a score matrix are relevant and which exist: everything about a batch of lists but the scores."""
+"""Which entries of a score matrix are relevant and which are valid, as indices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_lists(scores: Tensor, relevant: Tensor, valid: Tensor | None, *, level
         scores: [query, item].
         relevant: [query, item].
         valid: [query, item].
-        levels: relevant may be integers, the numbers of shared levels.
+        levels: whether relevant may be integers, the numbers of shared levels.
     """
     refuse_transforms()
     if scores.dim() != 2 or not scores.is_floating_point():
@@ -40,7 +40,7 @@ def check_lists(scores: Tensor, relevant: Tensor, valid: Tensor | None, *, level
 
 
 def check_relevance(relevant: Tensor, *, levels: bool = False, name: str = "relevant") -> None:
-    """Raise unless relevance is bool or float gains, or integers where the numbers of shared `levels` may be given."""
+    """Raise unless relevance is bool or float gains; with `levels`, integers are allowed, too."""
     whole = relevant.dtype != torch.bool and not relevant.is_floating_point() and not relevant.is_complex()
     if relevant.is_complex() or (whole and not levels):
         raise ValueError(
@@ -50,18 +50,17 @@ def check_relevance(relevant: Tensor, *, levels: bool = False, name: str = "rele
 
 
 def refuse_transforms() -> None:
-    """Raise inside a transform of torch.func: no numbers are to be had there, and ranks read some on the host."""
+    """Raise inside a transform of torch.func: ranks read numbers on the host, and tensors have no values there."""
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         raise RuntimeError(
-            "rankgrad does not support the transforms of torch.func (grad, vmap, jacrev, jvp, hessian): ranks depend "
-            "on values that a transform does not show. Use torch.autograd.grad(loss, embeddings), with "
-            "create_graph=True for second derivatives, and a loop over batches instead of vmap; "
-            "torch.func.functional_call works"
+            "rankgrad does not support the transforms of torch.func (grad, vmap, jacrev, jvp, hessian): ranks need the "
+            "values of tensors. Use torch.autograd.grad(loss, embeddings), with create_graph=True for second "
+            "derivatives, and a loop over batches instead of vmap. torch.func.functional_call works"
         )
 
 
 def computed(scores: Scores) -> Scores:
-    """Scores in the precision ranks are computed in: float64 stays, everything else becomes float32."""
+    """Scores in the precision of the computation: float64 stays, other dtypes become float32."""
     return scores if scores.dtype == torch.float64 else scores.float()
 
 
@@ -72,15 +71,15 @@ def _row_sums(mask: Mask) -> Tensor:
 
 
 def asynchronous(tensor: Tensor) -> bool:
-    """Whether the values of a tensor are out of the host's reach: reading one, it would wait for the whole queue.
+    """Whether the host cannot read the values of a tensor at once.
 
-    So it is on CUDA; inside torch.compile there are no values at all.
+    On CUDA the host would wait until the queue is empty. Inside torch.compile there are no values.
     """
     return tensor.is_cuda or torch.compiler.is_compiling()
 
 
 def require(good: Tensor, message: str) -> None:
-    """ValueError unless a bool scalar is True; where reading it would wait, an assertion that the device checks."""
+    """ValueError unless a bool scalar is True; an asynchronous assertion if the host would have to wait for it."""
     if asynchronous(good):
         torch._assert_async(good, message)
     elif not bool(good):
@@ -88,10 +87,10 @@ def require(good: Tensor, message: str) -> None:
 
 
 def require_positives(relevant: Tensor, valid: Mask | None, positives: int) -> None:
-    """Hold the caller to the promise of exactly so many relevant valid items for every query.
+    """Check the promise that every query has exactly `positives` relevant valid items.
 
     Raises:
-        ValueError: if it does not hold, as far as this can be told without waiting (see `require`).
+        ValueError: it does not hold (an asynchronous assertion on a GPU, see `require`).
     """
     is_relevant = relevant > 0 if relevant.dtype != torch.bool else relevant
     _require_counts(_row_sums(is_relevant if valid is None else is_relevant & valid), relevant.shape[1], positives)
@@ -99,8 +98,8 @@ def require_positives(relevant: Tensor, valid: Mask | None, positives: int) -> N
 
 def _require_counts(count: Tensor, items: int, positives: int) -> None:
     message = (
-        f"positives={positives} promises exactly {positives} relevant valid items for every query, and here that does "
-        "not hold; leave it out unless every batch is made so"
+        f"positives={positives} promises exactly {positives} relevant valid items for every query, but a query has "
+        "another number; leave positives out unless every batch is made so"
     )
     if positives > items and len(count):
         raise ValueError(message)
@@ -108,38 +107,38 @@ def _require_counts(count: Tensor, items: int, positives: int) -> None:
 
 
 def _columns(mask: Mask, width: int) -> Tensor:
-    """[query, slot] columns of the True entries of each row, ascending; no row has more than `width` of them."""
+    """[query, slot] ascending columns of the True entries of each row; a row has at most `width` of them."""
     value, item = mask.view(torch.uint8).topk(width, dim=1, sorted=False)
     return item.masked_fill(value == 0, mask.shape[1]).sort(1).values
 
 
 @dataclass(frozen=True)
 class _CountedRanks(Ranks):
-    """Ranks of lists whose numbers of relevant items are known: not counted again, for which a GPU would be read."""
+    """Ranks with known numbers of relevant items. To count them again would wait for a GPU."""
 
     count: Tensor | None = None
 
     @property
     def num_relevant(self) -> Tensor:
-        """[query] long, relevant items of each query."""
+        """[query] long, number of relevant items of each query."""
         assert self.count is not None
         return self.count
 
 
 @dataclass(frozen=True)
 class Lists:
-    """Which entries of a score matrix are relevant, as indices: everything about a batch but the scores.
+    """Which entries of a score matrix are relevant, as indices. It has all data of a batch except the scores.
 
     Attributes:
         query, item, gain: [pair] row, column and gain of the relevant entries, row by row.
-        slot: [pair] position of the pair among those of its query, 0 .. p - 1.
-        count: [query] long, p of each query.
-        sizes: the same on the host; unless they were promised, reading them is the one synchronisation with a GPU.
-        order: [pair] what decides who is of less relevance; the gain, unless levels are known.
-        rest: [query, item] bool, valid and irrelevant.
-        length: [query] long, valid items.
-        graded: gains differ from 1, so that relevant items must be compared by gain too.
-        complete: every item is valid.
+        slot: [pair] position of the pair among the pairs of its query, 0 .. p - 1.
+        count: [query] long, number p of relevant items of each query.
+        sizes: `count` on the host. Unless `positives` is given, this is the only synchronisation with a GPU.
+        order: [pair] value that decides which item is less relevant: the level if known, else the gain.
+        rest: [query, item] bool, valid and irrelevant items.
+        length: [query] long, number of valid items.
+        graded: whether relevance is given as gains. Then relevant items are also compared by gain.
+        complete: whether every item is valid.
     """
 
     query: Tensor
@@ -168,18 +167,18 @@ class Lists:
         positives: int | None = None,
         levels: Tensor | None = None,
     ) -> Lists:
-        """Read the lists off relevance (bool or gains) and validity; shapes are checked.
+        """The lists of relevance (bool or gains) and validity. Shapes are checked.
 
         Args:
             scores: [query, item]; only shape, dtype and device matter.
             relevant: [query, item] bool, or float gains >= 0.
             valid: [query, item] bool.
-            positives: the promise that every query has exactly so many relevant valid items. Then nothing is read
-                back from a GPU, and torch.compile finds no value that it would need.
-            levels: [query, item] integers, > 0 where an item is relevant: see `soft_ranks`.
+            positives: a promise that every query has exactly this many relevant valid items. Then the host never waits
+                for a GPU, and torch.compile needs no value of a tensor.
+            levels: [query, item] integers, > 0 for relevant items; see `soft_ranks`.
 
         Raises:
-            ValueError: wrong shapes or dtypes, or a promise that does not hold (on a GPU: a device-side assertion).
+            ValueError: a shape or dtype is wrong, or the promise does not hold (on a GPU: a device-side assertion).
         """
         check_lists(scores, relevant, valid)
         graded = relevant.dtype != torch.bool
@@ -190,7 +189,7 @@ class Lists:
             is_relevant = is_relevant & valid
             rest = valid & ~is_relevant
         queries, items = scores.shape
-        if on_host(scores):  # numpy skips over the zeros; torch looks at each
+        if on_host(scores):  # numpy skips zeros quickly, torch does not
             flat = torch.from_numpy(np.flatnonzero(is_relevant.numpy()))
             query = flat // max(items, 1)
             item = flat - query * items
@@ -217,13 +216,13 @@ class Lists:
         return cls(query, item, gain, order, slot, count, sizes, rest, length, graded, valid is None)
 
     def rectangle(self, values: PerPair, fill: float) -> Tensor:
-        """[query, slot] the values of the pairs, `fill` where a query has fewer than the most."""
+        """[query, slot] the values of the pairs; empty slots hold `fill`."""
         padded = values.new_full((len(self.sizes), self.width), fill)
         padded[self.query, self.slot] = values
         return padded
 
     def ranks(self, above_pos: PerPair, above_neg: PerPair, above_gain: PerPair | None) -> Ranks:
-        """The record, from the counts of each pair."""
+        """The `Ranks` record, from the counts of each pair."""
         return _CountedRanks(
             self.query, self.item, self.gain, above_pos, above_neg, len(self.sizes), above_gain, self.count
         )

@@ -1,4 +1,4 @@
-"""Long lists without the irrelevant items that cannot matter: those below every relevant one."""
+"""Long lists without the irrelevant items below every relevant item: these have no effect."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from ..types import Scores
 from .exact import by_slot
 from .lists import Lists
 
-# Lists are shortened if at most this share of them is left: finding and moving what is left costs something too.
+# Lists are shortened if at most this fraction of the items is left, because to find and move them has a cost.
 WORTH_IT = 0.05
-# The same with the places that pad them: lists differ in what is left of them.
+# The same limit with padding: the shortened lists differ in length.
 ROOM = 0.25
-# Items per list that tell whether it is worth looking at all of them.
+# Number of items per list in the sample that decides whether to look at all items.
 SAMPLE = 256
 
 
 @dataclass(frozen=True)
 class Shortened:
-    """Lists of which only the items within reach are left, and where these were.
+    """Shortened lists, and the original positions of their items.
 
     Attributes:
-        scores: [query, place] those that are left, in the order of their columns; -inf where a list has fewer.
-        lists: what `scores` are; `item` counts places, `length` is that of the whole lists, which lambda is meant for.
-        at: [kept] long, positions query x items + column in the whole matrix, ascending.
-        to: [kept] long, positions query x places + place in the shortened one; None: 0, 1, 2, ...
-        items: columns of the whole matrix.
+        scores: [query, place] scores of the kept items, in the order of their columns; -inf as padding.
+        lists: relevance of `scores`. `item` is a place. `length` is that of the whole lists, because lambda refers to
+            it.
+        at: [kept] long, ascending positions query x items + column in the whole matrix.
+        to: [kept] long, positions query x places + place in the shortened matrix; None: 0, 1, 2, ...
+        items: number of columns of the whole matrix.
     """
 
     scores: Scores
@@ -42,13 +43,13 @@ class Shortened:
     items: int
 
     def spread(self, values: Tensor, first: Scores) -> Tensor:
-        """[query, item] values where the items were, 0 elsewhere, in the columns of `first`: the first ones of all."""
+        """[query, item] the values at the original positions, 0 elsewhere; only the first columns, those of `first`."""
         values, at = values.reshape(-1), self.at
         if self.to is not None:
             values = values.index_select(0, self.to)
         if first.shape[1] < self.items:
             row, column = at // self.items, at % self.items
-            # a value of another column is added as 0 to some entry of its row
+            # for another column, 0 is added to an entry of the same row
             inside = column < first.shape[1]
             at, values = row * first.shape[1] + column * inside, values * inside
         out = zeros_like(first)
@@ -56,15 +57,16 @@ class Shortened:
 
 
 def shortened(scores: Scores, lists: Lists, margin: float) -> Shortened | None:
-    """Drop every irrelevant item that stands below all relevant items of its list; None where that is not worth it.
+    """Drop every irrelevant item below all relevant items of its list. None if this would leave too many items.
 
-    Exact for ranks that are perturbed upwards only: such an item is above no relevant one, before or after, so it
-    changes no rank and its own never changes. Which items these are is decided in the very arithmetic that ranks them.
+    The result is exact if relevant items are only moved up: a dropped item is never above a relevant item, before or
+    after the move. So it changes no rank, and its own rank never changes. The same floating-point operations that rank
+    the items decide which are dropped.
 
     Args:
         scores: [query, item] float.
-        lists: which of them are relevant or exist.
-        margin: as `exact.Order` applies it.
+        lists: which items are relevant and valid.
+        margin: see `exact.Order`.
     """
     queries, items = scores.shape
     if lists.width == 0:
@@ -86,12 +88,12 @@ def shortened(scores: Scores, lists: Lists, margin: float) -> Shortened | None:
     ends = torch.searchsorted(at, torch.arange(1, queries + 1, device=at.device) * items)
     count = ends.diff(prepend=ends.new_zeros(1))
     left, width = len(at), int(count.max())
-    if scores.numel() >= CELLS_FROM:  # so much is counted faster than a little less
+    if scores.numel() >= CELLS_FROM:  # matrices of this size are counted faster than slightly smaller ones
         width = max(width, math.ceil(CELLS_FROM / queries))
     if left > WORTH_IT * scores.numel() or queries * width > ROOM * scores.numel():
         return None
     start = count.cumsum(0) - count
-    # relevant items are among the kept, which are in order
+    # all relevant items are kept, and the kept positions are ascending
     item = torch.searchsorted(at, lists.query * items + lists.item) - start[lists.query]
     chosen = scores.reshape(-1).index_select(0, at)
     rest = torch.arange(width, device=at.device) < count.unsqueeze(1)

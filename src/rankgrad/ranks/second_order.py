@@ -1,4 +1,4 @@
-"""Second derivatives: those of relaxed ranks in blocks, like the first ones; refused where they would mean nothing."""
+"""Second derivatives of relaxed ranks, in blocks like the first ones; an error where they do not exist."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .lists import Lists
 
 
 def refuse_graph(why: str) -> None:
-    """Raise in a backward pass that is asked for its own graph (`create_graph=True`).
+    """Raise in a backward pass with `create_graph=True`.
 
-    torch's `once_differentiable` is no guard: it cuts the result off, and where the gradient depends on the input in
-    another way too, `autograd.grad` goes around the cut and returns a number with a part missing.
+    torch's `once_differentiable` is not enough: it only detaches the result. If the gradient also depends on the input
+    through another path, `autograd.grad` returns a number in which a part is missing.
     """
     if torch.is_grad_enabled():
-        raise RuntimeError(f"no second derivatives here (create_graph=True): {why}")
+        raise RuntimeError(f"second derivatives do not exist here (create_graph=True): {why}")
 
 
 def gradient_of_gradient(
@@ -33,22 +33,23 @@ def gradient_of_gradient(
     chunk: int,
     direction: Scores,
 ) -> tuple[Tensor | None, ...]:
-    r"""Gradient of <direction, G>, where G is the gradient of soft ranks by the scores, weighted by what comes in.
+    r"""Gradient of <direction, G>, where G is the score gradient of soft ranks with the upstream gradients as weights.
 
-    G = sum_{i, j} w_i step'(s_j - s_i) (e_j - e_i), so <direction, G> = sum w_i step'(s_j - s_i) (u_j - u_i), which is
-    differentiated by w and by s. All differences are compared, whatever G was computed from.
+    G = sum_{i, j} w_i step'(s_j - s_i) (e_j - e_i), so <direction, G> = sum w_i step'(s_j - s_i) (u_j - u_i). This
+    function differentiates it with respect to w and s. It always uses all differences in pairs, even if G came from
+    cells.
 
     Args:
         scores: [query, item].
-        weights: [pair] each, of `above_pos`, `above_neg` and `above_gain`; None: 0.
+        weights: [pair] upstream gradients of `above_pos`, `above_neg` and `above_gain`; None: 0.
         lists: see `Lists`.
         pos: step for items of at least equal gain.
         neg: step for items of less gain.
-        chunk: differences at once.
+        chunk: number of differences at once.
         direction: [query, item] u.
 
     Returns:
-        Gradients by the scores and by the three weights (None for one that is None).
+        Gradients with respect to the scores and to the three weights (None for a weight that is None).
     """
     blocks = Blocks(scores, lists, chunk)
     weight_pos, weight_neg, weight_gain = (None if given is None else blocks.rectangle(given) for given in weights)
@@ -106,8 +107,8 @@ class _SlopeAlong:
 
     Attributes:
         slope: [slot, row, item]; None if the step has none.
-        along: the same times a direction, without graph.
-        point: the differences, which the graph begins at.
+        along: slope times a direction, without graph.
+        point: the differences, the leaf of the graph.
     """
 
     slope: Tensor | None
@@ -124,7 +125,7 @@ class _SlopeAlong:
         if not slope.requires_grad:
             raise RuntimeError(
                 f"no second derivatives of {step!r} (create_graph=True): its slope has no graph. Compute it from diff "
-                "with torch's operations, without detach() or no_grad(); of a straight step add 0 * diff.clamp(min=0)"
+                "with torch operations, without detach() or no_grad(); to a constant slope add 0 * diff.clamp(min=0)"
             )
         return cls(slope, slope.detach() * direction, point)
 

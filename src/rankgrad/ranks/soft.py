@@ -1,4 +1,4 @@
-"""Relaxed ranks: sums of steps over score differences, formed in blocks, and formed again in the backward pass."""
+"""Relaxed ranks: sums of steps over score differences, computed in blocks, and again in the backward pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from .blocks import Blocks, Method, added, tiles_of
 from .lists import Lists, check_lists, computed
 from .second_order import gradient_of_gradient, refuse_graph
 
-# Share of the pushes that must be left of what relevant items do to one another: float64 rounds at 1e-16 of them.
+# The gradient between relevant items must be at least this fraction of the terms that cancel in it: float64 rounds
+# these at 1e-16.
 CANCELLED = 1e-8
 
 
@@ -35,18 +36,18 @@ def soft_ranks(
     method: Method = "auto",
     levels: Tensor | None = None,
 ) -> Ranks:
-    r"""Ranks of the relevant items, the two comparisons relaxed separately.
+    r"""Ranks of the relevant items. The two comparisons are relaxed separately.
 
         above_pos_i  = sum_{j relevant, j != i, gain_j >= gain_i} pos(s_j - s_i)
         above_neg_i  = sum_{j valid, gain_j < gain_i} neg(s_j - s_i)
         above_gain_i = sum_{j relevant, j != i} pos(s_j - s_i) min(gain_i, gain_j)         (gains only)
 
-    With exact steps these are the counts of ROADMAP eqs. 1-3. A step without gradient (`Heaviside`) makes its count
-    non-differentiable, and says so. First and second derivatives (`create_graph=True`); a third one is an error.
+    With exact steps these are the counts of ROADMAP eqs. 1-3. The count of a step without gradient (`Heaviside`) is
+    marked as non-differentiable. First and second derivatives exist (`create_graph=True`); a third one is an error.
 
-    Time is O(pairs x items): all differences are evaluated in blocks and again in the backward pass, so that memory is
-    O(query x item). For long lists with more than a few relevant items, sums of `Sigmoid` and `SupStep` come from
-    `kernels.cells` instead, in time O(query x item + pairs), and within 1e-6 of the rank and of the largest gradient.
+    Time is O(pairs x items). All differences are evaluated in blocks, and again in the backward pass, so memory is
+    O(query x item). For long lists with more than a few relevant items, `kernels.cells` computes the sums of `Sigmoid`
+    and `SupStep` in time O(query x item + pairs). Its errors are at most 1e-6 of the rank and of the largest gradient.
 
     Args:
         scores: [query, item] float, higher is closer; only differences within a row matter. Half precision is
@@ -55,16 +56,16 @@ def soft_ranks(
         valid: [query, item] bool; False removes an item from that query (its own copy, junk images).
         pos: step for items of at least equal gain, see `relaxations`.
         neg: step for items of less gain.
-        chunk: elements evaluated at once; None chooses by device. Any value gives the same result.
-        positives: the promise that every query has exactly so many relevant valid items, see `Lists.of`.
-        method: "pairs": every difference; "cells": near-linear, for these two steps (`Heaviside` too as pos) and bool
-            relevance; relevant scores that spread over more than some 30,000 tau are compared in pairs all the same;
-            "auto": the faster one, by a model of their cost on a CPU, and never cells for float64 or on a GPU.
-        levels: [query, item] integers, > 0 where an item is relevant: read levels for gains in the conditions
-            gain_j >= gain_i and gain_j < gain_i above (not in min(gain_i, gain_j)). None: gains decide.
+        chunk: number of differences evaluated at once; None chooses by device. Any value gives the same result.
+        positives: a promise that every query has exactly this many relevant valid items, see `Lists.of`.
+        method: "pairs": compute every difference. "cells": near-linear, for these two steps (`Heaviside` also as pos)
+            and bool relevance; relevant scores that spread over more than about 30,000 tau are still compared in pairs.
+            "auto": the faster one by a model of their cost on a CPU; pairs for float64 and on a GPU.
+        levels: [query, item] integers, > 0 for relevant items. Then the conditions gain_j >= gain_i and gain_j < gain_i
+            compare levels instead of gains; min(gain_i, gain_j) does not change. None: gains are compared.
 
     Raises:
-        ValueError: wrong shapes or dtypes, a broken promise, "cells" for what it does not know.
+        ValueError: a shape or dtype is wrong, a promise is broken, or "cells" does not support the arguments.
 
     >>> from rankgrad.relaxations import Heaviside
     >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]])
@@ -75,7 +76,7 @@ def soft_ranks(
     pos, neg = as_step(pos), as_step(neg)
     _check_method(method, lists, pos, neg)
     if chunk is None:
-        # CPU: a block and its few temporaries should stay in the second-level cache. GPU: fill the device.
+        # CPU: a block and its temporaries should fit into the second-level cache. GPU: use the whole device.
         chunk = 2**17 if scores.device.type == "cpu" else 2**25
     above_pos, above_neg, above_gain = _SoftCounts.apply(computed(scores), lists, pos, neg, chunk, method)
     return lists.ranks(above_pos, above_neg, above_gain if lists.graded else None)
@@ -83,15 +84,16 @@ def soft_ranks(
 
 @dataclass(frozen=True)
 class Soft:
-    """`soft_ranks` with its steps fixed, as something a loss can hold, print and pickle.
+    """`soft_ranks` with fixed steps, as an object that a loss can store, print and pickle.
 
     Args:
         pos: step for items of at least equal gain.
         neg: step for items of less gain.
         chunk: see `soft_ranks`.
-        pull: share of the gradient that reaches the scores of relevant items, in (0, 1]. 1 is the gradient of the
-            value. Below 1, relevant items are pulled less than irrelevant ones are pushed, so that a class need not
-            shrink to a point; the value stays. Ours; 0.9 helped with steps whose tail is unbounded (docs/results.md).
+        pull: factor of the gradient on the scores of relevant items, in (0, 1]. 1 is the gradient of the value. With
+            less, relevant items are pulled less than irrelevant items are pushed, and a class need not shrink to a
+            point. The value does not change. This option is ours; 0.9 helped with steps that are unbounded
+            (docs/results.md).
         method: see `soft_ranks`. Printed only if it is not "auto".
     """
 
@@ -106,12 +108,12 @@ class Soft:
         return f"Soft({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def __post_init__(self) -> None:
-        number(self.pull, "pull is the share of the gradient on relevant items", above=0, high=1)
+        number(self.pull, "pull is the factor of the gradient on relevant items", above=0, high=1)
         for name in ("pos", "neg"):
             if not callable(getattr(self, name)):
                 raise ValueError(f"{name} must be a step of `relaxations` or a function; got {getattr(self, name)!r}")
         if self.chunk is not None:
-            integer(self.chunk, "chunk counts the differences evaluated at once", low=1)
+            integer(self.chunk, "chunk is the number of differences evaluated at once", low=1)
         _check_known(self.method)
 
     def __call__(
@@ -140,7 +142,7 @@ class Soft:
 
 
 class _Pulled(torch.autograd.Function):
-    """The scores themselves; backward only a share of the gradient reaches those of relevant items."""
+    """Forward: the scores. Backward: the gradient of relevant items is multiplied by `pull`."""
 
     @staticmethod
     def forward(ctx: Any, scores: Scores, relevant: Tensor, pull: float) -> Scores:
@@ -163,17 +165,17 @@ def _check_known(method: str) -> None:
 def _check_method(method: str, lists: Lists, pos: Step, neg: Step) -> None:
     _check_known(method)
     if method == "cells" and lists.graded:
-        raise ValueError("method='cells' needs bool relevance: gains are compared in pairs; use method='auto'")
+        raise ValueError("method='cells' needs bool relevance; got gains: use method='auto'")
     if method == "cells" and not (known(neg) and (known(pos) or isinstance(pos, Heaviside))):
         raise ValueError(
-            f"method='cells' knows Sigmoid and SupStep with rho > 0, and Heaviside as pos; got pos={pos!r}, "
+            f"method='cells' supports Sigmoid and SupStep with rho > 0, and Heaviside as pos; got pos={pos!r}, "
             f"neg={neg!r}; use method='auto'"
         )
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """What is summed over which items, and how: everything but the scores."""
+    """All arguments of the sums except the scores."""
 
     lists: Lists
     pos: Step
@@ -184,7 +186,7 @@ class _Sums:
 
 
 class _SoftCounts(torch.autograd.Function):
-    """Sums of steps over blocks, evaluated again in the backward pass: what is saved is the score matrix."""
+    """Sums of steps over blocks. The backward pass evaluates them again, so only the score matrix is saved."""
 
     @staticmethod
     def forward(
@@ -241,13 +243,13 @@ class _SoftCounts(torch.autograd.Function):
     ) -> tuple[Tensor | None, None, None, None, None, None]:
         scores, rest_slope, peers_slope = ctx.saved_tensors
         given = scores, grad_pos, grad_neg, grad_gain, ctx.sums, rest_slope, peers_slope
-        # with grad mode on, a graph of the gradient is asked for
+        # grad mode is on with create_graph=True: the gradient needs a graph
         grad = _SoftGradient.apply(*given) if torch.is_grad_enabled() else _gradient(*given)
         return grad, None, None, None, None, None
 
 
 class _SoftGradient(torch.autograd.Function):
-    """`_gradient` with a gradient of its own; the numbers are those of the first order."""
+    """`_gradient` as a differentiable function."""
 
     @staticmethod
     def forward(
@@ -266,7 +268,7 @@ class _SoftGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, direction: Scores) -> tuple[Tensor | None, ...]:
-        refuse_graph("relaxed ranks have first and second derivatives, and a third one was asked for")
+        refuse_graph("relaxed ranks have only first and second derivatives, no third")
         sums: _Sums = ctx.sums
         scores, *weights = ctx.saved_tensors
         grads = gradient_of_gradient(scores, weights, sums.lists, sums.pos, sums.neg, sums.chunk, direction)
@@ -282,7 +284,7 @@ def _gradient(
     rest_slope: Tensor | None,
     peers_slope: Tensor | None,
 ) -> Scores:
-    """[query, item] the gradient of the sums by the scores, each pair weighted by what comes in for it."""
+    """[query, item] the gradient of the sums with respect to the scores; upstream gradients weight the pairs."""
     lists, pos, neg = sums.lists, sums.pos, sums.neg
     blocks, items = Blocks(scores, lists, sums.chunk), scores.shape[1]
     weight_pos = None if grad_pos is None else blocks.rectangle(grad_pos)
@@ -343,10 +345,10 @@ def _gradient(
 def _with_peers_by_cells(
     grad_own: Tensor, blocks: Blocks, pos: Step, line: Line, weight: Tensor, slope: Tensor
 ) -> Tensor | None:
-    """[slot, query] float64 the gradient, and what relevant items do to one another; None where too little is left.
+    """[slot, query] float64 the gradient, including the terms between relevant items; None if rounding is too large.
 
-    In cells each item meets itself as well: it pushes itself up as much as it pushes itself down. That cancels to the
-    last digits of float64. Where all else is smaller than these, the items must be compared in pairs.
+    In cells, each item is also compared with itself. The two terms of this cancel, except for float64 rounding. If all
+    other terms are smaller than the rounding, the items must be compared in pairs.
     """
     up = torch.zeros_like(blocks.peers, dtype=torch.float64)
     cells = blocks.cells(pos, line)

@@ -1,12 +1,12 @@
-r"""Exact search over galleries of any size: the k best items, and where the relevant ones stand.
+r"""Exact search over galleries of any size: the k best items, and the ranks of the relevant items.
 
-Scores are inner products (cosine, if the rows have length 1). The query x gallery score matrix never exists: it is
-made and used up in blocks of queries, one matrix product each, sized by a memory budget (`MEMORY`). Nothing is
-approximate: `topk` is what sorting every row would give, `rank_relevant` what `ranks.exact_ranks` would give.
+Scores are inner products (cosines, if the rows have length 1). The whole score matrix [query, item] is never stored: it
+is computed in blocks of queries, one matrix product each, whose size follows from a memory budget (`MEMORY`). Nothing
+is approximate: `topk` gives the same as sorting every row, and `rank_relevant` the same as `ranks.exact_ranks`.
 
-The same pair of rows gets scores that differ in the last bit from one matrix product to the next. Therefore the scores
-that relevant items are compared *by* are read from the very product they are compared *with*, else an item can stand
-above itself. What is done for ties: `scores.py`.
+The score of the same two rows may differ in the last bit between two matrix products. Therefore the scores of the
+relevant items are read from the same product as the scores they are compared with. Otherwise an item could rank above
+itself. For ties see `scores.py`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .scores import Scorer, Similarity
 from .scores import check_embeddings as check_embeddings
 from .scores import duplicate_rows as duplicate_rows
 
-MEMORY = 256 * 2**20  # bytes that a block of scores and its pairs may take
-MAX_BLOCK = 256  # queries; larger blocks make the matrix product no faster
-TILE = 2**19  # scores of rows with a tie across the end of a top-k list that are gone through together
-PAIR_BYTES = 2048  # what one relevant pair needs on its way to three `Ranks` and all metrics, measured generously
+MEMORY = 256 * 2**20  # largest number of bytes of a block of scores and its pairs
+MAX_BLOCK = 256  # queries; larger blocks do not make the matrix product faster
+TILE = 2**19  # number of scores processed together, of rows with a tie across the end of a top-k list
+PAIR_BYTES = 2048  # upper estimate of the bytes per relevant pair for three `Ranks` and all metrics
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,14 @@ class RankBlock:
 
     Attributes:
         rows: [block] long, the queries of this block; row i of the ranks is query rows[i].
-        ranks: ranks of the relevant items of these queries, `query` counted from 0 within the block.
-        lowest_positive: [block] score of the lowest-scored relevant item.
-        highest_negative: [block] score of the highest-scored irrelevant item, -inf where every item is relevant.
+        ranks: ranks of the relevant items of these queries; `query` counts from 0 within the block.
+        lowest_positive: [block] lowest score of a relevant item.
+        highest_negative: [block] highest score of an irrelevant item, -inf if every item is relevant.
         irrelevant: [block] long, number of irrelevant items.
-        nearest_positive: [block] long, the highest-scored relevant item, of level ones the first.
-        relevant_scores: gives [pair] scores of the relevant items.
-        irrelevant_scores: gives [block, item] scores of the irrelevant items, -inf at all others; until the next block.
+        nearest_positive: [block] long, the relevant item of highest score; of tied items the first.
+        relevant_scores: function that returns the [pair] scores of the relevant items.
+        irrelevant_scores: function that returns the [block, item] scores of the irrelevant items, -inf at all others.
+            Call it before the next block.
     """
 
     rows: Tensor
@@ -69,28 +70,28 @@ def topk(
     progress: bool = False,
     rows: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The k references of highest inner product with each query, exactly.
+    """The k references with the highest inner product with each query; exact.
 
     Args:
         queries: [query, dim] float, finite; half precision is computed in float32.
         references: [item, dim] float, same device.
-        k: items per query, 1 <= k <= items that every query may be given (its own copy is not one of them).
-        ids: [query] names of the samples, integers or strings, distinct; the reference with a query's own name is left
-            out of its list. Give ids and ref_ids or neither.
-        ref_ids: [item] names of the references, distinct.
-        block: queries per matrix product; None chooses it from a memory budget. The result does not depend on it,
-            except that scores within a rounding error of one another may change places; equal ones: `scores.py`.
-        progress: tell on stderr how much is done, at which rate, and the time left.
-        rows: [n] long, the queries to search for, so that processes can share them. None: all.
+        k: items per query, 1 <= k <= number of items in every query's list (its own copy does not count).
+        ids: [query] sample ids, distinct integers or strings. The reference with a query's own id is left out of its
+            list. Pass both ids and ref_ids, or neither.
+        ref_ids: [item] sample ids of the references, distinct.
+        block: queries per matrix product; None chooses it from a memory budget. The result does not depend on it, with
+            one exception: items whose scores differ only by rounding may swap ranks. For equal scores see `scores.py`.
+        progress: print progress, rate and remaining time on stderr.
+        rows: [n] long, the queries to search for, so that several processes can share the work. None: all.
 
     Returns:
         (scores [query, k], index [query, k] long), best first; of tied references the lower index comes first. With
         rows: [n, k], in their order.
 
     Raises:
-        ValueError: k is no integer, or k or rows are out of range; empty or non-finite input, shapes out of step,
-            repeated ids.
-        TypeError: on input that is not a floating-point tensor.
+        ValueError: k is not an integer, k or rows are out of range, the input is empty or not finite, shapes do not
+            fit, or an id occurs twice.
+        TypeError: the input is not a floating-point tensor.
 
     >>> gallery = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     >>> topk(torch.tensor([[2.0, 1.0]]), gallery, 2)
@@ -103,8 +104,8 @@ def topk(
     most = len(references) - int((own >= 0).any())
     k = integer(k, "k is the length of a list")
     if not 1 <= k <= most:
-        copies = " (its own copy is left out of a query's list)" if most < len(references) else ""
-        raise ValueError(f"k must lie in 1 .. {most} for a gallery of {len(references)} items{copies}; got {k}")
+        copies = " (a query's list does not contain its own copy)" if most < len(references) else ""
+        raise ValueError(f"k must be in 1 .. {most} for a gallery of {len(references)} items{copies}; got {k}")
     size = _block_size(block, len(references) * scorer.dtype.itemsize + k * 64)
     todo = _chosen(rows, len(queries), scorer.device)
     values = torch.empty(len(todo), k, dtype=scorer.dtype, device=scorer.device)
@@ -136,34 +137,34 @@ def rank_relevant(
     block: int | None = None,
     progress: bool = False,
 ) -> TiedRanks:
-    """Where every relevant item stands for its query, exactly, without holding the score matrix.
+    """Exact ranks of all relevant items, without storing the score matrix.
 
-    Equal to `ranks.exact_ranks` of the whole matrix. Three numbers per relevant pair are kept, so with many relevant
-    items per query (classes of thousands) read the metrics off block by block: `rank_blocks`.
+    The result equals `ranks.exact_ranks` of the whole matrix. It keeps three numbers per relevant pair. With very many
+    relevant items per query (classes of thousands), compute the metrics block by block with `rank_blocks`.
 
     Args:
         queries: [query, dim] float, finite; half precision is computed in float32.
         labels: [query] integers or strings (relevant = equal), or [query, label] bool (relevant = shares a label);
             tensor, array or list.
-        references: [item, dim] float, same device. None: leave-one-out, every query against all others.
-        ref_labels: labels of the references, same kind; needed with references.
-        ids: [query] names of the samples, see `topk`; without references they must still be distinct.
-        ref_ids: [item] names of the references.
-        groups: [query] integers or strings, such as cameras: a relevant item of the query's own group does not exist
-            for it, as in re-identification. An irrelevant one stays.
-        ref_groups: [item] the same of the references; with references and groups.
-        ignore: for each query the names (in ref_ids, without references in ids) of items that do not exist for it. A
-            name that no item has counts for nothing.
-        similarity: "inner product", or "euclidean": the closer, the higher.
+        references: [item, dim] float, same device. None: leave-one-out, every query against all other rows.
+        ref_labels: labels of the references, of the same kind; needed with references.
+        ids: [query] sample ids, see `topk`; without references they must still be distinct.
+        ref_ids: [item] sample ids of the references.
+        groups: [query] group ids, integers or strings, such as cameras. A relevant item of the query's own group is not
+            ranked for it, as in re-identification. An irrelevant one is ranked.
+        ref_groups: [item] group ids of the references; needed with references and groups.
+        ignore: for each query a list of ids of items that are not ranked for it (from ref_ids; without references from
+            ids). Unknown ids have no effect.
+        similarity: "inner product", or "euclidean": minus the distance.
         block: queries per matrix product; None chooses it from a memory budget.
-        progress: tell on stderr how much is done, at which rate, and the time left.
+        progress: print progress, rate and remaining time on stderr.
 
     Returns:
-        The ranks under three readings of a tie. `item` is a column of the references, `above_*` are float64.
+        The ranks under three rules for ties. `item` is a column of the references, `above_*` are float64.
 
     Raises:
-        ValueError: on empty or non-finite input, shapes out of step, repeated ids.
-        TypeError: on embeddings that are not floating-point or labels of another kind, see `relevance.as_labels`.
+        ValueError: the input is empty or not finite, shapes do not fit, or an id occurs twice.
+        TypeError: embeddings are not floating-point, or labels are of another kind, see `relevance.as_labels`.
 
     >>> ranks = rank_relevant(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([5, 6, 5])).pessimistic
     >>> ranks.query, ranks.item, ranks.rank  # 0 scores 0 with everything, so a tie pushes its match to rank 2
@@ -219,21 +220,22 @@ def rank_blocks(
     rows: Tensor | None = None,
     turn: tuple[int, int] = (0, 1),
 ) -> Iterator[RankBlock]:
-    """`rank_relevant` block by block, so that memory stays bounded whatever the number of relevant pairs.
+    """`rank_relevant` block by block, with bounded memory for any number of relevant pairs.
 
-    Queries come in order of their number of relevant items (blocks of like queries are counted without padding), not
-    in input order: `RankBlock.rows` says which they are. Queries without a relevant item do not come at all.
+    Queries come in the order of their number of relevant items, not in input order, because blocks of similar queries
+    need no padding. `RankBlock.rows` has the indices of the queries. Queries without a relevant item are left out.
+
     Arguments and errors are those of `rank_relevant`; errors are raised at the first step of the iteration. `rows`
-    ([n] long, distinct) names the queries to rank; all items are searched in any case. None: all queries. With `turn`
-    (r, W) only every W-th block comes, from the r-th on: W processes share the work. Their matrix products are those of
-    one process, and so are the numbers, to the bit.
+    ([n] long, distinct) are the queries to rank; None: all queries. All items are searched in any case. With `turn`
+    (r, W) only every W-th block comes, from block r on, so W processes can share the work. Their matrix products are
+    the same as those of one process, so the numbers are exactly equal.
 
     >>> for part in rank_blocks(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1])):
     ...     print(part.rows, part.ranks.index.rank)
     tensor([0, 1]) tensor([2., 2.], dtype=torch.float64)
     """
     if (references is None) != (ref_labels is None):
-        raise ValueError("references and ref_labels belong together; got only one of them")
+        raise ValueError("got only one of references and ref_labels: pass both or neither")
     same = references is None
     scorer = Scorer(queries, queries if references is None else references, similarity)
     sides = len(queries), scorer.items
@@ -243,7 +245,7 @@ def rank_blocks(
     if ignore is not None:
         names = ids if same else ref_ids
         if names is None:
-            raise ValueError(f"ignore names items: it needs {'ids' if same else 'ids and ref_ids'}")
+            raise ValueError(f"ignore holds ids of items: pass {'ids' if same else 'ids and ref_ids'}, too")
         listed = listed_items("ignore", ignore, names, len(queries), scorer.device)
     relevance = relevance_of(
         truth[0], truth[-1], *sides, own, groups=_groups(groups, ref_groups, sides, own, same), ignored=listed
@@ -259,7 +261,7 @@ def rank_blocks(
         start = number = 0
         while start < len(todo):
             size = min(_block_size(block, buffer_bytes + int(count[start]) * PAIR_BYTES), len(todo) - start)
-            # counts ascend: the last query of the block is the dearest, so ask again with its need
+            # counts ascend, so the last query of the block needs the most memory: choose the size again for it
             size = min(size, _block_size(block, buffer_bytes + int(count[start + size - 1]) * PAIR_BYTES))
             part = todo[start : start + size]
             if number % turn[1] == turn[0]:
@@ -271,11 +273,11 @@ def rank_blocks(
 def _groups(
     groups: Labels | None, ref_groups: Labels | None, sides: tuple[int, int], own: Tensor, same: bool
 ) -> tuple[Tensor, Tensor] | None:
-    """Groups of both sides, checked."""
+    """Group ids of queries and items, checked."""
     if groups is None and ref_groups is None:
         return None
     if groups is None or same != (ref_groups is None):
-        raise ValueError("groups and ref_groups belong together, ref_groups to references; got only one of them")
+        raise ValueError("got only one of groups and ref_groups: pass both with references, only groups without")
     numbers = as_labels(groups, ref_groups, ("groups", "ref_groups"))
     for name, side, length in zip(("groups", "ref_groups"), numbers, sides, strict=False):
         if side.dtype == torch.bool or side.shape != (length,):
@@ -291,20 +293,20 @@ def rank_lists(
     ids: Ids | None = None,
     ref_ids: Ids | None = None,
 ) -> Ranks:
-    """Ranks read off lists that something else has retrieved, such as an approximate index.
+    """Ranks from lists that another system retrieved, such as an approximate index.
 
-    A relevant item that is not in its query's list was not retrieved: it has rank infinity. So it adds nothing to AP,
-    NDCG and the like, and still counts among the relevant ones. ROC AUC cannot be told of lists.
+    A relevant item that is not in its query's list was not retrieved: its rank is infinity. It adds 0 to AP and NDCG,
+    but still counts as a relevant item. ROC AUC cannot be computed from lists.
 
     Args:
-        lists: [query, place] long, items best first; -1 where a list has ended. The query's own copy is skipped.
+        lists: [query, place] long, items best first; -1 after the end of a list. The query's own copy is skipped.
         labels: [query] integers or strings, or [query, label] bool.
-        ref_labels: labels of the items. None: queries and items are one set, and a query is not its own item.
-        ids: [query] names of the samples, with ref_ids: the item of a query's own name is skipped.
-        ref_ids: [item] names of the items.
+        ref_labels: labels of the items. None: queries and items are the same set, and a query is not its own item.
+        ids: [query] sample ids, with ref_ids: the item with a query's own id is skipped.
+        ref_ids: [item] sample ids of the items.
 
     Raises:
-        ValueError: an item twice in a list or out of range, shapes out of step.
+        ValueError: an item occurs twice in a list or is out of range, or shapes do not fit.
 
     >>> ranks = rank_lists(torch.tensor([[2, 0]]), ["a"], ["a", "a", "b"])
     >>> ranks.item, ranks.rank
@@ -320,7 +322,7 @@ def rank_lists(
         raise ValueError(f"lists must hold items 0 .. {items - 1}, or -1; got {int(lists.min())} .. {int(lists.max())}")
     ordered = lists.sort(1).values
     if bool(((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any()):
-        raise ValueError("an item stands in a list twice; each must have one place")
+        raise ValueError("an item is in a list twice; remove the repeated item")
     own = own_columns(ids, ref_ids, queries, items, lists.device, same=ref_labels is None)
     relevance = relevance_of(truth[0], truth[-1], queries, items, own)
     query, item = relevance.pairs(torch.arange(queries, device=lists.device))
@@ -341,9 +343,9 @@ def _rank_block(scorer: Scorer, rows: Tensor, relevance: Relevance) -> RankBlock
     length = torch.bincount(row, minlength=len(rows))
     slot = ragged(length)[1]
     value = keys[row, item]
-    # [row, slot] negated keys of the relevant items, in order of their index; unused slots stand below everything
+    # [row, slot] negated keys of the relevant items, in order of their index; empty slots rank below all items
     width = int(length.max())
-    full = len(value) == len(rows) * width  # blocks of like queries mostly are
+    full = len(value) == len(rows) * width  # true for most blocks
 
     def by_slot(values: Tensor, fill: float) -> Tensor:
         if full:
@@ -353,7 +355,7 @@ def _rank_block(scorer: Scorer, rows: Tensor, relevance: Relevance) -> RankBlock
     order = Order(by_slot(-value, torch.inf), by_slot(item, 0))
     gone = relevance.absent(rows)
     keys[gone] = -torch.inf
-    keys[row, item] = -torch.inf  # what is left are the irrelevant items
+    keys[row, item] = -torch.inf  # only the irrelevant items are left
     rivals = order.rivals(Counter(keys, may_wait=True))[0]
     gain = torch.ones_like(value, dtype=torch.float64)
 
@@ -383,10 +385,10 @@ def _rank_block(scorer: Scorer, rows: Tensor, relevance: Relevance) -> RankBlock
 
 
 def _topk_by_index(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k highest of every row, ties by lower index."""
+    """The k highest scores of every row; of tied items the lower index comes first."""
     values, index = torch.topk(scores, min(k + 1, scores.shape[1]), dim=1)
     last = values[:, k - 1 : k]
-    # torch.topk takes any of the items tied across the end of the list: take the first of them instead
+    # of items tied across the end of the list, torch.topk takes any: take those of lowest index instead
     across = (values[:, k:] == last).any(1)
     index = index[:, :k]
     for part in _parts(across.nonzero().squeeze(1), TILE // scores.shape[1]):
@@ -417,16 +419,16 @@ def _no_ranks(queries: int, device: torch.device) -> Ranks:
 
 
 def _chosen(rows: Tensor | None, queries: int, device: torch.device) -> Tensor:
-    """[n] long, the queries to work on."""
+    """[n] long, the queries to search for."""
     if rows is None:
         return torch.arange(queries, device=device)
     if rows.dtype != torch.long or rows.ndim != 1:
         raise ValueError(
-            f"rows names queries by number, a tensor [n] of torch.long; got {rows.dtype} of shape {tuple(rows.shape)}. "
-            "Turn a mask into numbers with mask.nonzero().squeeze(1)."
+            f"rows must be a tensor [n] of torch.long, indices of queries; got {rows.dtype} of shape "
+            f"{tuple(rows.shape)}. Turn a mask into indices with mask.nonzero().squeeze(1)."
         )
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < queries:
-        raise ValueError(f"rows must lie in 0 .. {queries - 1}; got {int(rows.min())} .. {int(rows.max())}")
+        raise ValueError(f"rows must be in 0 .. {queries - 1}; got {int(rows.min())} .. {int(rows.max())}")
     if len(torch.unique(rows)) < len(rows):
-        raise ValueError(f"rows must name each query once; {len(rows) - len(torch.unique(rows))} are repeated")
+        raise ValueError(f"rows must hold each query once; {len(rows) - len(torch.unique(rows))} are repeated")
     return rows.to(device)

@@ -1,16 +1,16 @@
-r"""Scores of queries against all references, a block of queries at a time, such that equal ones come out equal.
+r"""Scores of queries against all references, a block of queries at a time. Equal scores stay exactly equal.
 
 Scores are inner products (cosines, if the rows have length 1) or minus Euclidean distances. A floating-point matrix
-product rounds: the same numbers, added up in another order, differ in the last bit, and a tie is broken by chance. This
-matters where ties are common, and there it is avoided:
+product rounds: if the same numbers are added in another order, the sum may differ in the last bit, and a tie is broken
+at random. Two cases in which ties are common are treated:
 
-* Identical gallery rows get different scores within one product, by which kernel their column falls to. So duplicates
-  share the score of the first of them.
-* Rows of length 1 that are whole numbers over their length (codes of +-1, sets, counts) often have equal cosines. So
-  the inner product p of the whole numbers is taken, which is exact, and the lengths divide afterwards: p |p| / n is one
-  rounding of an exact fraction, n the sum of squares of an item. Equal cosines are equal fractions.
+* Identical gallery rows may get different scores within one product, because different kernels compute their columns.
+  So all duplicates get the score of the first one.
+* Rows of length 1 that are integers divided by their length (codes of +-1, sets, counts) often have equal cosines. So
+  the exact inner product p of the integers is computed, and then divided by the lengths: p |p| / n is an exact fraction
+  rounded once, with n the sum of squares of an item. Equal cosines are equal fractions.
 
-Everything else keeps the plain product, to the bit.
+All other scores are exactly those of the plain product.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from torch import Tensor
 
 Similarity = Literal["inner product", "euclidean"]
 
-SAMPLE = 64  # rows that are looked at before all of them are
-LARGEST, MOST = 1024, 16  # of the whole numbers of a row: the largest one, and the most that its smallest one may be
-PART = 4096  # rows that are compared together
-PIECE = 2**17  # numbers that go through several steps together, in the cache
+SAMPLE = 64  # number of rows that are tested before all rows are
+LARGEST, MOST = 1024, 16  # limits for the integers of a row: of the largest, and of the smallest that is not 0
+PART = 4096  # number of rows that are compared together
+PIECE = 2**17  # number of values processed together, which fit into the cache
 
 
 class Scorer:
-    """What the references are ranked by, for some queries at a time, in a buffer that the next call uses again.
+    """Keys that rank the references for some queries, in a buffer that the next call uses again.
 
-    Called with rows (long, which queries), it gives keys [row, item]: higher is closer, and a key compares with others
-    of its row alone. `scores` says what they stand for.
+    A call with rows (long, indices of queries) returns keys [row, item]: higher is closer, and only keys of the same
+    row can be compared. `scores` turns keys into scores.
 
     Args:
         queries: [query, dim] float.
@@ -41,8 +41,8 @@ class Scorer:
         similarity: "inner product", or "euclidean": minus the distance.
 
     Attributes:
-        dtype: of keys and scores: float64 if one side is, else float32.
-        device: of both sides.
+        dtype: dtype of keys and scores: float64 if queries or references are, else float32.
+        device: device of queries and references.
         items: number of references.
 
     >>> scorer = Scorer(torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 0.0], [6.0, 8.0], [3.0, 5.0]]), "euclidean")
@@ -56,8 +56,8 @@ class Scorer:
             check_embeddings("references", references)
         if queries.shape[1] != references.shape[1] or queries.device != references.device:
             raise ValueError(
-                f"queries and references must have one width and device; got {queries.shape[1]} on {queries.device} "
-                f"and {references.shape[1]} on {references.device}"
+                f"queries and references must have the same width and device; got {queries.shape[1]} on "
+                f"{queries.device} and {references.shape[1]} on {references.device}"
             )
         if similarity not in ("inner product", "euclidean"):
             raise ValueError(f"similarity must be 'inner product' or 'euclidean'; got {similarity!r}")
@@ -66,7 +66,7 @@ class Scorer:
         self._queries = queries.detach().to(self.dtype)
         self._references = self._queries if references is queries else references.detach().to(self.dtype)
         self._addend: Tensor | None = None  # [item] added to the product
-        self._divisor: Tensor | None = None  # [item] what p |p| is divided by
+        self._divisor: Tensor | None = None  # [item] p |p| is divided by this
         self._meant: Callable[[Tensor, Tensor], Tensor] | None = None
         self._copies = self._originals = torch.empty(0, dtype=torch.long, device=self.device)
         self._require_range(similarity)
@@ -93,7 +93,7 @@ class Scorer:
         return keys
 
     def scores(self, keys: Tensor, rows: Tensor) -> Tensor:
-        """The cosines, inner products or minus distances that some keys [row, ...] of these queries stand for."""
+        """The cosines, inner products or minus distances of keys [row, ...] of these queries."""
         return keys if self._meant is None else self._meant(keys, rows)
 
     def _require_range(self, similarity: Similarity) -> None:
@@ -111,17 +111,17 @@ class Scorer:
         return self._queries, self._references
 
     def _put(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Change both sides, which may be one."""
+        """Change queries and references, which may be the same tensor."""
         same = self._references is self._queries
         self._queries = change(self._queries)
         self._references = self._queries if same else change(self._references)
 
     def _by_distance(self) -> bool:
-        """Rank by q r - r^2 / 2, of which the distance is sqrt(q^2 - 2 (...)); True if that is exact."""
+        """Rank by key = q r - r^2 / 2; the distance is sqrt(q^2 - 2 key). True if this is exact."""
         whole = all(bool((side == side.round()).all()) for side in self._sides())
         squares = [side.square().sum(1) for side in self._sides()]
         exact = whole and float(squares[0].amax().sqrt() + squares[1].amax().sqrt()) ** 2 < _integers(self.dtype)
-        if not exact:  # far from zero the squares would swallow the distances
+        if not exact:  # far from zero, rounding of the squares would hide the distances
             centre = self._references.mean(0)
             self._put(lambda side: side - centre)
             squares = [side.square().sum(1) for side in self._sides()]
@@ -130,14 +130,14 @@ class Scorer:
         return exact
 
     def _by_whole_numbers(self) -> bool:
-        """Rank by cosines of whole numbers, if both sides are such; then equal cosines have equal keys."""
+        """Rank by exact cosines of integers, if all rows allow it; then equal cosines have equal keys."""
         mine = whole_rows(self._queries)
         theirs = mine if self._references is self._queries else None if mine is None else whole_rows(self._references)
         if mine is None or theirs is None:
             return False
         squares = [numbers.square().sum(1) for numbers in (mine, theirs)]
         low, high = (float(extreme) for extreme in torch.aminmax(squares[1]))
-        # nothing that is added up exceeds |q| |r|; with lengths that differ, its square must be exact, too
+        # no partial sum exceeds |q| |r|; if the lengths differ, the square must be exact, too
         most = float(squares[0].amax()) * high
         if most > _integers(self.dtype) ** (2 if low == high else 1):
             return False
@@ -152,26 +152,27 @@ class Scorer:
 
 
 def _integers(dtype: torch.dtype) -> float:
-    """The whole numbers up to this one are exact."""
+    """All integers up to this one are exact in this dtype."""
     return 2 / torch.finfo(dtype).eps
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:
-    """[row, 1, ...] values of the rows."""
+    """[row, 1, ...] values per row, to broadcast with `like`."""
     return values.view(-1, *[1] * (like.dim() - 1))
 
 
 def whole_rows(rows: Tensor) -> Tensor | None:
-    """The whole numbers of which rows are multiples, if all rows have length 1 (or 0) and there are such small numbers.
+    """Rows of small integers that are multiples of the given rows, if all rows have length 1 (or 0).
 
-    Smallest numbers first, so that multiples of a row are the same row. What float rounding makes of whole numbers over
-    their length is recognised: a few units in the last place are allowed for.
+    The smallest such integers are returned, so multiples of a row give the same result. A few units in the last place
+    are tolerated for the rounding of integers divided by their length.
 
     Args:
         rows: [row, dim] float32 or float64, finite.
 
     Returns:
-        [row, dim] whole numbers up to 1024, the smallest of a row (but 0) up to 16; None if a row is no such multiple.
+        [row, dim] integers up to 1024; the smallest of a row that is not 0 is at most 16. None if this is not possible
+        for a row.
 
     >>> whole_rows(torch.nn.functional.normalize(torch.tensor([[3.0, 0.0, -6.0], [1.0, 1.0, 1.0]])))
     tensor([[ 1.,  0., -2.],
@@ -215,11 +216,12 @@ def _as_whole(rows: Tensor) -> Tensor | None:
 
 
 def check_embeddings(name: str, embeddings: Tensor) -> None:
-    """Refuse what cannot be searched: not [row, dim], not floating-point, empty, or not finite.
+    """Raise unless embeddings are a non-empty, finite floating-point tensor [row, dim].
 
     Raises:
-        TypeError: if not a floating-point tensor.
-        ValueError: on shape, emptiness, NaN or infinity, naming the first row at fault.
+        TypeError: this is not a floating-point tensor.
+        ValueError: the shape is wrong, there are no rows, or a value is NaN or infinite; the message has the first bad
+            row.
 
     >>> check_embeddings("queries", torch.tensor([[1.0], [float("nan")]]))
     Traceback (most recent call last):
@@ -243,7 +245,7 @@ def check_embeddings(name: str, embeddings: Tensor) -> None:
 
 
 def duplicate_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows that repeat an earlier row, and the first row that each of them repeats.
+    """Rows that equal an earlier row, and for each the first row that it equals.
 
     Args:
         matrix: [row, dim] float, finite; 0.0 and -0.0 are equal.
@@ -256,7 +258,7 @@ def duplicate_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """
     dim = matrix.shape[1]
     suspects = torch.arange(len(matrix), device=matrix.device)
-    # A few columns clear nearly every row; only rows that agree there are looked at in full.
+    # a few columns already tell most rows apart; only rows that are equal there are compared in all columns
     for columns in (torch.linspace(0, dim - 1, min(8, dim)).long(), torch.arange(dim)):
         key = _row_hash(matrix, suspects, columns.to(matrix.device))
         _, group, size = torch.unique(key, return_inverse=True, return_counts=True)
@@ -268,14 +270,14 @@ def duplicate_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
     copies, originals = suspects[later], first[later]
     same = [
         (matrix[a] == matrix[b]).all(1)
-        for a, b in zip(torch.split(copies, PART), torch.split(originals, PART), strict=True)  # a hash is not a proof
+        for a, b in zip(torch.split(copies, PART), torch.split(originals, PART), strict=True)  # hashes may collide
     ]
     equal = torch.cat(same) if same else later[:0]
     return copies[equal], originals[equal]
 
 
 def _row_hash(matrix: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """[row] long, equal for equal rows: a sum of their bits with random odd weights, modulo 2**64."""
+    """[row] long hash, equal for equal rows: a weighted sum of their bits with random odd weights, modulo 2**64."""
     bits = torch.int32 if matrix.dtype == torch.float32 else torch.int64
     generator = torch.Generator().manual_seed(0)
     weights = torch.randint(2**62, (len(columns),), generator=generator).mul_(2).add_(1).to(matrix.device)

@@ -1,7 +1,7 @@
 """Runs and judgements -> `Evaluation`: the measures of trec_eval and ir_measures, with intervals and paired tests.
 
-A run is a list of documents with scores for each query; judgements say which documents are relevant, and how much.
-Both come from files (`reading`), dictionaries, columns or matrices (`rows`).
+A run has a list of documents with scores for each query. Judgements are the grades of documents: which are relevant,
+and how much. Both come from files (`reading`), dictionaries, columns or matrices (`rows`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 Columns = Mapping[str, Array]
 
-PADDED = 0.05  # share of documents at the lowest score from which on it may be padding
+PADDED = 0.05  # if more than this fraction of the documents has the lowest score, it may be padding
 
 
 def evaluate(
@@ -61,34 +61,34 @@ def evaluate(
 ) -> Evaluation:
     """Measure ranked lists against judgements, with the numbers of trec_eval.
 
-    Documents are ranked by their scores, highest first; of equal scores the later name (in the order of bytes) comes
-    first. Documents that are not judged count as irrelevant, except in bpref; relevant documents that were not
-    retrieved count as missed.
+    Documents are ranked by their scores, highest first. Of equal scores the later name (in the order of bytes) comes
+    first. Documents without judgement count as irrelevant, except in bpref. Relevant documents that were not retrieved
+    count as missed.
 
     Args:
-        runs: name -> run, or one or several files, called by their names. A run is a file (`reading.read`), a mapping
-            query -> document -> score, or what `from_columns`, `from_matrix` and `from_scores` make of arrays.
-        qrels: judgements, in any of these forms, with integer grades in the place of scores.
-        measures: names as `measures.asked` takes them; "official" are those that trec_eval prints by itself.
-        level: lowest grade that is relevant. A measure may have its own: "AP(rel=2)".
-        gains: grade -> what it is worth to ndcg; other grades are worth themselves.
-        missing: what a judged query without a list counts. "zero": 0 for every measure (trec_eval -c); "skip": it is
-            left out of the means of this run, and of its tests.
-        depth: lists are cut after so many documents (trec_eval -M).
-        judged_only: documents without a judgement are taken out of the lists (trec_eval -J).
-        groups: query -> group, or a csv with the columns query and group, where a query may stand several times.
-        baseline: a run; the others are tested against it alone. None: each against each.
-        bootstrap: resamples of the queries for the intervals; 0: none.
+        runs: name -> run, or one or several files, named after the files. A run is a file (`reading.read`), a mapping
+            query -> document -> score, or a result of `from_columns`, `from_matrix` or `from_scores`.
+        qrels: judgements in one of these forms, with integer grades instead of scores.
+        measures: names, see `measures.asked`; "official" are the measures that trec_eval prints by default.
+        level: lowest relevant grade. A measure may have its own: "AP(rel=2)".
+        gains: grade -> gain for ndcg; the gain of other grades is the grade.
+        missing: value of a judged query without a list. "zero": 0 for every measure (trec_eval -c). "skip": the query
+            is left out of the means of this run and of its tests.
+        depth: keep only this many documents of a list (trec_eval -M).
+        judged_only: remove documents without judgement from the lists (trec_eval -J).
+        groups: query -> group, or a csv with the columns query and group, in which a query may occur several times.
+        baseline: a run; each other run is tested against this one only. None: all pairs of runs are tested.
+        bootstrap: number of resamples of the queries for the intervals; 0: no intervals.
         confidence: coverage of the intervals.
-        seed: of the bootstrap.
-        trec_eval: whose numbers. 10 compares scores in double precision and rounds recall points; 9, and pytrec_eval,
-            in single precision, and cuts recall points off after adding .9.
+        seed: seed of the bootstrap.
+        trec_eval: version whose numbers are computed. 10 compares scores in double precision and rounds recall points.
+            9, and pytrec_eval, compares in single precision, and truncates recall points after adding .9.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a damaged file, a document twice in one list, a score that is no number, a measure that is not
-            known, no query that is in both; naming file and line.
-        TypeError: a run of another kind.
+        FileNotFoundError: a file does not exist.
+        ValueError: a file is damaged, a document occurs twice in a list, a score is not a number, a measure is unknown,
+            or no query is in both; the message has file and line.
+        TypeError: a run is of another kind.
 
     >>> run = {"q1": {"d1": 0.9, "d2": 0.8, "d3": 0.7}, "q2": {"d1": 0.5}}
     >>> found = evaluate({"mine": run}, {"q1": {"d2": 1}, "q2": {"d1": 2, "d9": 1}}, ["map", "nDCG@10"], bootstrap=0)
@@ -103,12 +103,12 @@ def evaluate(
             for grade, gain in (gains or {}).items()
         },
         missing=missing,
-        depth=None if depth is None else integer(depth, "depth counts the documents of a list", low=1),
+        depth=None if depth is None else integer(depth, "depth is a number of documents", low=1),
         judged_only=judged_only,
         baseline=baseline,
         bootstrap=integer(bootstrap, "bootstrap is a number of resamples", low=0),
         confidence=number(confidence, "confidence is a coverage", above=0),
-        seed=integer(seed, "seed begins the random numbers of the bootstrap", low=0),
+        seed=integer(seed, "seed is the seed of the bootstrap", low=0),
         trec_eval=trec_eval,
     )
     sources = runs_of(runs)
@@ -159,14 +159,14 @@ class _Protocol:
 
     def __post_init__(self) -> None:
         if self.confidence >= 1:
-            raise ValueError(f"confidence is a coverage and must lie between 0 and 1; got {self.confidence}")
+            raise ValueError(f"confidence is a coverage and must be between 0 and 1; got {self.confidence}")
         if self.missing not in ("zero", "skip"):
             raise ValueError(f"missing must be 'zero' or 'skip'; got {self.missing!r}")
         if self.trec_eval not in (9, 10):
-            raise ValueError(f"trec_eval is the version whose numbers are wanted, 9 or 10; got {self.trec_eval!r}")
+            raise ValueError(f"trec_eval must be the version 9 or 10; got {self.trec_eval!r}")
 
     def settings(self) -> dict[str, Any]:
-        """All of it, as json can hold it."""
+        """All fields, in a form that json can write."""
         return asdict(self) | {"gains": {str(grade): gain for grade, gain in self.gains.items()}}
 
     def intervals(self, columns: Columns, means: Sequence[str], rows: Array) -> dict[str, tuple[float, float]]:
@@ -207,7 +207,7 @@ def _tests(
     groups: Mapping[str, Array],
     protocol: _Protocol,
 ) -> tuple[list[Difference], list[Difference], list[str]]:
-    """The differences between the runs, over all queries and in each group; a note where they cannot be tested."""
+    """The differences between the runs, over all queries and in each group; a note if they cannot be tested."""
     pairs = pairs_of(list(per_query), protocol.baseline)
     if not pairs:
         return [], [], []
@@ -221,7 +221,7 @@ def _tests(
 
 
 def _about(name: str, where: Placed, judgements: Judgements, missing: str) -> list[str]:
-    """What is done about queries that are on one side only, and about scores that look like padding."""
+    """Notes about queries without list or judgements, and about scores that look like padding."""
     run = f"the run {shown(name)}" if name else "the run"
     notes = []
     lacking = [judgements.queries[row] for row in np.flatnonzero(where.listed == 0).tolist()]
