@@ -1,4 +1,4 @@
-"""What the values of the queries say of several runs: intervals, paired tests, the smallest difference they show."""
+"""Comparison of several runs from their values per query: intervals, paired tests, smallest detectable difference."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .. import intervals_of_means
 from ..statistics import holm, paired_t_test
 from .texts import Array
 
-LEAST_P = 1e-15  # smaller ones are below what their computation resolves
-POWER = 0.8  # chance to find the smallest difference that is called detectable
+LEAST_P = 1e-15  # smaller p-values are below the precision of their computation
+POWER = 0.8  # power of the test at the smallest detectable difference
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,17 @@ class Difference:
     """One run minus another, over the queries that both have.
 
     Attributes:
-        run, other: their names.
-        measure: what was measured.
-        group: of the queries; empty: all of them.
-        mean: of the differences.
+        run, other: names of the runs.
+        measure: name of the measure.
+        group: group of the queries; empty: all queries.
+        mean: mean of the differences.
         low, high: interval of the mean, by Student's t.
-        p: of the paired t-test, two-sided; 1 where all differences are equal.
-        corrected: the same after Holm's correction, for all tests of this measure.
-        detectable: a true difference of this size would have been found with a chance of 80 %: with p below
+        p: two-sided p-value of the paired t-test; 1 if all differences are equal.
+        corrected: p after Holm's correction for all tests of this measure.
+        detectable: size of a true difference that the test finds with a probability of 80 %, that is with p below
             1 - confidence after the strictest step of the correction.
-        better, worse: queries on which the run is better, and worse.
-        queries: all of them.
+        better, worse: numbers of queries on which the run is better, and worse.
+        queries: number of queries.
     """
 
     run: str
@@ -50,7 +50,7 @@ class Difference:
 
 
 def chance(p: float) -> str:
-    """A p-value in two digits.
+    """A p-value with two digits.
 
     >>> chance(0.0412), chance(0.0)
     ('0.041', '<1e-15')
@@ -59,7 +59,7 @@ def chance(p: float) -> str:
 
 
 def pairs_of(runs: Sequence[str], baseline: str | None) -> list[tuple[str, str]]:
-    """(run, other) of every test: each run against the baseline, or each against all before it.
+    """(run, other) of every test: each run against the baseline, or each run against all earlier runs.
 
     >>> pairs_of(["a", "b", "c"], None), pairs_of(["a", "b", "c"], "b")
     ([('b', 'a'), ('c', 'a'), ('c', 'b')], [('a', 'b'), ('c', 'b')])
@@ -76,17 +76,17 @@ def differences(
     groups: Mapping[str, Array],
     confidence: float,
 ) -> list[Difference]:
-    """Every pair of runs, by every measure and in every group of queries, tested.
+    """Tests of every pair of runs, for every measure and every group of queries.
 
     Args:
-        values: run -> measure -> [query] float64; NaN: the run has no value there.
-        measures: what is compared.
-        pairs: (run, other).
+        values: run -> measure -> [query] float64; NaN: the run has no value for this query.
+        measures: measures to compare.
+        pairs: (run, other) of each test.
         groups: name -> [member] rows of its queries.
-        confidence: coverage of the intervals; a test is strict at 1 minus this.
+        confidence: coverage of the intervals; the significance level is 1 minus this.
 
     Returns:
-        In the order of measures, groups and pairs. Pairs with fewer than two queries in common are left out.
+        The tests in the order of measures, groups and pairs. Pairs with fewer than two common queries are left out.
     """
     tested: list[Difference] = []
     for measure in measures:
@@ -122,14 +122,15 @@ def differences(
 
 
 def detectable(deviation: float, queries: int, level: float) -> float:
-    """The smallest mean difference that a paired t-test finds with a chance of 80 %.
+    """The smallest mean difference that a paired t-test finds with a probability of 80 %.
 
-    (q(1 - level / 2) + q(.8)) s / sqrt(n), q the quantiles of Student's distribution with n - 1 degrees of freedom.
+    (q(1 - level / 2) + q(.8)) s / sqrt(n), where q are quantiles of Student's distribution with n - 1 degrees of
+    freedom.
 
     Args:
         deviation: s, standard deviation of the differences.
-        queries: n.
-        level: of the test.
+        queries: n, number of queries.
+        level: significance level of the test.
 
     >>> round(detectable(0.2, 50, 0.05), 3)
     0.081
@@ -147,11 +148,11 @@ def intervals(
 
     Args:
         values: measure -> [query]; NaN: there is no value.
-        measures: those that are wanted.
+        measures: measures that get an interval.
         rows: [member] queries that count.
-        resamples: how often they are drawn; 0: no intervals.
+        resamples: number of resamples; 0: no intervals.
         confidence: coverage.
-        seed: of what is drawn.
+        seed: seed of the draws.
     """
     if not resamples or not measures:
         return {}

@@ -1,4 +1,4 @@
-"""What a caller gives for runs, judgements and groups of queries -> sources of rows, and rows of each group."""
+"""The arguments for runs, judgements and groups of queries -> sources of rows, and rows of each group."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def runs_of(runs: Any) -> dict[str, Source]:
     """Name -> rows of each run.
 
     Args:
-        runs: name -> run, or one or several files, called by their names.
+        runs: name -> run, or one or several files, named after the files.
 
     Raises:
-        TypeError: a single mapping without a name.
-        ValueError: none, or one of them twice.
+        TypeError: this is a single run without a name.
+        ValueError: there is no run, or a run is given twice.
     """
     if isinstance(runs, (str, os.PathLike, Source)):
         runs = [runs]
@@ -35,26 +35,26 @@ def runs_of(runs: Any) -> dict[str, Source]:
         single = next((each for each in runs.values() if isinstance(each, Mapping) and each), None)
         if single is not None and not isinstance(next(iter(single.values())), Mapping):
             raise TypeError(
-                "runs is a mapping from the name of a run to the run, and this is one run, a mapping from queries to "
-                "documents: give {'a name': it}"
+                "runs must be a mapping from the name of a run to the run; got one run, a mapping from queries to "
+                "documents: pass {'a name': run}"
             )
         named = {str(name): source(run, str(name), RUN) for name, run in runs.items()}
     else:
         sources = [source(run, "", RUN) for run in runs]
         short = [run.name if isinstance(run, Source) else _called(Path(run)) for run in runs]
-        # files of one name in different folders are called by their paths
+        # files of the same name in different folders are named by their paths
         called = [one if short.count(one) == 1 else each.name for one, each in zip(short, sources, strict=True)]
         named = dict(zip(called, sources, strict=True))
         if len(named) < len(sources):
             twice = next(name for name in called if called.count(name) > 1)
             raise ValueError(f"the run {twice!r} was given twice")
     if not named:
-        raise ValueError("there is no run to evaluate")
+        raise ValueError("runs must have at least one run; got none")
     return named
 
 
 def _called(path: Path) -> str:
-    """A file by its name, without the endings of its kind."""
+    """Name of a file without the usual endings."""
     name = path.name.removesuffix(".gz")
     for ending in (".trec", ".run", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".res"):
         name = name.removesuffix(ending)
@@ -62,16 +62,16 @@ def _called(path: Path) -> str:
 
 
 def source(given: Any, name: str, kind: FileKind) -> Source:
-    """The rows of a file, of a mapping or of what is a source already.
+    """The rows of a file, of a mapping or of a `Source`.
 
     Args:
         given: one of these.
-        name: what messages call a mapping.
+        name: name of a mapping in messages.
         kind: RUN or QRELS.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        TypeError: something else was given.
+        FileNotFoundError: the file does not exist.
+        TypeError: this is none of these.
     """
     if isinstance(given, Source):
         return given
@@ -80,20 +80,20 @@ def source(given: Any, name: str, kind: FileKind) -> Source:
     if isinstance(given, Mapping):
         return from_mapping(given, repr(name))
     raise TypeError(
-        "runs and judgements are files, mappings query -> document -> number, or what from_columns, from_matrix and "
-        f"from_scores make of arrays; got {type(given).__name__}"
+        "runs and judgements must be files, mappings query -> document -> number, or results of from_columns, "
+        f"from_matrix or from_scores; got {type(given).__name__}"
     )
 
 
 def groups_of(given: Groups, queries: Sequence[str]) -> dict[str, Array]:
-    """Group -> rows of its queries; queries that are not judged are left out.
+    """Group -> rows of its queries. Queries without judgements are left out.
 
     Args:
         given: query -> group, or a csv with the columns query and group.
-        queries: those that are judged.
+        queries: the judged queries.
 
     Raises:
-        ValueError: a csv without these columns, or none of its queries is judged.
+        ValueError: the csv lacks these columns, or none of its queries is judged.
     """
     if isinstance(given, Mapping):
         pairs = [(str(query), str(group)) for query, group in given.items()]
@@ -121,10 +121,10 @@ def _group_file(path: Path) -> list[tuple[str, str]]:
                 )
             for row in reader:
                 if not row["query"] or not row["group"]:
-                    raise ValueError(f"{shown(path)}, line {reader.line_num}: a query and a group are needed")
+                    raise ValueError(f"{shown(path)}, line {reader.line_num} must have a query and a group")
                 lines_read.append((row["query"], row["group"]))
         except UnicodeDecodeError:
-            raise ValueError(f"{shown(path)}, after line {reader.line_num}: this is no text in UTF-8") from None
+            raise ValueError(f"{shown(path)}, after line {reader.line_num}: this is not text in UTF-8") from None
         except csv.Error as error:
             raise ValueError(f"{shown(path)}, line {reader.line_num}: {error}") from None
     return lines_read

@@ -1,7 +1,7 @@
-"""The measures of ranked lists by their names: trec_eval's, and those of ir_measures that it does not have.
+"""The measures of ranked lists by name: those of trec_eval, and those of ir_measures that trec_eval lacks.
 
-`JudgedLists` is what they are read off. A measure is a function of it that gives one value for each query, all queries
-at once; sums run in the order of the ranks, so that not even their last bit depends on how a run was read.
+A measure is a function of `JudgedLists` that returns one value for each query, for all queries at once. Sums run in the
+order of the ranks, so their last bit does not depend on how a run was read.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ...checks import closest
 from .placing import Judgements, Placed
 from .texts import Array
 
-LEAST = 1e-5  # what gm_map takes for an average precision below it, as trec_eval does
-MOST_EXPONENTIAL = 50  # float64 holds 2^grade - 1 exactly up to here
-HIGHEST_GRADE = 4  # of ERR, as gdeval and ir_measures have it
+LEAST = 1e-5  # gm_map replaces a lower average precision by this value, as trec_eval does
+MOST_EXPONENTIAL = 50  # up to this grade, 2^grade - 1 is exact in float64
+HIGHEST_GRADE = 4  # highest grade of ERR, as in gdeval and ir_measures
 
 
 @dataclass(frozen=True, eq=False)
 class Relevant:
-    """The relevant documents, at one lowest grade.
+    """The relevant documents for one lowest relevant grade. An entry is a retrieved relevant document.
 
     Attributes:
-        level: that grade.
-        known: [query] how many are judged relevant.
-        query: [entry] of each that was retrieved, in the order of the ranks.
-        rank: [entry] its rank, float64.
-        found: [entry] relevant documents up to this one, itself included; float64.
-        retrieved: [query] how many were retrieved.
+        level: lowest relevant grade.
+        known: [query] number of documents that are judged relevant.
+        query: [entry] query of each entry, in the order of the ranks.
+        rank: [entry] rank, float64.
+        found: [entry] number of relevant documents down to this rank, including this one; float64.
+        retrieved: [query] number of relevant documents that were retrieved.
     """
 
     level: int
@@ -45,13 +45,13 @@ class Relevant:
 
 @dataclass(frozen=True, eq=False)
 class JudgedLists:
-    """A run's lists, as far as they are judged.
+    """The judged documents of a run's lists.
 
     Args:
-        placed: where the judged documents stand.
-        judgements: all of them.
-        gains: grade -> what it is worth to NDCG; other grades are worth themselves.
-        early: recall points as trec_eval 9 counts them.
+        placed: ranks of the judged documents.
+        judgements: all judgements.
+        gains: grade -> gain for NDCG; the gain of other grades is the grade.
+        early: whether recall points are computed as in trec_eval 9.
     """
 
     placed: Placed
@@ -62,15 +62,15 @@ class JudgedLists:
 
     @property
     def queries(self) -> int:
-        """How many there are."""
+        """Number of queries."""
         return len(self.placed.listed)
 
     def sums(self, query: Array, values: Array | None = None) -> Array:
-        """[query] float64, the sum of values [entry] of each query; without values their number."""
+        """[query] float64, the sum of the values [entry] of each query; without values the number of entries."""
         return np.bincount(query, weights=values, minlength=self.queries).astype(np.float64)
 
     def relevant(self, level: int) -> Relevant:
-        """Those of a grade of at least `level`."""
+        """The relevant documents: those with a grade of at least `level`."""
         if level not in self._relevant:
             placed, judged = self.placed, self.judgements
             kept = placed.grade >= level
@@ -86,7 +86,7 @@ class JudgedLists:
         return self._relevant[level]
 
     def worth(self, grades: Array, exponential: bool) -> Array:
-        """[entry] gain of each grade: the grade itself, 2^grade - 1, or what `gains` says. Unjudged: 0."""
+        """[entry] gain of each grade: the grade itself, 2^grade - 1, or its value in `gains`. Not judged: 0."""
         worth = np.maximum(grades, 0).astype(np.float64)
         if exponential:
             return np.exp2(worth) - 1
@@ -96,7 +96,7 @@ class JudgedLists:
 
 
 def counted_within(query: Array) -> Array:
-    """[entry] 1, 2, 3, ... within each query; the entries of a query stand together.
+    """[entry] 1, 2, 3, ... within each query; the entries of a query are consecutive.
 
     >>> counted_within(np.array([0, 0, 2, 2, 2])).tolist()
     [1, 2, 1, 2, 3]
@@ -109,13 +109,13 @@ def counted_within(query: Array) -> Array:
 
 @dataclass(frozen=True)
 class ListMeasure:
-    """A measure with its numbers, as it is asked for and printed.
+    """A measure with its parameters. `str` gives its name.
 
     Args:
-        kind: its name in `KINDS`.
-        k: length at which lists are cut, or the recall point; None: none.
-        level: lowest grade that is relevant; None: that of the evaluation.
-        options: its others, by name.
+        kind: name in `KINDS`.
+        k: list length, or the recall point; None: none.
+        level: lowest relevant grade; None: that of the evaluation.
+        options: other options by name.
 
     >>> str(ListMeasure("P", 5)), str(ListMeasure("err", 20)), str(ListMeasure("map", None, 2)), str(ListMeasure("rbp"))
     ('P_5', 'err_20', 'map(rel=2)', 'rbp(p=0.8)')
@@ -137,19 +137,19 @@ class ListMeasure:
         return f"{self.kind}{k}" + (f"({said})" if said else "")
 
     def set(self, name: str) -> bool:
-        """Whether an option was given."""
+        """Whether an option is given."""
         return any(name == given for given, _ in self.options)
 
     def option(self, name: str) -> Any:
-        """An option, or what it is without being given."""
+        """Value of an option, or its default."""
         return dict(self.options).get(name, KINDS[self.kind].options[name])
 
     def values(self, lists: JudgedLists, level: int) -> Array:
-        """[query] float64.
+        """[query] float64 values of the measure.
 
         Args:
-            lists: of a run.
-            level: lowest grade that is relevant, where the measure says none.
+            lists: lists of a run.
+            level: lowest relevant grade, if the measure has none.
         """
         return KINDS[self.kind].read(self, lists, lists.relevant(level if self.level is None else self.level))
 
@@ -159,16 +159,17 @@ Read = Callable[[ListMeasure, JudgedLists, Relevant], Array]
 
 @dataclass(frozen=True)
 class Kind:
-    """What all measures of one name share.
+    """The common part of all measures of one name.
 
     Attributes:
-        read: measure, lists and relevant documents -> [query] values.
-        meaning: a few words, {k} and the options in braces.
-        k: what the number behind the name is: none, a length that is needed or may be left out, a recall point.
-        options: further ones, with what they are without being given.
-        shown: options that stand in the name always.
+        read: function (measure, lists, relevant documents) -> [query] values.
+        meaning: a few words, with {k} and the options in braces.
+        k: the number after the name: "" none, "length" a list length, "length?" an optional list length, "recall" a
+            recall point.
+        options: other options and their defaults.
+        shown: options that the name always shows.
         summary: how the values of the queries become one number.
-        binary: it asks for a lowest relevant grade.
+        binary: whether the measure uses a lowest relevant grade.
     """
 
     read: Read
@@ -181,13 +182,13 @@ class Kind:
 
 
 def _over(numerator: Array, denominator: Array | float) -> Array:
-    """A quotient, 0 where the denominator is."""
+    """The quotient, 0 where the denominator is 0."""
     below = np.broadcast_to(np.asarray(denominator, np.float64), numerator.shape)
     return np.divide(numerator, below, out=np.zeros_like(numerator), where=below > 0)
 
 
 def _upto(measure: ListMeasure, rank: Array) -> Array:
-    """[entry] bool, inside the list that is cut at k."""
+    """[entry] bool, whether the rank is at most k."""
     return np.ones(len(rank), bool) if measure.k is None else rank <= measure.k
 
 
@@ -198,7 +199,7 @@ def _average_precision(measure: ListMeasure, lists: JudgedLists, relevant: Relev
 
 
 def _within(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
-    """[query] relevant documents among the first k."""
+    """[query] number of relevant documents among the first k."""
     return lists.sums(relevant.query[_upto(measure, relevant.rank)])
 
 
@@ -228,9 +229,9 @@ def _interpolated_precision(measure: ListMeasure, lists: JudgedLists, relevant: 
 
 
 def _precision_from(recall: float, lists: JudgedLists, relevant: Relevant) -> Array:
-    """[query] highest precision at a rank with at least this share of the relevant documents."""
+    """[query] highest precision at a rank with at least this recall."""
     exact = recall * relevant.known
-    # trec_eval 9 adds .9 and cuts the rest off; 10 rounds
+    # trec_eval 9 adds .9 and truncates; 10 rounds
     needed = np.floor(exact + 0.9) if lists.early else np.floor(exact + 0.5)
     kept = relevant.found >= np.maximum(needed, 1)[relevant.query]
     precision = np.zeros(lists.queries)
@@ -249,8 +250,8 @@ def _ndcg(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array
     exponential = measure.option("dcg") == "exp-log2"
     if exponential and judged.grades.max(initial=0) > MOST_EXPONENTIAL:
         raise ValueError(
-            f"{measure} takes 2^grade - 1 for a gain, and there are grades up to {judged.grades.max()}: number the "
-            f"grades 0 to {MOST_EXPONENTIAL} at most"
+            f"{measure} has the gain 2^grade - 1, so grades must be at most {MOST_EXPONENTIAL}; got "
+            f"{judged.grades.max()}. Use smaller grades"
         )
     kept = _upto(measure, placed.rank)
     gain = lists.worth(placed.grade[kept], exponential)
@@ -269,8 +270,8 @@ def _expected_reciprocal_rank(measure: ListMeasure, lists: JudgedLists, relevant
     placed, highest = lists.placed, measure.option("max_grade")
     if len(lists.judgements.grades) and lists.judgements.grades.max() > highest:
         raise ValueError(
-            f"{measure} takes {highest:g} for the highest grade, and there are grades up to "
-            f"{lists.judgements.grades.max()}: give the highest of the scale, such as err(max_grade=5)@20"
+            f"{measure} has the highest grade {highest:g}, but the judgements have grades up to "
+            f"{lists.judgements.grades.max()}: pass the highest grade of the scale, such as err(max_grade=5)@20"
         )
     kept = (placed.grade > 0) & _upto(measure, placed.rank)
     query, rank = placed.query[kept], placed.rank[kept].astype(np.float64)
@@ -279,7 +280,7 @@ def _expected_reciprocal_rank(measure: ListMeasure, lists: JudgedLists, relevant
     order = np.argsort(place, kind="stable")
     ends = np.append(0, np.cumsum(np.bincount(place)[1:]))
     total, goes_on = np.zeros(lists.queries), np.ones(lists.queries)
-    for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):  # the first of each query, the second
+    for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):  # rank by rank
         here = order[first:last]
         total[query[here]] += stops[here] * goes_on[query[here]] / rank[here]
         goes_on[query[here]] *= 1 - stops[here]
@@ -317,26 +318,26 @@ KINDS: dict[str, Kind] = {
     "num_rel_ret": Kind(lambda m, lists, r: r.retrieved, "relevant documents retrieved", summary="sum"),
     "num_nonrel_judged_ret": Kind(
         lambda m, lists, r: lists.sums(lists.placed.query[lists.placed.grade >= 0]) - r.retrieved,
-        "documents retrieved that are judged and not relevant",
+        "retrieved documents that are judged not relevant",
         summary="sum",
     ),
-    "map": Kind(_average_precision, "mean of the precision at each relevant document, 0 where it was not retrieved"),
+    "map": Kind(_average_precision, "mean of the precision at each relevant document, 0 if it was not retrieved"),
     "map_cut": Kind(_average_precision, "map of the first {k} documents", "length"),
     "gm_map": Kind(
         lambda m, lists, r: np.maximum(_average_precision(m, lists, r), LEAST),
-        f"geometric mean of the queries' map, which is {LEAST} at least",
+        f"geometric mean of the queries' map, each at least {LEAST}",
         summary="geometric",
     ),
-    "Rprec": Kind(_precision_at_r, "precision after R documents, where R relevant ones are known"),
-    "bpref": Kind(_bpref, "mean share of the judged irrelevant documents that do not stand above a relevant one"),
+    "Rprec": Kind(_precision_at_r, "precision of the first R documents, R = number of relevant documents"),
+    "bpref": Kind(_bpref, "mean share of the judged irrelevant documents that are not above a relevant one"),
     "recip_rank": Kind(_reciprocal_rank, "1 / rank of the first relevant document", "length?"),
     "iprec_at_recall": Kind(
-        _interpolated_precision, "highest precision at a rank with a share of {k:g} of the relevant documents", "recall"
+        _interpolated_precision, "highest precision at a rank with a recall of at least {k:g}", "recall"
     ),
-    "11pt_avg": Kind(_eleven_points, "mean of iprec_at_recall over the shares 0, .1, ..., 1"),
+    "11pt_avg": Kind(_eleven_points, "mean of iprec_at_recall over the recalls 0, .1, ..., 1"),
     "P": Kind(lambda m, lists, r: _within(m, lists, r) / float(m.k or 1), f"{SHARE}, divided by {{k}}", "length"),
     "recall": Kind(
-        lambda m, lists, r: _over(_within(m, lists, r), r.known), f"{SHARE}, divided by all that are known", "length"
+        lambda m, lists, r: _over(_within(m, lists, r), r.known), f"{SHARE}, divided by all relevant ones", "length"
     ),
     "success": Kind(
         lambda m, lists, r: np.minimum(_within(m, lists, r), 1.0),
@@ -345,21 +346,21 @@ KINDS: dict[str, Kind] = {
     ),
     "ndcg": Kind(
         _ndcg,
-        "gains divided by the logarithm of the rank, against the best order",
+        "gains divided by the logarithm of the rank, relative to the best order",
         options={"dcg": "log2"},
         binary=False,
     ),
     "ndcg_cut": Kind(_ndcg, "ndcg of the first {k} documents", "length", options={"dcg": "log2"}, binary=False),
     "err": Kind(
         _expected_reciprocal_rank,
-        "expected 1 / rank at which a reader stops; each document stops with chance (2^grade - 1) / 2^{max_grade:g}",
+        "expected 1 / rank at which a reader stops, with probability (2^grade - 1) / 2^{max_grade:g} at each document",
         "length?",
         options={"max_grade": HIGHEST_GRADE},
         binary=False,
     ),
     "rbp": Kind(
         _rank_biased_precision,
-        "share of relevant documents among those that a reader sees who goes on with probability {p:g}",
+        "share of relevant documents among those read, if a reader continues with probability {p:g}",
         "length?",
         options={"p": 0.8},
         shown=("p",),
@@ -369,7 +370,7 @@ KINDS: dict[str, Kind] = {
     "set_recall": Kind(lambda m, lists, r: _over(r.retrieved, r.known), "recall of the whole list"),
     "set_F": Kind(_f, "harmonic mean of set_P and set_recall", options={"beta": 1.0}),
 }
-# Names of ir_measures and ranx, in small letters -> ours without a number behind it, and with one.
+# Names of ir_measures and ranx in lower case -> our name without a number after it, and with one.
 ALIASES: dict[str, tuple[str, str]] = {
     "ap": ("map", "map_cut"),
     "map": ("map", "map_cut"),
@@ -394,7 +395,7 @@ ALIASES: dict[str, tuple[str, str]] = {
     **{name.lower(): (name, name) for name in KINDS if name.lower() not in ("map", "ndcg", "p", "recall")},
 }
 COUNTS = ("num_q", "num_ret", "num_rel", "num_rel_ret")
-OFFICIAL = (  # what trec_eval prints without being asked for more
+OFFICIAL = (  # the measures that trec_eval prints by default
     *COUNTS,
     *("map", "gm_map", "Rprec", "bpref", "recip_rank"),
     *(f"iprec_at_recall_{tenth / 10:.2f}" for tenth in range(11)),
@@ -404,31 +405,31 @@ USUAL = ("map", "ndcg_cut_10", "recip_rank", "P_10", "recall_100", "Rprec", "bpr
 
 
 def asked(names: str | Iterable[str]) -> list[ListMeasure]:
-    """The measures of some names; "official" are those that trec_eval prints by itself.
+    """The measures with these names; "official" are the measures that trec_eval prints by default.
 
-    Names are trec_eval's (ndcg_cut_10, P_5, recall.100,1000) or those of ir_measures and ranx (nDCG@10, P(rel=2)@5).
+    Names are those of trec_eval (ndcg_cut_10, P_5, recall.100,1000) or of ir_measures and ranx (nDCG@10, P(rel=2)@5).
 
     Raises:
-        ValueError: there is none of that name, or its number or option is missing, too much or out of range.
+        ValueError: a name is unknown, or a number or option is missing, not allowed or out of range.
 
     >>> [str(measure) for measure in asked(["nDCG@10", "P.5,10", "AP(rel=2)", "rbp(p=0.9)", "MRR@10"])]
     ['ndcg_cut_10', 'P_5', 'P_10', 'map(rel=2)', 'rbp(p=0.9)', 'recip_rank_10']
     """
     if isinstance(names, str):
-        raise ValueError(f"measures is a list of names, such as ['map', 'nDCG@10']; got {names!r}")
+        raise ValueError(f"measures must be a list of names, such as ['map', 'nDCG@10']; got {names!r}")
     measures: dict[str, ListMeasure] = {}
     for name in names:
         for measure in asked(OFFICIAL) if name == "official" else _named(name):
             measures.setdefault(str(measure), measure)
     if not measures:
-        raise ValueError("measures must name at least one, such as ['map', 'nDCG@10']")
+        raise ValueError("measures must have at least one name, such as ['map', 'nDCG@10']; got none")
     return list(measures.values())
 
 
 def _named(name: str) -> list[ListMeasure]:
     if re.fullmatch(r"rbp\.\d+", name):
         raise ValueError(
-            f"measure {name!r} can be read in two ways: write {name.replace('.', '(p=0.')}) or {name.replace('.', '@')}"
+            f"measure {name!r} is ambiguous: write {name.replace('.', '(p=0.')}) or {name.replace('.', '@')}"
         )
     options = re.findall(r"\(([^()]*)\)", name)
     bare = re.sub(r"\([^()]*\)", "", name).strip()
@@ -445,7 +446,7 @@ def _named(name: str) -> list[ListMeasure]:
         others = [alias if places[0] else f"{alias}_10" for alias, places in ALIASES.items()]
         raise ValueError(
             f"unknown measure {name!r}{closest(bare, [*whole, *lengths, *others])} Known: {', '.join(whole)}, "
-            f"{', '.join(lengths)}, iprec_at_recall_0.10; with any number behind the name"
+            f"{', '.join(lengths)}, iprec_at_recall_0.10; the number may be any"
         )
     return [_checked(ListMeasure(kind, number, *_options(kind, ",".join(options), name)), name) for number in numbers]
 
@@ -454,7 +455,7 @@ def _length(text: str, name: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"measure {name!r}: {text!r} is no number") from None
+        raise ValueError(f"measure {name!r}: {text!r} is not a number") from None
 
 
 def _options(kind: str, text: str, name: str) -> tuple[int | None, tuple[tuple[str, Any], ...]]:
@@ -480,24 +481,24 @@ def _checked(measure: ListMeasure, name: str) -> ListMeasure:
     kind = KINDS[measure.kind]
     if kind.k == "recall":
         fits = measure.k is not None and 0 <= measure.k <= 1
-        wanted = "a share of the relevant documents, 0 to 1"
+        wanted = "a recall, 0 to 1,"
     elif kind.k:
         fits = kind.k == "length?" if measure.k is None else measure.k >= 1 and measure.k == int(measure.k)
-        wanted = "a length of lists, an integer of 1 or more"
+        wanted = "a list length, an integer >= 1,"
     else:
         fits, wanted = measure.k is None, "no number"
     if not fits:
         raise ValueError(
-            f"measure {name!r} needs {wanted} behind its name" + ("" if measure.k is None else f"; got {measure.k:g}")
+            f"measure {name!r} needs {wanted} after its name" + ("" if measure.k is None else f"; got {measure.k:g}")
         )
     p = dict(measure.options).get("p", 0.5)
     if not 0 < p < 1:
-        raise ValueError(f"measure {name!r}: p is the chance to go on and lies between 0 and 1; got {p:g}")
+        raise ValueError(f"measure {name!r}: p is a probability and must be between 0 and 1; got {p:g}")
     return measure
 
 
 def meaning(measure: ListMeasure) -> str:
-    """What a measure says, in a few words.
+    """Meaning of a measure, in a few words.
 
     >>> meaning(ListMeasure("P", 5))
     'relevant documents among the first 5, divided by 5'
@@ -510,11 +511,11 @@ def meaning(measure: ListMeasure) -> str:
 
 
 def summed(measure: ListMeasure, values: Array) -> float:
-    """One number of all queries, added up in their order as trec_eval does.
+    """One number for all queries, summed in their order as trec_eval does.
 
     Args:
-        measure: what the values are of.
-        values: [query].
+        measure: the measure.
+        values: [query] its values.
     """
     kind = KINDS[measure.kind].summary
     total = float(np.add.accumulate(np.log(values) if kind == "geometric" else values)[-1])
@@ -524,5 +525,5 @@ def summed(measure: ListMeasure, values: Array) -> float:
 
 
 def averaged(measures: Sequence[ListMeasure]) -> list[ListMeasure]:
-    """Those whose number is a mean over the queries."""
+    """The measures that are means over the queries."""
     return [measure for measure in measures if KINDS[measure.kind].summary == "mean"]

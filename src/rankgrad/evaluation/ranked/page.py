@@ -1,4 +1,4 @@
-"""The page of an evaluation of runs: values, tests between them, queries and groups of queries. It runs no script."""
+"""The page of an evaluation of runs: values, tests, queries and groups of queries. It has no script."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from .comparison import Difference, chance
 from .result import Evaluation
 from .texts import Array
 
-COLOURS = 8  # runs that can be told apart by colour and dashes
-MOST_TESTS = 60  # rows of a table of tests; the csv has all
-MOST_QUERIES = 40  # rows of the table of queries; the csv has all
-STEPS = 200  # points of a curve over the queries
+COLOURS = 8  # number of runs that have a colour and dashes of their own
+MOST_TESTS = 60  # largest number of rows of a table of tests; the csv has all
+MOST_QUERIES = 40  # largest number of rows of the table of queries; the csv has all
+STEPS = 200  # number of points of a curve over the queries
 
 
 def write_page(path: str | os.PathLike[str], evaluation: Evaluation, *, title: str | None = None) -> Path:
-    """Write the page; replaced as a whole if it is there.
+    """Write the page. An existing file is replaced.
 
     Args:
         path: the file; its folder must exist.
-        evaluation: what is shown.
+        evaluation: the evaluation to show.
         title: heading; None: the names of the runs.
 
     Raises:
-        FileNotFoundError: no such folder.
+        FileNotFoundError: the folder does not exist.
     """
     means = evaluation.means
     main = means[0] if means else evaluation.measures[0]
@@ -113,7 +113,7 @@ def _mark(
 
 
 def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
-    """The tests of one measure, the surest first, and what they say together."""
+    """The tests of one measure, lowest p-value first, and their summary."""
     varied = [each.detectable for each in rows if each.detectable > 0]  # 0: no query differs from the others
     shown = sorted(rows, key=lambda each: (each.corrected, each.p, -abs(each.mean)))[:MOST_TESTS]
     return {
@@ -126,7 +126,7 @@ def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
 
 
 def _neighbours(evaluation: Evaluation, main: str, ordered: Sequence[str], level: float) -> tuple[int, int]:
-    """(those that differ, all that were tested) of the pairs of runs that follow one another by the main measure."""
+    """(number that differ, number tested) of the pairs of runs that are neighbours by the main measure."""
     tests = {frozenset((each.run, each.other)): each for each in evaluation.differences if each.measure == main}
     pairs = [frozenset(pair) for pair in zip(ordered, ordered[1:], strict=False)]
     tested = [tests[pair] for pair in pairs if pair in tests]
@@ -134,7 +134,7 @@ def _neighbours(evaluation: Evaluation, main: str, ordered: Sequence[str], level
 
 
 def _curves(evaluation: Evaluation, main: str, kind: dict[str, int]) -> list[Markup]:
-    """Values of the queries from the lowest to the highest, and differences to one run: the runs that have a colour."""
+    """Sorted values of the queries, and sorted differences to one run, for the runs that have a colour."""
     several = len(kind) > 1
     columns = {run: evaluation.per_query[run][main] for run in kind}
     lines = [
@@ -157,7 +157,7 @@ def _curves(evaluation: Evaluation, main: str, kind: dict[str, int]) -> list[Mar
 
 
 def _spread(values: Array) -> list[tuple[float, float]]:
-    """Points of a curve over sorted values: all of them, or a few hundred at even steps."""
+    """Points of a curve over sorted values: all values, or a few hundred at even steps."""
     if not len(values):
         return []
     at = np.unique(np.linspace(0, len(values) - 1, min(STEPS, len(values))).round().astype(int))
@@ -166,7 +166,7 @@ def _spread(values: Array) -> list[tuple[float, float]]:
 
 
 def _queries(evaluation: Evaluation, main: str) -> list[tuple[str, list[float]]]:
-    """(query, value of each run) of the queries on which the runs differ most; of one run, of the hardest ones."""
+    """(query, value of each run) for the queries on which the runs differ most; with one run, the hardest queries."""
     table = np.stack([evaluation.per_query[run][main] for run in evaluation.runs], axis=1)
     known = ~np.isnan(table).all(1)
     spread = np.where(known, np.nanmax(np.where(np.isnan(table), -np.inf, table), 1), 0)
@@ -180,7 +180,7 @@ def _queries(evaluation: Evaluation, main: str) -> list[tuple[str, list[float]]]
 
 
 def _groups(evaluation: Evaluation, main: str) -> list[dict[str, Any]]:
-    """A row per group: its size, and value and interval of every run by the main measure."""
+    """One row per group: its size, and value and interval of every run for the main measure."""
     rows = {(row["group"], row["run"]): row for row in evaluation.of_groups if row["measure"] == main}
     tests: dict[str, list[Difference]] = {}
     for each in evaluation.between_groups:

@@ -1,7 +1,7 @@
-"""Where the judged documents stand in the lists of a run: all that the measures need of it.
+"""Ranks of the judged documents in the lists of a run. The measures need nothing else of a run.
 
-A run of 10^8 rows is read in parts, and of each part only the judged rows stay. A part is not sorted as a whole if its
-rows come in the order of their scores, as they do in most files.
+A run of 10^8 rows is read in parts; only the judged rows of each part stay in memory. If the rows of a part are already
+in the order of their scores, as in most files, the part is not sorted.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _SIGN = np.uint64(1 << 63)
 
 @dataclass(frozen=True, eq=False)
 class Judgements:
-    """What is known of the documents of each query.
+    """The grades of the documents of each query.
 
     Args:
-        queries: in the order of their names, as bytes.
+        queries: names of the queries, in the order of their bytes.
         starts: [query + 1] first judgement of each query.
-        documents: [judgement] names.
+        documents: [judgement] names of the documents.
         grades: [judgement] int64; below 0: in the file but not judged, as in samples of a pool.
-        query: [judgement] number of its query.
-        pairs: [judgement] uint64, a key of query and document; no two are equal.
-        seed: of these keys.
-        name: of the file, for messages.
+        query: [judgement] index of the query.
+        pairs: [judgement] uint64, a key of query and document; all keys are different.
+        seed: seed of these keys.
+        name: name of the file in messages.
     """
 
     queries: tuple[str, ...]
@@ -51,7 +51,7 @@ class Judgements:
         """The judgements of a file or of a mapping.
 
         Raises:
-            ValueError: there are none; a grade is no integer; a document is judged twice for one query.
+            ValueError: there are no judgements, a grade is not an integer, or a document is judged twice for a query.
         """
         rows = source.whole()
         rows = rows.take(np.argsort(np.array(rows.queries, dtype=object), kind="stable"))
@@ -59,14 +59,14 @@ class Judgements:
         if not whole.all():
             row = int(np.argmin(whole))
             raise ValueError(
-                f"{source.place(rows, row)}: a grade must be an integer below 2^31; got {rows.values[row]:g}. Number "
-                "the grades 0, 1, 2, ..., and say what each is worth by gains"
+                f"{source.place(rows, row)}: a grade must be an integer below 2^31; got {rows.values[row]:g}. Use the "
+                "grades 0, 1, 2, ... and pass the gain of each grade by gains"
             )
         groups = rows.groups
         for seed in count():
             pairs = pair_keys(rows.documents.keys(seed), groups)
             refuse_repeated(pairs, rows, source, "judged")
-            if len(np.unique(pairs)) == len(pairs):  # else two different pairs have one key, by chance
+            if len(np.unique(pairs)) == len(pairs):  # else two different pairs have the same key
                 break
         starts = np.append(rows.starts, len(rows))
         grades = rows.values.astype(np.int64)
@@ -75,16 +75,16 @@ class Judgements:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Where a run has the judged documents.
+    """Ranks and grades of the judged documents of a run. An entry is a retrieved judged document.
 
     Args:
-        listed: [query] documents that were retrieved, for the queries of the judgements; 0: the run lacks the query.
-        query: [entry] number of the query, ascending.
+        listed: [query] number of retrieved documents for each judged query; 0: the run lacks the query.
+        query: [entry] index of the query, ascending.
         rank: [entry] 1, 2, ..., ascending within a query.
-        grade: [entry] of the document.
+        grade: [entry] grade of the document.
         unknown: queries of the run that are not in the judgements.
-        lowest: the lowest score of all.
-        at_lowest: documents that have it.
+        lowest: lowest score of the run.
+        at_lowest: number of documents with this score.
     """
 
     listed: Array
@@ -96,12 +96,12 @@ class Placed:
     at_lowest: int = 0
 
     def cut(self, depth: int) -> Placed:
-        """The same with lists of at most so many documents."""
+        """The same with only the first `depth` documents of each list."""
         kept = self.rank <= depth
         return Placed(np.minimum(self.listed, depth), self.query[kept], self.rank[kept], self.grade[kept])
 
     def judged_only(self) -> Placed:
-        """The same, all documents without a judgement taken out of the lists."""
+        """The same without the documents that have no judgement."""
         kept = self.grade >= 0
         query = self.query[kept]
         listed = np.bincount(query, minlength=len(self.listed))
@@ -110,15 +110,15 @@ class Placed:
 
 
 def placed(run: Source, judgements: Judgements, *, single: bool = False) -> Placed:
-    """Where the judged documents stand in a run. Documents of one score stand in the reverse order of their names.
+    """Ranks of the judged documents of a run. Documents of equal score are in the reverse order of their names.
 
     Args:
-        run: its rows.
-        judgements: of its queries.
-        single: scores are compared in single precision.
+        run: rows of the run.
+        judgements: judgements of its queries.
+        single: whether scores are compared in single precision.
 
     Raises:
-        ValueError: a document is listed twice for one query; no query is judged; by the source.
+        ValueError: a document is listed twice for a query, no query is judged, or the source raises it.
     """
     try:
         return _collected(run, run.queries(), judgements, single)
@@ -147,8 +147,8 @@ def _collected(run: Source, parts: Iterator[ListRows], judgements: Judgements, s
         lowest = min(least, lowest)
     if not placed:
         raise ValueError(
-            f"no query of {run.name} is judged in {judgements.name}: the first one there is {shown(unknown[0])!r}, "
-            f"here {shown(judgements.queries[0])!r}"
+            f"no query of {run.name} is judged in {judgements.name}: their first queries are {shown(unknown[0])!r} "
+            f"and {shown(judgements.queries[0])!r}. Use the same names in both"
         )
     query, rank, grade = (np.concatenate(column) for column in zip(*placed, strict=True))
     order = np.lexsort((rank, query))
@@ -172,7 +172,7 @@ def _judged(
     here = spans(judgements.starts[of_group], np.diff(judgements.starts)[of_group])
     here = here[np.argsort(judgements.pairs[here])]
     keys = judgements.pairs[here]
-    # most documents are not judged: a table that fits into a cache tells so
+    # most documents are not judged: a table that fits into the cache excludes most of them
     maybe = np.zeros(1 << _FILTER_BITS, bool)
     shift = np.uint64(64 - _FILTER_BITS)
     maybe[(keys >> shift).astype(np.int64)] = True
@@ -188,7 +188,7 @@ def _judged(
 
 
 def _ranks(rows: ListRows, scores: Array, groups: Array, wanted: Array) -> Array:
-    """[wanted] rank of some rows in their groups: 1 + rows of a higher score, or of the same score and a later name."""
+    """[wanted] rank of rows in their groups: 1 + number of rows of higher score, or of equal score and later name."""
     first = np.zeros(len(rows), bool)
     first[rows.starts[rows.sizes > 0]] = True
     rises = ~first
@@ -212,8 +212,8 @@ def _ranks(rows: ListRows, scores: Array, groups: Array, wanted: Array) -> Array
 
 
 def _descending(scores: Array, groups: Array) -> Array:
-    """[row] uint64 that sort by group, then from the highest score to the lowest; close scores may have one number."""
-    bits = (scores + 0.0).view(np.uint64)  # + 0.0: there is a -0.0, which is 0.0
+    """[row] uint64 sort keys: by group, then from the highest score to the lowest. Close scores may have equal keys."""
+    bits = (scores + 0.0).view(np.uint64)  # + 0.0 turns -0.0 into 0.0
     ascending = np.where(bits & _SIGN, ~bits, bits | _SIGN)
     wide = np.uint64(max(1, int(groups[-1]).bit_length()))
     keys: Array = (groups.astype(np.uint64) << (np.uint64(64) - wide)) | (~ascending >> wide)
@@ -221,15 +221,15 @@ def _descending(scores: Array, groups: Array) -> Array:
 
 
 def _ties_by_name(rows: ListRows, scores: Array, order: Array, level: Array, wanted: Array, place: Array) -> Array:
-    """[wanted] places once more, where neighbours in the order may be of one score.
+    """[wanted] corrected places: rows of equal score are sorted by name.
 
     Args:
-        rows: of some lists.
-        scores: [row] what is compared.
-        order: [place] row that stands there, by groups and scores.
-        level: [place] bool, whether it may be of one score with the place before.
-        wanted: rows.
-        place: [wanted] of each, so far.
+        rows: rows of some lists.
+        scores: [row] scores to compare.
+        order: [place] the row at each place, sorted by group and score.
+        level: [place] bool, whether the score may equal that of the previous place.
+        wanted: the rows whose places are needed.
+        place: [wanted] their places before the correction.
     """
     stretch = np.cumsum(~level)
     asked = np.zeros(int(stretch[-1]) + 1, bool)
@@ -252,22 +252,22 @@ def pair_keys(documents: Array, query: Array) -> Array:
 
     Args:
         documents: [row] keys of the documents.
-        query: [row] number of the query.
+        query: [row] index of the query.
     """
     return mixed(documents + query.astype(np.uint64) * _ODD)
 
 
 def refuse_repeated(pairs: Array, rows: ListRows, source: Source, how: str) -> None:
-    """Raise if a document stands in one list twice.
+    """Raise if a document is in a list twice.
 
     Args:
-        pairs: [row] key of its query and document.
-        rows: of some lists.
-        source: where they come from.
-        how: what a document is there: "listed" or "judged".
+        pairs: [row] key of query and document.
+        rows: rows of some lists.
+        source: source of the rows.
+        how: "listed" for a run, "judged" for judgements.
 
     Raises:
-        ValueError: naming the second place, and the first.
+        ValueError: a document is in a list twice; the message has both places.
     """
     ordered = np.sort(pairs)
     suspects = ordered[1:][ordered[1:] == ordered[:-1]]
@@ -281,12 +281,12 @@ def refuse_repeated(pairs: Array, rows: ListRows, source: Source, how: str) -> N
         if before != row:
             first = f", first in line {rows.lines[before]}" if rows.lines[before] else ""
             raise ValueError(
-                f"{source.place(rows, row)}: this document is {how} for this query a second time{first}. Nothing was "
-                "evaluated: keep one of the two"
+                f"{source.place(rows, row)}: this document is {how} twice for this query{first}. Nothing was "
+                "evaluated: keep only one of the two"
             )
 
 
 def some(values: Any) -> str:
-    """The first few names, and how many more there are."""
+    """The first names, and the number of further names."""
     words = [shown(value) for value in values[:3]]
     return ", ".join(words) + (f" and {len(values) - 3:,} more" if len(values) > 3 else "")

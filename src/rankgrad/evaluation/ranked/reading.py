@@ -22,7 +22,7 @@ from ...files import shown
 from .rows import AT_ONCE, ListRows, Source, from_mapping, rows_of
 from .texts import SPARE, Array, TextColumn
 
-BYTES = 2**21  # of text, read at once
+BYTES = 2**21  # number of bytes of text read at once
 NEWLINE, HASH, SPACE = 10, 35, 32
 
 
@@ -31,11 +31,11 @@ class FileKind:
     """A kind of file.
 
     Attributes:
-        what: it is called in messages.
-        fields: of a line of TREC's text.
-        query, document, value: the place of each among the fields.
-        more: a line may have further fields.
-        columns: what a column of the numbers may be called in a table.
+        what: its name in messages.
+        fields: the fields of a line of TREC text.
+        query, document, value: index of these fields.
+        more: whether a line may have further fields.
+        columns: possible names of the column of numbers in a table.
     """
 
     what: str
@@ -48,7 +48,7 @@ class FileKind:
 
     @property
     def needed(self) -> int:
-        """How many fields a line has."""
+        """Number of fields of a line."""
         return len(self.fields.split())
 
 
@@ -61,22 +61,22 @@ DOCUMENT = ("document", "document_id", "doc", "doc_id", "doc-id", "docid", "docn
 
 
 def read(path: str | os.PathLike[str], kind: FileKind) -> Source:
-    """The rows of a file. Nothing is read before they are asked for.
+    """The rows of a file. The file is read only when its rows are used.
 
-    .csv and .tsv have a header with columns for query, document and score (or grade); a .tsv without one is TREC's
-    text. .jsonl has an object with these names in each line, .json a list of such objects, or one object that maps a
-    query to documents and their numbers. Everything else is TREC's text. All of them may be gzipped: NAME.gz.
+    .csv, .tsv and .parquet have columns for query, document and score (or grade). A .tsv without a header is TREC text.
+    .jsonl has an object with these names in each line. .json has a list of such objects, or one object that maps a
+    query to documents and their numbers. All other files are TREC text. Files may be gzipped: NAME.gz.
 
     Args:
         path: the file.
         kind: RUN or QRELS.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
     """
     path = Path(path)
     if not path.is_file():
-        why = ": folders and pipes are not read" if path.exists() else ""
+        why = ": folders and pipes cannot be read" if path.exists() else ""
         raise FileNotFoundError(f"there is no file {shown(path)}{why}")
     ending = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
     readers = {".csv": _table, ".tsv": _tabs, ".jsonl": _lines_of_json, ".json": _json, ".parquet": _parquet}
@@ -86,19 +86,19 @@ def read(path: str | os.PathLike[str], kind: FileKind) -> Source:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unzipped. What is wrong with a gzip is told with the name of the file."""
+    """The bytes of a file, unzipped. Errors of gzip are raised with the name of the file."""
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
             yield file  # type: ignore[misc]  # a GzipFile reads bytes as any other
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{shown(path)} is damaged, or no gzip file: {error}") from None
+        raise ValueError(f"{shown(path)} is damaged or not a gzip file: {error}") from None
 
 
 # -------------------------------------------------------------------------------------------------------- TREC's text
 
 
 def _trec(path: Path, kind: FileKind) -> Iterator[ListRows]:
-    """Lines of fields between spaces or tabs. Empty lines, and lines that begin with #, are left out."""
+    """Lines of fields, separated by spaces or tabs. Empty lines and lines that begin with # are left out."""
     line = 1
     rest = b""
     with _opened(path) as file:
@@ -106,7 +106,7 @@ def _trec(path: Path, kind: FileKind) -> Iterator[ListRows]:
             file.seek(0)
         while piece := file.read(BYTES):
             cut = piece.rfind(b"\n") + 1
-            if not cut:  # a line that is longer than what is read at once
+            if not cut:  # the line is longer than BYTES
                 rest += piece
                 continue
             text = rest + piece[:cut]
@@ -118,14 +118,14 @@ def _trec(path: Path, kind: FileKind) -> Iterator[ListRows]:
 
 
 def _fields(text: bytes, line: int, path: Path, kind: FileKind) -> ListRows:
-    """The rows of some lines, the first of which has this number."""
+    """The rows of some lines; `line` is the number of the first line."""
     _refuse_what_is_no_text(text, line, path)
     buffer = np.frombuffer(text + bytes(SPARE), np.uint8)
     filled = buffer[: len(text)] > SPACE
     edges = np.flatnonzero(filled[1:] != filled[:-1]) + 1
     if filled[0]:
         edges = np.concatenate([[0], edges])
-    starts, ends = edges[0::2], edges[1::2]  # the last sign is a newline: every field has an end
+    starts, ends = edges[0::2], edges[1::2]  # the last character is a newline, so every field has an end
     newlines = np.flatnonzero(buffer[: len(text)] == NEWLINE)
     before = np.searchsorted(starts, newlines)  # fields that begin before the end of each line
     count = np.diff(before, prepend=0)
@@ -151,23 +151,23 @@ def _fields(text: bytes, line: int, path: Path, kind: FileKind) -> ListRows:
 
 
 def _refuse_what_is_no_text(text: bytes, line: int, path: Path) -> None:
-    """Raise for zero bytes, and for carriage returns that end no line: such a file would be read as other rows."""
+    """Raise for zero bytes, and for carriage returns inside a line: the rows would be read wrongly."""
     if b"\0" in text:
         line += text.count(b"\n", 0, text.index(b"\0"))
         raise ValueError(
-            f"{shown(path)}, line {line} has a zero byte, so this is no text in UTF-8. Save the file as UTF-8; if it "
-            "is a gzip file, its name must end in .gz"
+            f"{shown(path)}, line {line} has a zero byte, so this is not UTF-8 text. Save the file as UTF-8; the name "
+            "of a gzip file must end in .gz"
         )
     if text.count(b"\r") != text.count(b"\r\n"):
         line += text.replace(b"\r\n", b"\n").partition(b"\r")[0].count(b"\n")
-        raise ValueError(f"{shown(path)}, line {line} has a carriage return inside. End the lines by a newline")
+        raise ValueError(f"{shown(path)}, line {line} has a carriage return inside. End the lines with a newline")
 
 
 def _hint(kind: FileKind, count: int) -> str:
     if kind is RUN and count == QRELS.needed:
-        return ". This looks like judgements: they are given as --qrels FILE"
+        return ". This looks like judgements: pass them as --qrels FILE"
     if kind is RUN and count == 3:
-        return ". Three columns are read from a .tsv or .csv with a header: query, document, and score or rank"
+        return ". For three columns use a .tsv or .csv with a header: query, document, and score or rank"
     return ""
 
 
@@ -180,7 +180,7 @@ def _checked(
     kind: FileKind,
     sign: int = 1,
 ) -> ListRows:
-    """Rows, if every name has letters and every number is one. Of a run with ranks for scores, sign is -1."""
+    """Rows; raise if a name is empty or a number is not finite. sign is -1 if a run has ranks instead of scores."""
     for what, named in (("query", queries), ("document", documents)):
         if not named.length.all():
             raise ValueError(f"{shown(path)}, line {lines[int(np.argmin(named.length))]}: the {what} has no name")
@@ -198,7 +198,7 @@ def _checked(
 
 
 def _tabs(path: Path, kind: FileKind) -> Iterator[ListRows]:
-    """A .tsv: a table if its first line names the columns, else TREC's text."""
+    """A .tsv: a table if its first line is a header, else TREC text."""
     with _opened(path) as file:
         head = file.readline().decode("utf-8-sig", "replace").strip().lower().split("\t")
     if any(name in QUERY for name in head):
@@ -226,7 +226,7 @@ def _table(path: Path, kind: FileKind, delimiter: str = ",") -> Iterator[ListRow
                     continue
                 if len(fields) != len(head):
                     raise ValueError(
-                        f"{shown(path)}, line {reader.line_num} has {len(fields)} fields, the header {len(head)}"
+                        f"{shown(path)}, line {reader.line_num} has {len(fields)} fields, the header has {len(head)}"
                     )
                 held.append((fields[places[0]], fields[places[1]], fields[places[2]]))
                 lines.append(reader.line_num)
@@ -249,7 +249,7 @@ def _from_texts(
 
 
 def _columns(head: Sequence[str], path: Path, kind: FileKind) -> tuple[int, int, int, int]:
-    """The places of query, document and number among the columns, and the sign of the number."""
+    """The indices of the columns of query, document and number, and the sign of the number."""
     names = [name.strip().lower() for name in head]
     values = (*kind.columns, "rank") if kind is RUN else kind.columns
     positions = []
@@ -257,7 +257,7 @@ def _columns(head: Sequence[str], path: Path, kind: FileKind) -> tuple[int, int,
         place = next((names.index(name) for name in known if name in names), None)
         if place is None:
             raise ValueError(
-                f"{shown(path)} has no column {role!r}. It has {', '.join(map(shown, head))}; known names of it are "
+                f"{shown(path)} has no column {role!r}. It has {', '.join(map(shown, head))}; the column may be named "
                 f"{', '.join(known)}"
             )
         if names.count(names[place]) > 1:
@@ -290,7 +290,7 @@ def _json(path: Path, kind: FileKind) -> Iterator[ListRows]:
     elif isinstance(content, dict):
         yield from from_mapping(content, shown(path)).parts()
     else:
-        raise ValueError(f"{shown(path)} must map queries to documents, or list objects; got {type(content).__name__}")
+        raise ValueError(f"{shown(path)} must map queries to documents or list objects; got {type(content).__name__}")
 
 
 def _parsed(text: bytes, place: str) -> Any:
@@ -299,7 +299,7 @@ def _parsed(text: bytes, place: str) -> Any:
         if len(content) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"{shown(twice)!r} stands in one object twice")
+            raise ValueError(f"{shown(twice)!r} is in an object twice")
         return content
 
     try:
@@ -357,7 +357,7 @@ def _parquet(path: Path, kind: FileKind) -> Iterator[ListRows]:
 
 
 def _arrow(column: Any) -> TextColumn:
-    """Names of a column of arrow: integers or strings, in a dictionary or not."""
+    """Names of an arrow column: integers or strings, with or without dictionary encoding."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(column.type):

@@ -1,4 +1,4 @@
-"""What an evaluation of runs found: its numbers as a table, as trec_eval's lines, as json, csv and a page."""
+"""The result of an evaluation of runs, as a table, as lines of trec_eval, and as json."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from .comparison import Difference, chance
 from .measures import asked, averaged
 from .texts import Array
 
-SIDE_BY_SIDE = 4  # runs of which a printed table has a column each; more have a row each
-MOST_TESTS = 20  # lines of tests in a printed table
+SIDE_BY_SIDE = 4  # with up to this many runs, a printed table has a column per run; with more, a row
+MOST_TESTS = 20  # largest number of tests in a printed table
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What an evaluation of one or several runs found.
+    """The result of an evaluation of one or several runs.
 
     Attributes:
-        runs: their names.
-        measures: their names.
-        queries: names, in the order of their bytes.
-        values: run -> measure -> one number: a mean over the queries, of counts a sum, of gm_map a geometric mean.
-        per_query: run -> measure -> [query] float64; NaN where a query is not counted for the run.
-        intervals: run -> measure -> (low, high) of the bootstrap over queries; of means only.
-        differences: between the runs, by each measure that is a mean; empty for a single run.
+        runs: names of the runs.
+        measures: names of the measures.
+        queries: names of the queries, in the order of their bytes.
+        values: run -> measure -> one number: a mean over the queries, a sum for counts, a geometric mean for gm_map.
+        per_query: run -> measure -> [query] float64; NaN if a query does not count for the run.
+        intervals: run -> measure -> (low, high) of the bootstrap over queries; for means only.
+        differences: tests between the runs for each measure that is a mean; empty for a single run.
         groups: name -> [member] rows of its queries.
-        of_groups: a row for each group, run and measure: group, queries, run, measure, value, low, high.
-        between_groups: differences as above, in each group.
-        meanings: measure -> what it says.
-        settings: everything that the numbers follow from but the files.
-        notes: what a reader should know, one sentence each.
+        of_groups: one row for each group, run and measure: group, queries, run, measure, value, low, high.
+        between_groups: tests between the runs in each group.
+        meanings: measure -> its meaning.
+        settings: all settings that determine the numbers.
+        notes: remarks for the reader, one sentence each.
     """
 
     runs: tuple[str, ...]
@@ -54,21 +54,21 @@ class Evaluation:
 
     @property
     def means(self) -> tuple[str, ...]:
-        """The measures whose number is a mean over the queries; the others are counts, or geometric means."""
+        """The measures that are means over the queries. The others are counts or geometric means."""
         return tuple(map(str, averaged(asked(self.measures))))
 
     def by_query(self, run: str) -> dict[str, dict[str, float]]:
-        """Query -> measure -> value, of the queries that count for a run: what pytrec_eval returns."""
+        """Query -> measure -> value for the queries that count for a run, as pytrec_eval returns it."""
         columns = self.per_query[run]
         inside = np.flatnonzero(~np.isnan(next(iter(columns.values())))).tolist()
         return {self.queries[row]: {name: float(column[row]) for name, column in columns.items()} for row in inside}
 
     def lines(self, run: str, *, every: bool = False) -> list[str]:
-        """The lines that trec_eval prints of these measures.
+        """The lines that trec_eval prints for these measures.
 
         Args:
-            run: its name.
-            every: for each query too, as `trec_eval -q` does.
+            run: name of the run.
+            every: also print the lines of each query, as `trec_eval -q` does.
         """
         printed = []
         for row, query in enumerate(self.queries) if every else ():
@@ -85,7 +85,7 @@ class Evaluation:
         else:
             head = ["run", *self.measures]
             rows = [[shown(run), *(_printed(*each) for each in self.values[run].items())] for run in self.runs]
-            sure = "intervals over queries are in `intervals` and on the page"
+            sure = "`intervals` and the page have the intervals over queries"
         tested = [["difference", "measure", "mean", "interval", "p (Holm)", "detectable"]]
         shown_tests = [test for test in self.differences if test.measure == self.differences[0].measure][:MOST_TESTS]
         for test in shown_tests:
@@ -105,7 +105,7 @@ class Evaluation:
             parts += ["", aligned(tested, left=2)]
             if left:
                 parts.append(
-                    f"{left:,} more tests, of the other measures and runs, are in `differences` and on the page"
+                    f"{left:,} more tests of other measures and runs are in `differences` and on the page"
                 )
         return "\n".join([*parts, *(["", *self.notes] if self.notes else [])])
 
@@ -114,7 +114,7 @@ class Evaluation:
         return _printed(name, self.values[run][name]) + (f" [{around[0]:.3f}, {around[1]:.3f}]" if around else "")
 
     def to_json(self) -> str:
-        """Everything, as JSON."""
+        """All fields, as JSON."""
         content = asdict(self)
         content["version"] = 1
         return json.dumps(_plain(content), allow_nan=False)
@@ -126,7 +126,7 @@ def _printed(name: str, value: float) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What json knows; NaN becomes null."""
+    """A value in a form that json can write; NaN becomes null."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Rows of (query, document, number), a part at a time: what every file and every container of Python becomes."""
+"""Rows of (query, document, number), read in parts. All files and Python containers become such rows."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ...checks import tensor as as_tensor
 from ...files import shown
 from .texts import Array, TextColumn
 
-AT_ONCE = 2**16  # rows of a part
-NO_DOCUMENT = -1  # in a matrix of documents, the place of a document that is not there
+AT_ONCE = 2**16  # number of rows of a part
+NO_DOCUMENT = -1  # marks an empty place in a matrix of documents
 
 
 @dataclass(frozen=True, eq=False)
 class ListRows:
-    """Rows whose queries stand together.
+    """Rows in groups: consecutive rows of the same query.
 
     Args:
-        queries: [group] the query of each group of rows, one after the other.
-        sizes: [group] int64, rows of each.
+        queries: [group] query of each group, in the order of the rows.
+        sizes: [group] int64, number of rows of each group.
         documents: [row] names.
-        values: [row] float64: scores, or grades.
-        lines: [row] int64, where each stands in its file; 0: it stands in none.
+        values: [row] float64: scores or grades.
+        lines: [row] int64, line number in the file; 0: not from a file.
     """
 
     queries: list[str]
@@ -52,7 +52,7 @@ class ListRows:
         return numbers
 
     def between(self, first: int, last: int) -> ListRows:
-        """The rows of the groups first .. last - 1, without a copy."""
+        """The rows of the groups first .. last - 1, without copying."""
         ends = np.concatenate([[0], np.cumsum(self.sizes)])
         rows = slice(int(ends[first]), int(ends[last]))
         return ListRows(
@@ -64,7 +64,7 @@ class ListRows:
         )
 
     def take(self, groups: Array) -> ListRows:
-        """The rows of some groups, in the order of the groups given."""
+        """The rows of some groups, in the given order of groups."""
         rows = spans(self.starts[groups], self.sizes[groups])
         return ListRows(
             [self.queries[group] for group in groups.tolist()],
@@ -75,12 +75,12 @@ class ListRows:
         )
 
     def packed(self) -> ListRows:
-        """The same rows, in memory of their own."""
+        """A copy of the rows in new memory."""
         return replace(self, documents=self.documents.packed(), values=self.values.copy(), lines=self.lines.copy())
 
     @classmethod
     def joined(cls, parts: Sequence[ListRows]) -> ListRows:
-        """The rows of several; a query that ends one part and begins the next is one group."""
+        """The rows of several parts. A query at the end of one part and the beginning of the next is one group."""
         if len(parts) == 1:
             return parts[0]
         queries: list[str] = []
@@ -102,25 +102,25 @@ class ListRows:
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows come from.
+    """A source of rows.
 
     Args:
-        name: of the file or the variable, for messages.
-        parts: a call gives the rows from the beginning, in parts of any size.
+        name: name of the file or the variable, for messages.
+        parts: function that returns all rows, in parts of any size.
     """
 
     name: str
     parts: Callable[[], Iterator[ListRows]]
 
     def queries(self) -> Iterator[ListRows]:
-        """Rows in which every query is whole and comes once, as they are read.
+        """The rows as they are read, in parts that contain whole queries; each query occurs once.
 
         Raises:
-            ScatteredError: a query comes back after another one. What was given so far is then wrong; see `gathered`.
-            ValueError: there are no rows; by the source, for what it holds.
+            ScatteredError: the rows of a query are not consecutive. The parts so far are then wrong; use `gathered`.
+            ValueError: there are no rows, or the source raises it.
         """
         seen: set[str] = set()
-        held: list[ListRows] = []  # of one query, which may go on in the next part
+        held: list[ListRows] = []  # rows of one query, which may continue in the next part
         for part in self.parts():
             if not len(part):
                 continue
@@ -140,7 +140,7 @@ class Source:
         yield ListRows.joined(held)
 
     def whole(self) -> ListRows:
-        """All rows at once, those of each query brought together in their order.
+        """All rows at once, grouped by query; the rows of a query keep their order.
 
         Raises:
             ValueError: there are no rows.
@@ -157,7 +157,7 @@ class Source:
         return replace(rows.take(np.argsort(of_group, kind="stable")), queries=list(number), sizes=sizes)
 
     def gathered(self) -> Iterator[ListRows]:
-        """Rows in which every query is whole and comes once; all of them are in memory while it goes on."""
+        """The rows in parts that contain whole queries; each query occurs once. All rows are in memory."""
         rows = self.whole()
         part = (np.cumsum(rows.sizes) - 1) // AT_ONCE
         ends = np.append(np.flatnonzero(np.diff(part)) + 1, len(part)).tolist()
@@ -165,7 +165,7 @@ class Source:
             yield rows.between(first, last)
 
     def place(self, rows: ListRows, row: int) -> str:
-        """What to call a row in a message: its line if it has one, its query and its document."""
+        """Description of a row for messages: file, line (if known), query and document."""
         query = rows.queries[int(np.searchsorted(np.cumsum(rows.sizes), row, side="right"))]
         [document] = rows.documents.words([row])
         line = f"line {rows.lines[row]}, " if rows.lines[row] else ""
@@ -173,11 +173,11 @@ class Source:
 
 
 class ScatteredError(Exception):
-    """The rows of a query do not stand together."""
+    """The rows of a query are not consecutive."""
 
 
 def spans(starts: Array, sizes: Array) -> Array:
-    """The numbers start, start + 1, ..., start + size - 1 of every span, one span after the other.
+    """The numbers start, start + 1, ..., start + size - 1 of all spans, one span after the other.
 
     >>> spans(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
@@ -186,15 +186,15 @@ def spans(starts: Array, sizes: Array) -> Array:
     return positions
 
 
-# -------------------------------------------------------------------------------------------------- Python's containers
+# --------------------------------------------------------------------------------------------------- Python containers
 
 
 def from_mapping(values: Mapping[Any, Mapping[Any, float]], name: str = "the mapping") -> Source:
-    """Query -> document -> score, or grade.
+    """The rows of a mapping query -> document -> score or grade.
 
     Args:
-        values: queries and documents are strings or integers.
-        name: what messages call it.
+        values: the mapping; queries and documents are strings or integers.
+        name: its name in messages.
     """
 
     def parts() -> Iterator[ListRows]:
@@ -202,7 +202,7 @@ def from_mapping(values: Mapping[Any, Mapping[Any, float]], name: str = "the map
         rows = 0
         for query, listed in values.items():
             if not isinstance(listed, Mapping):
-                raise TypeError(f"{name} maps a query to a mapping of documents; query {query!r} has {listed!r}")
+                raise TypeError(f"{name} must map a query to a mapping of documents; query {query!r} has {listed!r}")
             queries.append(query)
             rows += len(listed)
             if rows >= AT_ONCE:
@@ -235,22 +235,22 @@ def _numbers(queries: Sequence[Any], lists: Sequence[Mapping[Any, Any]], count: 
                 float(value)
             except (TypeError, ValueError, OverflowError):
                 raise TypeError(
-                    f"{name}, query {query!r}, document {document!r}: a number is needed; got {value!r}"
+                    f"{name}, query {query!r}, document {document!r} must have a number; got {value!r}"
                 ) from None
     raise AssertionError("numpy refuses a number that Python takes")
 
 
 def from_columns(queries: Any, documents: Any, values: Numbers, name: str = "the columns") -> Source:
-    """Three columns of one length: lists of any length, each query's rows together or not.
+    """The rows of three columns of the same length. The rows of a query need not be consecutive.
 
     Args:
         queries: [row] strings or integers.
         documents: [row] strings or integers.
-        values: [row] scores, or grades.
-        name: what messages call it.
+        values: [row] scores or grades.
+        name: name of the columns in messages.
 
     Raises:
-        ValueError: columns of different lengths.
+        ValueError: the columns differ in length.
 
     >>> source = from_columns(["q1", "q1", "q2"], ["d1", "d2", "d1"], [0.9, 0.4, 0.7])
     >>> [(rows.queries, rows.sizes.tolist()) for rows in source.queries()]
@@ -259,7 +259,7 @@ def from_columns(queries: Any, documents: Any, values: Numbers, name: str = "the
     numbers = as_tensor(values, "values").detach().cpu().double().numpy()
     lengths = [len(queries), len(documents), len(numbers)]
     if numbers.ndim != 1 or len(set(lengths)) > 1:
-        raise ValueError(f"queries, documents and values must be columns of one length; got {lengths}")
+        raise ValueError(f"queries, documents and values must have the same length; got {lengths}")
 
     def parts() -> Iterator[ListRows]:
         for first in range(0, len(numbers), AT_ONCE):
@@ -272,19 +272,18 @@ def from_columns(queries: Any, documents: Any, values: Numbers, name: str = "the
 
 
 def from_matrix(documents: Any, scores: Numbers, queries: Any = None, name: str = "the matrix") -> Source:
-    """Two matrices [query, place]: of every query the documents that were found, and their scores.
+    """The rows of two matrices [query, place]: the retrieved documents of every query, and their scores.
 
-    Lists of different length: the places without a document hold -1 (as faiss leaves them) or an empty string, and
-    their scores count for nothing.
+    Lists may differ in length: an empty place holds -1 (as in faiss) or an empty string, and its score is ignored.
 
     Args:
         documents: [query, place] integers or strings.
         scores: [query, place] numbers.
         queries: [query] names; None: 0, 1, 2, ...
-        name: what messages call it.
+        name: name of the matrix in messages.
 
     Raises:
-        ValueError: shapes out of step.
+        ValueError: the shapes differ.
 
     >>> found = from_matrix([[7, 3], [5, -1]], [[0.9, 0.4], [0.8, 0.0]])
     >>> [(rows.queries, rows.sizes.tolist()) for rows in found.queries()]
@@ -294,7 +293,7 @@ def from_matrix(documents: Any, scores: Numbers, queries: Any = None, name: str 
     numbers = as_tensor(scores, "scores").detach().cpu().numpy()
     if table.ndim != 2 or table.shape != numbers.shape:
         raise ValueError(
-            f"documents and scores must be matrices [query, place] of one shape; got {table.shape} and {numbers.shape}"
+            f"documents and scores must be matrices [query, place] of equal shape; got {table.shape}, {numbers.shape}"
         )
     return _by_row(table, numbers, table != (NO_DOCUMENT if table.dtype.kind in "iu" else ""), queries, name)
 
@@ -302,17 +301,18 @@ def from_matrix(documents: Any, scores: Numbers, queries: Any = None, name: str 
 def from_scores(
     scores: Numbers, retrieved: Any = None, queries: Any = None, documents: Any = None, name: str = "the scores"
 ) -> Source:
-    """A whole matrix [query, document] of scores.
+    """The rows of a whole matrix [query, document] of scores.
 
     Args:
         scores: [query, document] numbers. Minus infinity: the document was not retrieved for the query.
-        retrieved: [query, document] bool; False: the document was not retrieved, whatever its score. None: all were.
+        retrieved: [query, document] bool; False: the document was not retrieved, and its score is ignored. None: all
+            were retrieved.
         queries: [query] names; None: 0, 1, 2, ...
         documents: [document] names; None: 0, 1, 2, ...
-        name: what messages call it.
+        name: name of the matrix in messages.
 
     Raises:
-        ValueError: shapes out of step.
+        ValueError: the shapes do not fit.
     """
     numbers = as_tensor(scores, "scores").detach().cpu().numpy()
     if numbers.ndim != 2:
@@ -321,7 +321,7 @@ def from_scores(
     inside = np.ones(numbers.shape, bool) if retrieved is None else np.asarray(retrieved)
     if inside.dtype != bool or inside.shape != numbers.shape or len(columns) != numbers.shape[1]:
         raise ValueError(
-            f"scores {numbers.shape} need retrieved, bool of the same shape, and a name for each column; got "
+            f"scores {numbers.shape} need retrieved as bool of the same shape and a name for each column; got "
             f"{inside.dtype} {inside.shape} and {len(columns)} names"
         )
     return _by_row(np.broadcast_to(columns, numbers.shape), numbers, inside & (numbers != -np.inf), queries, name)
@@ -330,7 +330,7 @@ def from_scores(
 def _by_row(table: Array, numbers: Array, inside: Array, queries: Any, name: str) -> Source:
     named = TextColumn.of_integers(np.arange(len(table))) if queries is None else names(queries)
     if len(named) != len(table):
-        raise ValueError(f"{len(table)} rows need as many names of queries; got {len(named)}")
+        raise ValueError(f"queries must have {len(table)} names, one per row; got {len(named)}")
     words = named.words()
 
     def parts() -> Iterator[ListRows]:
@@ -346,20 +346,20 @@ def _by_row(table: Array, numbers: Array, inside: Array, queries: Any, name: str
 
 
 def rows_of(queries: TextColumn, documents: TextColumn, values: Array, lines: Array) -> ListRows:
-    """Rows of columns, queries that follow one another brought into groups."""
+    """Rows of columns; consecutive rows of the same query become a group."""
     first = np.flatnonzero(~queries.repeated())
     sizes = np.diff(np.append(first, len(queries)))
     return ListRows(queries.words(first), sizes, documents, values, lines)
 
 
 def names(values: Any) -> TextColumn:
-    """[row] names of queries or documents, of an array of integers or strings, or a list of either."""
+    """[row] names of queries or documents, from an array or a list of integers or strings."""
     array = as_array(values)
     return TextColumn.of_integers(array) if array.dtype.kind in "iu" else TextColumn.of(array.tolist())
 
 
 def as_array(values: Any) -> Array:
-    """Names as an array of integers or of strings (or of objects, which `TextColumn.of` looks at)."""
+    """Names as an array of integers, strings or objects (`TextColumn.of` checks objects)."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     array = np.asarray(values)

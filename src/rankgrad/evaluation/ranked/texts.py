@@ -1,4 +1,4 @@
-"""Many short texts in one buffer of bytes: names of queries and documents, and numbers as they stand in a file."""
+"""Many short texts in one buffer of bytes: names of queries and documents, and numbers as text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-SPARE = 32  # zero bytes behind the last text, so that a whole word can be read at every start
-WIDE = 64  # bytes of a text up to which numpy sorts a matrix of them; one long text would make it too large
+SPARE = 32  # zero bytes after the last text, so that 8 bytes can be read from every start
+WIDE = 64  # up to this length in bytes numpy sorts the texts as a matrix; one long text would make it too large
 _LOW_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64)
 _ODD = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-_EXACT = 2**53  # float64 holds every integer up to here
-_POWERS = 10.0 ** np.arange(23)  # and these powers of ten
+_EXACT = 2**53  # all integers up to this one are exact in float64
+_POWERS = 10.0 ** np.arange(23)  # these powers of ten are exact, too
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,17 +39,17 @@ class TextColumn:
 
     @classmethod
     def of(cls, words: Sequence[Any]) -> TextColumn:
-        """Texts of strings, and of integers as they are written in decimals.
+        """Texts from strings, and from integers in decimal notation.
 
         Raises:
-            TypeError: something else is among them.
+            TypeError: a value is neither a string nor an integer.
         """
         try:
             joined = "".join(words)
         except TypeError:
             odd = next((word for word in words if isinstance(word, bool) or not isinstance(word, _NAMES)), None)
             if odd is not None:
-                raise TypeError(f"queries and documents are named by strings or integers; got {odd!r}") from None
+                raise TypeError(f"names of queries and documents must be strings or integers; got {odd!r}") from None
             words = [str(word) for word in words]
             joined = "".join(words)
         raw = joined.encode("utf-8", "surrogatepass")
@@ -58,7 +58,7 @@ class TextColumn:
 
     @classmethod
     def of_integers(cls, values: Array) -> TextColumn:
-        """Texts of integers, as they are written in decimals.
+        """Texts from integers, in decimal notation.
 
         >>> TextColumn.of_integers(np.array([0, -12, 345])).words()
         ['0', '-12', '345']
@@ -79,7 +79,7 @@ class TextColumn:
 
     @classmethod
     def joined(cls, parts: Sequence[TextColumn]) -> TextColumn:
-        """The texts of several, in one buffer."""
+        """The texts of several columns, in one buffer."""
         before = np.cumsum([0, *(len(part.buffer) for part in parts)])
         start = [part.start + offset for part, offset in zip(parts, before[:-1], strict=True)]
         return cls(
@@ -97,11 +97,11 @@ class TextColumn:
         return len(self.start)
 
     def take(self, rows: Any) -> TextColumn:
-        """Some of the texts: rows by number, by a mask or a slice. The buffer is shared."""
+        """Some of the texts, by indices, a mask or a slice. The buffer is shared."""
         return TextColumn(self.buffer, self.start[rows], self.length[rows])
 
     def packed(self) -> TextColumn:
-        """The same texts in a buffer of their own, without what stands between them."""
+        """The same texts in a new buffer, without gaps."""
         before = np.cumsum(self.length) - self.length
         raw = self.buffer[np.repeat(self.start - before, self.length) + np.arange(self.length.sum())]
         return TextColumn._one_after_another(raw.tobytes(), self.length)
@@ -113,7 +113,7 @@ class TextColumn:
         return [str(view[start : start + length], "utf-8", "backslashreplace") for start, length in ends]
 
     def places(self) -> Array:
-        """[text] place of each text among the different ones, in the order of their bytes.
+        """[text] index of each text among the distinct texts, in the order of their bytes.
 
         >>> TextColumn.of(["d2", "d10", "d1", "d2"]).places().tolist()
         [2, 1, 0, 2]
@@ -125,17 +125,17 @@ class TextColumn:
             place = {word: number for number, word in enumerate(sorted(set(words)))}
             return np.array([place[word] for word in words])
         column = np.arange(width)
-        buffer = np.concatenate([self.buffer, np.zeros(width, np.uint8)])  # a short text may stand at the end
+        buffer = np.concatenate([self.buffer, np.zeros(width, np.uint8)])  # for a short text at the end of the buffer
         cells = buffer[self.start[:, None] + column]
         cells[column >= self.length[:, None]] = 0
         numbers: Array = np.unique(cells.view(f"S{width}").ravel(), return_inverse=True)[1]
         return numbers
 
     def keys(self, seed: int = 0) -> Array:
-        """[text] uint64, equal for equal texts; different texts have the same key once in 2^64, by chance.
+        """[text] uint64 hash, equal for equal texts. Two different texts have equal keys with probability 2^-64.
 
         Args:
-            seed: gives other keys.
+            seed: another seed gives other keys.
         """
         words = self._words_of_8_bytes()
         key = mixed((self.length + (seed << 32)).astype(np.uint64))
@@ -146,7 +146,7 @@ class TextColumn:
         return key
 
     def equal(self, other: TextColumn) -> Array:
-        """[text] bool, whether each text is the other's text of the same place."""
+        """[text] bool, whether each text equals the text of `other` at the same index."""
         same: Array = self.length == other.length
         mine, theirs = self._words_of_8_bytes(), other._words_of_8_bytes()
         for at in range(0, int(self.length.max(initial=0)), 8):
@@ -157,13 +157,13 @@ class TextColumn:
         return same
 
     def repeated(self) -> Array:
-        """[text] bool, whether each text is the one before it once more."""
+        """[text] bool, whether each text equals the previous text."""
         repeated = np.zeros(len(self), bool)
         repeated[1:] = self.take(slice(1, None)).equal(self.take(slice(-1)))
         return repeated
 
     def numbers(self) -> Array:
-        """[text] float64 that each text says in decimals, correctly rounded; NaN where it says no number.
+        """[text] float64 value of each text in decimal notation, correctly rounded; NaN if it is not a number.
 
         >>> TextColumn.of(["1", "-2.50", "1e-3", "12.34.5", "twelve", ""]).numbers().tolist()
         [1.0, -2.5, 0.001, nan, nan, nan]
@@ -173,8 +173,8 @@ class TextColumn:
         start, length = self.start + signed, self.length - signed
         digits = np.zeros(len(self), np.int64)
         decimals = np.zeros(len(self), np.int64)
-        behind = np.zeros(len(self), bool)  # behind the point
-        # 18 digits fit into an integer of 64 bits; whatever else there is, Python's own float reads below
+        behind = np.zeros(len(self), bool)  # after the decimal point
+        # 18 digits fit into a 64-bit integer; Python's float reads all other texts below
         plain = (length > 0) & (length <= 18)
         for at in range(int(length[plain].max(initial=0))):
             char = self.buffer[start + np.minimum(at, length)]
@@ -187,7 +187,7 @@ class TextColumn:
             decimals += counts & behind
             behind |= point
         plain &= (digits < _EXACT) & (length > behind)
-        # one division of two numbers that float64 holds exactly is rounded once
+        # the division of two exact numbers is rounded only once
         values = digits / _POWERS[np.where(plain, decimals, 0)]
         values[self.buffer[self.start] == ord("-")] *= -1
         for row in np.flatnonzero(~plain).tolist():
@@ -195,7 +195,7 @@ class TextColumn:
         return values
 
     def _words_of_8_bytes(self) -> Array:
-        """[byte] the 8 bytes from each byte on as one little-endian number, without a copy."""
+        """[byte] the 8 bytes from each position on as one little-endian number, without copying."""
         words: Array = np.ndarray((len(self.buffer) - 7,), "<u8", self.buffer, strides=(1,))
         return words
 
@@ -204,7 +204,7 @@ _NAMES = (str, int, np.integer)
 
 
 def mixed(values: Array) -> Array:
-    """[value] uint64 whose bits all depend on all bits of each value; different values stay different.
+    """[value] uint64 in which every bit depends on all bits of the value. Different values stay different.
 
     The last step of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
     """

@@ -1,4 +1,4 @@
-"""An evaluation of run files as a folder: the page, and beside it the numbers as csv and json."""
+"""An evaluation of run files as a folder: the page, and the numbers as csv and json."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .result import Evaluation
 
 
 def write(evaluation: Evaluation, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
-    """Write a page, and beside it the numbers as csv and json.
+    """Write a folder with a page, and the numbers as csv and json.
 
-    evaluation.html, evaluation.json, values.csv, per-query.csv, and where there is something to write
-    differences.csv and groups.csv.
+    The files are evaluation.html, evaluation.json, values.csv and per-query.csv. With several runs there is also
+    differences.csv, and with groups groups.csv.
 
     Args:
-        evaluation: of `evaluate`.
-        folder: made if it is not there. Files of these names are replaced.
+        evaluation: result of `evaluate`.
+        folder: created if it does not exist. Existing files of these names are replaced.
         title: heading of the page; None: the names of the runs.
 
     Returns:
