@@ -63,8 +63,8 @@ def test_numbers_in_any_container_become_a_tensor_and_tensors_stay():
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        ([[1.0], [1.0, 2.0]], ValueError, "scores must have rows of one length"),
-        (["a"], TypeError, "scores must be numbers: a tensor, an array of numpy or a list; got <U1"),
+        ([[1.0], [1.0, 2.0]], ValueError, "scores must have rows of equal length"),
+        (["a"], TypeError, "scores must be numbers: a tensor, a numpy array or a list; got <U1"),
         (np.array([None]), TypeError, "got object"),
         (np.zeros(2, dtype=np.longdouble), TypeError, "got float128|got longdouble"),
         (None, TypeError, "got object"),

@@ -112,7 +112,7 @@ def test_the_command_goes_by_where_rankgrad_came_from(monkeypatch, origin, comma
 
     monkeypatch.setattr(metadata, "distribution", lambda name: Installed())
     assert install("search") == command
-    assert missing("faiss.contrib") == f"this needs faiss, which the extra 'search' brings: {command}"
+    assert missing("faiss.contrib") == f"this needs faiss, which the extra 'search' installs: {command}"
 
 
 def test_a_checkout_that_is_not_installed_names_its_folder(monkeypatch):

@@ -106,15 +106,15 @@ REFUSED = [
     ("rankgrad.penalties.Log", "transform", "which is no transform of rankgrad"),
     ("rankgrad.penalties.Logg", "penalty", "did you mean 'rankgrad.penalties.Log'?"),
     ("rankgrad.penalties.math.log", "penalty", "is no penalty of rankgrad"),
-    ("rankgrad.penalties._Log", "penalty", "which is no name of a class"),
+    ("rankgrad.penalties._Log", "penalty", "which is not the name of a class"),
     ("rankgrad.datasets.contact_sheet", "data", "is no data of rankgrad"),
     ("rankgrad.models.load_weights", "data", "is no data of rankgrad"),
-    ("rankgrad.losses.__builtins__.eval", "loss", "which is no name of a class"),
+    ("rankgrad.losses.__builtins__.eval", "loss", "which is not the name of a class"),
     ("pytorch_metric_learning.losses.np.load", "loss", "is no loss of rankgrad"),
     ("pytorch_metric_learning.utils.common_functions.os", "loss", "is no loss of rankgrad"),
-    ("", "loss", "which is no name of a class"),
-    ("os;system", "loss", "which is no name of a class"),
-    ("rankgrad.losses.RankLoss\n", "loss", "which is no name of a class"),
+    ("", "loss", "which is not the name of a class"),
+    ("os;system", "loss", "which is not the name of a class"),
+    ("rankgrad.losses.RankLoss\n", "loss", "which is not the name of a class"),
 ]
 
 
@@ -212,9 +212,9 @@ def test_a_trusted_package_s_own_classes_may_be_named_and_hold_anything_listed(m
     [
         ("mine_to_trust.inner.os.system", "is from (posix|nt) and not from mine_to_trust"),
         ("mine_to_trust.inner.Sigmoid", "is from rankgrad.relaxations and not from mine_to_trust"),
-        ("mine_to_trust.inner.number", "which is no class or function"),
-        ("mine_to_trust.inner.Missing", "which is no class or function"),
-        ("mine_to_trust.Own.__init__.__globals__", "which is no name of a class"),
+        ("mine_to_trust.inner.number", "which is not a class or function"),
+        ("mine_to_trust.inner.Missing", "which is not a class or function"),
+        ("mine_to_trust.Own.__init__.__globals__", "which is not the name of a class"),
         ("mine_to_trust_too.Own", "which is no loss of rankgrad"),
         ("os.system", "which is no loss of rankgrad"),
     ],
@@ -245,5 +245,5 @@ def test_only_a_package_of_one_s_own_can_be_trusted():
         3,
         [None],
     ):
-        with pytest.raises(ConfigError, match="trust names the package"):
+        with pytest.raises(ConfigError, match="trust must be the package"):
             packages(wrong)

@@ -1,8 +1,8 @@
-"""What checks of arguments need in every room: a whole number, numbers in any container, a name close to a known one.
+"""Checks of arguments for all modules: integers, numbers, tensors from any container, and the closest known name.
 
-And what a message calls an argument: as whoever called can type it.
+Messages name an argument in the form in which the caller can type it (`setting`).
 
-torch is imported by the checks that need it: commands that only list names do without, since it takes seconds.
+Only the checks that need torch import it. This takes seconds, and commands that only list names do not need it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torch import Tensor
 
-Numbers = Union["Tensor", npt.NDArray[Any], Sequence[Any]]  # of a name in quotes there is no "|"
+Numbers = Union["Tensor", npt.NDArray[Any], Sequence[Any]]  # "|" does not work with a name in quotes
 Spelling = Callable[..., str]  # (argument[, value]) -> what the caller types to set it
 
 
@@ -35,13 +35,13 @@ _spelling: ContextVar[Spelling] = ContextVar("spelling", default=_in_python)
 
 
 def setting(name: str, *value: object) -> str:
-    """An argument as the caller can type it: in Python, as a setting or as an option of a command (see `spelled`).
+    """An argument as the caller can type it: in Python, as a setting, or as an option of a command (see `spelled`).
 
-    Every message that tells a user to set an argument names it with this.
+    Every message that tells a user to set an argument uses this function.
 
     Args:
-        name: of the argument.
-        value: that the message suggests; none: the name alone.
+        name: name of the argument.
+        value: value that the message suggests; without it, only the name.
 
     >>> setting("text", "sentence")
     "text='sentence'"
@@ -54,7 +54,7 @@ def setting(name: str, *value: object) -> str:
 
 @contextmanager
 def spelled(spelling: Spelling) -> Iterator[None]:
-    """Within this context messages spell arguments in another way than Python's."""
+    """A context in which messages use another spelling of arguments."""
     token = _spelling.set(spelling)
     try:
         yield
@@ -64,7 +64,7 @@ def spelled(spelling: Spelling) -> Iterator[None]:
 
 @contextmanager
 def renamed(**names: str) -> Iterator[None]:
-    """Within this context messages call arguments as the caller's own arguments that they come from.
+    """A context in which messages use other names of arguments: those of the caller's own arguments.
 
     >>> with renamed(root="icons"):
     ...     print(setting("root", "DIR"))
@@ -76,11 +76,11 @@ def renamed(**names: str) -> Iterator[None]:
 
 
 def as_keys(section: str, elsewhere: Mapping[str, str]) -> Spelling:
-    """Spell arguments as settings KEY=VALUE, quoted for a shell where that is needed.
+    """Spell arguments as settings KEY=VALUE, quoted for a shell if necessary.
 
     Args:
-        section: that the arguments are in, such as data.load.
-        elsewhere: argument -> the key that it follows, such as data.root.
+        section: section of the arguments, such as data.load.
+        elsewhere: argument -> another key that sets it, such as data.root.
     """
 
     def spell(name: str, *value: object) -> str:
@@ -93,7 +93,7 @@ def as_options(places: Mapping[str, str]) -> Spelling:
     """Spell arguments as options --NAME VALUE of a command.
 
     Args:
-        places: argument -> what the command calls it instead, such as DIR.
+        places: argument -> its name in the command if that is not --NAME, such as DIR.
 
     >>> with spelled(as_options({"root": "DIR"})):
     ...     print(setting("root"), "|", setting("text", "my text"))
@@ -108,7 +108,7 @@ def as_options(places: Mapping[str, str]) -> Spelling:
 
 
 def _typed(value: object) -> str:
-    """A value as it is typed on a command line; a tab, which nobody can type there, as its escape."""
+    """A value as it is typed on a command line; a tab, which cannot be typed there, as its escape."""
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(_typed, value))}]"
     words = {None: "null", True: "true", False: "false"}
@@ -116,16 +116,16 @@ def _typed(value: object) -> str:
 
 
 def integer(value: object, what: str, low: int | None = None, high: int | None = None) -> int:
-    """The value as an int, if it is one: of Python, of numpy, or a tensor without dimensions. True and 2.0 are none.
+    """The value as an int. It may be an integer of Python or numpy, or a tensor without dimensions; not True or 2.0.
 
     Args:
-        value: what a caller gave.
-        what: how the message begins: the argument and what it counts.
-        low: the least that is allowed.
-        high: the most that is allowed.
+        value: the argument.
+        what: beginning of the message: the argument and its meaning.
+        low: smallest allowed value.
+        high: largest allowed value.
 
     Raises:
-        ValueError: it is no integer, or not in the range.
+        ValueError: the value is not an integer, or not in the range.
 
     >>> integer(3, "k counts items", low=1)
     3
@@ -136,10 +136,10 @@ def integer(value: object, what: str, low: int | None = None, high: int | None =
     """
     whole: int | None
     try:
-        # numpy and torch have booleans of their own, which torch, and numpy before 2, would take for 0 and 1
+        # numpy and torch have their own booleans; torch, and numpy before 2, would accept them as 0 and 1
         number = not isinstance(value, (bool, np.bool_)) and str(getattr(value, "dtype", "")) != "torch.bool"
         number = number and getattr(value, "ndim", 0) == 0
-        whole = operator.index(value) if number else None  # type: ignore[arg-type]  # that is the question
+        whole = operator.index(value) if number else None  # type: ignore[arg-type]  # this call tests it
     except (TypeError, ValueError, RuntimeError):
         whole = None
     if whole is None or (low is not None and whole < low) or (high is not None and whole > high):
@@ -154,17 +154,17 @@ def integer(value: object, what: str, low: int | None = None, high: int | None =
 
 
 def tensor(value: Numbers, name: str) -> Tensor:
-    """Numbers as a tensor: the one conversion, of tensors (left as they are), arrays of numpy and (nested) lists.
+    """Numbers as a tensor, from tensors (unchanged), numpy arrays and (nested) lists.
 
-    Nothing is rounded: an array keeps its precision, and a list of Python's floats becomes float64.
+    Nothing is rounded: an array keeps its precision, and a list of Python floats becomes float64.
 
     Args:
-        value: what a caller gave.
-        name: what messages call it.
+        value: the argument.
+        name: its name in messages.
 
     Raises:
-        TypeError: strings, objects and whatever else torch has no numbers for.
-        ValueError: rows of different lengths.
+        TypeError: the value holds strings, objects, or numbers that torch does not have.
+        ValueError: the rows differ in length.
 
     >>> tensor([[0.1, 0.2]], "scores")
     tensor([[0.1000, 0.2000]], dtype=torch.float64)
@@ -174,12 +174,12 @@ def tensor(value: Numbers, name: str) -> Tensor:
     if isinstance(value, torch.Tensor):
         return value
     try:
-        # memory that must not be written to (a mapped file) is copied: torch knows no such memory
+        # torch has no read-only memory, so read-only memory (a mapped file) is copied
         array = np.require(value, requirements=["C", "W"])
     except ValueError:
-        raise ValueError(f"{name} must have rows of one length; these differ") from None
+        raise ValueError(f"{name} must have rows of equal length; got rows of different lengths") from None
     if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16 or array.dtype == np.longdouble:
-        raise TypeError(f"{name} must be numbers: a tensor, an array of numpy or a list; got {array.dtype}")
+        raise TypeError(f"{name} must be numbers: a tensor, a numpy array or a list; got {array.dtype}")
     return torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
 
 
@@ -187,11 +187,11 @@ def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
     """Weights of queries as a float64 tensor [query].
 
     Args:
-        weights: [query] finite, >= 0, and > 0 for one query that counts.
+        weights: [query] finite and >= 0, and > 0 for at least one counted query.
         counted: [query] bool.
 
     Raises:
-        ValueError: on any other.
+        ValueError: the weights do not fit.
     """
     given = tensor(weights, "weights").to(counted.device).double()
     if given.shape != counted.shape:
@@ -199,33 +199,33 @@ def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
     bad = ~(given.isfinite() & (given >= 0))
     if bool(bad.any()):
         row = int(bad.nonzero()[0])
-        raise ValueError(f"weights must be finite and >= 0; that of query {row} is {float(given[row])}")
+        raise ValueError(f"weights must be finite and >= 0; the weight of query {row} is {float(given[row])}")
     if not bool((given[counted] > 0).any()):
-        raise ValueError("weights must be > 0 for a query that counts; the sum of those that count is 0")
+        raise ValueError("weights must be > 0 for at least one query that counts; all of them are 0")
     return given
 
 
 def closest(given: str, known: Iterable[str]) -> str:
-    """How a message goes on after a name that is not known: with the closest known one, or with a full stop.
+    """The end of a message about an unknown name: the closest known name, or a full stop.
 
     >>> closest("smoothap", ["smooth_ap", "supap"])
     "; did you mean 'smooth_ap'?"
     >>> closest("xyz", ["smooth_ap", "supap"])
     '.'
     """
-    names = {name.lower(): name for name in known}  # capitals are no reason not to be understood
+    names = {name.lower(): name for name in known}  # capitals do not matter
     close = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
     return f"; did you mean {names[close[0]]!r}?" if close else "."
 
 
 def unknown(kind: str, given: object, known: Iterable[str], most: int = 100) -> str:
-    """One line about a name that is not known: what it should be, what is close, what there is.
+    """One line about an unknown name: its kind, the closest known name, and all known names.
 
     Args:
-        kind: what it should be the name of.
+        kind: kind of the name, such as "loss".
         given: the name.
-        known: those there are.
-        most: if there are more than these, they are not listed.
+        known: the known names.
+        most: if there are more known names than this, they are not listed.
 
     >>> unknown("loss", "smoothap", ["smooth_ap", "supap"])
     "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: smooth_ap, supap"
@@ -244,18 +244,18 @@ def number(
     high: float | None = None,
     otherwise: str = "",
 ) -> float:
-    """The value as a float, if it is a finite number in the range: of Python or of numpy. True and "0.1" are none.
+    """The value as a float. It must be a finite number of Python or numpy in the range; not True or "0.1".
 
     Args:
-        value: what a caller gave.
-        what: how the message begins: the argument and what it means.
-        above: a bound that is not reached itself.
-        low: the least that is allowed.
-        high: the most that is allowed.
-        otherwise: what else the argument may be, for the message.
+        value: the argument.
+        what: beginning of the message: the argument and its meaning.
+        above: exclusive lower bound.
+        low: smallest allowed value.
+        high: largest allowed value.
+        otherwise: other allowed values, for the message.
 
     Raises:
-        ValueError: it is no number, or not in the range.
+        ValueError: the value is not a number, or not in the range.
 
     >>> number(0.1, "tau is a temperature", above=0)
     0.1
@@ -275,7 +275,7 @@ def number(
 
 
 def flag(value: object, name: str) -> bool:
-    """The value, if it is True or False: "no" and 0 are not.
+    """The value, which must be True or False; "no" and 0 raise a ValueError.
 
     >>> flag("no", "normalize")
     Traceback (most recent call last):

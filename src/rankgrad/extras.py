@@ -1,4 +1,4 @@
-"""What to install for what is missing: a command that works, wherever rankgrad itself came from."""
+"""The command that installs a missing package. It works for every way in which rankgrad was installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-# Module -> the extra that brings it, of those that are not in "train".
+# Module -> the extra that installs it; for all other modules this is "train".
 EXTRAS = {
     "pytorch_metric_learning": "baselines",
     "faiss": "search",
@@ -30,21 +30,21 @@ def install(extra: str = "all") -> str:
     """The command that adds an extra to this installation.
 
     Args:
-        extra: of pyproject.toml: train, baselines, search or all.
+        extra: an extra of pyproject.toml: train, baselines, search or all.
     """
     editable, requirement = _requirement(extra)
     return f"pip install {'-e ' if editable else ''}{shlex.quote(requirement)}"
 
 
 def missing(module: str) -> str:
-    """One line about a module that is not there."""
+    """One line about a module that is not installed."""
     name = module.partition(".")[0]
     extra = EXTRAS.get(name, "train")
-    return f"this needs {name}, which the extra {extra!r} brings: {install(extra)}"
+    return f"this needs {name}, which the extra {extra!r} installs: {install(extra)}"
 
 
 def _requirement(extra: str) -> tuple[bool, str]:
-    """From where pip took rankgrad, and whether it only points there: a folder, an address, or an index of packages."""
+    """Whether rankgrad is an editable installation, and its requirement: a folder, an address, or a package name."""
     try:
         origin = metadata.distribution("rankgrad").read_text("direct_url.json")
     except metadata.PackageNotFoundError:  # not installed: run from its folder

@@ -1,12 +1,12 @@
-"""What other packages bring: losses, metrics, data sets and commands, by the entry points of their metadata.
+"""Plug-ins: losses, metrics, data sets and commands of other packages, by entry points.
 
-A package says in its pyproject.toml what it has:
+A package lists them in its pyproject.toml:
 
     [project.entry-points."rankgrad.losses"]
     hinge = "mypackage.losses:HingeLoss"
 
-From then on `rankgrad train loss=hinge` works. Names are read from the metadata. A plug-in is imported only when its
-name is used. docs/plugins.md has the rules of each group.
+Then `rankgrad train loss=hinge` works. Names are read from the metadata. A plug-in is imported only when its name is
+used. docs/plugins.md has the rules of each group.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-#: Group -> what one of it is called. `configs` is a folder of settings, which a data set may bring.
+#: Group -> name of one member in messages. `configs` is a folder of settings, which a data set may bring.
 GROUPS = {"losses": "loss", "metrics": "metric", "datasets": "data set", "commands": "command", "configs": "folder"}
-SWITCH = "RANKGRAD_PLUGINS"  # none, or the distributions whose plug-ins are used: a,b
+SWITCH = "RANKGRAD_PLUGINS"  # environment variable: none, or the distributions whose plug-ins may be used: a,b
 
 
 class PluginWarning(UserWarning):
-    """A plug-in that is left out, and why."""
+    """A plug-in is left out. The message says why."""
 
 
 class PluginError(ValueError):
-    """A plug-in that was asked for and can't be used."""
+    """A plug-in that is needed cannot be used."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """One thing that a package brings.
+    """One plug-in of a package.
 
     Attributes:
         group: a key of `GROUPS`.
-        name: what users type.
+        name: the name that users type.
         value: module, or module:object.
-        distribution, version: of the package.
+        distribution, version: name and version of the package.
     """
 
     group: str
@@ -53,31 +53,31 @@ class Plugin:
     version: str
 
     def __str__(self) -> str:
-        """The name and where it comes from."""
+        """Name, distribution and version."""
         return f"{GROUPS[self.group]} {self.name} of {self.distribution} {self.version}"
 
     @property
     def target(self) -> str:
-        """How settings name it: module.object."""
+        """Name of the object in settings: module.object."""
         return self.value.replace(":", ".")
 
     def load(self) -> Any:
-        """Import it.
+        """Import the object.
 
         Raises:
-            PluginError: it can't be imported.
+            PluginError: it cannot be imported.
         """
         module, _, path = self.value.partition(":")
         try:
             loaded = import_module(module)
             for part in path.split(".") if path else ():
                 loaded = getattr(loaded, part)
-        except Exception as error:  # code of somebody else, which fails in its own way
+        except Exception as error:  # foreign code may raise any error
             raise PluginError(f"the {self} can't be imported: {type(error).__name__}: {error}") from error
         return loaded
 
     def folder(self) -> Path | None:
-        """The folder of a group `configs`, found without importing the package; None: it is not there."""
+        """The folder of a plug-in of the group `configs`, without importing the package; None if it does not exist."""
         top, *inside = self.value.split(".")
         spec = PathFinder.find_spec(top)
         for place in (spec.submodule_search_locations or ()) if spec else ():
@@ -88,14 +88,14 @@ class Plugin:
 
 
 def registered(group: str, taken: Container[str] = ()) -> dict[str, Plugin]:
-    """Plug-ins of a group by name. None of them is imported.
+    """Plug-ins of a group by name. They are not imported.
 
     Args:
         group: a key of `GROUPS`.
-        taken: the names of rankgrad itself, which stay its own.
+        taken: names of rankgrad itself, which a plug-in cannot use.
 
     Warns:
-        PluginWarning: a plug-in has a name that is taken, by rankgrad or by another plug-in. It is left out.
+        PluginWarning: a plug-in is left out because rankgrad or another plug-in has its name.
     """
     by_name: dict[str, Plugin] = {}
     for plugin in _installed(os.environ.get(SWITCH)):
@@ -112,17 +112,17 @@ def registered(group: str, taken: Container[str] = ()) -> dict[str, Plugin]:
 
 
 def by_target(group: str, target: str) -> Plugin | None:
-    """The plug-in that is exactly this object, such as mypackage.losses.HingeLoss."""
+    """The plug-in that registers exactly this object, such as mypackage.losses.HingeLoss; or None."""
     return next(
         (each for each in _installed(os.environ.get(SWITCH)) if (each.group, each.target) == (group, target)), None
     )
 
 
 def used(settings: Any) -> list[Plugin]:
-    """The plug-ins that settings name: what is made of them, and metrics of the evaluation.
+    """The plug-ins that settings use: objects that are made of them, and metrics of the evaluation.
 
     Args:
-        settings: of a run, as plain values.
+        settings: settings of a run, as plain values.
     """
     named: set[str] = set()
 
@@ -139,13 +139,13 @@ def used(settings: Any) -> list[Plugin]:
 
 
 def config_folders() -> list[Path]:
-    """Folders of settings that plug-ins bring."""
+    """Folders of settings from plug-ins."""
     return [folder for plugin in registered("configs").values() if (folder := plugin.folder())]
 
 
 @lru_cache(maxsize=4)
 def _installed(switch: str | None) -> tuple[Plugin, ...]:
-    """All plug-ins that the switch lets through, in the order of their names."""
+    """All plug-ins that the switch allows, sorted by group and name."""
     wanted = None if switch is None else {_normal(name) for name in switch.split(",")}
     plugins = {
         Plugin(group, entry.name, entry.value, entry.dist.metadata["Name"], entry.dist.version)
@@ -157,7 +157,7 @@ def _installed(switch: str | None) -> tuple[Plugin, ...]:
 
 
 def _normal(name: str) -> str:
-    """A distribution's name as PEP 503 compares it."""
+    """Name of a distribution, normalised as in PEP 503."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 

@@ -1,4 +1,4 @@
-"""A progress bar with the time left, drawn as often as where it goes can bear."""
+"""A progress bar with the remaining time. In a file it is drawn less often than on a terminal."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any, TextIO, TypeVar
 
 T = TypeVar("T")
 
-SECONDS = 30.0  # between two lines of a file
-SHORT = 2.0  # seconds: what takes no longer needs no bar
+SECONDS = 30.0  # seconds between two lines in a file
+SHORT = 2.0  # seconds; shorter work has no bar
 
 
 def bars_are_seen(stream: TextIO) -> bool:
-    """Whether a line that is drawn again and again is one line there: on a terminal and in a notebook."""
+    """Whether a bar can be redrawn in place: on a terminal and in a notebook."""
     return stream.isatty() or "ipykernel" in sys.modules
 
 
 def bar(things: Iterable[Any] | None = None, *, delay: float = SHORT, **options: Any) -> Any:
-    """Return tqdm's bar on stderr: ten times a second on a terminal or in a notebook, every half minute into a file.
+    """tqdm's bar on stderr. It is drawn ten times a second on a terminal or in a notebook, every 30 seconds in a file.
 
     Args:
-        things: to go through; None: it is told how far it is by `update`.
-        delay: seconds before it is drawn first; 0 where the first step alone may take minutes.
-        options: of tqdm: desc, unit, total, initial, leave.
+        things: things to iterate over; None: the caller calls `update`.
+        delay: seconds before the bar is first drawn; use 0 if the first step may take minutes.
+        options: options of tqdm: desc, unit, total, initial, leave.
 
     Raises:
         ModuleNotFoundError: tqdm is not installed.
@@ -34,13 +34,13 @@ def bar(things: Iterable[Any] | None = None, *, delay: float = SHORT, **options:
     from tqdm import tqdm
 
     if not bars_are_seen(sys.stderr):
-        # nothing is wiped from a file: its last line says how it ended
+        # a file keeps all lines; the last one shows the end
         options |= {"file": _Lines(sys.stderr), "mininterval": SECONDS, "maxinterval": SECONDS, "leave": True}
     return tqdm(things, delay=delay, **options)
 
 
 class _Lines:
-    """A file into which each drawing of a bar goes as a line of its own: what reads a log waits for its end."""
+    """A file in which each drawing of a bar is a line of its own, because readers of a log wait for the line end."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -49,7 +49,7 @@ class _Lines:
         return getattr(self.stream, name)
 
     def write(self, text: str) -> None:
-        """Write what is drawn; what only moves or wipes the line is left out."""
+        """Write the drawing, without characters that only move the cursor or clear the line."""
         if text.strip():
             self.stream.write(f"{text.strip()}\n")
 
@@ -58,12 +58,12 @@ class _Lines:
 def steps(
     total: int | None, what: str, unit: str, show: bool = True, delay: float = SHORT
 ) -> Iterator[Callable[[int], object]]:
-    """What to call with the number of steps that have been done. A bar shows it; without tqdm, the numbers alone.
+    """A context that gives a function to call with the number of new steps. A bar shows them; without tqdm, a number.
 
     Args:
-        total: steps in all; None: nobody knows.
-        what: is done.
-        unit: of a step.
+        total: total number of steps; None: unknown.
+        what: the work, such as "searching".
+        unit: name of a step.
         show: False: no bar.
         delay: see `bar`.
     """
@@ -86,7 +86,7 @@ def steps(
 
 
 def through(things: Iterable[T], what: str, unit: str, total: int | None = None) -> Iterator[T]:
-    """Go through things with a bar, see `steps`.
+    """Iterate over things with a bar, see `steps`.
 
     >>> list(through([1, 2], "reading", "row"))
     [1, 2]

@@ -1,4 +1,4 @@
-"""Tables of text: aligned lines for a terminal, and Markdown; times in words."""
+"""Tables of text: aligned lines for a terminal, and Markdown; durations as text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ Rows = Sequence[Sequence[str]]
 
 
 def aligned(rows: Rows, *, left: int = 1) -> str:
-    """Lines with two spaces between the columns; the first columns stand to the left, the others to the right.
+    """Lines with two spaces between the columns. The first columns are left-aligned, the others right-aligned.
 
     Args:
-        rows: cells, as many in each row; the first row is the head, if there is one.
-        left: columns that stand to the left.
+        rows: cells, the same number in each row; the first row may be a header.
+        left: number of left-aligned columns.
 
     >>> print(aligned([["loss", "ms"], ["supap", "1.25"], ["pnp", "11.5"]]))
     loss     ms
@@ -23,7 +23,7 @@ def aligned(rows: Rows, *, left: int = 1) -> str:
 
 
 def markdown(rows: Rows) -> str:
-    r"""A Markdown table that can be read as it is: the first row is the head, the first column stands to the left.
+    r"""A Markdown table with aligned columns. The first row is the header; only the first column is left-aligned.
 
     >>> print(markdown([["loss", "ms"], ["supap", "1.25"], ["a|b", "11.5"]]))
     | loss  |   ms |
@@ -47,7 +47,7 @@ def _padded(rows: Rows, left: int) -> list[list[str]]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them.
+    """A duration in s, min or h.
 
     >>> duration(59.6), duration(200), duration(8000)
     ('60 s', '3 min', '2.2 h')

@@ -1,11 +1,11 @@
-"""What settings may name with `_target_`: a list for each slot. Nothing else is imported, and so nothing else runs.
+"""The objects that settings may name with `_target_`: a list for each slot. Nothing else is imported or run.
 
-A slot is a place in the settings: the loss, a transform, the miner inside a loss. Which slot a nested place is, its
-parameter says: what stands at `pos:` is a step. The lists are those of our own modules (and, for losses with their
-miners, distances, reducers and regularizers, of pytorch-metric-learning): a loss that is added there can be named here.
+A slot is a place in the settings: the loss, a transform, the miner inside a loss. The slot of a nested place follows
+from its parameter: the value of `pos:` is a step. The lists contain the objects of our own modules. For losses and
+their miners, distances, reducers and regularizers they also contain those of pytorch-metric-learning. A loss that is
+added to these modules is on the list.
 
-Your own classes are no part of any list. They need the name of their package, by whoever types the command, never by
-the file that is read.
+Your own classes are on no list. The user must name their package on the command line; a file cannot do this.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ TARGET = "_target_"
 
 
 class ConfigError(ValueError):
-    """A setting that does not exist or does not fit; the message is for the user, not a programming error."""
+    """A setting does not exist or does not fit. The message is for the user; this is not a programming error."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """Things of one module that a slot may hold.
+    """Objects of one module that a slot may hold.
 
     Attributes:
-        module: where they are imported from.
-        what: "classes" or "functions" of the module that are public; a table in it, whose values they are; or names.
+        module: name of the module.
+        what: "classes" or "functions": the public ones of the module; the name of a table in it, whose values are
+            allowed; or a tuple of names.
     """
 
     module: str
@@ -43,18 +44,18 @@ class Offer:
 
     @property
     def ours(self) -> bool:
-        """False: of pytorch-metric-learning, which need not be installed."""
+        """Whether the module is part of rankgrad; else it is of pytorch-metric-learning, which may be missing."""
         return self.module.startswith("rankgrad.")
 
     def things(self) -> dict[str, Any]:
-        """Name -> class or function; imports the module."""
+        """Name -> class or function. This imports the module."""
         module = importlib.import_module(self.module)
         if isinstance(self.what, tuple):
             return {name: getattr(module, name) for name in self.what}
         if self.what not in ("classes", "functions"):
             return {thing.__name__: thing for thing in getattr(module, self.what).values()}
         fits = inspect.isclass if self.what == "classes" else inspect.isfunction
-        inside = self.module.partition(".")[0] + "."  # of the same package: no names that were imported for use
+        inside = self.module.partition(".")[0] + "."  # not names that the module imported from other packages
         return {
             name: thing
             for name, thing in vars(module).items()
@@ -62,7 +63,7 @@ class Offer:
         }
 
 
-# Slot -> what it may hold.
+# Slot -> the objects that it may hold.
 SLOTS: dict[str, tuple[Offer, ...]] = {
     "loss": (
         Offer("rankgrad.losses"),
@@ -90,22 +91,22 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
     "regularizer": (Offer("pytorch_metric_learning.regularizers"),),
 }
 
-# Slot -> the group of plug-ins that it also takes: exactly the objects that are registered, with plain values.
+# Slot -> the group of plug-ins that it also takes: only the registered objects themselves, with plain values.
 PLUGINS = {"loss": "losses", "metric": "metrics", "data": "datasets"}
 
-# Parameter -> the slot that it is, where the two are not called alike.
+# Parameter -> its slot, if their names differ.
 PARAMETERS = {
     **{"pos": "step", "neg": "step", "weight": "penalty", "variant": "penalty"},
     **{"losses": "loss", "miners": "miner", "reducers": "reducer", "default_reducer": "reducer"},
     **{"embedding_regularizer": "regularizer", "weight_regularizer": "regularizer", "source": "data"},
 }
 
-# Parameters that take a function as it is: its name stands there, and nothing is called.
+# Parameters whose value is the name of a function; the function itself is passed and not called.
 NAMED = ("metric", "source")
 
-_LINK = re.compile(r"\$\{([\w.]+)\}")  # a setting that is another one
+_LINK = re.compile(r"\$\{([\w.]+)\}")  # a setting that refers to another setting
 
-# Nobody's own package: whoever trusts one of these trusts every file to do anything.
+# Packages that cannot be trusted: with one of them, a file could run any code.
 _OTHERS = ("faiss", "hydra", "lightning", "numpy", "omegaconf", "pytorch_metric_learning", "rankgrad", "sklearn")
 NOT_OWN = {*sys.stdlib_module_names, *_OTHERS, "timm", "torch", "torchvision", "yaml", "PIL", "pickle5", "pip"}
 
@@ -114,7 +115,7 @@ def packages(trust: object) -> tuple[str, ...]:
     """Packages that a user trusts: None, one name, or a list of names.
 
     Raises:
-        ConfigError: what is no name of a package, or the name of one that is not the user's own.
+        ConfigError: a value is not the name of a package, or the package is not the user's own.
 
     >>> packages("mine.losses")
     ('mine.losses',)
@@ -123,35 +124,35 @@ def packages(trust: object) -> tuple[str, ...]:
     given = [] if trust is None else list(trust) if several else [trust]  # type: ignore[call-overload]
     for name in given:
         if not isinstance(name, str) or not _is_name(name):
-            raise ConfigError(f"trust names the package of your own classes, such as mypackage; got {name!r}")
+            raise ConfigError(f"trust must be the package of your own classes, such as mypackage; got {name!r}")
         if name.partition(".")[0] in NOT_OWN:
             raise ConfigError(
-                f"trust names the package of your own classes; with {name!r} a file could make this program do anything"
+                f"trust must be the package of your own classes; got {name!r}, with which a file could run any code"
             )
     return tuple(given)
 
 
 def make(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None = None, **more: Any) -> Any:
-    """The object that settings with `_target_` describe, and what stands inside them.
+    """Make the object that settings with `_target_` describe, including nested objects.
 
-    Everything that is named is looked up before anything is made.
+    All names are checked before anything is made.
 
     Args:
         node: `_target_` and arguments, at any depth: plain values, or a node of a configuration.
         slot: a key of `SLOTS`.
-        trust: packages whose classes may be named, too.
-        where: the file and the place in it, for messages; None: the place in the configuration, and an error of the
-            thing that is made comes as it is.
+        trust: packages whose classes are also allowed.
+        where: the file and the place in it, for messages. None: the place in the configuration; then errors of the
+            object itself are not changed.
         more: further arguments.
 
     Raises:
-        ConfigError: something is named that the slot does not hold; nothing was run then.
+        ConfigError: a name is not allowed in its slot; then nothing was run.
     """
     values, key = _plain(node)
     place = slot if where is None and not key else where or key
     check(values, slot, trust=trust, where=place)
     if not isinstance(values, dict) or TARGET not in values:
-        raise ConfigError(f"{place} names nothing to make: it has no {TARGET}")
+        raise ConfigError(f"{place} needs {TARGET}, the name of the class to make")
     try:
         with spelled(as_keys(key, _followed(node))) if key else nullcontext():
             return _made(values, slot, trust, place, more)
@@ -161,12 +162,12 @@ def make(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None =
         if where is None or isinstance(error, (OSError, ImportError)):
             raise
         raise ConfigError(f"{where}: {error}") from error
-    except Exception as error:  # of a class of somebody else, which fails in its own way
+    except Exception as error:  # foreign code may raise any error
         raise ConfigError(f"{place} can't be made: {type(error).__name__}: {error}") from error
 
 
 def named(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None = None) -> Callable[..., Any]:
-    """The class or function that settings with `_target_` name; it is imported and not called.
+    """The class or function that settings name with `_target_`. It is imported but not called.
 
     Raises:
         ConfigError: see `make`.
@@ -174,18 +175,18 @@ def named(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None 
     values, key = _plain(node)
     place = where or key or slot
     if not isinstance(values, dict) or TARGET not in values:
-        raise ConfigError(f"{place} names nothing to make: it has no {TARGET}")
+        raise ConfigError(f"{place} needs {TARGET}, the name of the class to make")
     return find(values[TARGET], slot, trust=trust, where=f"{place}.{TARGET}")
 
 
 def check(node: Any, slot: str | None, *, trust: Sequence[str] = (), where: str = "") -> None:
-    """Raise unless every name inside these plain values may stand where it does. Imports nothing but our own modules.
+    """Raise unless every name in these plain values is allowed at its place. Only our own modules are imported.
 
     Args:
         node: plain values.
-        slot: of the outermost `_target_`; None: there must be none.
+        slot: slot of the outermost `_target_`; None: there must be none.
         trust: see `make`.
-        where: place of the node, for messages.
+        where: place of the node in messages.
 
     Raises:
         ConfigError: see `make`.
@@ -195,7 +196,7 @@ def check(node: Any, slot: str | None, *, trust: Sequence[str] = (), where: str 
 
 
 def find(target: str, slot: str | None, *, trust: Sequence[str] = (), where: str = "") -> Callable[..., Any]:
-    """The class or function of a name that the slot may hold.
+    """The class or function with a name that is allowed in the slot.
 
     Raises:
         ConfigError: see `make`.
@@ -212,7 +213,7 @@ def find(target: str, slot: str | None, *, trust: Sequence[str] = (), where: str
     if isinstance(offer, plugins.Plugin):
         target_class = offer.load()
         if not callable(target_class):
-            raise ConfigError(f"{where} is {target!r}: the {offer} is no class or function")
+            raise ConfigError(f"{where} is {target!r}: the {offer} is not a class or function")
     elif offer is None:
         target_class = _own(target, where)
     else:
@@ -226,9 +227,9 @@ def find(target: str, slot: str | None, *, trust: Sequence[str] = (), where: str
 def _listed(
     target: Any, slot: str | None, trust: tuple[str, ...], where: str
 ) -> tuple[Offer | plugins.Plugin | None, str]:
-    """Where a name comes from (None: from a trusted package), and its last part."""
+    """The source of a name (None: a trusted package), and the last part of the name."""
     if not isinstance(target, str) or not _is_name(target):
-        raise ConfigError(f"{where} is {target!r}, which is no name of a class; nothing was run")
+        raise ConfigError(f"{where} is {target!r}, which is not the name of a class; nothing was run")
     if any(target.startswith(f"{package}.") for package in trust):
         return None, target
     if slot is None:
@@ -253,7 +254,7 @@ def _listed(
 
 
 def _plugin(target: Any, slot: str | None) -> plugins.Plugin | None:
-    """The plug-in of a slot that has this name in settings, or, of a metric, is called so."""
+    """The plug-in of a slot with this name in settings, or, for a metric, with this plain name."""
     groups = PLUGINS.values() if slot == "" else [PLUGINS[slot]] if slot in PLUGINS else []
     for group in groups if isinstance(target, str) else ():
         plugin = plugins.by_target(group, target)
@@ -265,7 +266,7 @@ def _plugin(target: Any, slot: str | None) -> plugins.Plugin | None:
 
 
 def _own(target: str, where: str) -> Callable[..., Any]:
-    """A class or function of a package that the user trusts, defined in that package and not merely imported there."""
+    """A class or function that is defined in a trusted package, not only imported there."""
     parts = target.split(".")
     value: Any = None
     for end in range(len(parts) - 1, 0, -1):
@@ -285,7 +286,7 @@ def _own(target: str, where: str) -> Callable[..., Any]:
             value = getattr(value, name, None)
         break
     if not callable(value):
-        raise ConfigError(f"{where} is {target!r}, which is no class or function")
+        raise ConfigError(f"{where} is {target!r}, which is not a class or function")
     defined = str(getattr(value, "__module__", ""))
     if defined.partition(".")[0] != parts[0]:
         raise ConfigError(f"{where} is {target!r}, which is from {defined or 'elsewhere'} and not from {parts[0]}")
@@ -293,7 +294,7 @@ def _own(target: str, where: str) -> Callable[..., Any]:
 
 
 def _made(value: Any, slot: str | None, trust: Sequence[str], where: str, more: Mapping[str, Any]) -> Any:
-    """What values stand for, inside first."""
+    """The object that values describe; nested objects are made first."""
     if isinstance(value, list):
         return [_made(inner, slot, trust, f"{where}[{row}]", {}) for row, inner in enumerate(value)]
     if not isinstance(value, dict):
@@ -312,7 +313,7 @@ def _made(value: Any, slot: str | None, trust: Sequence[str], where: str, more: 
 
 
 def _names(value: Any, slot: str | None, trust: tuple[str, ...], where: str) -> Iterator[tuple[Any, str | None, str]]:
-    """Every name, with the slot and the place where it stands."""
+    """Every name with its slot and its place."""
     if isinstance(value, list):
         for row, inner in enumerate(value):
             yield from _names(inner, slot, trust, f"{where}[{row}]")
@@ -324,7 +325,7 @@ def _names(value: Any, slot: str | None, trust: tuple[str, ...], where: str) -> 
         for name, inner, inner_slot in _arguments(value, trust):
             place = f"{where}.{name}"
             if not isinstance(name, str) or name.startswith("_"):
-                raise ConfigError(f"{place}: no argument begins with an underscore; nothing was run")
+                raise ConfigError(f"{place}: an argument must not begin with an underscore; nothing was run")
             named_only = _as_name(name, inner, value, trust)
             if named_only is None:
                 yield from _names(inner, inner_slot, trust, place)
@@ -333,17 +334,17 @@ def _names(value: Any, slot: str | None, trust: tuple[str, ...], where: str) -> 
 
 
 def _arguments(node: dict[Any, Any], trust: Sequence[str]) -> Iterator[tuple[Any, Any, str | None]]:
-    """Name, value and slot of each argument. A class of the user's may hold anything listed, at any parameter."""
+    """Name, value and slot of each argument. The user's own classes may take any listed object at any parameter."""
     own, foreign = _is_own(node[TARGET], trust), _plugin(node[TARGET], "")
     for name, value in node.items():
         if name != TARGET:
             slot = PARAMETERS.get(name, name if name in SLOTS else None)
-            # what a plug-in is given is plain: nothing is made inside it, but a function may be named
+            # arguments of a plug-in are plain values: no object is made for them, but a function may be named
             yield name, value, "" if own else None if foreign and not isinstance(value, str) else slot
 
 
 def _as_name(name: str, value: Any, node: Mapping[Any, Any], trust: Sequence[str]) -> str | None:
-    """The name of a function that is handed over as it is; None: the argument is something else."""
+    """The name of a function that is passed without being called; None: the argument is something else."""
     if name not in NAMED or _is_own(node[TARGET], trust):
         return None
     return value if isinstance(value, str) else None
@@ -354,12 +355,12 @@ def _is_own(target: Any, trust: Sequence[str]) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    """Words joined by dots, none of them Python's own or private."""
+    """Whether this is a dotted name without private parts."""
     return all(part.isidentifier() and not part.startswith("_") for part in text.split("."))
 
 
 def _plain(node: Any) -> tuple[Any, str]:
-    """Plain values of a node, and its place if it is of a configuration."""
+    """Plain values of a node, and its place if it is part of a configuration."""
     if type(node) in (dict, list):
         return node, ""
     from omegaconf import OmegaConf
@@ -370,7 +371,7 @@ def _plain(node: Any) -> tuple[Any, str]:
 
 
 def _followed(node: Any) -> dict[str, str]:
-    """Argument -> the setting that it follows: root: ${data.root} is set by data.root."""
+    """Argument -> the setting that it refers to: for root: ${data.root} this is data.root."""
     from omegaconf import OmegaConf
 
     raw: Any = OmegaConf.to_container(node, resolve=False)

@@ -1,4 +1,4 @@
-"""Checks for a loss of your own, as our losses go through them: `check_loss(loss)`. The core alone is needed."""
+"""Checks for a loss of your own, the same as for our losses: `check_loss(loss)`. They need only the core."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ CLASSES, EACH, DIM = 4, 3, 8
 
 
 def check_loss(loss: nn.Module, *, exact_gradient: bool = True) -> None:
-    """Run all checks on a loss; the first that fails says what it found.
+    """Run all checks on a loss. The first check that fails raises an error.
 
     A loss is called as `loss(embeddings, labels)`. A subclass of `RetrievalLoss` (best `RankLoss`) is also called as
     `loss.from_scores(scores, relevant)`.
 
     Args:
-        loss: the module. It is copied: what it keeps (thresholds, weights) is left as it is.
-        exact_gradient: False for a gradient that is not that of the value: RaMBO's, or that of thresholds which
-            follow the scores.
+        loss: the module. The checks use a copy, so its state (thresholds, weights) does not change.
+        exact_gradient: False if the gradient is not that of the value, as for RaMBO or adaptive thresholds.
 
     Raises:
-        AssertionError: names the property that does not hold, and the numbers.
+        AssertionError: a property does not hold; the message has the property and the numbers.
 
     >>> from rankgrad.losses import RaMBOAPLoss, SmoothAPLoss
     >>> check_loss(SmoothAPLoss(tau=0.1))
@@ -52,10 +51,10 @@ def _batch(dtype: torch.dtype = torch.float64, seed: int = 0) -> tuple[Tensor, T
 
 
 def _value(loss: nn.Module, *given: Tensor, **more: Any) -> Tensor:
-    loss.eval()  # what moves in training would differ between two calls
-    torch.manual_seed(0)  # some losses draw
+    loss.eval()  # running statistics would differ between two calls
+    torch.manual_seed(0)  # some losses use random numbers
     value = loss(*given, **more)
-    assert isinstance(value, Tensor) and value.shape == (), f"{_name(loss)}: a loss is a scalar; got {value!r}"
+    assert isinstance(value, Tensor) and value.shape == (), f"{_name(loss)}: a loss must be a scalar; got {value!r}"
     return value
 
 
@@ -75,31 +74,31 @@ def value_and_gradient_are_finite(loss: nn.Module) -> None:
     value = _value(loss, rows, labels)
     assert value.isfinite(), f"{_name(loss)}: the value of a plain batch is {value.item()}"
     (gradient,) = torch.autograd.grad(value, rows)
-    assert gradient.isfinite().all(), f"{_name(loss)}: the gradient of a plain batch has NaN or infinity"
+    assert gradient.isfinite().all(), f"{_name(loss)}: the gradient of a plain batch holds NaN or infinity"
 
 
 def order_of_the_batch_does_not_matter(loss: nn.Module) -> None:
-    """The same rows in another order cost the same."""
+    """The same rows in another order have the same loss."""
     rows, labels = _batch()
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))
     other = _value(loss, rows[order], labels[order])
-    _near(loss, "the rows in another order cost something else", other, _value(loss, rows, labels))
+    _near(loss, "the loss changes with the order of the rows", other, _value(loss, rows, labels))
 
 
 def half_precision_is_near(loss: nn.Module) -> None:
-    """Half precision is computed in float32: the result is float32 and lies near that of float64."""
+    """Half precision is computed in float32: the result is float32 and close to that of float64."""
     wanted = _value(loss, *_batch())
     for dtype in (torch.float16, torch.bfloat16):
         rows, labels = _batch(dtype)
         exact = _value(loss, rows.double(), labels)
         value = _value(loss, rows, labels)
         assert value.dtype == torch.float32, f"{_name(loss)}: {dtype} gives {value.dtype}; compute in float32"
-        _near(loss, f"{dtype} is far from float64 of the same rows", value, exact, 1e-3)
+        _near(loss, f"{dtype} differs too much from float64 of the same rows", value, exact, 1e-3)
     assert wanted.dtype == torch.float64, f"{_name(loss)}: float64 gives {wanted.dtype}"
 
 
 def bad_input_is_refused(loss: nn.Module) -> None:
-    """NaN, and labels that are out of step with the rows, are a ValueError."""
+    """NaN, and a wrong number of labels, raise a ValueError."""
     rows, labels = _batch()
     broken = rows.clone()
     broken[2, 0] = math.nan
@@ -108,21 +107,21 @@ def bad_input_is_refused(loss: nn.Module) -> None:
             value = _value(loss, *given)
         except ValueError:
             continue
-        raise AssertionError(f"{_name(loss)}: {what} must be a ValueError; got {value.item()}")
+        raise AssertionError(f"{_name(loss)}: {what} must raise a ValueError; got {value.item()}")
 
 
 def it_can_be_kept(loss: nn.Module) -> None:
-    """A copy by pickle, and one by state_dict, cost the same."""
+    """A copy by pickle and a copy by state_dict have the same loss."""
     rows, labels = _batch()
     wanted = _value(loss, rows, labels)
-    _near(loss, "a pickled copy costs something else", _value(pickle.loads(pickle.dumps(loss)), rows, labels), wanted)
+    _near(loss, "a pickled copy has another loss", _value(pickle.loads(pickle.dumps(loss)), rows, labels), wanted)
     other = copy.deepcopy(loss)
     other.load_state_dict(loss.state_dict())
-    _near(loss, "a copy by state_dict costs something else", _value(other, rows, labels), wanted)
+    _near(loss, "a copy by state_dict has another loss", _value(other, rows, labels), wanted)
 
 
 def gradient_is_that_of_the_value(loss: nn.Module) -> None:
-    """The gradient is the one that differences of the value show, in float64."""
+    """The gradient equals finite differences of the value, in float64."""
     rows, labels = _batch()
     rows.requires_grad_()
     value = _value(loss, rows, labels)
@@ -131,7 +130,7 @@ def gradient_is_that_of_the_value(loss: nn.Module) -> None:
     step = 1e-6
     ahead, behind = (_value(loss, rows.detach() + sign * step * direction, labels) for sign in (1, -1))
     shown = (ahead - behind) / (2 * step)
-    what = "the gradient is not the one that differences of the value show"
+    what = "the gradient does not equal finite differences of the value"
     _near(loss, what, (gradient * direction).sum(), shown, 1e-4)
 
 
@@ -141,37 +140,37 @@ def _lists(loss: RetrievalLoss) -> tuple[Tensor, Tensor]:
 
 
 def no_relevant_item_costs_nothing(loss: RetrievalLoss) -> None:
-    """Lists without a relevant item: finite, attached to the graph, and 0 if the loss sees only differences."""
+    """Lists without a relevant item have a finite loss with a graph; it is 0 for a loss with `differences_only`."""
     scores, relevant = _lists(loss)
     scores.requires_grad_()
     value = loss.eval().from_scores(scores, torch.zeros_like(relevant))
     (gradient,) = torch.autograd.grad(value, scores)
     assert value.isfinite() and gradient.isfinite().all(), f"{_name(loss)}: lists without a relevant item give NaN"
     if loss.differences_only:
-        assert value == 0, f"{_name(loss)}: lists without a relevant item cost {value.item()}, not 0"
+        assert value == 0, f"{_name(loss)}: lists without a relevant item must have loss 0; got {value.item()}"
 
 
 def a_constant_added_to_a_list_changes_nothing(loss: RetrievalLoss) -> None:
-    """If the class says `differences_only`, a constant that is added to a list changes nothing."""
+    """For a loss with `differences_only`, a constant added to a list does not change the loss."""
     if loss.differences_only:
         scores, relevant = _lists(loss)
         moved = loss.eval().from_scores(scores - 2, relevant)
-        _near(loss, "a constant added to the scores changes it", moved, loss.from_scores(scores, relevant), 1e-9)
+        _near(loss, "a constant added to the scores changes the loss", moved, loss.from_scores(scores, relevant), 1e-9)
 
 
 def items_that_are_not_valid_do_not_exist(loss: RetrievalLoss) -> None:
-    """An item that `valid` leaves out changes nothing, whatever its score."""
+    """The score of an item that is not valid does not change the loss."""
     scores, relevant = _lists(loss)
     valid = torch.ones_like(relevant)
     valid[:, 4] = False
     other = scores.clone()
     other[:, 4] = 7
     one, two = (loss.eval().from_scores(each, relevant, valid) for each in (scores, other))
-    _near(loss, "an item that is not valid has changed it", two, one, 1e-9)
+    _near(loss, "the score of an item that is not valid changes the loss", two, one, 1e-9)
 
 
 def mean_of_the_rows_is_the_loss(loss: RetrievalLoss) -> None:
-    """With reduction="none", the mean over the rows that count is the scalar."""
+    """The mean over the counted rows of reduction="none" equals the scalar loss."""
     if loss.reduction != "mean":
         return
     scores, relevant = _lists(loss)
@@ -180,7 +179,7 @@ def mean_of_the_rows_is_the_loss(loss: RetrievalLoss) -> None:
     loss.reduction = "none"
     rows = loss.from_scores(scores, relevant)
     counted = loss.stats["counted"].bool()
-    _near(loss, "the mean of the rows that count is not the loss", rows[counted].mean(), wanted, 1e-9)
+    _near(loss, "the mean over the counted rows is not the loss", rows[counted].mean(), wanted, 1e-9)
 
 
 CHECKS_OF_EMBEDDINGS: tuple[Callable[[nn.Module], None], ...] = (

@@ -339,7 +339,7 @@ def test_queries_are_compared_with_a_gallery_and_not_with_themselves_in_it(capsy
         ({"labels": np.zeros(6, int)}, [], "one class only"),
         ({"labels": np.arange(6)}, [], "none of the 6 queries has a relevant item"),
         ({"labels": np.zeros(6)}, [], "labels must be integers, strings or multi-hot bool; got float64"),
-        ({"weights": np.zeros(6)}, [], "weights must be > 0 for a query that counts"),
+        ({"weights": np.zeros(6)}, [], "weights must be > 0 for at least one query"),
         ({"groups": np.zeros(5, int)}, [], "groups must be integers or strings [6]"),
         ({}, ["-e", "AP@10,map@3"], "unknown metric 'map@3'; did you mean 'AP@3'?"),
         ({"embeddings": np.full((6, 2), np.nan)}, [], "embeddings must be finite; row 0 (first of 6) holds nan"),

@@ -605,7 +605,7 @@ def test_a_weight_is_a_number_of_copies_of_a_query_in_the_bootstrap_too():
     [
         ([1.0] * 5, "weights must be .query., 6 numbers; got shape .5,."),
         ([1, 1, -1, 1, 1, 1], "that of query 2 is -1.0"),
-        ([0.0] * 6, "weights must be > 0 for a query that counts"),
+        ([0.0] * 6, "weights must be > 0 for at least one query"),
         (["a"] * 6, "weights must be numbers"),
     ],
 )

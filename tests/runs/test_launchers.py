@@ -109,7 +109,7 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(monkeypatch, ca
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, f"rankgrad.runs.launchers.{name}", raising=False)
     assert main(["compare", "loss=pnp", f"launcher={name}", "-o", str(tmp_path / "out")]) == 2
-    assert f"this needs {name}, which the extra '{name}' brings: pip install " in capsys.readouterr().err
+    assert f"this needs {name}, which the extra '{name}' installs: pip install " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

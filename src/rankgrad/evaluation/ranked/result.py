@@ -104,9 +104,7 @@ class Evaluation:
         if self.differences:
             parts += ["", aligned(tested, left=2)]
             if left:
-                parts.append(
-                    f"{left:,} more tests of other measures and runs are in `differences` and on the page"
-                )
+                parts.append(f"{left:,} more tests of other measures and runs are in `differences` and on the page")
         return "\n".join([*parts, *(["", *self.notes] if self.notes else [])])
 
     def _cell(self, run: str, name: str) -> str:
