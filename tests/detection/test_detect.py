@@ -203,7 +203,7 @@ def test_weights_of_an_earlier_run_start_another(tree, finished, tmp_path, capsy
     weights = [key for key in states[0] if key.endswith("weight")]
     assert weights and all(torch.equal(states[0][key], states[1][key]) for key in weights)
     words = settings(tree, f"init={finished.folder}", "model.hidden=8", f"out={tmp_path / 'other'}")
-    assert "holds another model than these settings describe" in fails(capsys, "detect", "train", *words)
+    assert "does not hold the model of these settings" in fails(capsys, "detect", "train", *words)
 
 
 # ------------------------------------------------------------------------------------------------------------- losses
@@ -263,7 +263,7 @@ def test_the_command_trains_and_evaluates(tree, tmp_path, capsys):
     ("words", "message"),
     [
         (["train"], "data.root must be given: add data.root=... to the command"),
-        (["train", "data.root=nowhere"], "nowhere does not exist: needed is a folder with Annotations"),
+        (["train", "data.root=nowhere"], "nowhere does not exist: pass a folder with Annotations"),
         (
             ["train", "data.root=x", "loss=pnp"],
             "did you mean 'supap'? Known: ap, cross_entropy, rambo, smooth_ap, supap",
@@ -359,12 +359,12 @@ def test_a_faster_rcnn_starts_from_a_file_freezes_the_first_stages_and_finds_som
     ("kind", "given", "message"),
     [
         ("yolo", {}, "unknown model 'yolo'; known: faster_rcnn, small"),
-        ("faster_rcnn", {}, "layers that are frozen need weights: model.pretrained=true"),
+        ("faster_rcnn", {}, "frozen layers need weights: model.pretrained=true"),
         ("faster_rcnn", {"backbone": "vgg"}, "unknown backbone 'vgg'; known: resnet50"),
-        ("faster_rcnn", {"norm": "group"}, "norm is frozen or batch; got 'group'"),
-        ("small", {"finest": 2}, "finest is 4 or 8; got 2"),
-        ("small", {"anchors": [[8], [16], [32]]}, "anchors are 2 lists of equally many sides"),
-        ("small", {"widths": [8]}, "widths are four numbers"),
+        ("faster_rcnn", {"norm": "group"}, "norm must be frozen or batch; got 'group'"),
+        ("small", {"finest": 2}, "finest must be 4 or 8; got 2"),
+        ("small", {"anchors": [[8], [16], [32]]}, "anchors must be 2 lists of equal length"),
+        ("small", {"widths": [8]}, "widths must be four numbers"),
     ],
 )
 def test_models_that_cannot_be_built_are_refused(kind, given, message):

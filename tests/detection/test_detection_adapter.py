@@ -373,7 +373,7 @@ def test_a_predictor_without_background_is_noticed():
 def test_two_losses_in_one_model_are_refused():
     model = detector()
     use_ap_loss(model, DetectionAPLoss())
-    with pytest.raises(RuntimeError, match=r"remove\(\) that one"):
+    with pytest.raises(RuntimeError, match=r"remove\(\) it"):
         use_ap_loss(model, DetectionAPLoss())
 
 

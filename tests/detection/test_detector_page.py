@@ -136,7 +136,7 @@ def test_detectors_on_other_images_have_no_pictures_in_common(voc, tmp_path):
 def test_a_detector_whose_images_are_gone_keeps_its_numbers(voc, tmp_path):
     run = copied(tmp_path / "run", tmp_path / "nowhere")
     page = Page(write_report(tmp_path / "r.html", read_runs([run])))
-    assert "No pictures: the images of the run, or what was found in them, cannot be read" in page.text
+    assert "No pictures: the images or the detections of the run cannot be read" in page.text
     assert not page.all("img") and "AP50" in page.text and "Precision over recall" in page.text
     moved = copied(tmp_path / "moved", voc)
     with np.load(moved / "detections.npz") as file:
@@ -169,4 +169,4 @@ def test_one_page_is_of_one_kind_of_run(voc, tmp_path, capsys):
 def test_what_is_for_runs_that_retrieve_is_refused(voc, tmp_path, capsys):
     run = copied(tmp_path / "run", voc)
     assert main(["report", str(run), "--map", "tsne"]) != 0
-    assert "projection, queries, points and items are for runs that retrieve" in capsys.readouterr().err
+    assert "projection, queries, points and items are for retrieval runs" in capsys.readouterr().err

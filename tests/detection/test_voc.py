@@ -124,20 +124,20 @@ def test_images_may_have_other_endings(tmp_path, ending):
 @pytest.mark.parametrize(
     ("xml", "error", "message"),
     [
-        ("<annotation>", ValueError, "a.xml is no readable annotation"),
+        ("<annotation>", ValueError, "a.xml is not a readable annotation"),
         ("<annotation><object></object></annotation>", ValueError, "an object has no name"),
         ("<annotation><object><name>disc</name></object></annotation>", ValueError, "an object (disc) has no bndbox"),
         (
             "<annotation><object><name>disc</name><bndbox><xmin>a</xmin></bndbox></object></annotation>",
             ValueError,
-            "xmin is no finite number: 'a'",
+            "xmin must be a finite number; got 'a'",
         ),
-        (annotation([("disc", (3, 3, float("inf"), 9), 0)]), ValueError, "xmax is no finite number: 'inf'"),
-        (annotation([("disc", (3, float("nan"), 9, 9), 0)]), ValueError, "ymin is no finite number: 'nan'"),
+        (annotation([("disc", (3, 3, float("inf"), 9), 0)]), ValueError, "xmax must be a finite number; got 'inf'"),
+        (annotation([("disc", (3, float("nan"), 9, 9), 0)]), ValueError, "ymin must be a finite number; got 'nan'"),
         (
             "<annotation><size><width>9.5</width><height>9</height></size></annotation>",
             ValueError,
-            "width and height of the image are no whole numbers",
+            "width and height of the image must be integers",
         ),
     ],
 )
@@ -158,11 +158,11 @@ def test_a_class_that_is_not_known_is_named_with_what_to_do(tmp_path):
         ("tset", "tset.txt does not exist; lists there: test, train, trainval"),
         (
             "2007/test",
-            "VOC2007 does not exist: needed is a folder with Annotations, ImageSets/Main, JPEGImages, VOC2007",
+            "VOC2007 does not exist: pass a folder with Annotations, ImageSets/Main, JPEGImages, VOC2007",
         ),
-        ("7/test", "a split is SET or YEAR/SET"),
-        ("", "a split is SET or YEAR/SET"),
-        ("test+", "a split is SET or YEAR/SET"),
+        ("7/test", "a split must be SET or YEAR/SET"),
+        ("", "a split must be SET or YEAR/SET"),
+        ("test+", "a split must be SET or YEAR/SET"),
     ],
 )
 def test_a_split_that_does_not_exist_is_answered_with_those_that_do(tmp_path, split, message):
@@ -182,9 +182,7 @@ def test_missing_images_and_annotations_are_named(tmp_path):
         load_voc(home, "test", "data")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("\n", "names no image"), ("000\n000\n", "names 1 images more than once")]
-)
+@pytest.mark.parametrize(("text", "message"), [("\n", "has no image"), ("000\n000\n", "names 1 images more than once")])
 def test_a_list_without_images_or_with_repeated_ones_is_refused(tmp_path, text, message):
     home = shapes(tmp_path)
     (home / "ImageSets" / "Main" / "test.txt").write_text(text)
@@ -250,8 +248,8 @@ def test_an_infinite_box_fails_at_the_check_and_when_training_begins(tmp_path, c
     home = shapes(tmp_path)
     (home / "Annotations" / "008.xml").write_text(annotation([("disc", (3, 3, float("inf"), 9), 0)]))
     assert main(["detect", "check", "--root", str(home)]) != 0
-    assert "008.xml: xmax is no finite number: 'inf'" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="xmax is no finite number"):
+    assert "008.xml: xmax must be a finite number; got 'inf'" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="xmax must be a finite number"):
         load_voc(home, "test", "data")
 
 
@@ -271,7 +269,7 @@ def test_official_counts_are_compared(tmp_path, monkeypatch):
 
 def test_a_folder_of_something_else_is_told_what_to_give(tmp_path):
     found = inspect_voc(tmp_path)
-    assert found.wrong == 1 and "give VOCdevkit, or a folder built like VOC2007" in str(found)
+    assert found.wrong == 1 and "pass VOCdevkit, or a folder with the structure of VOC2007" in str(found)
 
 
 # ------------------------------------------------------------------------------------------------ as training sees it
@@ -311,7 +309,9 @@ def test_a_photograph_is_turned_as_its_boxes_were_drawn(tmp_path, annotated):
 
 def test_the_check_says_which_photographs_were_annotated_as_they_are_stored(tmp_path):
     text = str(inspect_voc(turned_tree(tmp_path, (64, 48)), images=True))
-    assert "1 images lie on their side by their EXIF tag, and were annotated so: they are not turned, e.g. a" in text
+    assert (
+        "1 images have an EXIF tag that turns them, but were annotated as stored: they are not turned, e.g. a" in text
+    )
 
 
 def test_sixteen_bits_and_transparency_are_read_as_everywhere_else(tmp_path):
@@ -422,4 +422,4 @@ def test_bccd_has_its_images_classes_and_two_boxes_of_a_pixel():
 @real
 def test_bccd_is_complete():
     found = inspect_voc(BCCD)
-    assert found.wrong == 0 and "not VOC's own classes: read it with data.classes=data" in str(found)
+    assert found.wrong == 0 and "not VOC's own: read the folder with data.classes=data" in str(found)

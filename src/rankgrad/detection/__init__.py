@@ -1,6 +1,6 @@
 """Detectors trained on Average Precision: the loss, and its use in torchvision's models.
 
-What is named here needs torch alone. Data, evaluation and training are in files that are imported by name.
+The names here need only torch. Import data, evaluation and training from their own modules.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""An AP loss in torchvision's Faster and Mask R-CNN, in the place of cross-entropy.
+"""An AP loss in torchvision's Faster and Mask R-CNN, instead of cross-entropy.
 
-torchvision offers no place for another classification loss. Nothing of its code is copied here: hooks read the logits
-and the labels of the sampled proposals where they pass, let torchvision compute what it always does, and replace the
-entry "loss_classifier" of its losses. Layers, weights, the keys of the state_dict and inference are untouched, and
-whatever else a model learns (boxes, masks, key points, proposals) goes on as before.
+torchvision has no option for another classification loss. We do not copy its code. Hooks read the logits and the labels
+of the sampled proposals, let torchvision compute its own losses, and replace the entry "loss_classifier". Layers,
+weights, the keys of the state_dict and inference do not change, nor do the other losses (boxes, masks, key points,
+proposals).
 """
 
 from __future__ import annotations
@@ -31,45 +31,47 @@ def use_ap_loss(
 ) -> LossHandle:
     """Train the classifier of a torchvision detector by a loss over all proposals of a batch.
 
-    The model is changed in place: in training mode, `model(images, targets)["loss_classifier"]` is from now on
+    The model is changed in place. In training mode, `model(images, targets)["loss_classifier"]` becomes
 
-        share * cross-entropy + (1 - share) * weight * loss,
+        share * cross-entropy + (1 - share) * weight * loss.
 
-    with a share of cross-entropy of 1 for `warmup` steps, then falling linearly to `keep` within `fade` steps. A step
-    is a forward pass in training mode with gradients enabled. Cross-entropy at first helps where ranks give little
-    gradient: scores of a fresh head are all within the margin (docs/detection.md).
+    The share of cross-entropy is 1 for `warmup` steps, and then falls linearly to `keep` within `fade` steps. A step is
+    a forward pass in training mode with gradients enabled. Cross-entropy helps at the beginning, when ranks give little
+    gradient: all scores of a new head are within the margin (docs/detection.md).
 
     Args:
-        model: `FasterRCNN`, `MaskRCNN`, `KeypointRCNN` of torchvision >= 0.21, or another with its `RoIHeads`.
+        model: `FasterRCNN`, `MaskRCNN`, `KeypointRCNN` of torchvision >= 0.21, or another model with its `RoIHeads`.
         loss: called as loss(scores [proposal, class], targets [proposal, class]) -> scalar, e.g. `DetectionAPLoss()`,
             or `distributed.GlobalBatch` around it.
         weight: factor of the loss.
-        score: what is ranked. "log_softmax": logarithms of the probabilities that torchvision ranks by at inference:
-            trains the background logit too. "logits": the logits of the classes; the background logit learns nothing
-            from the loss.
-        warmup: steps with cross-entropy alone, >= 0. The loss is computed in them too, so that its memory fills.
-        fade: steps from there to `keep`, >= 0.
-        keep: share of cross-entropy in the end, 0 .. 1.
+        score: the scores to rank. "log_softmax": logarithms of the probabilities that torchvision uses at inference;
+            the background logit is trained, too. "logits": the logits of the classes; the loss gives the background
+            logit no gradient.
+        warmup: number of steps with cross-entropy only, >= 0. The loss is computed in these steps, too, to fill its
+            memory.
+        fade: number of steps from there to `keep`, >= 0.
+        keep: final share of cross-entropy, 0 .. 1.
 
     Returns:
-        The handle: statistics, the step, `remove()`. It is a module that holds the loss, but not the model, and no part
-        of the model: keep it beside the model and save its state_dict (memory of the loss, step) with the model's.
+        The handle: statistics, the step, `remove()`. It is a module that contains the loss, but it does not contain the
+        model and is not part of it. Keep the handle, and save its state_dict (memory of the loss, step) with that of
+        the model.
 
     Raises:
         TypeError: the model has no `RoIHeads`.
-        ValueError: numbers out of range.
-        RuntimeError: an AP loss is in use there already. Later, from a training step in which the loss was not used.
+        ValueError: a number is out of range.
+        RuntimeError: the model already has an AP loss. A training step also raises it if the loss was not used.
     """
     return LossHandle(model, loss, weight, score=score, warmup=warmup, fade=fade, keep=keep)
 
 
 class LossHandle(nn.Module):
-    """A loss in the place of cross-entropy in a torchvision detector; see `use_ap_loss`, which makes it.
+    """A loss instead of cross-entropy in a torchvision detector; made by `use_ap_loss`.
 
     Attributes:
         loss: the loss; its memory is part of this module's state_dict.
-        step: buffer, training steps seen.
-        stats: detached tensors of the last training step: "loss" (before `weight`), "cross_entropy", "share".
+        step: buffer, number of training steps so far.
+        stats: detached tensors of the last training step: "loss" (without `weight`), "cross_entropy", "share".
     """
 
     step: Tensor
@@ -89,10 +91,10 @@ class LossHandle(nn.Module):
         self.loss, self.weight, self.score = loss, weight, score
         self.warmup, self.fade, self.keep = warmup, fade, keep
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
-        self._steps = 0  # the same on the host
+        self._steps = 0  # copy of `step` on the host
         self.stats: dict[str, Tensor] = {}
-        self._seen: dict[str, Any] = {}  # of the forward pass that is running
-        # in a tuple: the model is no part of this module, nor this module of the model
+        self._seen: dict[str, Any] = {}  # tensors of the current forward pass
+        # in a tuple, so that the model is not a submodule
         self._model: tuple[nn.Module, Any] = (model, heads)
         self._select = heads.select_training_samples
         heads.select_training_samples = self._select_and_see
@@ -113,11 +115,11 @@ class LossHandle(nn.Module):
 
     @property
     def removed(self) -> bool:
-        """Whether the model has its own loss again."""
+        """Whether `remove` was called: the model has its own loss again."""
         return not self._hooks
 
     def remove(self) -> None:
-        """Give the model its cross-entropy back. A second call does nothing."""
+        """Restore the model's cross-entropy. A second call does nothing."""
         if self.removed:
             return
         heads = self._model[1]
@@ -126,17 +128,17 @@ class LossHandle(nn.Module):
                 "roi_heads.select_training_samples was replaced after use_ap_loss: undo that first, then remove()"
             )
         del heads.select_training_samples
-        if heads.select_training_samples != self._select:  # it had been replaced before, too
+        if heads.select_training_samples != self._select:  # it was already replaced before use_ap_loss
             heads.select_training_samples = self._select
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Not to be called: the loss is part of the model's own forward pass."""
-        raise RuntimeError("call the model: its losses contain this one")
+        """Do not call this: the loss is part of the model's own forward pass."""
+        raise RuntimeError("call the model, not the handle: the losses of the model contain this loss")
 
-    # ------------------------------------------------------------------ what happens within a forward pass
+    # ------------------------------------------------------------------ hooks of a forward pass
 
     def _start(self, model: nn.Module, args: Any) -> None:
         self._seen = {}
@@ -157,8 +159,9 @@ class LossHandle(nn.Module):
         detections, losses = output
         if missing or "loss_classifier" not in losses:
             raise RuntimeError(
-                f"the loss is not in use: no {' and '.join(missing) or 'loss_classifier'} passed by. Was box_predictor "
-                "or select_training_samples replaced after use_ap_loss? Call remove() and use_ap_loss again"
+                f"the loss is not in use: its hooks got no {' and '.join(missing) or 'loss_classifier'}. Was "
+                "box_predictor or select_training_samples replaced after use_ap_loss? Call remove() and use_ap_loss "
+                "again"
             )
         cross_entropy = losses["loss_classifier"]
         value = self._value(self._seen.pop("logits"), self._seen.pop("labels"), cross_entropy)
@@ -176,10 +179,10 @@ class LossHandle(nn.Module):
     def _value(self, logits: Tensor, labels: Tensor, cross_entropy: Tensor) -> Tensor:
         if len(labels) != len(logits) or logits.dim() != 2 or logits.shape[1] < 2:
             raise RuntimeError(
-                f"box_predictor gave logits {tuple(logits.shape)} for {len(labels)} sampled proposals; needed are "
-                "[proposal, 1 + class], background first"
+                f"box_predictor must return logits [proposal, 1 + class], background first; got {tuple(logits.shape)} "
+                f"for {len(labels)} sampled proposals"
             )
-        # In training mode without gradients somebody measures: that is no step, and enters no memory.
+        # a pass in training mode without gradients is a measurement: not a step, and nothing is added to the memory
         learning = torch.is_grad_enabled()
         if learning and not self.loss.training:
             raise RuntimeError("the loss is in evaluation mode while the model trains; call loss.train()")
@@ -214,13 +217,13 @@ class LossHandle(nn.Module):
         self._steps = int(self.step)
 
     def extra_repr(self) -> str:
-        """The settings, and where the schedule stands."""
+        """The settings and the current step."""
         schedule = f"warmup={self.warmup}, fade={self.fade}, keep={self.keep}, step={self._steps}"
         return f"weight={self.weight}, score={self.score!r}, {schedule}" + ", removed" * self.removed
 
 
 def _roi_heads(model: nn.Module) -> Any:
-    """The model's `RoIHeads`, checked for what is needed of them."""
+    """The model's `RoIHeads`; raise if they lack a needed part."""
     heads: Any = getattr(model, "roi_heads", None)
     needed = ("select_training_samples", "box_predictor")
     if heads is None or not all(hasattr(heads, name) for name in needed):
@@ -230,5 +233,5 @@ def _roi_heads(model: nn.Module) -> Any:
             "is computed; docs/detection.md shows how"
         )
     if isinstance(getattr(heads.select_training_samples, "__self__", None), LossHandle):
-        raise RuntimeError("a loss is in use in this model already; remove() that one first")
+        raise RuntimeError("this model already has an AP loss; remove() it first")
     return heads

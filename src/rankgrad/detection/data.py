@@ -1,4 +1,4 @@
-"""Annotated images as batches for a detector: resized, flipped, in an order that a seed fixes."""
+"""Annotated images as batches for a detector: resized, flipped, in an order that depends on a seed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Example(NamedTuple):
 
     Attributes:
         image: [3, height, width] float32, 0 .. 1.
-        target: boxes [object, 4] in pixels of `image`, labels [object] long, 1 .. C: 0 is background.
-        row: of the data set.
-        size: (width, height) of the image that the boxes are of.
+        target: boxes [object, 4] in pixels of `image`, labels [object] long, 1 .. C; 0 is background.
+        row: index in the data set.
+        size: (width, height) of the annotated image, before resizing.
     """
 
     image: Tensor
@@ -34,19 +34,19 @@ class Example(NamedTuple):
 
 
 class DetectionSet(Dataset[Example]):
-    """The images of a split, read when they are asked for.
+    """The images of a split. An image is read when it is needed.
 
-    A flip is a function of (seed, epoch, image): a run that is resumed sees what it would have seen.
+    A flip depends on (seed, epoch, image), so a resumed run gets the same images.
 
     Args:
         scenes: images and their objects.
         shorter: shorter side in pixels after resizing.
-        longer: longest that the longer side may become; then the shorter is less.
-        difficult: whether difficult objects are among the targets.
-        flip: probability of a flip from left to right.
-        vertical_flip: probability of a flip upside down: for images without an up.
-        seed: of the flips.
-        cache: keep resized images in memory.
+        longer: upper limit of the longer side. If it is reached, the shorter side is smaller.
+        difficult: whether the targets contain difficult objects.
+        flip: probability of a horizontal flip.
+        vertical_flip: probability of a vertical flip, for images without a top side.
+        seed: seed of the flips.
+        cache: whether to keep resized images in memory.
     """
 
     def __init__(
@@ -63,26 +63,26 @@ class DetectionSet(Dataset[Example]):
     ) -> None:
         for name, side in (("shorter", shorter), ("longer", longer)):
             if isinstance(side, bool) or not isinstance(side, int) or side < 1:
-                raise ValueError(f"{name} is a side in pixels, an integer >= 1; got {side!r}")
+                raise ValueError(f"{name} is a side in pixels and must be an integer >= 1; got {side!r}")
         if longer < shorter:
             raise ValueError(f"longer must be at least shorter; got {longer} < {shorter}")
         for name, share in (("flip", flip), ("vertical_flip", vertical_flip)):
             if not 0 <= share <= 1:
-                raise ValueError(f"{name} is a probability, 0 .. 1; got {share}")
+                raise ValueError(f"{name} is a probability and must be in 0 .. 1; got {share}")
         self.scenes, self.shorter, self.longer = tuple(scenes), shorter, longer
         self.difficult, self.flip, self.vertical_flip, self.seed = difficult, flip, vertical_flip, seed
         self._pixels: dict[int, tuple[Tensor, tuple[int, int]]] | None = {} if cache else None
 
     def __len__(self) -> int:
-        """Images."""
+        """Number of images."""
         return len(self.scenes)
 
     def __getitem__(self, index: int) -> Example:
-        """An image as it is in epoch 0."""
+        """An image in epoch 0."""
         return self.sample(index, 0)
 
     def __getitems__(self, indices: list[int]) -> list[Example]:
-        """A batch; the epoch comes with it (`EpochList`)."""
+        """A batch. The indices contain the epoch (`EpochList`)."""
         epoch = indices.epoch if isinstance(indices, EpochList) else 0
         return [self.sample(index, epoch) for index in indices]
 
@@ -94,7 +94,7 @@ class DetectionSet(Dataset[Example]):
         boxes = scene.boxes.clone()
         boxes[:, 0::2] = (boxes[:, 0::2] * (width / size[0])).clamp(0, width)
         boxes[:, 1::2] = (boxes[:, 1::2] * (height / size[1])).clamp(0, height)
-        kept = (boxes[:, 2:] > boxes[:, :2]).all(1)  # something of it lies inside
+        kept = (boxes[:, 2:] > boxes[:, :2]).all(1)  # boxes that are partly inside
         if not self.difficult:
             kept &= ~scene.difficult
         boxes, labels = boxes[kept], scene.labels[kept] + 1
@@ -115,10 +115,12 @@ class DetectionSet(Dataset[Example]):
 
 
 def read_resized(scene: Scene, shorter: int, longer: int) -> tuple[Tensor, tuple[int, int]]:
-    """[3, height, width] uint8 with the given shorter side, or less so that no side is above `longer`; and file size.
+    """The resized image, [3, height, width] uint8, and the (width, height) of the file.
+
+    The shorter side is `shorter`, or less if the longer side would exceed `longer`.
 
     Raises:
-        OSError: it can't be read, see `datasets.images`.
+        OSError: the image cannot be read, see `datasets.images`.
     """
     from PIL.Image import Resampling
 
@@ -127,20 +129,20 @@ def read_resized(scene: Scene, shorter: int, longer: int) -> tuple[Tensor, tuple
     scale = min(shorter / min(size), longer / max(size))
     if scale != 1:
         sides = [max(round(side * scale), 1) for side in size]
-        # PIL averages over what a pixel covers where it makes an image smaller
+        # when PIL makes an image smaller, it averages over the area of each new pixel
         image = image.resize((sides[0], sides[1]), Resampling.BILINEAR)
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous(), size
 
 
 def _mirrored(boxes: Tensor, axis: int, length: int) -> Tensor:
-    """Boxes of the mirrored image: what was left is right."""
+    """Boxes of the mirrored image."""
     mirrored = boxes.clone()
     mirrored[:, axis], mirrored[:, axis + 2] = length - boxes[:, axis + 2], length - boxes[:, axis]
     return mirrored
 
 
 def as_lists(samples: Sequence[Example]) -> tuple[list[Tensor], list[Target]]:
-    """Images and targets as torchvision's detectors take them."""
+    """Images and targets in the form of torchvision's detectors."""
     return [sample.image for sample in samples], [sample.target for sample in samples]
 
 
@@ -149,9 +151,9 @@ class DetectionData(EpochData):
 
     Args:
         dataset: training images.
-        batch_size: of all processes together.
-        seed: of the order.
-        workers: of the DataLoader.
+        batch_size: number of images per batch, over all processes.
+        seed: seed of the order.
+        workers: number of workers of the DataLoader.
     """
 
     def __init__(self, dataset: DetectionSet, batch_size: int, seed: int, workers: int = 0) -> None:

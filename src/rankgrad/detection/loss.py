@@ -1,14 +1,14 @@
 r"""Average Precision of a detector's classifier, as a loss: each class ranks the proposals of all images.
 
-A proposal has one score per class. For a class those proposals are relevant that were matched to an object of that
-class; all others, background and objects of other classes, are irrelevant. Two rankings are read:
+A proposal has one score per class. A proposal is relevant for a class if it was matched to an object of that class. All
+others, background and objects of other classes, are irrelevant. There are two kinds of rankings:
 
-* per class: the proposals by their score for it; L_mAP is the mean of 1 - AP over the classes that have a relevant one;
-* of all classes: every (proposal, class) in one list; L_APC is 1 - AP of that list.
+* per class: the proposals by their score for it. L_mAP is the mean of 1 - AP over the classes with a relevant proposal.
+* of all classes: every (proposal, class) in one list. L_APC is 1 - AP of that list.
 
 The loss is the weighted mean of both, 2 : 1 in RaMBO (Rolínek et al., CVPR 2020, arXiv:1912.03500, sections 4.6, 5.2).
-It is AP over proposals before non-maximum suppression: several proposals on one object are all rewarded, and an object
-that no proposal hits costs nothing. That is not the AP of a benchmark, only near it.
+It is AP over proposals before non-maximum suppression. So all proposals on the same object count as relevant, and an
+object without a proposal costs nothing. This is close to the AP of a benchmark, but not equal.
 """
 
 from __future__ import annotations
@@ -49,24 +49,26 @@ class LossOptions(TypedDict):
 class DetectionRankLoss(nn.Module):
     r"""Any ranks over proposals: w_1 (mean over classes of 1 - metric) + w_2 (1 - metric of all classes in one list).
 
-    For all the images of a batch at once. A class without a relevant proposal is left out of the mean; if no class has
-    one, the loss is 0, attached to the graph. Computed in float32 (float64 for float64 scores), inside autocast too.
-    On several processes, `distributed.GlobalBatch(loss)` ranks the proposals of all.
+    The loss uses all images of a batch at once. A class without a relevant proposal is left out of the mean. If no
+    class has one, the loss is 0, attached to the graph. Computation is in float32 (float64 for float64 scores), also
+    inside autocast. On several processes, `distributed.GlobalBatch(loss)` ranks the proposals of all processes.
 
     Args:
-        ranks: where the relevant entries stand: `ranks.Blackbox(...)`, `ranks.Soft(pos=..., neg=...)`. The two terms
-            enter a blackbox perturbation with their weights.
+        ranks: computes the ranks: `ranks.Blackbox(...)` or `ranks.Soft(pos=..., neg=...)`. The weight of a term
+            multiplies its blackbox perturbation.
         metric: Ranks -> [query] value in [0, 1], higher is better.
-        memory: batches whose scores are ranked too, without gradient, >= 0; RaMBO: 7. See `ScoreMemory`.
-        weights: of the classes' term and of the one-list term, >= 0, not both 0; scaled to sum 1.
-        memory_for: "map": the memory lengthens the lists of the classes (published code); "both": also the one list
-            (RaMBO's text).
-        check_finite: NaN or infinity in the scores: None: ValueError on CPU, an asynchronous assertion on CUDA; True:
-            ValueError everywhere; False: not checked.
+        memory: number of earlier batches whose scores are also ranked, without gradient, >= 0; RaMBO: 7. See
+            `ScoreMemory`.
+        weights: weights of the term of the classes and of the term of the one list, >= 0, not both 0. They are scaled
+            to sum 1.
+        memory_for: "map": the memory is added to the lists of the classes (published code). "both": it is also added to
+            the one list (RaMBO's text).
+        check_finite: check the scores for NaN or infinity. None: ValueError on CPU, an asynchronous assertion on CUDA.
+            True: ValueError everywhere. False: no check.
 
     Attributes:
-        stats: detached tensors of the last call: "map_loss" and "apc_loss" (before weighting; only terms of weight
-            > 0), "counted" [class] bool, "positives", "memory_rows".
+        stats: detached tensors of the last call: "map_loss" and "apc_loss" (without weights; only terms of weight > 0),
+            "counted" [class] bool, "positives", "memory_rows".
 
     >>> loss = DetectionRankLoss(Soft(Sigmoid(0.1), Sigmoid(0.1)), memory=0)
     >>> scores = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 3.0]])  # 3 proposals, 2 classes
@@ -89,7 +91,7 @@ class DetectionRankLoss(nn.Module):
     ) -> None:
         super().__init__()
         if len(weights) != 2 or not min(weights) >= 0 or not 0 < sum(weights) < torch.inf:
-            raise ValueError(f"weights are two numbers >= 0, of L_mAP and L_APC, not both 0; got {weights!r}")
+            raise ValueError(f"weights must be two numbers >= 0, for L_mAP and L_APC, not both 0; got {weights!r}")
         if memory_for not in ("map", "both"):
             raise ValueError(f"memory_for must be 'map' or 'both'; got {memory_for!r}")
         self.ranks, self.metric, self.weights, self.memory_for = ranks, metric, tuple(weights), memory_for
@@ -100,19 +102,20 @@ class DetectionRankLoss(nn.Module):
     # ------------------------------------------------------------------ what a user calls
 
     def forward(self, scores: Tensor, targets: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Loss of a batch; in training mode its scores then enter the memory.
+        """Loss of a batch. In training mode its scores are then added to the memory.
 
         Args:
-            scores: [row, class] float, one row per proposal of any image, background left out; higher: more likely.
+            scores: [row, class] float, one row per proposal of any image, without background; higher is more likely.
             targets: [row, class] bool; see `one_hot_targets`.
-            valid: [row, class] bool; False takes a proposal out of the list of a class. Rows that count nowhere need
-                not be given at all.
+            valid: [row, class] bool; False removes a proposal from the list of a class. Leave out rows that are not
+                valid for any class.
 
         Returns:
             Scalar.
 
         Raises:
-            ValueError: shapes or dtypes that do not fit, NaN or infinity, other classes than the memory holds.
+            ValueError: shapes or dtypes do not fit, a score is NaN or infinite, or the number of classes differs from
+                that of the memory.
         """
         self._check(scores, targets, valid)
         with torch.autocast(scores.device.type, enabled=False):
@@ -125,13 +128,13 @@ class DetectionRankLoss(nn.Module):
         return loss
 
     def reset(self) -> None:
-        """Empty the memory: after a change of data or model."""
+        """Empty the memory. Call it after a change of data or model."""
         self.memory.reset()
 
     # ------------------------------------------------------------------ how
 
     def _weighted(self, batch: Scored, held: list[Scored]) -> Tensor:
-        """The two terms of a batch and the batches held."""
+        """The weighted sum of both terms, for a batch and the batches of the memory."""
         self.stats = {"memory_rows": torch.tensor(sum(part.scores.shape[1] for part in held))}
         per_class, one_list = (weight / sum(self.weights) for weight in self.weights)
         terms = []
@@ -147,12 +150,12 @@ class DetectionRankLoss(nn.Module):
         return torch.stack(terms).sum()
 
     def _term(self, weight: float, batch: Scored, held: list[Scored]) -> tuple[Tensor, Tensor]:
-        """Mean of 1 - metric over the lists that have a relevant entry, and which lists have."""
+        """Mean of 1 - metric over the lists with a relevant entry, and a mask of these lists."""
         targets, valid = _masks([batch, *held])
         scores, *others = self.moved([batch, *held])
         if isinstance(self.ranks, Blackbox):
-            # Of the loss w L it is w g that perturbs: -(rk(y) - rk(y + lambda w g)) / lambda. That is w times what
-            # L has with lambda w, so that the value may be multiplied by w outside.
+            # The gradient of w L is -(rk(y) - rk(y + lambda w g)) / lambda. This is w times the gradient of L with
+            # lambda w, so the caller can multiply the value by w.
             box = replace(self.ranks, lambda_=self.ranks.lambda_ * weight)
             values, ranks = box.values(self._cost, scores, targets, valid, fixed=others)
         else:
@@ -161,14 +164,14 @@ class DetectionRankLoss(nn.Module):
             values = self._cost(ranks)
         counted = ranks.counted
         mean = torch.where(counted, values, 0).sum() / counted.sum().clamp(min=1)
-        # a loss is attached to the graph even where it is constant
+        # attach a constant loss to the graph, too
         return (mean if mean.requires_grad else mean + 0 * scores.sum()), counted.detach()
 
     def _cost(self, ranks: Ranks) -> PerQuery:
         return 1 - self.metric(ranks)
 
     def moved(self, parts: list[Scored]) -> list[Tensor]:
-        """Scores of the batch and of those held as they are ranked: as they are, unless a loss moves them."""
+        """Scores of the batch and of the memory for ranking: unchanged, unless a subclass shifts them."""
         return [part.scores for part in parts]
 
     def _check(self, scores: Tensor, targets: Tensor, valid: Tensor | None) -> None:
@@ -180,14 +183,14 @@ class DetectionRankLoss(nn.Module):
             if mask.shape != scores.shape or mask.dtype != torch.bool:
                 raise ValueError(
                     f"{name} must be bool with the shape of scores {tuple(scores.shape)}; got {mask.dtype} "
-                    f"{tuple(mask.shape)}. Labels become targets by one_hot_targets(labels, num_classes, background)"
+                    f"{tuple(mask.shape)}. one_hot_targets(labels, num_classes, background) turns labels into targets"
                 )
             if mask.device != scores.device:
                 raise ValueError(f"{name} is on {mask.device} but scores are on {scores.device}; move one of them")
         self.memory.check(scores.shape[1])
         if self.check_finite is False or scores.numel() == 0:
             return
-        least, most = torch.aminmax(scores.detach())  # one pass over the data; NaN comes through
+        least, most = torch.aminmax(scores.detach())  # one pass over the data; NaN propagates
         good = (least > -torch.inf) & (most < torch.inf)
         if self.check_finite is None and asynchronous(scores):
             torch._assert_async(good, "scores: NaN or infinity")
@@ -196,7 +199,7 @@ class DetectionRankLoss(nn.Module):
             raise ValueError(f"scores: NaN or infinity, first in row {row}; check_finite=False turns this check off")
 
     def extra_repr(self) -> str:
-        """The constructor's arguments, so that a printed loss can be built again."""
+        """The constructor's arguments, as they appear in the printed loss."""
         named = inspect.signature(type(self).__init__).parameters.values()
         names = [p.name for p in named if p.name != "self" and p.kind is not p.VAR_KEYWORD]
         names = [name for name in dict.fromkeys([*names, *LossOptions.__annotations__]) if name != "memory"]
@@ -210,23 +213,24 @@ class DetectionRankLoss(nn.Module):
 class DetectionAPLoss(DetectionRankLoss):
     r"""RaMBO's detection loss: 2/3 L_mAP + 1/3 L_APC on blackbox ranks (eqs. 14, 21-23; sections 4.4, 4.6).
 
-    Scores are shifted by the margin first (irrelevant + margin/2, relevant - margin/2); both terms are 1 - mean over
-    the relevant of rk^+ / rk; gradient: `ranks.Blackbox`, the weights being part of what perturbs. Differs from the
-    published code: no epsilon in denominators, a class without a relevant proposal costs nothing instead of NaN, and a
-    constant margin unless `random_margin`.
+    First the margin shifts the scores (irrelevant + margin/2, relevant - margin/2). Both terms are 1 - mean over the
+    relevant entries of rk^+ / rk. For the gradient see `ranks.Blackbox`; the weights are part of the perturbation.
+    Three things differ from the published code: no epsilon is added to denominators, a class without a relevant
+    proposal costs 0 instead of NaN, and the margin is constant unless `random_margin`.
 
     Args:
-        lambda_: perturbation, > 0, in ranks divided by the length of the list; RaMBO: 0.5.
-        margin: alpha >= 0, score units; RaMBO: 0.15.
+        lambda_: size of the perturbation, > 0, for ranks divided by the length of the list; RaMBO: 0.5.
+        margin: alpha >= 0, in score units; RaMBO: 0.15.
         memory: see `DetectionRankLoss`.
         weights: see `DetectionRankLoss`.
         memory_for: see `DetectionRankLoss`.
-        random_margin: multiply the shift of each entry by |z|, z standard normal, drawn anew for each call, as the
-            published code does. It helps where all scores are still within the margin (docs/detection.md).
-        normalized_ranks: False: lambda is meant for Algorithm 1 as printed; see `ranks.Blackbox`.
-        prefilter: drop irrelevant entries below all relevant ones of their list before ranking. The same numbers.
-        seed: of the random margin, >= 0; a draw depends on it and on the number of batches seen, so it is the same on
-            all processes and after resuming.
+        random_margin: multiply the shift of each entry by |z|, with a new standard normal z in each call, as the
+            published code does. It helps while all scores are within the margin (docs/detection.md).
+        normalized_ranks: False: lambda is for Algorithm 1 as printed; see `ranks.Blackbox`.
+        prefilter: before ranking, drop irrelevant entries below all relevant entries of their list. The result is the
+            same.
+        seed: seed of the random margin, >= 0. A draw depends on it and on the number of batches so far, so it is the
+            same on all processes and after resuming.
         common: see `DetectionRankLoss`.
 
     >>> loss = DetectionAPLoss(memory=0)
@@ -261,10 +265,10 @@ class DetectionAPLoss(DetectionRankLoss):
         self.normalized_ranks, self.prefilter, self.seed = normalized_ranks, prefilter, seed
 
     def moved(self, parts: list[Scored]) -> list[Tensor]:
-        """Scores as they are ranked; moved by random margins, if these are wanted."""
+        """Scores for ranking, shifted by random margins with `random_margin`."""
         if not self.random_margin:
             return super().moved(parts)
-        # torch's generator of the CPU reads 32 bits of a seed, so both numbers are folded into as many
+        # torch's CPU generator uses 32 bits of a seed, so both numbers are hashed into 32 bits
         seed = int(np.random.SeedSequence((self.seed, self.memory.count)).generate_state(1)[0])
         generator = torch.Generator(parts[0].scores.device).manual_seed(seed)
         moved_boxes = []
@@ -278,10 +282,11 @@ class DetectionAPLoss(DetectionRankLoss):
 class DetectionSmoothAPLoss(DetectionRankLoss):
     r"""Smooth-AP over proposals: both comparisons relaxed by the same sigmoid.
 
-    [ours: the paper is of retrieval.] For comparison with `DetectionAPLoss`: its lists, weights and memory, no margin.
+    [ours: the paper is about retrieval.] For comparison with `DetectionAPLoss`: it has the same lists, weights and
+    memory, but no margin.
 
     Args:
-        tau: temperature > 0 in score units. 0.01 is for cosines; scores of a detector spread over tens of units.
+        tau: temperature in score units, > 0. 0.01 is for cosines; the scores of a detector spread over tens of units.
         common: see `DetectionRankLoss`.
     """
 
@@ -292,14 +297,15 @@ class DetectionSmoothAPLoss(DetectionRankLoss):
 
 
 class DetectionSupAPLoss(DetectionRankLoss):
-    r"""SupAP over proposals: an upper bound of the exact loss, ranks among the relevant exact.
+    r"""SupAP over proposals: an upper bound of the exact loss. Ranks among the relevant proposals are exact.
 
-    [ours: the paper is of retrieval.]
+    [ours: the paper is about retrieval.]
 
     Args:
         tau: temperature of the sigmoid in score units.
-        rho: slope behind delta, per score unit.
-        delta: where the linear part begins, score units. With 0.1, 10 and 0.5 the step is ROADMAP's, ten times wider.
+        rho: slope of the linear part, per score unit.
+        delta: score difference where the linear part begins. With 0.1, 10 and 0.5 the step is ROADMAP's, ten times
+            wider.
         common: see `DetectionRankLoss`.
     """
 
@@ -316,19 +322,19 @@ DETECTION_LOSSES: dict[str, type[DetectionRankLoss]] = {
 
 
 def one_hot_targets(labels: Tensor, num_classes: int, background: Background) -> Tensor:
-    """Class labels of proposals -> targets of the foreground classes; background is a row of False.
+    """Class labels of proposals -> targets of the foreground classes. Background is a row of False.
 
     Args:
         labels: [row] integers.
-        num_classes: foreground classes, >= 1.
-        background: which label means background: "first": 0 (torchvision); "last": `num_classes` (mmdetection,
-            Detectron2, DETR); None: no label does.
+        num_classes: number of foreground classes, >= 1.
+        background: the label of background. "first": 0 (torchvision). "last": `num_classes` (mmdetection, Detectron2,
+            DETR). None: there is no background label.
 
     Returns:
         [row, num_classes] bool.
 
     Raises:
-        ValueError: a label out of range (on CUDA: an asynchronous assertion).
+        ValueError: a label is out of range (on CUDA: an asynchronous assertion).
 
     >>> one_hot_targets(torch.tensor([0, 2, 1]), 2, background="first").int()
     tensor([[0, 0],
@@ -340,13 +346,13 @@ def one_hot_targets(labels: Tensor, num_classes: int, background: Background) ->
     if labels.dim() != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"labels must be integers [row]; got {labels.dtype} {tuple(labels.shape)}")
     if num_classes < 1:
-        raise ValueError(f"num_classes counts the foreground classes and must be >= 1; got {num_classes}")
+        raise ValueError(f"num_classes is the number of foreground classes and must be >= 1; got {num_classes}")
     most = num_classes - (background is None)
     if len(labels):
         least, largest = torch.aminmax(labels)
         message = (
-            f"labels must be 0 .. {most} ({num_classes} foreground classes, background={background!r}); drop rows that "
-            "are to be ignored before"
+            f"labels must be 0 .. {most} ({num_classes} foreground classes, background={background!r}); first drop "
+            "rows that should be ignored"
         )
         require((least >= 0) & (largest <= most), message)
     first = int(background == "first")
@@ -365,6 +371,6 @@ def _masks(parts: list[Scored]) -> tuple[Tensor, Tensor | None]:
 
 
 def _flat(part: Scored) -> Scored:
-    """All classes in one list, the classes of a proposal beside one another."""
+    """All classes in one list; the classes of a proposal are neighbours."""
     valid = None if part.valid is None else part.valid.T.reshape(1, -1)
     return Scored(part.scores.T.reshape(1, -1), part.targets.T.reshape(1, -1), valid)

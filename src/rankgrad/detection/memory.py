@@ -1,4 +1,4 @@
-"""Scores and targets of the last batches: what a batch of proposals is ranked against beside itself."""
+"""Memory of the scores and targets of the last batches. New proposals are also ranked against these."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-FIELDS = ("scores", "targets", "valid")  # of `Scored`, and of the buffers of a slot
+FIELDS = ("scores", "targets", "valid")  # fields of `Scored`, and names of the buffers of a slot
 
 
 class Scored(NamedTuple):
-    """Proposals of one or more batches, a list per class.
+    """Proposals of one or more batches, one list per class.
 
     Attributes:
         scores: [class, row] float.
         targets: [class, row] bool.
-        valid: [class, row] bool; None: all entries exist.
+        valid: [class, row] bool; None: all entries are valid.
     """
 
     scores: Tensor
@@ -25,13 +25,13 @@ class Scored(NamedTuple):
 
 
 class ScoreMemory(nn.Module):
-    """The last batches of scores (RaMBO, section 4.3): detached, the oldest leaves first.
+    """The detached scores of the last batches (RaMBO, section 4.3). A new batch replaces the oldest.
 
-    The batches may have any numbers of rows. They lie in buffers: saved, moved, resumed. A saved memory can be loaded
-    by one that keeps as many batches.
+    The batches may differ in their number of rows. They are buffers, so they are saved, moved and resumed with the
+    module. A saved memory can be loaded into a memory with the same number of batches.
 
     Args:
-        batches: how many are kept, >= 0.
+        batches: number of batches to keep, >= 0.
 
     >>> memory = ScoreMemory(2)
     >>> for step in range(3):
@@ -45,22 +45,22 @@ class ScoreMemory(nn.Module):
     def __init__(self, batches: int) -> None:
         super().__init__()
         if isinstance(batches, bool) or not isinstance(batches, int) or batches < 0:
-            raise ValueError(f"memory is a number of batches, an integer >= 0; got {batches!r}")
+            raise ValueError(f"memory is a number of batches and must be an integer >= 0; got {batches!r}")
         self.batches = batches
         self.register_buffer("written", torch.zeros((), dtype=torch.long))
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Remove all batches."""
         device = self.written.device
         for slot in range(self.batches):
             nothing = torch.empty(0, 0, device=device)
             self._store(slot, Scored(nothing, nothing.bool(), None))
-        self.count = 0  # batches written; the buffer says the same, but reading it would wait for a GPU
+        self.count = 0  # number of batches written; reading the buffer instead would wait for a GPU
         self.written.zero_()
 
     def _store(self, slot: int, batch: Scored) -> None:
-        # replaced and not written to: each batch takes what it needs, and no graph meets a change
+        # new buffers, not in place: batches differ in size, and a graph may still use the old ones
         nothing = batch.targets.new_empty(0, 0)
         for name, rows in zip(FIELDS, (batch.scores, batch.targets, batch.valid), strict=True):
             self.register_buffer(f"{name}{slot}", nothing if rows is None else rows)
@@ -71,35 +71,35 @@ class ScoreMemory(nn.Module):
 
     @property
     def rows(self) -> int:
-        """Proposals now held."""
+        """Current number of proposals."""
         return sum(batch.scores.shape[1] for batch in self.held())
 
     def write(self, batch: Scored) -> None:
-        """Keep a batch, in the place of the oldest one.
+        """Store a batch; it replaces the oldest.
 
         Raises:
-            ValueError: another number of classes than the batches held have.
+            ValueError: the number of classes differs from that of the stored batches.
         """
         self.check(len(batch.scores))
         if self.batches:
-            # copies: views of the caller's tensors would change with them
+            # copies, because the caller may change its tensors
             rows = (None if t is None else t.detach().clone() for t in batch)
             self._store(self.count % self.batches, Scored(*rows))  # type: ignore[arg-type]
         self.count += 1
         self.written += 1
 
     def held(self) -> list[Scored]:
-        """The batches, the newest first."""
+        """The stored batches, newest first."""
         ages = range(min(self.count, self.batches))
         return [self._batch((self.count - 1 - age) % self.batches) for age in ages]
 
     def check(self, classes: int) -> None:
-        """Raise ValueError unless the batches held are of so many classes."""
+        """Raise ValueError unless the stored batches have this number of classes."""
         for batch in self.held()[:1]:
             if len(batch.scores) != classes:
                 raise ValueError(
                     f"the memory holds scores of {len(batch.scores)} classes but got {classes}; after a change of "
-                    "data or head, empty it by reset()"
+                    "data or head, call reset()"
                 )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
@@ -108,8 +108,8 @@ class ScoreMemory(nn.Module):
             saved = sum(key.startswith(f"{prefix}scores") for key in state_dict)
             if saved != self.batches:
                 raise ValueError(
-                    f"the saved memory holds {saved} batches, this one {self.batches}: build it with the same number, "
-                    "or drop the memory from the state and start with an empty one"
+                    f"the saved memory holds {saved} batches, this one {self.batches}: use the same number, or remove "
+                    "the memory from the saved state and start with an empty one"
                 )
             for slot in range(self.batches):
                 rows = (state_dict[f"{prefix}{name}{slot}"] for name in FIELDS)
@@ -118,5 +118,5 @@ class ScoreMemory(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
-        """How many batches are kept, and how full it is."""
+        """Numbers of batches and of proposals."""
         return f"batches={self.batches}, rows={self.rows}"

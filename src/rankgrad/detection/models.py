@@ -1,4 +1,4 @@
-"""Detectors by name: torchvision's Faster R-CNN with a residual network and a feature pyramid, and a small one."""
+"""Detectors by name: torchvision's Faster R-CNN with a ResNet and a feature pyramid, and a small one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchvision.ops.misc import FrozenBatchNorm2d
 
 from ..models.state_dicts import read_plain
 
-# Blocks per stage, groups, width per group; and where timm has weights of ImageNet with torchvision's names.
+# Blocks per stage, groups, width per group; and timm's name of ImageNet weights in torchvision's layout.
 BACKBONES: dict[str, tuple[list[int], int, int, str]] = {
     "resnet50": ([3, 4, 6, 3], 1, 64, "resnet50.tv_in1k"),
     "resnet101": ([3, 4, 23, 3], 1, 64, "resnet101.tv_in1k"),
@@ -28,16 +28,16 @@ NORMS = ("frozen", "batch")
 
 
 def build_detector(kind: str, num_classes: int, sides: tuple[int, int], **options: Any) -> FasterRCNN:
-    """A detector; in evaluation it takes images of any size and gives boxes in their pixels.
+    """A detector. In evaluation it takes images of any size and returns boxes in their pixels.
 
     Args:
-        kind: faster_rcnn or small, see the functions of these names.
-        num_classes: C, without background.
-        sides: shorter and longest side that images are resized to; those of `data.DetectionSet` have them already.
-        options: of that function.
+        kind: faster_rcnn or small, see `faster_rcnn` and `small_rcnn`.
+        num_classes: number of classes C, without background.
+        sides: shorter and longest side after resizing; images of `data.DetectionSet` already have this size.
+        options: options of that function.
 
     Raises:
-        ValueError: unknown kind or option out of range.
+        ValueError: the kind is unknown, or an option is out of range.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown model {kind!r}; known: {', '.join(KINDS)}")
@@ -59,35 +59,38 @@ def faster_rcnn(
     detections: int = 100,
     proposals: int = 1000,
 ) -> FasterRCNN:
-    """Faster R-CNN with a feature pyramid (Ren et al., NeurIPS 2015; Lin et al., CVPR 2017), torchvision's.
+    """torchvision's Faster R-CNN with a feature pyramid (Ren et al., NeurIPS 2015; Lin et al., CVPR 2017).
 
     Args:
-        num_classes: C, without background.
+        num_classes: number of classes C, without background.
         sides: shorter and longest side of images.
         backbone: one of `BACKBONES`.
-        pretrained: ImageNet weights that timm downloads.
-        weights: a local file with a state dict in torchvision's names instead.
-        norm: "frozen": batch norm with the statistics of the weights; "batch": ordinary, for training from scratch.
-        trainable_stages: of 5, from the end; 3 keeps the stem and the first stage.
+        pretrained: whether timm downloads ImageNet weights.
+        weights: a local file with a state dict in torchvision's names, instead of a download.
+        norm: "frozen": batch norm with the statistics of the weights. "batch": trainable batch norm, for training from
+            scratch.
+        trainable_stages: number of trainable stages of 5, counted from the end; with 3 the stem and the first stage
+            are frozen.
         rois: proposals per image that are classified in training.
-        positive_share: most of them that may be positive.
-        score_threshold: detections below it are dropped. An AP loss fixes no absolute level: 0 for evaluation.
-        detections: most per image.
-        proposals: most per image and level in evaluation, before and after suppression.
+        positive_share: largest fraction of them that may be positive.
+        score_threshold: detections with a lower score are dropped. Use 0 for evaluation, because an AP loss does not
+            fix the scale of the scores.
+        detections: largest number of detections per image.
+        proposals: largest number of proposals per image and level in evaluation, before and after suppression.
 
     Raises:
-        ValueError: an unknown backbone, or frozen layers without weights.
+        ValueError: the backbone is unknown, or frozen layers have no weights.
     """
     if backbone not in BACKBONES:
         raise ValueError(f"unknown backbone {backbone!r}; known: {', '.join(BACKBONES)}")
     if norm not in NORMS:
-        raise ValueError(f"norm is {' or '.join(NORMS)}; got {norm!r}")
+        raise ValueError(f"norm must be {' or '.join(NORMS)}; got {norm!r}")
     if not 0 <= trainable_stages <= 5:
-        raise ValueError(f"trainable_stages is 0 .. 5; got {trainable_stages}")
+        raise ValueError(f"trainable_stages must be 0 .. 5; got {trainable_stages}")
     if not pretrained and weights is None and (norm == "frozen" or trainable_stages < 5):
         raise ValueError(
-            "layers that are frozen need weights: model.pretrained=true downloads them, model.weights=FILE reads them; "
-            "from scratch, train all of it: model.norm=batch model.trainable_stages=5"
+            "frozen layers need weights: model.pretrained=true downloads them, model.weights=FILE reads them. To train "
+            "from scratch, train all layers: model.norm=batch model.trainable_stages=5"
         )
     blocks, groups, width, name = BACKBONES[backbone]
     layer = FrozenBatchNorm2d if norm == "frozen" else nn.BatchNorm2d
@@ -114,10 +117,10 @@ def faster_rcnn(
 
 
 def load_backbone(body: nn.Module, state: dict[str, Any], source: str) -> None:
-    """Load weights in torchvision's names, without those of the classifier.
+    """Load weights with torchvision's names, except those of the classifier.
 
     Raises:
-        ValueError: a layer is missing or has another shape.
+        ValueError: a tensor is missing or has another shape.
     """
     own = body.state_dict()
     needed = [key for key in own if not key.startswith("fc.") and not key.endswith("num_batches_tracked")]
@@ -125,27 +128,27 @@ def load_backbone(body: nn.Module, state: dict[str, Any], source: str) -> None:
     misfits = [key for key in needed if key not in state or state[key].shape != own[key].shape]
     if misfits:
         raise ValueError(
-            f"{source} does not fit: {len(misfits)} of {len(needed)} tensors are missing or of another shape, e.g. "
-            f"{misfits[0]}. Needed is a state dict with torchvision's names"
+            f"{source} does not fit: {len(misfits)} of {len(needed)} tensors are missing or have another shape, e.g. "
+            f"{misfits[0]}. The file must be a state dict with torchvision's names"
         )
     body.load_state_dict({key: state[key] for key in needed}, strict=False)
 
 
 class SmallPyramid(nn.Module):
-    """Six convolutions with batch norm, down to 1/4, 1/8 and 1/16 of the image; a pyramid over the last two or three.
+    """Six convolutions with batch norm, down to 1/4, 1/8 and 1/16 of the image, and a pyramid over two or three levels.
 
     Args:
         widths: channels at 1/2, 1/4, 1/8 and 1/16.
-        channels: of every level of the pyramid.
-        finest: 4 or 8: the finest level is so many pixels apart.
+        channels: channels of every level of the pyramid.
+        finest: stride of the finest level in pixels, 4 or 8.
     """
 
     def __init__(self, widths: Sequence[int] = (16, 32, 64, 96), channels: int = 64, finest: int = 8) -> None:
         super().__init__()
         if len(widths) != 4:
-            raise ValueError(f"widths are four numbers of channels; got {list(widths)}")
+            raise ValueError(f"widths must be four numbers of channels; got {list(widths)}")
         if finest not in (4, 8):
-            raise ValueError(f"finest is 4 or 8; got {finest!r}")
+            raise ValueError(f"finest must be 4 or 8; got {finest!r}")
         half, quarter, eighth, sixteenth = widths
         self.stem = nn.Sequential(_convolution(3, half, 2), _convolution(half, quarter, 2))
         self.eighth = nn.Sequential(_convolution(quarter, eighth, 2), _convolution(eighth, eighth))
@@ -155,7 +158,7 @@ class SmallPyramid(nn.Module):
         self.pyramid = FeaturePyramidNetwork(levels, channels)
 
     def forward(self, images: Tensor) -> OrderedDict[str, Tensor]:
-        """Level -> [image, channels, height, width], "0" the finest."""
+        """Level -> [image, channels, height, width]; "0" is the finest."""
         quarter = self.stem(images)
         eighth = self.eighth(quarter)
         levels = [eighth, self.sixteenth(eighth)]
@@ -188,29 +191,29 @@ def small_rcnn(
     detections: int = 100,
     proposals: int = 200,
 ) -> FasterRCNN:
-    """A Faster R-CNN that trains from scratch in minutes on a processor: torchvision's parts around `SmallPyramid`.
+    """A Faster R-CNN that trains from scratch in minutes on a CPU: torchvision's parts around `SmallPyramid`.
 
     Args:
-        num_classes: C, without background.
+        num_classes: number of classes C, without background.
         sides: shorter and longest side of images.
-        widths: of `SmallPyramid`.
-        channels: of `SmallPyramid`.
-        finest: of `SmallPyramid`.
-        anchors: sides in pixels, one list per level, finest first.
+        widths: see `SmallPyramid`.
+        channels: see `SmallPyramid`.
+        finest: see `SmallPyramid`.
+        anchors: sides of the anchors in pixels, one list per level, finest first.
         ratios: height : width of the anchors.
-        hidden: width of the two layers behind a region.
-        cells: a region is read as cells x cells.
+        hidden: width of the two layers after a region.
+        cells: a region is pooled to cells x cells.
         rois: proposals per image that are classified in training.
-        positive_share: most of them that may be positive.
-        score_threshold: detections below it are dropped.
-        detections: most per image.
-        proposals: most per image and level, before and after suppression.
+        positive_share: largest fraction of them that may be positive.
+        score_threshold: detections with a lower score are dropped.
+        detections: largest number of detections per image.
+        proposals: largest number of proposals per image and level, before and after suppression.
     """
     body = SmallPyramid(widths, channels, finest)
     levels = 3 if finest == 4 else 2
     if len(anchors) != levels or len({len(sides) for sides in anchors}) != 1:
         raise ValueError(
-            f"anchors are {levels} lists of equally many sides, finest level first; got {[list(s) for s in anchors]}"
+            f"anchors must be {levels} lists of equal length, finest level first; got {[list(s) for s in anchors]}"
         )
     generator = AnchorGenerator(tuple(map(tuple, anchors)), (tuple(ratios),) * levels)
     pool = MultiScaleRoIAlign([str(level) for level in range(levels)], output_size=cells, sampling_ratio=2)

@@ -1,4 +1,4 @@
-"""What the page of a detector shows: AP, precision and recall by class, what it gets wrong, and pictures of that."""
+"""The page of a detector: AP, precision and recall by class, its mistakes, and pictures of them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from .pictures import COLOURS, HIT, MISSED, WRONG, Mark, draw, marks, tally, wor
 from .voc import Scenes, load_voc
 from .voc_ap import DetectionReport, Detections, read_content
 
-QUALITY = 82  # of a picture: the texts in it stay readable
+QUALITY = 82  # JPEG quality of a picture, at which its texts are readable
 MEANING = {HIT: "right", **{kind: f"wrong: {text}" for kind, text in WRONG.items()}, MISSED: "objects missed"}
 
 
 @dataclass(frozen=True)
 class DetectorNumbers:
-    """What `DetectionReport.to_dict` holds, as a page reads it.
+    """The content of `DetectionReport.to_dict`, for a page.
 
     Attributes:
         values: AP50, AP50_11, ...: mean over the classes.
         per_class: class -> AP50, AP75, ... -> counts, both APs, curve, and the score of the best F1.
         counts: images, objects, difficult, detections.
         inclusive: whether a pixel was added to widths and heights.
-        settings: how it was made.
-        intervals: none.
+        settings: settings of the evaluation.
+        intervals: empty.
     """
 
     values: Mapping[str, float]
@@ -49,20 +49,20 @@ class DetectorNumbers:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> DetectorNumbers:
-        """From the content of a report."""
+        """The numbers from the content of a report."""
         values = {name: math.nan if value is None else value for name, value in content["values"].items()}
         return cls(**{**content, "values": values})
 
     @property
     def overlaps(self) -> list[str]:
-        """AP50, AP75, ...: without those of eleven points."""
+        """AP50, AP75, ...: without the eleven-point APs."""
         return [name for name in self.values if not name.endswith("_11")]
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Class -> score from which its detections are drawn: where F1 is best; infinite where none is right.
+        """Class -> lowest score of the detections to draw: the score with the best F1, infinite without a right one.
 
-        A loss that ranks fixes no level of the scores, so that no number such as 0.5 would do.
+        A rank loss does not fix the scale of the scores, so a constant such as 0.5 would not work.
         """
         first = self.overlaps[0]
         scores = {name: numbers[first]["threshold"] for name, numbers in self.per_class.items()}
@@ -71,13 +71,13 @@ class DetectorNumbers:
 
 @dataclass(frozen=True, eq=False)
 class DetectorContent(RunContent):
-    """A run of a detector, as a page shows it.
+    """A run of a detector, for a page.
 
     Attributes:
         name, config, facts, curves, before, latest, notes, siblings: see `RunContent`.
         after: AP of the trained detector; None: the run is not finished.
-        test: the images it was evaluated on, or None.
-        marked: [image] what is right, wrong and missed in each of them.
+        test: the images of the evaluation, or None.
+        marked: [image] boxes of right, wrong and missed detections.
     """
 
     after: DetectorNumbers | None = None
@@ -99,7 +99,7 @@ class DetectorContent(RunContent):
     ) -> tuple[list[Section], list[str]]:
         """Precision and recall, tables of classes, kinds of mistakes, pictures."""
         if extent != Extent():
-            raise ValueError("projection, queries, points and items are for runs that retrieve; these are detectors")
+            raise ValueError("projection, queries, points and items are for retrieval runs; these are detectors")
         evaluated = [run.after for run in runs]
         pictures = _pictures(runs)
         made = [tables.results(runs), _curves(runs, evaluated), _classes(runs, evaluated), _mistakes(runs), pictures]
@@ -122,9 +122,9 @@ def write_page(
         path: file.
         config: settings of the run, plain and nested.
         report: AP.
-        detections: [image] what was found.
+        detections: [image] detections.
         test: the images.
-        run: whose evaluation after training it is; None: any evaluation, without curves of the training.
+        run: the run, if this is its evaluation after training; None: another evaluation, without training curves.
         trust: packages whose classes its settings may name.
     """
     numbers = DetectorNumbers.of(report.to_dict())
@@ -138,12 +138,12 @@ def write_page(
 def read(
     run: Run, *, known: dict[str, Any] | None = None, pictures: bool = True, trust: Sequence[str] = ()
 ) -> DetectorContent:
-    """What is there of a run, finished or not. What is missing is said in the notes.
+    """The content of a run, finished or not. Notes say what is missing.
 
     Args:
         run: the folder.
-        known: nothing that detectors share.
-        pictures: False: numbers and curves alone.
+        known: not used by detectors.
+        pictures: False: only numbers and curves.
         trust: packages whose classes its settings may name.
     """
     after = DetectorNumbers.of(read_content(run.after)) if run.finished else None
@@ -155,7 +155,7 @@ def read(
         test = load_voc(data["root"], data["test"], tuple(after.per_class))
         detections = _detections(run.detections, test)
     except (OSError, ValueError) as error:
-        why = f"No pictures: the images of the run, or what was found in them, cannot be read ({error})."
+        why = f"No pictures: the images or the detections of the run cannot be read ({error})."
         return DetectorContent(**{**common, "notes": (*common["notes"], why)})
     return _described(detections, test, common)
 
@@ -168,16 +168,16 @@ def _described(detections: Sequence[Detections], test: Scenes, common: Mapping[s
     if test.left_out:
         notes.append(f"{len(test.left_out)} boxes without area were left out of the test images.")
     if numbers.inclusive:
-        notes.append("A pixel was added to widths and heights before overlaps were taken.")
+        notes.append("A pixel was added to widths and heights before overlaps were computed.")
     return DetectorContent(**{**common, "notes": tuple(notes)}, test=test, marked=tuple(marked))
 
 
 def _detections(path: Path, test: Scenes) -> list[Detections]:
-    """What a run has found in the images of a test set, from the file that it has left."""
+    """The detections of a run in the images of a test set, from its file."""
     columns = read_npz(path, "names", "image", "boxes", "labels", "scores")
     names = [scene.name for scene in test.scenes]
     if columns["names"].tolist() != names:
-        raise ValueError(f"{path.name} is of other images than the {len(names)} of {test.name}")
+        raise ValueError(f"{path.name} has other images than the {len(names)} of {test.name}")
     parts = [columns["image"] == image for image in range(len(names))]
     boxes, labels, scores = (torch.from_numpy(columns[name]) for name in ("boxes", "labels", "scores"))
     return [Detections(boxes[part], labels[part], scores[part]) for part in parts]
@@ -187,7 +187,7 @@ def _detections(path: Path, test: Scenes) -> list[Detections]:
 
 
 def _curves(runs: Sequence[DetectorContent], each_run: Sequence[DetectorNumbers | None]) -> Section:
-    """Precision over recall of each class, a line per run."""
+    """Precision over recall of each class, one line per run."""
     classes = dict.fromkeys(name for numbers in each_run if numbers is not None for name in numbers.per_class)
     overlap = next((numbers.overlaps[0] for numbers in each_run if numbers is not None), "")
     drawn = []
@@ -230,7 +230,7 @@ def _row(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _mistakes(runs: Sequence[DetectorContent]) -> Section:
-    """Kinds of mistakes, counted."""
+    """Number of mistakes of each kind."""
     counts = [tally(run.marked) if run.test is not None else None for run in runs]
     body = render(
         "detection/mistakes.html",
@@ -241,7 +241,7 @@ def _mistakes(runs: Sequence[DetectorContent]) -> Section:
 
 
 def _pictures(runs: Sequence[DetectorContent]) -> Section:
-    """Show the same images in every run, with what is right, wrong and missed in them."""
+    """The same images for every run, with right, wrong and missed detections."""
     known = [(kind, run, run.test) for kind, run in enumerate(runs) if run.test is not None]
     if not known:
         return Section("pictures", "Pictures", Markup())

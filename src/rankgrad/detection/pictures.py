@@ -1,4 +1,4 @@
-"""Detections drawn into their images: which are right, which are wrong and how, and what was missed."""
+"""Detections drawn into their images: right ones, wrong ones with the kind of mistake, and missed objects."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .voc_ap import Detections, match
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Kinds of a wrong detection, and what they mean.
+# Kinds of wrong detections, and their meaning.
 WRONG = {
     "place": "near an object of its class, but not near enough",
-    "twice": "an object that a surer detection has found",
+    "twice": "an object that a detection of higher score has found",
     "class": "on an object of another class",
     "nothing": "on no object",
 }
 HIT, MISSED, IGNORED = "hit", "missed", "difficult"
-NEAR = 0.1  # overlap from which a wrong detection is one of its object in the wrong place
+NEAR = 0.1  # from this overlap on, a wrong detection counts as near its object ("place")
 COLOURS = {HIT: LIGHT["right"], MISSED: LIGHT["blue"], IGNORED: LIGHT["muted"], **dict.fromkeys(WRONG, LIGHT["wrong"])}
-WIDTH = 640  # of a drawn image, pixels
+WIDTH = 640  # width of a drawn image in pixels
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Mark:
     Attributes:
         box: left, top, right, bottom in pixels of the file.
         kind: hit, missed, difficult, or a key of `WRONG`.
-        text: class, and score of a detection.
+        text: class, and for a detection its score.
     """
 
     box: tuple[float, float, float, float]
@@ -52,15 +52,15 @@ def marks(
     iou: float = 0.5,
     inclusive: bool = False,
 ) -> list[list[Mark]]:
-    """What to draw in each image.
+    """The boxes to draw in each image.
 
     Args:
-        detections: [image] what was found.
-        scenes: [image] what is there.
+        detections: [image] detections.
+        scenes: [image] annotated objects.
         class_names: C names.
-        above: class -> lowest score that is drawn.
-        iou: overlap that counts as found.
-        inclusive: of `voc_ap.overlaps`.
+        above: class -> lowest score to draw.
+        iou: overlap from which an object counts as found.
+        inclusive: see `voc_ap.overlaps`.
     """
     marked: list[list[Mark]] = [[] for _ in scenes]
     first = np.cumsum([0, *(len(scene.labels) for scene in scenes)])
@@ -94,13 +94,13 @@ def marks(
 
 
 def tally(marked: Sequence[Sequence[Mark]]) -> dict[str, int]:
-    """Kind -> how many, over all images."""
+    """Kind -> number of boxes in all images."""
     count = Counter(mark.kind for image in marked for mark in image)
     return {kind: count[kind] for kind in (HIT, *WRONG, MISSED)}
 
 
 def worth_seeing(marked: Sequence[Sequence[Mark]], most: int = 8, seed: int = 0) -> list[int]:
-    """Images to show: half of them those with most mistakes, the others drawn at random; in the order of the list.
+    """Images to show, in the order of the list: half of them with the most mistakes, the others drawn at random.
 
     >>> wrong = Mark((0, 0, 1, 1), "nothing", "a")
     >>> 2 in worth_seeing([[], [wrong], [wrong, wrong], []], most=2)
@@ -158,7 +158,7 @@ def _tag(
     size: tuple[int, int],
     others: Sequence[tuple[float, float, float, float]],
 ) -> tuple[float, float, float, float]:
-    """Write a text at a corner of a box, inside the image, where no other text is if that can be had."""
+    """Write a text at a corner of a box, inside the image, and if possible not over another text."""
     left, top, right, bottom = box
     wide, high = pen.textlength(text, font=font) + 6, 16
     x = min(max(left, 0), size[0] - wide)

@@ -1,4 +1,4 @@
-"""Detection as a task: a detector, a loss that ranks or cross-entropy, and images in VOC's layout."""
+"""Detection as a task: a detector, a rank loss or cross-entropy, and images in VOC's layout."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EvaluatedDetections:
-    """AP, and the detections that it was read off."""
+    """AP, and the detections from which it was computed."""
 
     report: DetectionReport
     found: list[Detections]
@@ -50,7 +50,7 @@ class DetectionTask:
     Args:
         config: the run's settings, plain and nested.
         quiet: no progress bars.
-        say: told images and objects by split.
+        say: function that gets a text with the images and objects of each split.
     """
 
     def __init__(self, config: Mapping[str, Any], quiet: bool, say: runner.Say = runner.silent) -> None:
@@ -59,7 +59,7 @@ class DetectionTask:
         data, train = settings.data, settings.train
         changed: dict[str, Any] = {"flip": train.flip, "vertical_flip": train.vertical_flip, "seed": settings.seed}
         changed |= {"difficult": train.difficult, "cache": data.cache}
-        DetectionSet((), *data.sides, **changed)  # its settings are checked before files are read
+        DetectionSet((), *data.sides, **changed)  # check the settings before files are read
         self.scenes, self.test = (load_voc(data.root, split, data.classes) for split in (data.train, data.test))
         say(f"train {self.scenes.summary()}\ntest  {self.test.summary()}")
         model, in_use = build(settings, len(self.scenes.class_names), self.trust)
@@ -73,17 +73,17 @@ class DetectionTask:
         self.test_images = DetectionSet(self.test.scenes, *data.sides, cache=keep)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Take the fingerprint of both splits, with all boxes."""
+        """Fingerprint of both splits, with all boxes."""
         scenes = [*self.scenes.scenes, *self.test.scenes]
         objects = torch.cat([torch.cat([scene.boxes, scene.labels.unsqueeze(1)], 1) for scene in scenes])
         return fingerprint([scene.name for scene in scenes], objects, [scene.path for scene in scenes])
 
     def callbacks(self) -> list[Callback]:
-        """None of its own."""
+        """No callbacks."""
         return []
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
-        """An untrained detector finds nothing worth a number."""
+        """Nothing to do: an untrained detector is not evaluated."""
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedDetections]:
         """AP as VOC measures it."""
@@ -103,7 +103,7 @@ class DetectionTask:
         return self.module.model
 
     def write(self, run: Run, result: EvaluatedDetections, facts: dict[str, Any]) -> str:
-        """Weights, detections, facts and page; the report comes last."""
+        """Write weights, detections, facts and page, and return the report."""
         _save_model(run.weights, self.module.model, self.settings, self.scenes.class_names)
         save_detections(run.detections, result.found, self.test)
         write_text(run.facts, json.dumps(facts, indent=1))
@@ -112,7 +112,7 @@ class DetectionTask:
 
 
 def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -> tuple[nn.Module, LossHandle | None]:
-    """The detector, and the loss that is in the place of its cross-entropy, if any."""
+    """The detector, and the loss instead of its cross-entropy, if any."""
     options = dict(settings.model)
     model = build_detector(options.pop("kind"), classes, settings.data.sides, **options)
     if settings.init is not None:
@@ -120,18 +120,18 @@ def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -
         state = _read(Run(source).weights if source.is_dir() else source)["state"]
         wrong = misfits(dict(model.state_dict()), state)
         if wrong:
-            raise ConfigError(f"{source} holds another model than these settings describe: {'; '.join(wrong)}")
+            raise ConfigError(f"{source} does not hold the model of these settings: {'; '.join(wrong)}")
         model.load_state_dict(state)
     if settings.loss.get("_target_") is None:
         return model, None
     given = {key: value for key, value in settings.loss.items() if key != "name"}
     loss = make(given, slot="loss", trust=trust, where="loss")
-    # over the proposals of all processes; wrapped for one process, too, so that a state fits any number
+    # rank the proposals of all processes; also wrapped for one process, so that a state fits any number of processes
     return model, use_ap_loss(model, GlobalBatch(loss), **asdict(settings.ranking))
 
 
 def evaluate(detections: Sequence[Detections], test: Scenes, settings: DetectorSettings) -> DetectionReport:
-    """AP of detections by the settings of a run."""
+    """AP of detections with the settings of a run."""
     said = {"data": settings.data.name, "split": test.name, "loss": settings.loss["name"], "seed": settings.seed}
     how = settings.evaluation
     return evaluate_voc(detections, test.scenes, test.class_names, how.ious, how.inclusive, said)
@@ -151,13 +151,13 @@ def evaluate_run(
     """AP of the model of a run on a split of its data, or of other data with the same classes.
 
     Args:
-        folder: of a finished run.
-        root: of other data; None: that of the run.
-        split: None: the run's test split.
+        folder: folder of a finished run.
+        root: folder of other data; None: that of the run.
+        split: name of the split; None: the run's test split.
         ious: thresholds of overlap; None: those of the run.
-        inclusive: see `voc_ap`; None: as the run has it.
-        page: also write a page about it.
-        progress: show a progress bar.
+        inclusive: see `voc_ap`; None: the value of the run.
+        page: file for a page about the evaluation; None: no page.
+        progress: whether to show a progress bar.
         trust: packages whose classes the settings may name, see `config.load`.
 
     Raises:
@@ -193,10 +193,10 @@ def evaluate_run(
 
 
 def load_detector(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
-    """A trained detector in evaluation mode, and its classes; `model([image])` takes float images of any size.
+    """A trained detector in evaluation mode, and its classes. `model([image])` takes float images of any size.
 
     Raises:
-        ValueError: the file is no detector of ours.
+        ValueError: the file is not a detector of rankgrad.
     """
     saved = _read(path)
     options = (
@@ -223,7 +223,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{path} does not exist: give a run's folder, or its model.pt")
     saved = read_plain(path)
     if not isinstance(saved, dict) or not {"state", "model", "class_names", "sides"} <= set(saved):
-        raise ValueError(f"{path} is no model of rankgrad detect train")
+        raise ValueError(f"{path} is not a model of rankgrad detect train")
     kinds = {"state": dict, "model": dict, "class_names": list, "sides": list}
     wrong = [name for name, kind in kinds.items() if not isinstance(saved[name], kind)]
     if wrong or not isinstance(saved["model"].get("kind"), str) or not _tensors(saved["state"]):
@@ -248,7 +248,7 @@ def _save_model(path: Path, model: nn.Module, settings: DetectorSettings, names:
 
 
 def save_detections(path: Path, detections: Sequence[Detections], test: Scenes) -> None:
-    """One npz that numpy reads: image (row of names), boxes, labels, scores, names, class_names."""
+    """Write one npz for numpy: image (index into names), boxes, labels, scores, names, class_names."""
     counts = [len(each.scores) for each in detections]
     columns: dict[str, Any] = {
         "image": np.repeat(np.arange(len(detections)), counts),
@@ -279,13 +279,13 @@ def train(
 
     Args:
         config: composed by `config.compose(..., "detect")`.
-        changes: settings of a resumed run that are to be others.
+        changes: settings to change in a resumed run.
         quiet: no progress bars.
-        started: told the folder as soon as there is something to go on with.
+        started: function that gets the folder as soon as the run can be resumed.
     """
     return runner.train(TASK, config, changes=changes, quiet=quiet, started=started)
 
 
 def summary(run: Run) -> str:
-    """AP per class as a table, and where to look."""
+    """AP per class as a table, and the paths of folder and page."""
     return "\n".join([table(read_content(run.after)), "", f"run:    {run.folder}", f"report: {run.page}"])

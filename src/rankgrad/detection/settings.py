@@ -1,4 +1,4 @@
-"""The settings of a detector's run, by type: configs/detect/detect.yaml says what each means."""
+"""The typed settings of a detector's run. configs/detect/detect.yaml explains each setting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Images:
-    """`data`: images in VOC's layout, and how large they are shown to the model."""
+    """`data`: images in VOC's layout, and their size for the model."""
 
     name: str
     root: str
@@ -54,19 +54,19 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class DetectorSettings:
-    """All that `detection.run` reads of a run's settings.
+    """The settings that `detection.run` reads.
 
     Attributes:
-        seed: of weights, batches and proposals.
-        init: folder of a run or file of weights to begin with; None: random weights.
+        seed: seed of weights, batches and proposals.
+        init: folder of a run, or file of initial weights; None: random weights.
         data: images.
         model: kind, and arguments of `models.build_detector`.
-        loss: name, and with `_target_` the loss in the place of cross-entropy.
+        loss: name, and with `_target_` the loss instead of cross-entropy.
         ranking: how that loss is used.
         train: batches.
         optimizer: see `training.module.TrainedModule`.
         evaluation: how AP is measured.
-        extended: epochs at which the run ended before it was extended.
+        extended: epochs at which the run ended before each extension.
         trainer: arguments of `lightning.Trainer`.
     """
 

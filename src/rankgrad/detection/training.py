@@ -1,4 +1,4 @@
-"""Training a detector: Lightning's loop around a torchvision model, with or without a loss that ranks. Wiring only."""
+"""Training of a detector: Lightning's loop around a torchvision model, with or without a rank loss."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .voc_ap import Detections
 
 
 class DetectorModule(TrainedModule):
-    """A detector and what it learns from: the sum of its losses.
+    """A detector that is trained on the sum of its losses.
 
     Args:
         model: called as model(images, targets) -> dict of losses in training mode, e.g. torchvision's Faster R-CNN.
         optimizer: as for `training.TrainedModule`.
-        seed: of what the model draws, such as the proposals that it classifies.
-        in_use: the loss in the place of cross-entropy, or None: saved and resumed with the model.
+        seed: seed of the model's random choices, such as the proposals that it classifies.
+        in_use: the loss instead of cross-entropy, or None. It is saved and resumed with the model.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class DetectorModule(TrainedModule):
         self.in_use, self.seed = in_use, seed
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Seed torch for this step: proposals are drawn from its generator, in a resumed run the same ones."""
+        """Seed torch for this step. The model draws proposals from its generator; a resumed run draws the same ones."""
         entropy = np.random.SeedSequence((self.seed, self.trainer.global_step, world()[0]))
         torch.manual_seed(int(entropy.generate_state(1, np.uint64)[0]))
 
     def training_step(self, batch: tuple[list[Tensor], list[Target]], batch_idx: int) -> Tensor:
-        """Sum of the model's losses; each is noted."""
+        """Sum of the model's losses. Each loss is logged."""
         images, targets = batch
         losses: dict[str, Tensor] = self.model(images, targets)
         total = torch.stack(list(losses.values())).sum()
@@ -52,7 +52,7 @@ class DetectorModule(TrainedModule):
 
 
 def as_they_are(samples: list[Example]) -> list[Example]:
-    """What a loader makes of a batch for evaluation."""
+    """Collate function for evaluation: the list of examples, unchanged."""
     return samples
 
 
@@ -65,17 +65,17 @@ def detect(
     progress: bool = False,
     device: torch.device | str | None = None,
 ) -> list[Detections]:
-    """What a detector finds in each image, on the CPU, boxes in pixels of the files; the model's mode is restored.
+    """Detections of each image, on the CPU, with boxes in pixels of the files. The model's mode is restored.
 
-    Several processes see a share each, and all get the whole.
+    With several processes, each works on a part of the images, and all get all detections.
 
     Args:
         model: called as model(images) -> dicts with boxes, labels (1 .. C) and scores.
         data: images, without flips.
-        batch_size: images at once.
-        workers: of the DataLoader.
-        progress: show a progress bar.
-        device: where to compute; None: where the model is.
+        batch_size: number of images at once.
+        workers: number of workers of the DataLoader.
+        progress: whether to show a progress bar.
+        device: device of the computation; None: that of the model.
     """
     rank, processes = world()
     rows = list(range(rank, len(data), processes))
@@ -85,7 +85,7 @@ def detect(
         collate_fn=as_they_are,
         num_workers=workers,
         worker_init_fn=signals.spare_worker,
-        generator=torch.Generator(),  # evaluating in the middle of training must not move torch's own
+        generator=torch.Generator(),  # evaluation during training must not advance torch's generator
     )
     if progress and rank == 0:
         batches = bar(batches, desc="detecting", unit="batch", leave=False)

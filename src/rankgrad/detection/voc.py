@@ -1,8 +1,8 @@
-"""Annotated images in the layout of Pascal VOC: the official years, and any folder that is built like one of them.
+"""Annotated images in the layout of Pascal VOC: the official years, and any folder of the same structure.
 
-Boxes are kept as edges: VOC counts pixels from 1 and means the last one too, so that its box (xmin, ymin, xmax, ymax)
-covers the area from (xmin - 1, ymin - 1) to (xmax, ymax). Between edges the ordinary overlap is what VOC computes with
-its "+ 1" (`voc_ap.overlaps`).
+Boxes are stored as edges. VOC counts pixels from 1 and includes the last one, so its box (xmin, ymin, xmax, ymax)
+covers the area from (xmin - 1, ymin - 1) to (xmax, ymax). With edges, the ordinary overlap equals VOC's with "+ 1"
+(`voc_ap.overlaps`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLASSES = (
 )
 FOLDERS = ("Annotations", "ImageSets/Main", "JPEGImages")
 ENDINGS = (".jpg", ".jpeg", ".png")
-NAMED = 5  # how many of many a message names
+NAMED = 5  # largest number of names that a message lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +39,12 @@ class Scene:
     """An image and the objects in it.
 
     Attributes:
-        name: of the image, without ending.
+        name: name of the image, without the file ending.
         path: file.
-        size: (width, height) in pixels, as annotated; where that is missing or 0, of the upright file.
-        boxes: [object, 4] float32, edges (left, top, right, bottom) in pixels of the file, top left corner 0.
+        size: (width, height) in pixels, as annotated; if that is missing or 0, the size of the upright file.
+        boxes: [object, 4] float32, edges (left, top, right, bottom) in pixels of the file; the top left corner is 0.
         labels: [object] long, 0 .. C - 1.
-        difficult: [object] bool; such objects neither count as found nor as missed.
+        difficult: [object] bool; such objects count neither as found nor as missed.
     """
 
     name: str
@@ -55,13 +55,13 @@ class Scene:
     difficult: Tensor
 
     def image(self) -> Image:
-        """The picture that the boxes are of, in full size, RGB: upright, see `datasets.images`.
+        """The image in full size, RGB, upright (see `datasets.images`), so that the boxes fit.
 
-        Tools that annotate do not all look at the EXIF tag that turns an image. Where the annotated size is that of the
-        pixels as they are stored, and not that of the upright image, the boxes are of those, and it is not turned.
+        Some annotation tools ignore the EXIF tag that turns an image. If the annotated size is that of the stored
+        pixels, and not that of the upright image, the boxes belong to the stored pixels, and the image is not turned.
 
         Raises:
-            OSError: it can't be read.
+            OSError: the image cannot be read.
         """
         image = open_image(self.path)
         turned = image.size != self.size and image.size == self.size[::-1]
@@ -73,10 +73,10 @@ class Scenes:
     """Annotated images.
 
     Attributes:
-        name: where they are from.
+        name: name of the split.
         class_names: C names.
         scenes: one per image, in the order of the list.
-        left_out: (file, reason) of each object that was not taken.
+        left_out: (file, reason) of each object that was left out.
     """
 
     name: str
@@ -85,11 +85,11 @@ class Scenes:
     left_out: tuple[tuple[str, str], ...] = ()
 
     def __len__(self) -> int:
-        """Images."""
+        """Number of images."""
         return len(self.scenes)
 
     def objects(self, difficult: bool = False) -> dict[str, int]:
-        """Class -> how many objects, with or without the difficult ones."""
+        """Class -> number of objects, with or without the difficult ones."""
         counter = Counter(
             label
             for scene in self.scenes
@@ -99,7 +99,7 @@ class Scenes:
         return {name: counter[number] for number, name in enumerate(self.class_names)}
 
     def summary(self) -> str:
-        """A line for people."""
+        """One line of text: numbers of images and objects."""
         counts = self.objects()
         total, hard = sum(counts.values()), sum(self.objects(difficult=True).values()) - sum(counts.values())
         first = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:6])
@@ -116,13 +116,14 @@ def load_voc(root: str | Path, split: str, classes: str | Sequence[str] = "voc")
 
     Args:
         root: VOCdevkit, its parent, one year's folder, or any folder with Annotations, ImageSets/Main and JPEGImages.
-        split: "YEAR/SET", several joined by "+", e.g. "2007/trainval+2012/trainval"; or "SET" of a folder without
+        split: "YEAR/SET", several joined by "+", e.g. "2007/trainval+2012/trainval"; or "SET" for a folder without
             years.
-        classes: "voc": its twenty; "data": those of all annotations of the folder, sorted; or the names themselves.
+        classes: "voc": VOC's twenty classes. "data": all classes of the folder's annotations, sorted. Or a list of
+            names.
 
     Raises:
         FileNotFoundError: a folder, list, annotation or image is missing.
-        ValueError: an annotation can't be read, or has another class.
+        ValueError: an annotation cannot be read, or has an unknown class.
     """
     root = Path(root)
     parts = [(folder(root, year), name) for year, name in map(_year, split.split("+"))]
@@ -131,7 +132,7 @@ def load_voc(root: str | Path, split: str, classes: str | Sequence[str] = "voc")
     elif classes == "data":
         names = tuple(sorted({name for home in dict.fromkeys(home for home, _ in parts) for name in class_names(home)}))
     elif isinstance(classes, str):
-        raise ValueError(f"classes is voc, data or a list of names; got {classes!r}")
+        raise ValueError(f"classes must be voc, data or a list of names; got {classes!r}")
     else:
         names = tuple(classes)
         if len(set(names)) != len(names) or not names:
@@ -158,15 +159,15 @@ def load_voc(root: str | Path, split: str, classes: str | Sequence[str] = "voc")
 def _year(part: str) -> tuple[str | None, str]:
     year, slash, name = part.rpartition("/")
     if not name or (slash and not (year.isdigit() and len(year) == 4)):
-        raise ValueError(f"a split is SET or YEAR/SET, such as trainval or 2007/trainval+2012/trainval; got {part!r}")
+        raise ValueError(f"a split must be SET or YEAR/SET, e.g. trainval or 2007/trainval+2012/trainval; got {part!r}")
     return (year if slash else None), name
 
 
 def folder(root: Path, year: str | None = None) -> Path:
-    """The folder with Annotations, ImageSets and JPEGImages: of a year, or root itself.
+    """The folder with Annotations, ImageSets and JPEGImages: that of a year, or root itself.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no such folder.
     """
     if year is None:
         choices = [root]
@@ -180,17 +181,17 @@ def folder(root: Path, year: str | None = None) -> Path:
     absent = [name for name in FOLDERS if there is not None and not (there / name).is_dir()]
     what = f"{there} has no {', '.join(absent)}" if absent else f"{choices[0]} does not exist"
     raise FileNotFoundError(
-        f"{what}: needed is a folder with {', '.join(FOLDERS)}"
-        + (f", VOC{year} of VOCdevkit" if year else "; of an official one, say the year: 2007/trainval")
+        f"{what}: pass a folder with {', '.join(FOLDERS)}"
+        + (f", VOC{year} of VOCdevkit" if year else "; for an official one add the year: 2007/trainval")
     )
 
 
 def image_names(home: Path, name: str) -> list[str]:
-    """The images that a list in ImageSets/Main names, each once.
+    """The names of the images in a list of ImageSets/Main.
 
     Raises:
-        FileNotFoundError: no such list; the message names those that are there.
-        ValueError: it is empty, or names an image twice.
+        FileNotFoundError: the list does not exist; the message has the existing lists.
+        ValueError: the list is empty, or has an image twice.
     """
     path = home / "ImageSets" / "Main" / f"{name}.txt"
     if not path.exists():
@@ -199,15 +200,15 @@ def image_names(home: Path, name: str) -> list[str]:
     # a list of one class has a second column
     names = [line.split()[0] for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     if not names:
-        raise ValueError(f"{path} names no image")
+        raise ValueError(f"{path} has no image")
     twice = [each for each, count in Counter(names).items() if count > 1]
     if twice:
-        raise ValueError(f"{path} names {len(twice)} images more than once, e.g. {twice[0]}")
+        raise ValueError(f"{path} has {len(twice)} images more than once, e.g. {twice[0]}")
     return names
 
 
 def set_names(home: Path) -> list[str]:
-    """The lists of a folder, without those of a single class."""
+    """The lists of a folder, without the lists of a single class."""
     names = sorted(path.stem for path in (home / "ImageSets" / "Main").glob("*.txt"))
     return [name for name in names if "_" not in name] or names
 
@@ -220,7 +221,7 @@ def image_files(home: Path) -> dict[str, Path]:
 
 
 def class_names(home: Path) -> set[str]:
-    """The classes that the annotations of a folder name."""
+    """The classes in the annotations of a folder."""
     names: set[str] = set()
     for path in sorted((home / "Annotations").glob("*.xml")):
         names |= {_text(entry, "name", path) for entry in _root(path).findall("object")}
@@ -230,9 +231,9 @@ def class_names(home: Path) -> set[str]:
 
 
 def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scene, list[tuple[str, str]]]:
-    """One annotation; and (file, reason) of each box that ends before it begins, which is left out.
+    """One annotation, and (file, reason) of each box that is left out because it ends before it begins.
 
-    A box with xmax = xmin is one pixel wide: VOC counts the last pixel, too.
+    A box with xmax = xmin is one pixel wide, because VOC includes the last pixel.
 
     Args:
         path: xml file.
@@ -240,27 +241,27 @@ def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scen
         number: class -> label.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it can't be read, has another class, or a corner of a box that is no finite number.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file cannot be read, it has an unknown class, or a corner of a box is not a finite number.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist. The annotations of VOC 2012's test set are not public")
     root = _root(path)
     boxes, labels, difficult = [], [], []
     left_out: list[tuple[str, str]] = []
-    # parts of a body are objects inside an object, and are not looked at
+    # body parts are objects inside an object; they are ignored
     for entry in root.findall("object"):
         name = _text(entry, "name", path)
         if name not in number:
             raise ValueError(
-                f"{path} has an object of class {name!r}, which is not among {', '.join(number)}. classes=data takes "
-                "all classes that there are"
+                f"{path} has an object of class {name!r}, which is not among {', '.join(number)}. classes=data uses "
+                "all classes of the annotations"
             )
         corners = entry.find("bndbox")
         if corners is None:
             raise ValueError(f"{path}: an object ({name}) has no bndbox")
         x1, y1, x2, y2 = (_number(corners, side, path) for side in ("xmin", "ymin", "xmax", "ymax"))
-        if not (x2 > x1 - 1 and y2 > y1 - 1):  # between its edges there is nothing
+        if not (x2 > x1 - 1 and y2 > y1 - 1):  # the box has no area
             left_out.append((path.name, f"{name}: box {x1:g}, {y1:g}, {x2:g}, {y2:g} ends before it begins"))
             continue
         boxes.append((x1 - 1, y1 - 1, x2, y2))
@@ -283,7 +284,7 @@ def _root(path: Path) -> ElementTree.Element:
     try:
         return ElementTree.parse(path).getroot()
     except ElementTree.ParseError as error:
-        raise ValueError(f"{path} is no readable annotation: {error}") from None
+        raise ValueError(f"{path} is not a readable annotation: {error}") from None
 
 
 def _text(entry: ElementTree.Element, key: str, path: Path) -> str:
@@ -300,17 +301,17 @@ def _number(entry: ElementTree.Element, key: str, path: Path) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{shown(path)}: {key} is no finite number: {text!r}")
+        raise ValueError(f"{shown(path)}: {key} must be a finite number; got {text!r}")
     return number
 
 
 def _size(root: ElementTree.Element, path: Path, image: Path) -> tuple[int, int]:
-    """Return the size as annotated; where it is missing or 0, that of the file."""
+    """The annotated size; if it is missing or 0, the size of the file."""
     entry = root.find("size")
     try:
         width, height = (0, 0) if entry is None else (int(entry.findtext(key) or 0) for key in ("width", "height"))
     except ValueError as error:
-        raise ValueError(f"{shown(path)}: width and height of the image are no whole numbers: {error}") from None
+        raise ValueError(f"{shown(path)}: width and height of the image must be integers: {error}") from None
     if width > 0 and height > 0:
         return width, height
     height, width = image_size(image)

@@ -1,16 +1,16 @@
-"""Average precision as Pascal VOC measures it: detections against annotated objects, class by class over all images.
+"""Average precision as in Pascal VOC: detections against annotated objects, for each class over all images.
 
 The rules are those of VOC's development kit (Everingham et al., IJCV 2010), which differ from COCO's:
 
-* A detection belongs to the object of its class and image that it overlaps most (the first of equals), taken or not.
-  If the overlap is at least the threshold and no detection of higher score has that object, it is right; otherwise
-  wrong: a second detection of an object is wrong even where another object is near.
-* A detection that belongs to a difficult object is neither; difficult objects are not counted.
-* Detections of equal score are taken in the order of images, then in the given order.
+* A detection belongs to the object of its class and image with the largest overlap (the first of equal ones), even if
+  another detection has that object. It is right if the overlap is at least the threshold and no detection of higher
+  score has the object. Otherwise it is wrong: a second detection of an object is wrong even if another object is near.
+* A detection of a difficult object is neither right nor wrong. Difficult objects do not count.
+* Detections of equal score are sorted by image, then in the given order.
 
-Boxes are edges here (see `voc`), for which the ordinary overlap is VOC's with "+ 1": (xmax - xmin + 1) is the distance
-of the edges. Some toolkits subtract 1 from all four numbers and then add 1 to widths again; `inclusive=True` does that
-second step to any boxes. On small images it flatters: boxes grow.
+Boxes are edges here (see `voc`). For edges the ordinary overlap is VOC's with "+ 1": (xmax - xmin + 1) is the distance
+between the edges. Some toolkits subtract 1 from all four numbers and then add 1 to widths again. `inclusive=True` does
+this second step for any boxes. On small images it increases AP, because boxes grow.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 IOUS = (0.5, 0.75)
-CURVE_POINTS = 200  # of a precision-recall curve that is written down
+CURVE_POINTS = 200  # largest number of points of a stored precision-recall curve
 
 
 @dataclass(frozen=True, eq=False)
 class Detections:
-    """The objects that a detector found in one image.
+    """The detections in one image.
 
     Attributes:
         boxes: [detection, 4] float, edges (left, top, right, bottom) in pixels of the image file.
         labels: [detection] long, 0 .. C - 1.
-        scores: [detection] float, higher is surer; only their order matters.
+        scores: [detection] float, higher is more certain; only their order matters.
     """
 
     boxes: Tensor
@@ -58,14 +58,14 @@ class ClassResult:
     """One class at one threshold of overlap.
 
     Attributes:
-        name: of the class.
-        objects: those that count: without the difficult ones.
-        detections: those that count: without those of difficult objects.
-        hits: right ones among them.
-        area: AP as the area under the curve made monotone (VOC 2010 and later); NaN without an object.
+        name: name of the class.
+        objects: number of objects, without the difficult ones.
+        detections: number of detections, without those of difficult objects.
+        hits: number of right detections.
+        area: AP as the area under the monotone curve (VOC 2010 and later); NaN without an object.
         eleven: AP as the mean of the best precision at recalls 0, 0.1, ..., 1 (VOC 2007); NaN without an object.
-        recall, precision: [detection] after each detection, by falling score.
-        scores: [detection] its score.
+        recall, precision: [detection] values after each detection, by descending score.
+        scores: [detection] scores.
     """
 
     name: str
@@ -80,20 +80,20 @@ class ClassResult:
 
     @property
     def max_recall(self) -> float:
-        """Share of the objects that any detection finds."""
+        """Fraction of the objects that any detection finds."""
         return self.hits / self.objects if self.objects else math.nan
 
     @property
     def best_f1(self) -> tuple[float, float]:
-        """(threshold, F1): the score at which the harmonic mean of precision and recall is highest, and that mean.
+        """(threshold, F1): the score with the highest harmonic mean of precision and recall, and that mean.
 
-        Chosen on the very images it is measured on: for looking, not for reporting. (inf, 0) without a hit.
+        The threshold is chosen on the same images, so use it for display only, not as a result. (inf, 0) without a hit.
         """
         total = self.recall + self.precision
         if not self.hits:
             return math.inf, 0.0
         f1 = 2 * self.recall * self.precision / np.where(total > 0, total, 1)
-        # of equal scores all or none are above a threshold
+        # a threshold cannot separate detections of equal score
         last = np.append(self.scores[1:] != self.scores[:-1], True)
         best = int(np.argmax(np.where(last, f1, -1)))
         return float(self.scores[best]), float(f1[best])
@@ -108,7 +108,7 @@ class DetectionReport:
         by_iou: threshold -> one result per class.
         counts: images, objects, difficult, detections.
         inclusive: whether a pixel was added to widths and heights.
-        settings: how it was made; anything that json takes.
+        settings: settings of the evaluation, in a form that json can write.
     """
 
     class_names: tuple[str, ...]
@@ -131,7 +131,7 @@ class DetectionReport:
         return table(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything that json takes; curves with at most `CURVE_POINTS` points."""
+        """The report in a form that json can write; curves have at most `CURVE_POINTS` points."""
         return {
             "values": {name: _plain(value) for name, value in self.values.items()},
             "per_class": {
@@ -144,7 +144,7 @@ class DetectionReport:
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Return the report as text, and write it to a file if one is named."""
+        """The report as JSON, also written to `path` if given."""
         text = json.dumps(self.to_dict(), indent=1) + "\n"
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
@@ -162,15 +162,15 @@ def evaluate_voc(
     """Average precision of detections, one record per image.
 
     Args:
-        detections: [image] what was found, boxes in pixels of the image's file.
-        scenes: [image] what is there, in the same order.
-        class_names: C names; labels are places in it.
+        detections: [image] detections, boxes in pixels of the image file.
+        scenes: [image] annotated objects, in the same order.
+        class_names: C names; labels are indices into it.
         ious: thresholds of overlap, each in (0, 1].
-        inclusive: add a pixel to widths and heights (see the top of this file).
-        settings: kept in the report.
+        inclusive: whether to add a pixel to widths and heights (see the top of this file).
+        settings: settings to store in the report.
 
     Raises:
-        ValueError: lengths, shapes or labels do not fit; a threshold out of range; a score that is NaN.
+        ValueError: lengths, shapes or labels do not fit, a threshold is out of range, or a score is NaN.
 
     >>> import torch
     >>> from pathlib import Path
@@ -181,10 +181,10 @@ def evaluate_voc(
     0.5
     """
     if len(detections) != len(scenes):
-        raise ValueError(f"one record of detections per image: got {len(detections)} for {len(scenes)} images")
+        raise ValueError(f"detections must have one record per image; got {len(detections)} for {len(scenes)} images")
     for iou in ious:
         if not 0 < iou <= 1:
-            raise ValueError(f"a threshold of overlap is in (0, 1]; got {iou}")
+            raise ValueError(f"a threshold of overlap must be in (0, 1]; got {iou}")
     classes = len(class_names)
     matches = match(detections, scenes, classes, inclusive)
     counted = np.concatenate([_labels(scene)[~scene.difficult.numpy()] for scene in scenes] or [np.zeros(0, np.int64)])
@@ -207,16 +207,16 @@ def evaluate_voc(
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """All detections of all images, each with the object it belongs to.
+    """All detections of all images, each with the object that it belongs to.
 
     Attributes:
-        image: [detection] number of the image.
-        place: [detection] number within its image.
+        image: [detection] index of the image.
+        place: [detection] index within its image.
         label: [detection] class.
-        score: [detection].
+        score: [detection] score.
         overlap: [detection] largest overlap with an object of its class and image; 0 if there is none.
-        object: [detection] that object, counted over all images; -1 if there is none.
-        difficult: [detection] whether it is difficult.
+        object: [detection] index of that object over all images; -1 if there is none.
+        difficult: [detection] whether that object is difficult.
         elsewhere: [detection] largest overlap with an object of another class.
     """
 
@@ -230,15 +230,15 @@ class Matches:
     elsewhere: FloatArray
 
     def of(self, label: int) -> Matches:
-        """Pick the detections of a class, by falling score."""
+        """The detections of a class, by descending score."""
         rows = np.flatnonzero(self.label == label)
         rows = rows[np.argsort(-self.score[rows], kind="stable")]
         return Matches(*(getattr(self, name)[rows] for name in Matches.__dataclass_fields__))
 
     def judged(self, iou: float) -> tuple[BoolArray, BoolArray]:
-        """(hit, ignored) of each, at a threshold, for the detections of one class by falling score.
+        """(hit, ignored) of each detection at a threshold, for the detections of one class by descending score.
 
-        A detection is a hit if it is the first that belongs to an object that counts.
+        A detection is a hit if it is the first one that belongs to an object that is not difficult.
         """
         belongs = self.overlap >= iou
         ignored = belongs & self.difficult
@@ -249,15 +249,15 @@ class Matches:
 
 
 def match(detections: Sequence[Detections], scenes: Sequence[Scene], classes: int, inclusive: bool = False) -> Matches:
-    """The object that each detection overlaps most; see `Matches`."""
+    """The object with the largest overlap for each detection; see `Matches`."""
     columns: list[tuple[npt.NDArray[Any], ...]] = []
-    before = 0  # objects of earlier images
+    before = 0  # number of objects in earlier images
     for number, (detected, scene) in enumerate(zip(detections, scenes, strict=True)):
         labels, scores, boxes = _checked(detected, scene.name, classes)
         there = _labels(scene)
         overlap = overlaps(boxes, scene.boxes.double().numpy(), inclusive)
         own = labels[:, None] == there[None]
-        # a column more, of nothing, so that an image without objects is none of its own
+        # an additional empty column, so that an image without objects needs no special case
         mine = np.concatenate([np.where(own, overlap, -1.0), np.full((len(labels), 1), -0.5)], 1)
         best, elsewhere = mine.argmax(1), np.where(own, 0.0, overlap).max(1, initial=0.0)
         most, none = mine[np.arange(len(labels)), best], best == len(there)
@@ -281,12 +281,12 @@ def match(detections: Sequence[Detections], scenes: Sequence[Scene], classes: in
 
 
 def overlaps(one: FloatArray, other: FloatArray, inclusive: bool = False) -> FloatArray:
-    """[one, other] area of the intersection by that of the union; 0 where both are empty.
+    """[one, other] area of the intersection divided by the area of the union; 0 if both are empty.
 
     Args:
         one: [one, 4] left, top, right, bottom.
-        other: [other, 4].
-        inclusive: right and bottom are the last pixel: widths and heights are one longer.
+        other: [other, 4] left, top, right, bottom.
+        inclusive: whether right and bottom are the last pixel; then widths and heights are larger by 1.
 
     >>> overlaps(np.array([[0.0, 0.0, 2.0, 2.0]]), np.array([[1.0, 0.0, 3.0, 2.0]])).round(3)
     array([[0.333]])
@@ -320,11 +320,11 @@ def _of_class(name: str, objects: int, matches: Matches, iou: float) -> ClassRes
 
 
 def area_under(hits: BoolArray, objects: int) -> float:
-    """Area under the curve of precision over recall, precision replaced by the best at this recall or a higher one.
+    """Area under the curve of precision over recall. Precision is replaced by the best one at this or a higher recall.
 
     Args:
-        hits: [detection] by falling score, right or wrong.
-        objects: to be found.
+        hits: [detection] bool, whether it is right, by descending score.
+        objects: number of objects.
 
     >>> round(area_under(np.array([True, False, True, False]), objects=4), 4)   # (1 + 2/3) / 4
     0.4167
@@ -337,11 +337,11 @@ def area_under(hits: BoolArray, objects: int) -> float:
 
 
 def eleven_points(hits: BoolArray, objects: int) -> float:
-    """Mean over the recalls 0, 0.1, ..., 1 of the best precision at this recall or a higher one; 0 where there is none.
+    """Mean over the recalls 0, 0.1, ..., 1 of the best precision at this or a higher recall; 0 if it is not reached.
 
     A recall that is reached exactly counts: 3 of 10 objects are the recall 0.3. Code that compares with a grid of
-    floats (`np.arange(0, 1.1, 0.1)`) misses 0.3, 0.6 and 0.7, since 3 * 0.1 is a little more than 0.3 there, and so
-    scores lower: by up to 1/11 for each of them.
+    floats (`np.arange(0, 1.1, 0.1)`) misses 0.3, 0.6 and 0.7, because 3 * 0.1 is a little more than 0.3 there. Its
+    values are lower by up to 1/11 for each of them.
 
     >>> round(eleven_points(np.array([True, False, True, False]), objects=4), 4)   # (3 x 1 + 3 x 2/3) / 11
     0.4545
@@ -351,7 +351,7 @@ def eleven_points(hits: BoolArray, objects: int) -> float:
     best, right = _envelope(hits), np.cumsum(hits)
     total = 0.0
     for tenth in range(11):
-        there = np.flatnonzero(10 * right >= tenth * objects)  # whole numbers: 3 x 0.1 is not 0.3
+        there = np.flatnonzero(10 * right >= tenth * objects)  # integers, because 3 x 0.1 is not 0.3
         total += float(best[there[0]]) if there.size else 0.0
     return total / 11
 
@@ -363,17 +363,17 @@ def _envelope(hits: BoolArray) -> FloatArray:
 
 
 def mean(values: Any) -> float:
-    """Return the mean of the values that are not NaN; NaN if all are."""
+    """Mean of the values that are not NaN; NaN if all are NaN."""
     known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else math.nan
 
 
 def curve_points(result: ClassResult, most: int = CURVE_POINTS) -> list[tuple[float, float]]:
-    """(recall, precision) from high scores to low: after every hit, the first and the last detection; thinned evenly.
+    """(recall, precision) from high scores to low: after every hit, and after the first and last detection.
 
     Args:
-        result: of a class.
-        most: points.
+        result: result of a class.
+        most: largest number of points; more are thinned evenly.
     """
     if not result.detections:
         return []
@@ -385,14 +385,14 @@ def curve_points(result: ClassResult, most: int = CURVE_POINTS) -> list[tuple[fl
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """Read what `DetectionReport.to_json` wrote, as the dict that `table` takes.
+    """Read a file of `DetectionReport.to_json`, as a dict for `table`.
 
     Args:
         path: the file.
 
     Raises:
-        OSError: the file can't be read.
-        ValueError: no report, or a damaged one; the message names the file.
+        OSError: the file cannot be read.
+        ValueError: the file is not a report, or it is damaged; the message has the name of the file.
     """
     content = read_json(path, "values", "per_class", "counts", "inclusive", "settings")
     values = content["values"] if _numbers(content["values"]) else {}
@@ -403,12 +403,12 @@ def read_content(path: Path) -> dict[str, Any]:
     settings = isinstance(content["settings"], dict) and isinstance(content["inclusive"], bool)
     rows = [row for entry in classes for row in entry.values()] if same else []
     if not (paired and rows and all(map(_is_row, rows)) and _numbers(content["counts"]) and settings):
-        raise ValueError(f"{path} is damaged: it is not as a report of a detector is written")
+        raise ValueError(f"{path} is damaged: it is not a report of a detector")
     return content
 
 
 def table(content: Mapping[str, Any]) -> str:
-    """Lay out what `DetectionReport.to_dict` holds as a table for the terminal, in per cent."""
+    """The content of `DetectionReport.to_dict` as a table for the terminal, in per cent."""
     per_class: Mapping[str, Mapping[str, Any]] = content["per_class"]
     names = list(next(iter(per_class.values())))
     heads = ["objects", "detections", *(f"{name}{end}" for name in names for end in ("", " 11pt")), "recall"]
@@ -433,12 +433,12 @@ def _checked(detections: Detections, name: str, classes: int) -> tuple[IntArray,
     boxes = detections.boxes.detach().cpu().double().numpy()
     if boxes.shape != (len(labels), 4) or scores.shape != labels.shape:
         raise ValueError(
-            f"{name}: detections have boxes [n, 4], labels [n] and scores [n]; got {boxes.shape}, {labels.shape} and "
-            f"{scores.shape}"
+            f"{name}: detections must have boxes [n, 4], labels [n] and scores [n]; got {boxes.shape}, {labels.shape} "
+            f"and {scores.shape}"
         )
     if labels.size and not (labels.min() >= 0 and labels.max() < classes):
         raise ValueError(
-            f"{name}: labels are 0 .. {classes - 1}, without background; got {labels.min()} .. {labels.max()}"
+            f"{name}: labels must be 0 .. {classes - 1}, without background; got {labels.min()} .. {labels.max()}"
         )
     if np.isnan(scores).any() or not np.isfinite(boxes).all():
         raise ValueError(f"{name}: a score is NaN, or a box is not finite; did training diverge?")
@@ -463,7 +463,7 @@ def _row(result: ClassResult) -> dict[str, Any]:
 
 
 def _is_row(row: Any) -> bool:
-    """Is it what `_row` made?"""
+    """Whether this has the form that `_row` returns."""
     if not isinstance(row, dict) or set(row) != _ROW or not isinstance(row["curve"], list):
         return False
     pairs = all(isinstance(point, list) and len(point) == 2 for point in row["curve"])
@@ -472,7 +472,7 @@ def _is_row(row: Any) -> bool:
 
 
 def _numbers(values: Any) -> bool:
-    """Is it a dict of numbers, or of None for what has no value?"""
+    """Whether this is a dict whose values are numbers or None."""
     return isinstance(values, dict) and all(
         value is None or isinstance(value, (int, float)) for value in values.values()
     )
@@ -487,7 +487,7 @@ def _cell(value: float | None) -> str:
 
 
 def percent(iou: float) -> str:
-    """A threshold as it stands in a name.
+    """A threshold as part of a name.
 
     >>> f"AP{percent(0.5)}"
     'AP50'

@@ -1,4 +1,4 @@
-"""Is a VOC folder complete: its lists, counts, images and boxes; and what to do if not."""
+"""Check of a VOC folder: its lists, counts, images and boxes, and what to do if something is wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..datasets.check import Inspection, Observation
 from ..datasets.images import image_size, some
 from .voc import CLASSES, FOLDERS, Scenes, class_names, folder, image_names, load_voc, set_names
 
-# Images, objects that count, and all objects: with the difficult ones. The published numbers of these sets.
+# Published numbers of images, objects without difficult ones, and all objects of these sets.
 COUNTS = {
     "2007/trainval": (5011, 12608, 15662),
     "2007/test": (4952, 12032, 14976),
@@ -21,11 +21,11 @@ SHOWN = 5
 
 
 def inspect_voc(root: str | Path, images: bool = False) -> Inspection:
-    """Look at a VOC folder: lists, annotations, presence of images, counts of the official sets, strange boxes.
+    """Check a VOC folder: lists, annotations, images, counts of the official sets, wrong boxes.
 
     Args:
-        root: VOCdevkit, its parent, a year's folder, or a folder built like one.
-        images: also decode every image and compare its size with the annotated one.
+        root: VOCdevkit, its parent, a year's folder, or a folder of the same structure.
+        images: whether to decode every image and compare its size with the annotated size.
     """
     root = Path(root)
     homes = {year: home for year in YEARS if (home := _home(root, year)) is not None}
@@ -33,7 +33,7 @@ def inspect_voc(root: str | Path, images: bool = False) -> Inspection:
         plain = _home(root, None)
         if plain is None:
             text = f"{root} has neither VOC2007 or VOC2012 nor {', '.join(FOLDERS)}"
-            todo = "give VOCdevkit, or a folder built like VOC2007: --root DIR"
+            todo = "pass VOCdevkit, or a folder with the structure of VOC2007: --root DIR"
             return Inspection(f"VOC layout: {root}", (Observation("wrong", text, todo),))
         return Inspection(f"VOC layout: {plain}", tuple(_plain(plain, images)))
     findings: list[Observation] = []
@@ -56,7 +56,7 @@ def _official(root: Path, split: str, images: bool) -> list[Observation]:
         scenes = load_voc(root, split)
     except (OSError, ValueError) as error:
         if split.startswith("2012/test"):
-            return [Observation("note", "2012/test has no public annotations: it can't be evaluated here")]
+            return [Observation("note", "2012/test has no public annotations, so it cannot be evaluated")]
         todo = "unpack the official archive of this set into the same VOCdevkit"
         return [Observation("wrong", f"{split}: {error}", todo)]
     counts = (len(scenes), sum(scenes.objects().values()), sum(scenes.objects(difficult=True).values()))
@@ -67,7 +67,7 @@ def _official(root: Path, split: str, images: bool) -> list[Observation]:
     else:
         wanted = f"published: {published[0]} images, {published[1]} objects ({published[2]})"
         findings = [
-            Observation("wrong", f"{text}; {wanted}", "unpack the archive again; numbers would not be comparable")
+            Observation("wrong", f"{text}; {wanted}", "unpack the archive again; otherwise numbers are not comparable")
         ]
     return findings + _boxes(split, scenes) + (_sizes(split, scenes) if images else [])
 
@@ -82,12 +82,12 @@ def _plain(home: Path, images: bool) -> list[Observation]:
     strange = sorted(set(classes) - set(CLASSES))
     findings = [Observation("ok", f"{len(classes)} classes: {', '.join(classes)}")]
     if strange:
-        findings.append(Observation("note", "not VOC's own classes: read it with data.classes=data"))
+        findings.append(Observation("note", "the classes are not VOC's own: read the folder with data.classes=data"))
     for name in names:
         try:
             scenes = load_voc(home, name, classes)
         except (OSError, ValueError) as error:
-            findings.append(Observation("wrong", f"{name}: {error}", "mend the list, or get the files"))
+            findings.append(Observation("wrong", f"{name}: {error}", "correct the list, or get the files"))
             continue
         findings.append(Observation("ok", scenes.summary()))
         findings += _boxes(name, scenes) + (_sizes(name, scenes) if images else [])
@@ -104,17 +104,17 @@ def _boxes(split: str, scenes: Scenes) -> list[Observation]:
     for scene in scenes.scenes:
         sides = torch.tensor(scene.size, dtype=scene.boxes.dtype)
         low, high = scene.boxes[:, :2], scene.boxes[:, 2:]
-        # nothing of it lies inside, or it reaches out by more than the image is long
+        # the box is completely outside, or extends beyond the image by more than the image's side
         if bool(((low >= sides) | (high <= 0) | (low < -sides) | (high > 2 * sides)).any()):
             far.append(scene.name)
         elif bool(((low < 0) | (high > sides)).any()):
             outside.append(scene.name)
     if far:
         text = f"{split}: {len(far)} images have boxes far outside, e.g. {some(far, SHOWN)}"
-        findings.append(Observation("wrong", text, "correct these boxes, or take them out: no detector can find them"))
+        findings.append(Observation("wrong", text, "correct or remove these boxes: no detector can find them"))
     if outside:
         text = f"{split}: {len(outside)} images have boxes that reach outside, e.g. {some(outside, SHOWN)}"
-        findings.append(Observation("note", f"{text}; training cuts them off, evaluation takes them as they are"))
+        findings.append(Observation("note", f"{text}; training clips them, evaluation does not"))
     return findings
 
 
@@ -137,15 +137,15 @@ def _sizes(split: str, scenes: Scenes) -> list[Observation]:
         findings.append(Observation("wrong", text, "get these files again"))
     if other:
         text = f"{split}: {len(other)} images have another size than annotated, e.g. {some(other, SHOWN)}"
-        findings.append(Observation("note", f"{text}; the size of the file counts"))
+        findings.append(Observation("note", f"{text}; the size of the file is used"))
     if as_stored:
-        text = f"{split}: {len(as_stored)} images lie on their side by their EXIF tag, and were annotated so"
+        text = f"{split}: {len(as_stored)} images have an EXIF tag that turns them, but were annotated as stored"
         findings.append(Observation("note", f"{text}: they are not turned, e.g. {some(as_stored, SHOWN)}"))
     return findings or [Observation("ok", f"{split}: every image decodes and has the annotated size")]
 
 
 def _overlap(home: Path, names: list[str]) -> list[Observation]:
-    """Images that are in the test list and in one for training."""
+    """Images that are in the test list and in a list for training."""
     if "test" not in names:
         return []
     test = set(image_names(home, "test"))
@@ -154,5 +154,5 @@ def _overlap(home: Path, names: list[str]) -> list[Observation]:
         common = test & set(image_names(home, name)) if name in ("train", "val", "trainval") else set()
         if common:
             text = f"{len(common)} images are in {name} and in test, e.g. {sorted(common)[0]}"
-            findings.append(Observation("wrong", text, "take them out of one list"))
+            findings.append(Observation("wrong", text, "remove them from one of the lists"))
     return findings
