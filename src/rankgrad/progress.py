@@ -21,7 +21,7 @@ def bars_are_seen(stream: TextIO) -> bool:
 
 
 def bar(things: Iterable[Any] | None = None, *, delay: float = SHORT, **options: Any) -> Any:
-    """The bar of tqdm on stderr, drawn ten times a second on a terminal or in a notebook, every 30 seconds in a file.
+    """A bar of tqdm on stderr, drawn ten times a second on a terminal or in a notebook, every 30 seconds in a file.
 
     Args:
         things: things to iterate over; None: the caller calls `update`.
