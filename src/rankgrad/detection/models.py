@@ -59,7 +59,7 @@ def faster_rcnn(
     detections: int = 100,
     proposals: int = 1000,
 ) -> FasterRCNN:
-    """torchvision's Faster R-CNN with a feature pyramid (Ren et al., NeurIPS 2015; Lin et al., CVPR 2017).
+    """Faster R-CNN of torchvision with a feature pyramid (Ren et al., NeurIPS 2015; Lin et al., CVPR 2017).
 
     Args:
         num_classes: number of classes C, without background.
