@@ -807,7 +807,7 @@ def test_options_of_metrics_that_do_not_exist_are_an_error():
         metrics.ndcg(*lists(), gain="log")
     with pytest.raises(ValueError, match="k is a number of ranks"):
         metrics.ndcg(*lists(), k=0)
-    with pytest.raises(TypeError, match="level"):
+    with pytest.raises(TypeError, match="tied"):
         metrics.average_precision(exact_ranks(*lists()), ties="average")
 
 

@@ -55,10 +55,10 @@ class Broken(SmoothAPLoss):
         ("rows", "a loss must be a scalar"),
         ("order", "order of the rows"),
         ("half", "compute in float32"),
-        ("nan", "NaN must be a ValueError"),
+        ("nan", "NaN must raise a ValueError"),
         ("gradient", "not equal finite differences"),
         ("absolute", "a constant added to the scores|must have loss 0"),
-        ("empty", "cost 1.0, not 0"),
+        ("empty", "must have loss 0; got 1.0"),
         ("valid", "not valid changes the loss|must have loss 0"),
     ],
 )

@@ -336,7 +336,7 @@ def test_queries_are_compared_with_a_gallery_and_not_with_themselves_in_it(capsy
         ({"labels": None}, [], "must hold 'embeddings' and 'labels'; it has embeddings"),
         ({"embeddings": None}, [], "must hold 'embeddings' and 'labels'; it has labels"),
         ({"labels": np.zeros(5, int)}, [], "labels must have one row per embedding, 6; got 5"),
-        ({"labels": np.zeros(6, int)}, [], "one class only"),
+        ({"labels": np.zeros(6, int)}, [], "only one class"),
         ({"labels": np.arange(6)}, [], "none of the 6 queries has a relevant item"),
         ({"labels": np.zeros(6)}, [], "labels must be integers, strings or multi-hot bool; got float64"),
         ({"weights": np.zeros(6)}, [], "weights must be > 0 for at least one query"),

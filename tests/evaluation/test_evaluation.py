@@ -370,14 +370,14 @@ def test_a_tie_counts_as_above_for_average_precision_and_by_index_for_a_hit():
             "labels must be integers, strings or multi-hot bool; got float64.*numpy.unique",
         ),
         ({"labels": torch.zeros(6, dtype=torch.bool)}, ValueError, "multi-hot bool"),
-        ({"labels": torch.zeros(6, dtype=torch.long)}, ValueError, "one class only"),
+        ({"labels": torch.zeros(6, dtype=torch.long)}, ValueError, "only one class"),
         ({"labels": torch.arange(6)}, ValueError, "none of the 6 queries has a relevant item"),
         ({"ids": [1, 2, 3, 4, 5, 1]}, ValueError, "ids must be distinct; .*1.* is in rows .0, 5."),
         ({"ids": [1, 2]}, ValueError, "ids must hold 6 ids"),
         ({"ref_ids": [1, 2]}, ValueError, "ref_ids without ref_embeddings"),
         ({"ref_embeddings": torch.ones(3, 2)}, ValueError, "only one of ref_embeddings"),
         ({"ref_embeddings": torch.ones(3, 5), "ref_labels": torch.arange(3)}, ValueError, "same width"),
-        ({"ref_embeddings": torch.ones(3, 2), "ref_labels": torch.ones(3, 2) > 0}, ValueError, "one kind"),
+        ({"ref_embeddings": torch.ones(3, 2), "ref_labels": torch.ones(3, 2) > 0}, ValueError, "same (dtype and )?columns"),
         (
             {"ref_embeddings": torch.ones(3, 2), "ref_labels": torch.arange(4)},
             ValueError,
@@ -387,8 +387,8 @@ def test_a_tie_counts_as_above_for_average_precision_and_by_index_for_a_hit():
         ({"super_labels": torch.ones(6, 2, dtype=torch.long)}, ValueError, "one per query"),
         ({"class_names": ["only one"]}, ValueError, "no name for class 1: got 1 names"),
         ({"super_labels": torch.arange(6), "super_names": {0: "zero"}}, ValueError, "no name for super_label 1"),
-        ({"ks": ()}, ValueError, "ks are list lengths"),
-        ({"ks": (0,)}, ValueError, "ks are list lengths"),
+        ({"ks": ()}, ValueError, "ks must be a list"),
+        ({"ks": (0,)}, ValueError, "ks must be a list"),
         ({"bootstrap": -1}, ValueError, "number of resamples"),
         ({"confidence": 95}, ValueError, "between 0 and 1"),
         ({"resample": "image"}, ValueError, "resample must be 'class' or 'query'; got 'image'"),
@@ -604,7 +604,7 @@ def test_a_weight_is_a_number_of_copies_of_a_query_in_the_bootstrap_too():
     ("weights", "message"),
     [
         ([1.0] * 5, "weights must be .query., 6 numbers; got shape .5,."),
-        ([1, 1, -1, 1, 1, 1], "that of query 2 is -1.0"),
+        ([1, 1, -1, 1, 1, 1], "the weight of query 2 is -1.0"),
         ([0.0] * 6, "weights must be > 0 for at least one query"),
         (["a"] * 6, "weights must be numbers"),
     ],
@@ -700,7 +700,7 @@ def test_queries_that_stand_in_the_gallery_under_no_name_are_noticed(noise, simi
 
 @pytest.mark.parametrize("ks", [5, "12", None, [1.0], [True], ["1"], []])
 def test_list_lengths_that_are_none_are_refused(ks):
-    with pytest.raises(ValueError, match="ks must be a list of list lengths"):
+    with pytest.raises(ValueError, match="ks (are|must be)"):
         plain(whole(6, 2), torch.arange(6) % 2, ks=ks)
 
 

@@ -331,7 +331,7 @@ def test_topk_refuses_what_it_cannot_search(change, message):
         ({"ignore": [[], []]}, ValueError, "ignore holds ids of items: pass ids and ref_ids"),
         ({"similarity": "cosine"}, ValueError, "similarity must be 'inner product' or 'euclidean'; got 'cosine'"),
         ({"labels": torch.zeros(2, 2, dtype=torch.long)}, ValueError, "one level"),
-        ({"labels": torch.zeros(2, 3, dtype=torch.bool)}, ValueError, "one kind"),
+        ({"labels": torch.zeros(2, 3, dtype=torch.bool)}, ValueError, "same (dtype and )?columns"),
         ({"ref_labels": None}, ValueError, "only one of references"),
         ({"queries": torch.zeros(2, 2, dtype=torch.long)}, TypeError, "floating-point"),
     ],

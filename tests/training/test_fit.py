@@ -234,8 +234,8 @@ def test_what_others_make_of_the_folder(finished, tmp_path, capsys):
     for words, said in (
         (["embed", str(finished.folder), str(tmp_path)], "only your own code can build"),
         (["export", str(finished.folder), "-o", str(tmp_path / "x.onnx")], "only your own code can build"),
-        (["train", f"resume={finished.folder}", "trainer.max_epochs=9"], "pass it to rankgrad.fit again"),
-        (["train", "data=_given"], "pass it to rankgrad.fit again"),
+        (["train", f"resume={finished.folder}", "trainer.max_epochs=9"], "call rankgrad.fit with it again"),
+        (["train", "data=_given"], "call rankgrad.fit with it again"),
     ):
         assert main(words) == 2, words
         assert said in capsys.readouterr().err, words
