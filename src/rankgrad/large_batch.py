@@ -4,7 +4,7 @@ A rank loss needs all embeddings of a batch at once. Accumulating the gradients 
 The embeddings are small, but their graph fills the memory. So the parts are embedded one after the other without
 graph, and the loss is computed once on all embeddings. The backward pass embeds each part again with its graph, and
 goes back through it before the next part. The cost is a second forward pass, about a third of a training step. The
-peak of the memory is that of one part. This is known as multistage backpropagation (Revaud et al., ICCV 2019) and
+peak memory is that of one part. This is known as multistage backpropagation (Revaud et al., ICCV 2019) and
 GradCache (Gao et al., 2021). Here torch's own checkpointing does the work.
 """
 

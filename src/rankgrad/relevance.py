@@ -73,7 +73,7 @@ def words_of(*sides: Labels) -> Array | None:
     if not any(texts):
         return None
     if len(texts) < len(plain) or not all(texts):
-        raise TypeError("labels and ref_labels must be of one kind; got strings on one side and numbers on the other")
+        raise TypeError("labels and ref_labels must be of the same kind; got strings on one side and numbers on the other")
     return np.unique(np.concatenate([side.ravel() for side in plain]))
 
 
@@ -214,7 +214,7 @@ def from_labels(
     check_labels(other, "ref_labels")
     if labels.dtype != other.dtype or labels.shape[1:] != other.shape[1:]:
         raise ValueError(
-            f"labels and ref_labels must be of one kind; got {labels.dtype} {tuple(labels.shape)} and "
+            f"labels and ref_labels must be of the same kind; got {labels.dtype} {tuple(labels.shape)} and "
             f"{other.dtype} {tuple(other.shape)}"
         )
     if same and ref_ids is not None:

@@ -68,7 +68,7 @@ def _near(loss: nn.Module, what: str, one: Tensor, other: Tensor, tolerance: flo
 
 
 def value_and_gradient_are_finite(loss: nn.Module) -> None:
-    """A batch of a few classes gives a finite scalar, and a finite gradient of the shape of the embeddings."""
+    """A batch of a few classes gives a finite scalar and a finite gradient."""
     rows, labels = _batch()
     rows.requires_grad_()
     value = _value(loss, rows, labels)

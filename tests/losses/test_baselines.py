@@ -311,7 +311,7 @@ def test_what_cannot_work_is_refused_with_a_reason():
         CrossEntropyLoss(1, 4)
     with pytest.raises(ValueError, match=r"labels: .*0 \.\. 3, first in row 16"):
         CrossEntropyLoss(4, DIM)(batch, LABELS)
-    with pytest.raises(ValueError, match="bins counts the intervals"):
+    with pytest.raises(ValueError, match="bins is the number of intervals"):
         HistogramLoss(0)
 
 

@@ -136,7 +136,7 @@ def _pairs(gains: Sequence[Mapping[int, float]], count: int, items: int) -> tupl
     pairs = [(query, int(item), float(gain)) for query, row in enumerate(gains) for item, gain in row.items()]
     for query, item, gain in pairs:
         if not 0 <= item < items:
-            raise ValueError(f"gains of query {query} has row {item}, but the corpus has rows 0 .. {items - 1}")
+            raise ValueError(f"gains of query {query} have row {item}, but the corpus has rows 0 .. {items - 1}")
         if not (math.isfinite(gain) and gain >= 0):
             raise ValueError(f"gains must be finite and >= 0; the gain of query {query} and row {item} is {gain}")
     where = torch.tensor([pair[:2] for pair in pairs], dtype=torch.long).reshape(-1, 2).T

@@ -66,7 +66,7 @@ class Rectangles:
         return [part.view(shape) for part, shape in zip(torch.split(values, areas), self.shapes, strict=True)]
 
     def valid(self) -> list[Mask | None]:
-        """Masks that are True where an entry of a rectangle is a row; None: all entries are."""
+        """For each rectangle, a mask that is False for padding; None: there is no padding."""
         if self.place is None:
             return [None] * len(self.shapes)
         masks = self.cut(torch.ones_like(self.place, dtype=torch.bool))
