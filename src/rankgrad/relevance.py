@@ -73,7 +73,9 @@ def words_of(*sides: Labels) -> Array | None:
     if not any(texts):
         return None
     if len(texts) < len(plain) or not all(texts):
-        raise TypeError("labels and ref_labels must be of the same kind; got strings on one side and numbers on the other")
+        raise TypeError(
+            "labels and ref_labels must be of the same kind; got strings on one side and numbers on the other"
+        )
     return np.unique(np.concatenate([side.ravel() for side in plain]))
 
 

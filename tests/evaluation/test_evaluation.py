@@ -377,7 +377,11 @@ def test_a_tie_counts_as_above_for_average_precision_and_by_index_for_a_hit():
         ({"ref_ids": [1, 2]}, ValueError, "ref_ids without ref_embeddings"),
         ({"ref_embeddings": torch.ones(3, 2)}, ValueError, "only one of ref_embeddings"),
         ({"ref_embeddings": torch.ones(3, 5), "ref_labels": torch.arange(3)}, ValueError, "same width"),
-        ({"ref_embeddings": torch.ones(3, 2), "ref_labels": torch.ones(3, 2) > 0}, ValueError, "same (dtype and )?columns"),
+        (
+            {"ref_embeddings": torch.ones(3, 2), "ref_labels": torch.ones(3, 2) > 0},
+            ValueError,
+            "same (dtype and )?columns",
+        ),
         (
             {"ref_embeddings": torch.ones(3, 2), "ref_labels": torch.arange(4)},
             ValueError,

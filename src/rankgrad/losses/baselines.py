@@ -93,7 +93,9 @@ class HistogramLoss(_PairLoss):
     def __init__(self, bins: int = 100) -> None:
         super().__init__()
         if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-            raise ValueError(f"bins is the number of intervals of the histograms and must be an integer >= 1; got {bins!r}")
+            raise ValueError(
+                f"bins is the number of intervals of the histograms and must be an integer >= 1; got {bins!r}"
+            )
         self.bins = bins
 
     def of_pairs(self, relevant: Tensor, others: Tensor) -> Tensor:
