@@ -246,7 +246,7 @@ class AdaptiveROADMAPLoss(ROADMAPLoss):
     """
 
     optimises: ClassVar[str] = "SupAP + calibration that follows the scores"
-    source: ClassVar[str] = "this library; [results](results.md#tuned-alike-omniglot)"
+    source: ClassVar[str] = "this library; [results](results.md#leave-one-alphabet-out-omniglot)"
 
     def __init__(
         self,
