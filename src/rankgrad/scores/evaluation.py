@@ -269,7 +269,7 @@ def _of_queries(
     skipped = queries - len(every)
     notes = []
     if skipped:
-        notes.append(f"{skipped} of {queries} queries have no relevant row and are left out of all means.")
+        notes.append(f"Left out of all means, for want of a relevant row: {skipped} of {queries} queries.")
     if settings["bootstrap"] and len(every) < FEW_DRAWN:
         notes.append(f"Only {len(every)} queries count: the intervals are rough.")
     return ScoreReport(
