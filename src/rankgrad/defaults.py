@@ -14,8 +14,8 @@ LOSSES: dict[str, tuple[str, Mapping[str, float]]] = {
     "images": ("adaptive_roadmap", {}),
     "texts": ("log_sum_exp", {"tau": 0.1}),  # docs/your-texts.md#the-loss
     "vectors": ("adaptive_roadmap", {}),
-    "rows": ("log_sum_exp", {"tau": 0.1}),  # docs/scores.md#which-temperature
-    "queries": ("ndcg", {"tau": 0.1}),  # docs/scores.md#grades-why-ndcgloss-can-lose
+    "rows": ("log_sum_exp", {"tau": 0.1}),  # docs/scores.md#train-from-a-file
+    "queries": ("lambda", {}),  # docs/scores.md#train-from-a-file
 }
 
 # Batches of P classes x K rows, and what becomes of classes with fewer than K: docs/results/short-classes.md.

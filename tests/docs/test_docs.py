@@ -21,6 +21,7 @@ from text_models import sentences
 
 import rankgrad
 from rankgrad import losses, metrics
+from rankgrad.tasks import of_command
 from rankgrad.training.state import EPOCHS, MAY_CHANGE
 
 ROOT = Path(__file__).parents[2]
@@ -229,7 +230,7 @@ def variant_fits(name: str, tree: str) -> None:
     from rankgrad import config
     from rankgrad.runs import compare
 
-    least = ["data.root=X"] if tree == "detect" else []
+    least = [] if tree == "train" else ["data.root=X"]
     config.compose([*least, *compare.own_settings(name, least, tree)], tree)
 
 
@@ -267,7 +268,7 @@ def test_command_exists_and_its_settings_fit(name, words):
             name, options, settings = launchers.split_launcher(settings)
             if name == "submitit":
                 launchers.read_launcher([f"launcher={name}", *(w for w in rest if w.startswith("launcher."))])
-        tree = "detect" if arguments.command == "detect" else "train"
+        tree = of_command("detect train" if arguments.command == "detect" else "train", settings).settings
         if "compare" in (arguments.command, getattr(arguments, "action", None)):
             names, _, others = compare._split(settings)
             config.compose([*others, *compare.own_settings(names[0], others, tree)], tree)
@@ -281,7 +282,7 @@ def test_command_exists_and_its_settings_fit(name, words):
         elif arguments.command == "train" and any(setting.startswith("resume=") for setting in settings):
             assert all(setting.partition("=")[0] in (*MAY_CHANGE, EPOCHS) for setting in settings), name
         elif arguments.command == "train":
-            config.compose(settings)
+            config.compose(settings, tree)
 
 
 def _pyproject() -> str:

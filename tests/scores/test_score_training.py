@@ -83,7 +83,7 @@ def test_the_test_rows_are_those_that_the_table_holds_out_and_are_named_by_their
 
 
 @pytest.mark.parametrize(
-    ("name", "loss", "metric"), [("list", "LogSumExpLoss", "AP"), ("queries", "NDCGLoss", "NDCG@10")]
+    ("name", "loss", "metric"), [("list", "LogSumExpLoss", "AP"), ("queries", "LambdaLoss", "NDCG@10")]
 )
 def test_the_settings_of_a_run_say_which_loss_and_which_metric_auto_was(finished, name, loss, metric):
     config = load(finished[name].config)

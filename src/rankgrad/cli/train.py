@@ -1,4 +1,4 @@
-"""One training run."""
+"""One training run, of embeddings or of scores."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ Train a retrieval model and evaluate it before and after. Write a folder with th
   rankgrad train model=timm model.name=resnet50 model.pretrained=true data=folder data.root=PHOTOS
   rankgrad train trainer.devices=4                  one batch on four processes (GPUs, or CPU)
   rankgrad train memory=sum train.sub_batch=64      embeddings of earlier batches; batches that do not fit at once
+  rankgrad train task=scores data=table data.root=rows.csv data.load.label=fraud   a score for each row of a table
   rankgrad train resume=runs/glyphs-...             continue where a run stopped
   rankgrad train data=folder data.root=PHOTOS init=RUN frozen=true model.head=linear   a new head, in seconds
 """
@@ -24,7 +25,7 @@ SETTINGS = True  # takes KEY=VALUE settings
 
 def details() -> str:
     """What stands below the text: the groups of settings."""
-    return groups("train", "train")
+    return groups("train", "train") + "\n\nWith task=scores:\n\n" + groups("scores", "train task=scores")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
