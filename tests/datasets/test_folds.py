@@ -101,11 +101,11 @@ def test_the_queries_and_the_gallery_of_a_test_are_not_those_of_a_fold():
 @pytest.mark.parametrize(
     ("fold", "message"),
     [
-        ("0/3", "fold is such as 1/3, the first of three; got '0/3'"),
+        ("0/3", "fold must be like 1/3, the first of three folds; got '0/3'"),
         ("4/3", "got '4/3'"),
         ("1", "got '1'"),
         ("1/1", "folds of the training classes: their number and must be an integer >= 2; got 1"),
-        ("1/16", "16 folds need 32 training classes or more, two in each; made has 30"),
+        ("1/16", "16 folds need at least 32 training classes, two in each; made has 30"),
     ],
 )
 def test_a_fold_that_does_not_exist_is_refused(fold, message):

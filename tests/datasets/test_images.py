@@ -248,10 +248,10 @@ def test_a_broken_file_with_an_odd_name_is_named_without_harm(tmp_path):
     [
         ({"channels": 2}, "channels must be 1"),
         ({"shorter_side": -1}, "shorter_side is in pixels"),
-        ({"draft": True}, "say with shorter_side"),
+        ({"draft": True}, "draft=True .*shorter_side"),
         ({"cache": "memory"}, "cache .* got 'memory'"),
-        ({"test_fraction": "half"}, "shares of the classes.*got 'half'"),
-        ({"val_fraction": 0.9}, "shares of the classes"),
+        ({"test_fraction": "half"}, "test_fraction and val_fraction .*got 'half'"),
+        ({"val_fraction": 0.9}, "test_fraction and val_fraction"),
     ],
 )
 def test_settings_of_a_folder_are_checked_before_any_file_is_looked_at(settings, message):

@@ -74,7 +74,7 @@ def test_a_plain_file_needs_two_columns_and_may_have_a_byte_order_mark(tmp_path)
 
 BAD = {
     "missing column": (b"texts,label\na,b\n", r"a.csv has no column 'text'. It has texts, label\. .*: text='texts'$"),
-    "other delimiter": (b"text;label\na;b\n", r"no column 'text'.* divided by ';': delimiter=';'$"),
+    "other delimiter": (b"text;label\na;b\n", r"no column 'text'.* separated by ';': delimiter=';'$"),
     "both": (b"id;utterance;intent_name\n1;a;b\n", "delimiter=';'. .*: text='utterance' label='intent_name'$"),
     "a stranger": (b"a1,b1\na,b\n", "and no column 'label'. It has a1, b1. .*: text='NAME' label='NAME'$"),
     "empty text": (b"text,label\na,b\n  ,b\n", "a.csv, line 3: 'text' is empty"),
@@ -83,9 +83,9 @@ BAD = {
     "comma in a text": (b"text,label\na,b\nwell, no,b\n", "a.csv, line 3 has 3 fields, the header 2: .* double quotes"),
     "field too few": (b"text,label\na\n", "a.csv, line 2 has 1 fields, the header 2"),
     "latin-1": ("text,label\na,b\ncafé,b\n".encode("latin-1"), "a.csv, line 3: byte 0xe9 is not UTF-8"),
-    "utf-16": ("text,label\na,b\n".encode("utf-16"), "a.csv is UTF-16, by its byte order mark"),
+    "utf-16": ("text,label\na,b\n".encode("utf-16"), "a.csv is UTF-16 .* byte order mark"),
     "open quote": (b'text,label\n"a,b\n', "a.csv, line 2: unexpected end of data"),
-    "column twice": (b"text,text\na,b\n", "a.csv, line 1: the column 'text' stands there twice"),
+    "column twice": (b"text,text\na,b\n", "a.csv, line 1: .* column 'text' twice"),
     "no rows": (b"text,label\n", "a.csv has no rows"),
     "nothing": (b"", "a.csv has no rows"),
 }  # fmt: skip
@@ -124,7 +124,7 @@ def test_splits_in_a_column_have_the_names_that_folders_have(tmp_path):
 def test_a_file_of_one_split_is_refused_with_the_setting_that_divides_it(split, tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(f"text,label,split\na,x,{split}\nb,y,{split}\n")
-    with pytest.raises(ValueError, match=f"split {split}: .*split=None"):
+    with pytest.raises(ValueError, match=f"split {split}; .*split=None"):
         load_text(path)
     assert load_text(path, split=None).splits == ("train",)
 
@@ -151,7 +151,7 @@ def test_a_tab_can_be_typed_as_its_escape(tmp_path):
     path.write_text("text\tlabel\na\tx\n")
     with spelled(as_keys("data.load", {})), pytest.raises(ValueError) as caught:
         load_text(path)
-    (advice,) = (word for word in shlex.split(str(caught.value).split("divided by ")[1]) if "=" in word)
+    (advice,) = (word for word in shlex.split(str(caught.value).split("separated by ")[1]) if "=" in word)
     assert load_text(path, delimiter=advice.partition("=")[2]).texts == ("a",)
 
 
@@ -159,9 +159,9 @@ def test_lines_of_json_are_named_too(tmp_path):
     path = tmp_path / "a.jsonl"
     for content, told in (
         ('{"text": "a", "label": 1}\n{"text": "b"}\n', "line 2 has no column 'label'. It has text. .*label='NAME'"),
-        ('{"text": "a", "label": 1}\n\n{oops\n', "line 3 is no JSON"),
+        ('{"text": "a", "label": 1}\n\n{oops\n', "line 3 is not JSON"),
         ("[1]\n", "line 1 must be an object with columns; got list"),
-        ('{"text": "a", "label": 1}\n' + "[" * 10**5 + "\n", "line 2 is no JSON"),
+        ('{"text": "a", "label": 1}\n' + "[" * 10**5 + "\n", "line 2 is not JSON"),
         ('{"text": "a", "label": NaN}\n', "line 1: 'label' is empty"),
         ('{"text": "a", "label": null}\n', "line 1: 'label' is empty"),
         ('{"text": "a", "label": true}\n', "line 1: 'label' must be a text or a whole number; got True"),

@@ -1,6 +1,6 @@
-"""Data sets: images, texts or vectors -> a table of (what it is, label, split, super-label); `glyphs` is built in.
+"""Data sets: images, texts or vectors -> a table of (input, label, split, super-label). `glyphs` is built in.
 
-Data sets of other packages are plug-ins (docs/plugins.md). A new one here is a file with its loader, a row of
+Data sets of other packages are plug-ins (docs/plugins.md). To add one here, write a file with its loader, a row of
 `DATASETS`, a file in configs/data, and a test.
 """
 
@@ -22,7 +22,7 @@ from .rows import Rows
 from .text import TextTable, load_text
 from .vectors import VectorTable, load_table
 
-#: Name -> loader, of those that are built in.
+#: Name -> loader of each built-in data set.
 DATASETS: dict[str, Callable[..., Rows]] = {
     "glyphs": load_glyphs,
     "folder": load_folder,
@@ -33,7 +33,7 @@ DATASETS: dict[str, Callable[..., Rows]] = {
 
 
 def find(name: str) -> Callable[..., Rows]:
-    """The loader of a data set, one of ours or of a plug-in.
+    """The loader of a data set: a built-in one, or one of a plug-in.
 
     >>> find("glyphs").__name__
     'load_glyphs'

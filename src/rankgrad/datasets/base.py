@@ -1,4 +1,4 @@
-"""Images as a table with labels and splits; a torch Dataset reads its rows."""
+"""Images as a table with labels and splits. A torch Dataset reads its rows."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ Cache = Literal["none", "ram", "disk"]
 
 @dataclass(frozen=True, eq=False)
 class Table(Rows):
-    """A labelled set of images, in memory or as files; one row per image. What all tables have is in `Rows`.
+    """A labelled set of images, in memory or as files; one row per image. `Rows` has the columns of every table.
 
     Attributes:
         channels: 1 (grey) or 3 (RGB).
         images: [image, channel, height, width] uint8, or None if `paths` is given.
         paths: [image] files, or None if `images` is given.
-        shorter_side: files whose shorter side has more pixels are made smaller when they are read, aspect kept; None:
-            as they are. A transform that resizes to this or less gets what it would have made of the whole image: the
-            same pixels where it resizes to just this.
-        draft: let large JPEG files decode at 1/2, 1/4 or 1/8 of their size, as long as that is at least twice
-            shorter_side. Photographs of 5 to 11 megapixels are read 3 to 4 times as fast; pixels at 256 differ by 0.2
-            of 255 on average, and by 4 at most (measured on photographs from a microscope).
-        pixels: decoded files, see `cached`; or None.
-        box: [image, 4] float, left, top, right and bottom edge of what is shown of each file, in pixels of the upright
-            image; rounded to whole pixels, and cut off at the border. None: whole images.
+        shorter_side: pixels. A file whose shorter side is longer is resized to it when it is read; the aspect ratio is
+            kept. A transform that resizes to exactly this size gets the same pixels as from the whole image. None:
+            files are not resized.
+        draft: decode large JPEG files at 1/2, 1/4 or 1/8 of their size, but at no less than twice shorter_side.
+            Photographs of 5 to 11 megapixels are read 3 to 4 times as fast; pixels at 256 differ by 0.2 of 255 on
+            average, and by 4 at most (measured on photographs from a microscope).
+        pixels: the decoded files, see `cached`; or None.
+        box: [image, 4] float, the left, top, right and bottom edge of the crop of each file, in pixels of the upright
+            image. Edges are rounded to whole pixels and clipped to the image. None: whole images.
 
     Raises:
         ValueError, TypeError: if the columns do not fit together.
@@ -73,7 +73,7 @@ class Table(Rows):
         self.need_columns({"paths": self.paths})
         if (self.images is None) == (self.paths is None):
             raise ValueError(
-                "a table holds its images either in memory (images=) or as files (paths=): give one of them"
+                "a table holds its images either in memory (images=) or as files (paths=): give exactly one of them"
             )
         if self.images is not None:
             expected = (rows, self.channels)
@@ -83,7 +83,9 @@ class Table(Rows):
                     f"{self.images.dtype} {tuple(self.images.shape)}"
                 )
         if self.pixels is not None and (self.paths is None or len(self.pixels) != rows):
-            raise ValueError(f"pixels are of files, one image per row ({rows}); got {len(self.pixels)}")
+            raise ValueError(
+                f"pixels hold the decoded files (paths=), one image per row ({rows}); got {len(self.pixels)}"
+            )
         if self.box is not None:
             _need_boxes(self.box, rows, files=self.paths is not None)
 
@@ -101,7 +103,7 @@ class Table(Rows):
         return Collate(transform)
 
     def content(self) -> Mapping[str, str]:
-        """Sizes and times of the files, or the pixels of images in memory."""
+        """Hashes of the sizes and times of the files, or of the pixels of images in memory."""
         return of_files(self.paths) if self.paths is not None else of_values("pixels", self.images)
 
     def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
@@ -120,7 +122,7 @@ class Table(Rows):
         return read_image(self.paths[row], self.channels, side, True, self.box_of(row))
 
     def described(self) -> str:
-        """Colour and size, and where the pixels are."""
+        """Colour, size and storage of the images."""
         what = "files" if self.images is None else "{} x {}".format(*self.images.shape[-2:])
         if self.pixels is not None:
             what += f" kept {'in memory' if self.pixels.path is None else 'on disk'}: {self.pixels.nbytes / 1e6:.0f} MB"
@@ -129,28 +131,28 @@ class Table(Rows):
         return f" ({'grey' if self.channels == 1 else 'RGB'}, {what})"
 
     def box_of(self, row: int) -> Box | None:
-        """Left, top, right, bottom of what is shown of an image; None: all of it."""
+        """(left, top, right, bottom) of the crop of an image; None: the whole image."""
         if self.box is None:
             return None
         left, top, right, bottom = self.box[row].tolist()
         return left, top, right, bottom
 
     def cached(self, where: Cache, folder: Path | str | None = None) -> Table:
-        """Return the same table with its files decoded once: `ImageSet` gives the same, bit by bit, only sooner.
+        """Return the same table with a cache of its decoded files: `ImageSet` gives identical images, but faster.
 
-        What a cache needs is known before anything is decoded: channels x height x width bytes per image (after
-        `shorter_side`), 0.26 MB for 341 x 256 pixels in colour.
+        The cache takes channels x height x width bytes per image (after `shorter_side`): 0.26 MB for 341 x 256 pixels
+        in colour. This is computed before any file is decoded.
 
         Args:
-            where: "ram": in memory, decoded anew by each run (by each of its processes, where several train) and shared
-                with the workers of its DataLoaders; "disk": in one file that is mapped into memory, used by all runs
-                and processes until an image file, a setting or a decoder's version changes; "none": the table as it
-                is. Images that are in memory anyway stay there.
-            folder: of that file; None: $XDG_CACHE_HOME/rankgrad, or ~/.cache/rankgrad.
+            where: "ram": in memory. Each process decodes the files once and shares them with the workers of its
+                DataLoaders. "disk": in one file that is mapped into memory. All runs and processes use it until an
+                image file, a setting or the version of a decoder changes. "none": no cache. Images that are in memory
+                already stay there.
+            folder: of the cache file; None: $XDG_CACHE_HOME/rankgrad, or ~/.cache/rankgrad.
 
         Raises:
-            ValueError: if there is not memory enough, or `where` is something else.
-            OSError: if there is not space enough on the disk, or an image cannot be read; it names the file.
+            ValueError: if there is too little memory, or `where` has another value.
+            OSError: if the disk has too little space, or an image cannot be read; it names the file.
         """
         check_reading(cache=where, cache_dir=folder)
         if where == "none" or self.paths is None:
@@ -175,7 +177,7 @@ class Table(Rows):
         files = [(str(path), entry.st_size, entry.st_mtime_ns) for path, entry in zip(paths, status, strict=True)]
         boxes = [] if self.box is None else [self.box.tolist()]
         identity = json.dumps([settings, PIL.__version__, torch.__version__, files, *boxes])
-        # one file per data set and settings: it is replaced when the images change
+        # one file per data set and settings; it is replaced when the images change
         name = cache.file_name(self.name, os.path.commonpath(paths), *settings)
         home = cache.default_folder() if folder is None else Path(folder)
         return replace(self, pixels=cache.on_disk(home / name, identity, sizes, read))
@@ -188,14 +190,14 @@ def check_reading(
     cache: Cache = "none",
     cache_dir: Path | str | None = None,
 ) -> None:
-    """Raise if files can't be read in this way; loaders ask before they look at any file.
+    """Raise if a setting of how files are read is wrong. Loaders call this before they open any file.
 
     Args:
-        channels: see `Table`, as the next two.
-        shorter_side: in pixels.
-        draft: of large JPEG files.
+        channels: see `Table`.
+        shorter_side: see `Table`.
+        draft: see `Table`.
         cache: see `Table.cached`.
-        cache_dir: its folder.
+        cache_dir: folder of the cache.
 
     Raises:
         ValueError: naming the setting.
@@ -208,30 +210,30 @@ def check_reading(
         raise ValueError(f"{setting('shorter_side')} is in pixels, an integer >= 1, or None; got {side!r}")
     if draft and side is None:
         raise ValueError(
-            f"{setting('draft', True)} decodes files at a smaller size: say with {setting('shorter_side')} how small "
-            "they may become"
+            f"{setting('draft', True)} decodes files at a smaller size: set {setting('shorter_side')}, the smallest "
+            "size that you need"
         )
     if cache not in ("none", "ram", "disk"):
         raise ValueError(f"{setting('cache')} is none, ram or disk; got {cache!r}")
     if cache_dir is not None and Path(cache_dir).is_file():
-        raise NotADirectoryError(f"{setting('cache_dir')} is the folder of kept images; {shown(cache_dir)} is a file")
+        raise NotADirectoryError(f"{setting('cache_dir')} must be a folder; {shown(cache_dir)} is a file")
     max_pixels()
 
 
 class ImageSet(Dataset[tuple[Tensor, int, int]]):
     """The rows of a table as a torch Dataset: item i is (uint8 [channel, height, width], label, i).
 
-    Files are decoded when asked for (unless the table has them decoded, see `Table.cached`), turned as their EXIF tag
-    says, and converted to grey or RGB; transparent parts become white, 16-bit values keep their upper 8 bits. A list of
-    indices that carries an epoch gives a list of items that carries it (`samplers.EpochList`).
+    A file is decoded on access, unless the table has a cache (`Table.cached`). The image is turned as its EXIF tag says
+    and converted to grey or RGB. Transparent parts become white; 16-bit values keep their upper 8 bits. The items of an
+    `EpochList` of indices are an `EpochList` of the same epoch (see `samplers`).
 
     Args:
         table: the rows to serve, e.g. `table.select("train")`.
-        channels: 1 or 3; None takes the table's. Images in memory are repeated (1 -> 3) or weighted as Pillow does
-            (3 -> 1).
+        channels: 1 or 3; None: the table's. Grey images in memory are repeated (1 -> 3); colours are weighted as Pillow
+            weights them (3 -> 1).
 
     Raises:
-        OSError: by an item whose file can't be read any more; it names the file.
+        OSError: on access to an item whose file cannot be read; it names the file.
 
     >>> table = Table("pair", torch.tensor([0, 1]), ("a", "b"), ("train", "test"), ("0.png", "1.png"), channels=1,
     ...               images=torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
@@ -272,7 +274,7 @@ class ImageSet(Dataset[tuple[Tensor, int, int]]):
             except cache.DamageError as error:
                 assert table.pixels.path is not None
                 table.pixels.path.unlink(missing_ok=True)
-                instead = f"{shown(table.paths[index])} is read instead, and the next run builds the cache again"
+                instead = f"{shown(table.paths[index])} is read instead. The next run builds the cache again"
                 warnings.warn(f"{error}; {instead}", cache.CacheWarning, stacklevel=2)
         return read_image(table.paths[index], self.channels, table.shorter_side, table.draft, table.box_of(index))
 
@@ -282,13 +284,13 @@ def _with_channels(image: Tensor, channels: int) -> Tensor:
         return image
     if channels == 3:
         return image.expand(3, -1, -1)
-    weights = torch.tensor([19595, 38470, 7471]).view(3, 1, 1)  # ITU-R 601 in 1/65536, as Pillow's "L"
+    weights = torch.tensor([19595, 38470, 7471]).view(3, 1, 1)  # ITU-R 601 times 65536, as in Pillow's mode "L"
     return (((image * weights).sum(0, keepdim=True) + 0x8000) >> 16).to(torch.uint8)
 
 
 def _need_boxes(box: Tensor, rows: int, files: bool) -> None:
     if not files:
-        raise ValueError("boxes are cut from files (paths=); crop images in memory yourself")
+        raise ValueError("box needs images as files (paths=); crop images in memory yourself")
     if not box.is_floating_point() or box.shape != (rows, 4):
         raise ValueError(f"box must be float [{rows}, 4]; got {box.dtype} {tuple(box.shape)}")
     bad = (~box.isfinite().all(1) | (box[:, 2:] <= box[:, :2]).any(1)).nonzero().flatten().tolist()

@@ -1,8 +1,8 @@
-"""Decoded images kept in memory or in one file, so that every epoch but the first does without decoding.
+"""Decoded images kept in memory or in one file, so that only the first epoch decodes them.
 
-A cache is never trusted: the file holds what it was made of (names, sizes and times of the image files, settings,
-versions of the decoders) and a checksum of each image; one that does not fit or is not whole is built again. An image
-is held to its checksum when a process first reads it, so that a large cache can be used at once.
+A cache file is always checked. It holds a hash of its sources (names, sizes and times of the image files, settings,
+versions of the decoders) and a checksum of each image. A file with another hash, or a damaged one, is built again. The
+checksum of an image is compared when a process first reads this image, so that a large cache can be used at once.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ Bytes = npt.NDArray[np.uint8]
 Shape = tuple[int, int, int]  # channels, height, width
 
 MAGIC = b"rankgrad pixels\n"
-_PAGE = 4096  # the pixels begin on a page of the memory map
+_PAGE = 4096  # bytes; the pixels begin at a multiple of the page size
 
 
 class CacheWarning(UserWarning):
-    """A cache file was damaged; it is built again."""
+    """A cache file is damaged. It is built again."""
 
 
 class DamageError(Exception):
-    """A cache file is not as it was written; the message says how."""
+    """A cache file has changed since it was written; the message says what is wrong."""
 
 
 class Pixels:
-    """Images of different sizes, one after the other in one piece of memory or in one file; rows can be picked.
+    """Images of different sizes, stored one after the other in one tensor or in one file.
 
-    The memory is not copied for the processes of a DataLoader: forked ones share it, others get it as torch's shared
-    memory; a file is mapped by each.
+    The workers of a DataLoader do not copy the memory. Forked workers share it; other workers get it as torch's shared
+    memory. Each process maps a file by itself.
 
     Args:
         shapes: [image] (channels, height, width).
-        starts: [image] where its first byte is.
+        starts: [image] position of its first byte.
         memory: [byte] uint8, rows of pixels; or
         path: file that holds these bytes from `offset` on.
         offset: of the first image in the file.
-        checksums: [image] uint32, CRC-32 of each; None: nobody looks.
+        checksums: [image] uint32, CRC-32 of each image; None: images are not checked.
 
     >>> pixels = Pixels([(1, 1, 2), (1, 1, 1)], [0, 2], memory=torch.tensor([7, 8, 9], dtype=torch.uint8))
     >>> pixels[0], pixels.take([1])[0]
@@ -79,7 +79,7 @@ class Pixels:
         checksums: npt.NDArray[np.uint32] | None = None,
     ) -> None:
         if (memory is None) == (path is None):
-            raise ValueError("pixels lie either in memory or in a file: give one of them")
+            raise ValueError("pixels are stored either in memory= or in a file (path=): give exactly one of them")
         self.shapes, self.starts = list(shapes), list(starts)
         self.memory, self.path, self.offset = memory, path, offset
         self.checksums, self._right = checksums, np.zeros(len(self.shapes), dtype=bool)
@@ -90,22 +90,22 @@ class Pixels:
         return len(self.shapes)
 
     def __getitem__(self, row: int) -> Tensor:
-        """Uint8 [channel, height, width] of its own: writing to it changes nothing here.
+        """A copy of an image, uint8 [channel, height, width].
 
         Raises:
-            DamageError: it is not what was written.
+            DamageError: its checksum is wrong.
         """
         channels, height, width = self.shapes[row]
         start = self.starts[row]
         image = np.array(self.mapped()[start : start + channels * height * width])
         if self.checksums is not None and not self._right[row]:
             if zlib.crc32(image.data) != self.checksums[row]:
-                raise DamageError(f"the cache {self.path} is damaged: its image {row} is not what was written")
+                raise DamageError(f"the cache {self.path} is damaged: the checksum of its image {row} is wrong")
             self._right[row] = True
         return torch.from_numpy(image).view(height, width, channels).permute(2, 0, 1)
 
     def take(self, rows: Sequence[int]) -> Pixels:
-        """The given rows in the given order, of the same memory or file."""
+        """The given rows in the given order. They share the memory or the file."""
         shapes, starts = [self.shapes[row] for row in rows], [self.starts[row] for row in rows]
         sums = None if self.checksums is None else self.checksums[list(rows)]
         return Pixels(shapes, starts, memory=self.memory, path=self.path, offset=self.offset, checksums=sums)
@@ -116,7 +116,7 @@ class Pixels:
         return sum(map(math.prod, self.shapes))
 
     def mapped(self) -> Bytes:
-        """All bytes, those of a file read-only."""
+        """All bytes; those of a file are read-only."""
         if self._map is None:
             if self.memory is not None:
                 self._map = self.memory.numpy()
@@ -132,18 +132,18 @@ def in_memory(sizes: Sequence[int], read: Callable[[int], Tensor]) -> Pixels:
     """Read all images into memory.
 
     Args:
-        sizes: [image] bytes of what `read` will give.
+        sizes: [image] bytes of the result of `read`.
         read: number of an image -> uint8 [channel, height, width].
 
     Raises:
-        ValueError: if there is not memory enough; nothing has been read by then.
+        ValueError: if there is too little memory. This is checked before any image is read.
     """
     total, free = sum(sizes), free_memory()
     if free is not None and total > 0.9 * free:
         raise ValueError(
-            f"keeping {len(sizes)} images in memory needs {_size(total)}, and {_size(free)} are free (a tenth of which "
-            f"stays so). Keep them on disk ({setting('cache', 'disk')}), keep smaller ones "
-            f"({setting('shorter_side')}), or read them each time ({setting('cache', 'none')})"
+            f"a cache of {len(sizes)} images in memory needs {_size(total)}; {_size(free)} are free, of which a tenth "
+            f"must stay free. Cache them on disk ({setting('cache', 'disk')}), cache smaller images "
+            f"({setting('shorter_side')}), or use no cache ({setting('cache', 'none')})"
         )
     memory = torch.empty(total, dtype=torch.uint8)
     shapes, _ = _fill(memory.numpy(), sizes, read)
@@ -151,19 +151,19 @@ def in_memory(sizes: Sequence[int], read: Callable[[int], Tensor]) -> Pixels:
 
 
 def on_disk(path: Path, identity: str, sizes: Callable[[], Sequence[int]], read: Callable[[int], Tensor]) -> Pixels:
-    """Map the images of a file, which is written first where there is none that fits.
+    """Map the images of a cache file into memory. The file is written first if it does not exist or does not fit.
 
-    It is written to the side and renamed when it is whole. Processes that want the same file wait for the first, and
-    what one left that was killed is removed.
+    It is written under a temporary name and renamed when it is complete. Other processes that need the same file wait.
+    Temporary files of killed processes are removed.
 
     Args:
         path: of the file.
-        identity: all that the pixels depend on; a file of another identity is replaced.
-        sizes: () -> [image] bytes of what `read` will give; called only if the file is written.
+        identity: everything that the pixels depend on; a file of another identity is replaced.
+        sizes: () -> [image] bytes of the result of `read`; called only if the file is written.
         read: number of an image -> uint8 [channel, height, width].
 
     Raises:
-        OSError: if there is not space enough on the disk, or the folder cannot be written.
+        OSError: if the disk has too little space, or the folder cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     key = sha256(identity.encode()).hexdigest()
@@ -176,7 +176,7 @@ def on_disk(path: Path, identity: str, sizes: Callable[[], Sequence[int]], read:
 
 
 def file_name(name: str, *parts: object) -> str:
-    """A file name for what the parts say, that a person recognises by `name`.
+    """A file name: `name`, which a person recognises, and a hash of the parts.
 
     >>> file_name("my photos", "/data/my photos", 256)
     'my_photos-cf06d2975536.pixels'
@@ -186,28 +186,28 @@ def file_name(name: str, *parts: object) -> str:
 
 
 def default_folder() -> Path:
-    """Return the folder of caches if nobody says otherwise: $XDG_CACHE_HOME/rankgrad, else ~/.cache/rankgrad."""
+    """Return the default folder of caches: $XDG_CACHE_HOME/rankgrad, else ~/.cache/rankgrad."""
     home = os.environ.get("XDG_CACHE_HOME")
     return Path(home) / "rankgrad" if home else Path.home() / ".cache" / "rankgrad"
 
 
 def in_threads(function: Callable[[int], T], count: int, title: str) -> Iterable[T]:
-    """Function(0), function(1), ... in order, computed by threads; decoders leave Python's lock free.
+    """Function(0), function(1), ... in order, computed by threads. Threads help because decoders release Python's lock.
 
     Args:
         function: number -> result.
-        count: how many.
+        count: number of calls.
         title: of the progress bar.
     """
     pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
     try:
         yield from through(pool.map(function, range(count)), title, "image", count)
     finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C need not wait for the files still to come
+        pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the remaining files
 
 
 def free_memory() -> int | None:
-    """Bytes that a process may still take, where the system says so: of the machine and of its container."""
+    """Free memory of the machine and of its container, in bytes, the smaller of the two; None: unknown."""
     limits = []
     with contextlib.suppress(OSError):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -222,26 +222,28 @@ def free_memory() -> int | None:
         with contextlib.suppress(OSError, ValueError):  # no such group; "max": no limit
             most, now = (int(Path(folder, name).read_text()) for name in (limit, used))
             stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
-            files = stat.get("inactive_file", stat.get("total_inactive_file", "0"))  # given back when needed
+            files = stat.get("inactive_file", stat.get("total_inactive_file", "0"))  # the kernel frees it when needed
             limits.append(max(0, most - now + int(files)))
     return min(limits) if limits else None
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
-    """First byte of each image."""
+    """[image] position of its first byte."""
     return [0, *itertools.accumulate(sizes)][: len(sizes)]
 
 
 def _fill(
     memory: Bytes, sizes: Sequence[int], read: Callable[[int], Tensor]
 ) -> tuple[list[Shape], npt.NDArray[np.uint32]]:
-    """Read all images into their places; their shapes and checksums."""
+    """Read all images into `memory`; returns their shapes and checksums."""
     starts = _starts(sizes)
 
     def one(row: int) -> tuple[Shape, int]:
         image = read(row)
         if image.numel() != sizes[row]:
-            raise OSError(f"image {row} has {image.numel()} pixels and not {sizes[row]} as before: was it changed now?")
+            raise OSError(
+                f"image {row} now has {image.numel()} values, before it had {sizes[row]}: did its file change just now?"
+            )
         place = memory[starts[row] : starts[row] + sizes[row]]
         place[:] = image.permute(1, 2, 0).numpy().reshape(-1)
         channels, height, width = image.shape
@@ -251,8 +253,8 @@ def _fill(
     return [shape for shape, _ in done], np.array([checksum for _, checksum in done], dtype=np.uint32)
 
 
-# The file: MAGIC, length of the rest of the head, its checksum, head (JSON), shapes, checksums; then, from the next
-# page on, the pixels.
+# The cache file: MAGIC, length of the rest of the head, checksum of that rest, head (JSON), shapes, checksums of the
+# images. The pixels follow from the next page on.
 
 
 def _head(key: str, shapes: Sequence[Shape], checksums: npt.NDArray[np.uint32]) -> bytes:
@@ -263,7 +265,11 @@ def _head(key: str, shapes: Sequence[Shape], checksums: npt.NDArray[np.uint32]) 
 
 
 def _offset(head: int) -> int:
-    """Return the place of the first pixel."""
+    """Return the position of the first pixel.
+
+    Args:
+        head: bytes of the head.
+    """
     return -(-head // _PAGE) * _PAGE
 
 
@@ -273,12 +279,12 @@ def _written(path: Path, key: str, sizes: Sequence[int], read: Callable[[int], T
     free = shutil.disk_usage(path.parent).free
     if offset + total > free:
         raise OSError(
-            f"keeping {count} images in {path.parent} needs {_size(offset + total)}, and {_size(free)} are free. "
-            f"Name a folder on another disk ({setting('cache_dir', 'DIR')}), or keep smaller images "
+            f"a cache of {count} images in {path.parent} needs {_size(offset + total)}; {_size(free)} are free. "
+            f"Choose a folder on another disk ({setting('cache_dir', 'DIR')}), or cache smaller images "
             f"({setting('shorter_side')})"
         )
     with atomic_write(path) as file:
-        if hasattr(os, "posix_fallocate"):  # now, with an error: a page that finds no place later ends the process
+        if hasattr(os, "posix_fallocate"):  # raises now if the disk is full; writing to the map would kill the process
             os.posix_fallocate(file.fileno(), 0, offset + total)
         else:
             file.truncate(offset + total)
@@ -287,31 +293,31 @@ def _written(path: Path, key: str, sizes: Sequence[int], read: Callable[[int], T
         )
         shapes, checksums = _fill(memory, sizes, read)
         memory.flush()
-        del memory  # Windows renames no file that is mapped
+        del memory  # Windows cannot rename a mapped file
         file.seek(0)
         file.write(_head(key, shapes, checksums))
     return Pixels(shapes, _starts(sizes), path=path, offset=offset, checksums=checksums)
 
 
 def _opened(path: Path, key: str) -> Pixels | None:
-    """The images of a file; None if there is none, it holds others, or it is damaged."""
+    """The images of a cache file; None if the file does not exist, has another key, or is damaged."""
     try:
         return _checked(path, key)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, struct.error, DamageError) as error:
-        warnings.warn(f"the cache {path} is damaged ({error}) and is built again", CacheWarning, stacklevel=2)
+        warnings.warn(f"the cache {path} is damaged ({error}). It is built again", CacheWarning, stacklevel=2)
         return None
 
 
 def _checked(path: Path, key: str) -> Pixels | None:
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
-            raise DamageError("it does not begin as one")
+            raise DamageError("its first bytes are wrong")
         length, checksum = struct.unpack("<QI", file.read(12))
         rest = file.read(min(length, path.stat().st_size))
     if len(rest) != length or zlib.crc32(rest) != checksum:
-        raise DamageError("its head is not what was written")
+        raise DamageError("the checksum of its head is wrong")
     (end,) = struct.unpack_from("<I", rest)
     about = json.loads(rest[4 : 4 + end])
     if about["key"] != key:
@@ -323,7 +329,7 @@ def _checked(path: Path, key: str) -> Pixels | None:
     sizes = [math.prod(shape) for shape in shapes]
     starts, offset = _starts(sizes), _offset(len(MAGIC) + 12 + length)
     if path.stat().st_size != offset + sum(sizes):
-        raise DamageError("it is not as long as it was")
+        raise DamageError("its length is wrong")
     return Pixels(shapes, starts, path=path, offset=offset, checksums=checksums)
 
 

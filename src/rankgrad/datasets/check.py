@@ -1,4 +1,4 @@
-"""Is a data set on this disk the one that was published: its files, its counts, its images; and what to do if not."""
+"""Compares a data set on disk with the published one: its files, its counts, its images; and says what to do."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .images import Box, check_image, image_area, some
 Counts = Mapping[str, tuple[int, int]]  # part ("train", "query", ...) -> (images, classes)
 Status = Literal["ok", "note", "wrong"]
 
-NAMED = 5  # how many broken images are named
+NAMED = 5  # number of broken images that are named
 
 
 class CountWarning(UserWarning):
-    """A data set has other counts than those published: its results are not comparable with a paper's."""
+    """The counts of a data set differ from the published ones, so its results cannot be compared with a paper's."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Need:
     """A file or folder of the official layout.
 
     Attributes:
-        paths: where it may be, below the data set's folder.
-        todo: what to do if it is not there.
-        required: False: only something optional needs it.
+        paths: the places where it may be, below the data set's folder.
+        todo: what to do if it is missing.
+        required: False: only an optional feature needs it.
     """
 
     paths: tuple[str, ...]
@@ -42,20 +42,20 @@ class Need:
 
 @dataclass(frozen=True)
 class Official:
-    """A data set as it was published, and the way to look at it.
+    """A data set as it was published, and how to read it.
 
     Attributes:
         title: its full name.
         get: where to get it, a sentence.
-        home: root -> its folder; raises FileNotFoundError.
+        home: root -> the data set's folder; raises FileNotFoundError.
         needs: files and folders of the layout.
-        parts: its folder -> tables of train, test, ...; reads lists, opens no image.
-        counts: what the parts have, as distributed.
-        elsewhere: other counts that were published, by source: they are noted, and not refused.
-        super_labels: how many; None: it has none.
-        protocols: those that it is evaluated by, see `protocols.trials`; the first is the default.
-        ks: of the R@K that papers report.
-        archives: file that is downloaded -> what to do with it.
+        parts: the data set's folder -> tables of train, test, ...; reads the lists and opens no image.
+        counts: images and classes of each part, as distributed.
+        elsewhere: source -> other published counts. They give a note and no error.
+        super_labels: number of super-labels; None: it has none.
+        protocols: evaluation protocols of the papers, see `protocols.trials`; the first is the default.
+        ks: values of K for which papers report R@K.
+        archives: downloaded file -> what to do with it.
     """
 
     title: str
@@ -73,12 +73,12 @@ class Official:
 
 @dataclass(frozen=True)
 class Observation:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        status: "ok"; "note": worth knowing; "wrong".
-        text: what was found.
-        todo: what to do; empty if nothing.
+        status: "ok", "note" (information) or "wrong".
+        text: the result, in words.
+        todo: what to do; empty: nothing.
     """
 
     status: Status
@@ -88,11 +88,11 @@ class Observation:
 
 @dataclass(frozen=True)
 class Inspection:
-    """All that was looked at; print it for a list.
+    """The results of all checks. Print it to get a list.
 
     Attributes:
-        title: of the data set, and where.
-        findings: in the order in which they were made.
+        title: name and folder of the data set.
+        findings: the results, in the order of the checks.
     """
 
     title: str
@@ -100,7 +100,7 @@ class Inspection:
 
     @property
     def wrong(self) -> int:
-        """Number of things that are not as they should be."""
+        """Number of results with status "wrong"."""
         return sum(finding.status == "wrong" for finding in self.findings)
 
     def __str__(self) -> str:
@@ -114,25 +114,26 @@ class Inspection:
 
 
 def published(load: Callable[..., object], official: Official) -> None:
-    """Tell of a loader what was published of its data set: `rankgrad datasets check` then looks for it."""
+    """Attach the published layout and counts to a loader, for `rankgrad datasets check`."""
     load.official = official  # type: ignore[attr-defined]
 
 
 def official_of(load: Callable[..., object]) -> Official | None:
-    """What was published of the data set that this loader reads; None: nothing to compare with."""
+    """The published layout and counts that `published` attached to a loader; None: it has none."""
     official: Official | None = getattr(load, "official", None)
     return official
 
 
 def inspect(official: Official, root: str | Path, images: bool = False) -> Inspection:
-    """Look at a data set: files of its layout, counts of its lists, presence of every listed image.
+    """Check a data set: the files of its layout, the counts of its lists, and whether every listed image exists.
 
-    Reads lists and folders only: the 461 939 images of iNaturalist took 13 s on a local disk.
+    Only lists and folders are read: the 461 939 images of iNaturalist took 13 s on a local disk.
 
     Args:
-        official: what should be there; see `official_of`.
+        official: the published data set; see `official_of`.
         root: the folder that holds it.
-        images: also decode every image (a JPEG at 1/8 of its size), and see that boxes lie inside: minutes to hours.
+        images: also decode every image (a JPEG at 1/8 of its size), and check that its box lies inside. This takes
+            minutes to hours.
     """
     root = Path(root)
     try:
@@ -148,14 +149,14 @@ def inspect(official: Official, root: str | Path, images: bool = False) -> Inspe
     try:
         parts = official.parts(home)
     except (OSError, ValueError) as error:
-        if not (absent and isinstance(error, FileNotFoundError)):  # that is said above
+        if not (absent and isinstance(error, FileNotFoundError)):  # an absent file is reported above
             findings.append(Observation("wrong", str(error), f"get the file again. {official.get}"))
         return Inspection(f"{official.title}: {home}", tuple(findings))
     findings += _counts(official, parts)
     findings += _overlaps(parts)
     paths = _paths(parts)
     missing = missing_files(paths)
-    if not (absent and len(missing) == len(paths)):  # the whole folder: that, too
+    if not (absent and len(missing) == len(paths)):  # a missing image folder is reported above, too
         findings.append(_presence(home, len(paths), missing, official))
     if images:
         findings += _decoded(home, paths, set(missing))
@@ -165,7 +166,7 @@ def inspect(official: Official, root: str | Path, images: bool = False) -> Inspe
 
 
 def parts_of(table: Table) -> dict[str, Table]:
-    """Tables of a data set's parts: queries and gallery where they are given, else the splits.
+    """Tables of a data set's parts: rows with a role by role ("query", "gallery"), other rows by split.
 
     >>> table = Table("two", torch.tensor([0, 1]), ("a", "b"), ("train", "test"), ("0", "1"), channels=1,
     ...               images=torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
@@ -182,7 +183,7 @@ def parts_of(table: Table) -> dict[str, Table]:
 
 
 def missing_files(paths: Iterable[Path]) -> list[Path]:
-    """List the paths that are no files, in their order; every folder is read once, no file is opened."""
+    """The paths that are no files, in the given order. Every folder is read once; no file is opened."""
     there: dict[str, set[str]] = {}
     missing = []
     for path in paths:
@@ -197,7 +198,7 @@ def missing_files(paths: Iterable[Path]) -> list[Path]:
 def _files(folder: str) -> set[str]:
     try:
         with os.scandir(folder) as entries:
-            return {entry.name for entry in entries if entry.is_file()}  # a link that leads nowhere is none
+            return {entry.name for entry in entries if entry.is_file()}  # a broken link is not a file
     except (FileNotFoundError, NotADirectoryError):
         return set()
 
@@ -211,13 +212,13 @@ def _need(home: Path, need: Need) -> Observation:
     existing = next((path for path in need.paths if (home / path).exists()), None)
     if existing is not None:
         return Observation("ok", existing)
-    return Observation("wrong" if need.required else "note", f"{' or '.join(need.paths)} is not there", need.todo)
+    return Observation("wrong" if need.required else "note", f"{' or '.join(need.paths)} is missing", need.todo)
 
 
 def _archives(official: Official, root: Path) -> list[Observation]:
-    """Archives that were downloaded and perhaps not unpacked."""
+    """Notes on archives that were downloaded and may not be unpacked yet."""
     return [
-        Observation("note", f"{path.relative_to(root)} is there", todo)
+        Observation("note", f"{path.relative_to(root)} was downloaded", todo)
         for name, todo in official.archives.items()
         for path in (root / name, *root.glob(f"*/{name}"))
         if path.is_file()
@@ -235,10 +236,10 @@ def _counts(official: Official, parts: Mapping[str, Table]) -> list[Observation]
         source = next((source for source, counts in official.elsewhere.items() if counts.get(name) == counted), None)
         instead = f"{expected[0]} of {expected[1]}"
         if source is not None:
-            todo = f"compare results with those on the same numbers only; distributed are {instead}"
-            findings.append(Observation("note", f"{text}, the numbers of {source}", todo))
+            todo = f"compare only with results on the same numbers; the official data set has {instead}"
+            findings.append(Observation("note", f"{text}, as in {source}", todo))
         else:
-            todo = f"the list is not the official one, or not whole. {official.get}"
+            todo = f"the list is not the official one, or it is incomplete. {official.get}"
             findings.append(Observation("wrong", f"{text}; should be {instead}", todo))
     if official.super_labels is not None:
         labels = [part.super_label for part in parts.values() if part.super_label is not None]
@@ -250,7 +251,7 @@ def _counts(official: Official, parts: Mapping[str, Table]) -> list[Observation]
 
 
 def _overlaps(parts: Mapping[str, Table]) -> list[Observation]:
-    """Images listed twice, classes with several super-labels or not new in the test, queries without an answer."""
+    """Checks for repeated images, classes with several super-labels, classes in train and test, unmatched queries."""
     findings = []
     for name, part in parts.items():
         twice = len(part) - len(set(part.names))
@@ -270,7 +271,9 @@ def _overlaps(parts: Mapping[str, Table]) -> list[Observation]:
     for name in classes:
         shared = classes["train"] & classes[name] if name != "train" and "train" in classes else set()
         if shared:
-            text = f"{len(shared)} classes are in both train and {name}, such as {min(shared)}: no test on new classes"
+            text = (
+                f"{len(shared)} classes are in both train and {name}, such as {min(shared)}: not a test on new classes"
+            )
             findings.append(Observation("wrong", text))
     alone = classes.get("query", set()) - classes.get("gallery", classes.get("query", set()))
     if alone:
@@ -280,7 +283,7 @@ def _overlaps(parts: Mapping[str, Table]) -> list[Observation]:
 
 def _presence(home: Path, listed: int, missing: Sequence[Path], official: Official) -> Observation:
     if not missing:
-        return Observation("ok", f"all {listed} listed images are there")
+        return Observation("ok", f"all {listed} listed images exist")
     todo = next(iter(official.archives.values()), official.get)
     named = some([path.relative_to(home) for path in missing])
     return Observation("wrong", f"{len(missing)} of {listed} listed images are missing: {named}", todo)

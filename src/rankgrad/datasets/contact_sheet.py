@@ -1,4 +1,4 @@
-"""A picture of a data set: one row per class, so that a person sees what is there before training on it."""
+"""A picture of a data set with one row per class, to look at before training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FontWarning(UserWarning):
-    """Names of classes are not on a sheet."""
+    """The names of some classes cannot be drawn on a sheet."""
 
 
 def contact_sheet(
@@ -28,11 +28,11 @@ def contact_sheet(
     """Write a PNG with one row per class: its name, then its first images.
 
     Args:
-        table: what to show, e.g. `table.select("test")`.
+        table: the images, e.g. `table.select("test")`.
         path: of the PNG; missing folders are made.
-        classes: labels to show, or how many, spread evenly over the classes that have an image.
-        per_class: images per row, at most.
-        cell: side of an image on the sheet, pixels; larger images are made smaller, aspect kept.
+        classes: the labels to show; or their number, then spread evenly over the classes that have an image.
+        per_class: largest number of images per row.
+        cell: longer side of an image on the sheet, pixels. Images are resized to it; the aspect ratio is kept.
 
     Returns:
         The path of the PNG.
@@ -41,7 +41,7 @@ def contact_sheet(
         ValueError: if there is nothing to show.
 
     Warns:
-        FontWarning: no font of this machine has the letters of a name; its row is called by the number of the class.
+        FontWarning: no font of this machine has the letters of a name; its row shows the number of the class instead.
     """
     from PIL import Image, ImageDraw
 
@@ -53,7 +53,7 @@ def contact_sheet(
         wanted = [label for label in classes if label in set(present)]
     if not wanted or per_class < 1:
         raise ValueError(
-            f"nothing to show: {len(present)} classes have images, asked for {classes!r}, {per_class} each"
+            f"nothing to show: {len(present)} classes have images; got classes={classes!r}, per_class={per_class}"
         )
     rows = [(table.label == label).nonzero().squeeze(1)[:per_class].tolist() for label in wanted]
     titles = _titles({label: table.class_names[label] for label in wanted})
@@ -66,7 +66,7 @@ def contact_sheet(
         draw.text((4, y * step + cell // 2), title, fill="black", font=font, anchor="lm")
         draw.rectangle(
             (margin - 2, y * step, sheet.width, (y + 1) * step), fill="white"
-        )  # covers a title that is too long
+        )  # covers the end of a title that is too long
         for x, index in enumerate(row):
             tile = Image.fromarray(images[index][0].permute(1, 2, 0).contiguous().numpy())
             zoom = cell / max(tile.size)
@@ -79,9 +79,9 @@ def contact_sheet(
 
 
 def _titles(names: Mapping[int, str]) -> list[tuple[str, ImageFont.FreeTypeFont]]:
-    """What stands at each row, and the first font that has its letters: matplotlib's own, then those of the machine.
+    """Title of each row, and the first font that has its letters: matplotlib's own font, then those of the machine.
 
-    Matplotlib's own has the Greek, Cyrillic, Armenian and Georgian letters; Pillow's has not.
+    Matplotlib's font has the Greek, Cyrillic, Armenian and Georgian letters. Pillow's font lacks them.
 
     Args:
         names: label -> name of the class.
@@ -98,9 +98,9 @@ def _titles(names: Mapping[int, str]) -> list[tuple[str, ImageFont.FreeTypeFont]
         unknown += [name] if font is None else []
     if unknown:
         warnings.warn(
-            f"no font of this machine has the letters of {some(unknown)}: on the sheet the rows of these "
-            f"{len(unknown)} classes are called by their numbers. Install such a font (Noto Sans CJK has Chinese, "
-            "Japanese and Korean)",
+            f"no font of this machine has the letters of {some(unknown)}: the sheet shows the numbers of these "
+            f"{len(unknown)} classes instead. Install a font that has them (Noto Sans CJK has Chinese, Japanese and "
+            "Korean)",
             FontWarning,
             stacklevel=3,
         )
@@ -109,13 +109,13 @@ def _titles(names: Mapping[int, str]) -> list[tuple[str, ImageFont.FreeTypeFont]
 
 @lru_cache(maxsize=512)
 def _has(font: Path, text: str) -> bool:
-    """Whether a font has all letters of a text; those called LastResort have a box for every letter."""
+    """Whether a font has all letters of a text. Fonts called LastResort are ignored: they draw a box for any letter."""
     return "lastresort" not in font.name.lower() and set(map(ord, text)) <= _letters(font)
 
 
 @lru_cache(maxsize=512)
 def _letters(font: Path) -> Set[int]:
-    """Code points that a font has; none of a file that cannot be read, or not at the size of a title."""
+    """Code points that a font has; empty if it cannot be read, or not at the size of a title."""
     from matplotlib.ft2font import FT2Font
     from PIL import ImageFont
 

@@ -1,9 +1,9 @@
-"""Batches on their way from a worker of a DataLoader to the main process, in shared memory that is used again.
+"""Batches from a worker of a DataLoader to the main process, in shared memory that is reused.
 
-torch makes new shared memory for each batch. The kernel then fills every page of it with zeros before it is written,
-and takes it back soon after: 0.6 MB for each image of 224 x 224. Here a worker keeps some pieces. The first byte of a
-piece says whether the main process has the batch still: it is set when the batch is made, and cleared, through the
-memory that both see, when the last tensor on it is gone there.
+torch allocates new shared memory for each batch: 0.6 MB for each image of 224 x 224. The kernel fills every page of it
+with zeros first and frees it soon after. Here a worker keeps some pieces of shared memory and reuses them. The first
+byte of a piece says whether the main process still uses its batch. The worker sets the byte when it makes the batch.
+The main process clears it when its last tensor on this piece is deleted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 HEAD = 64  # bytes before the batch, so that it is aligned
-KEPT = 8  # pieces of a worker; a DataLoader asks for two batches ahead, and the main process may hold some more
+KEPT = 8  # pieces per worker; a DataLoader requests two batches ahead, and the main process may hold a few more
 
-_PIECES: list[Tensor] = []  # of this worker, uint8
+_PIECES: list[Tensor] = []  # of this worker; uint8
 
 
 def lend(shape: tuple[int, ...]) -> Tensor:
-    """Float32 memory for a batch that a worker makes, in a piece that is free; new memory where none is.
+    """Float32 memory for a new batch of this worker: a free piece, or new memory if no piece is free.
 
     Args:
         shape: of the batch.
@@ -32,7 +32,7 @@ def lend(shape: tuple[int, ...]) -> Tensor:
     size = HEAD + 4 * math.prod(shape)
     piece = next((piece for piece in _PIECES if not piece[0] and len(piece) >= size), None)
     if piece is None:
-        _PIECES[:] = [piece for piece in _PIECES if piece[0]]  # batches have become larger
+        _PIECES[:] = [piece for piece in _PIECES if piece[0]]  # free pieces are too small: batches have become larger
         storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]
         piece = torch.empty(0, dtype=torch.uint8).set_(storage)
         if len(_PIECES) < KEPT:
@@ -42,10 +42,10 @@ def lend(shape: tuple[int, ...]) -> Tensor:
 
 
 class Sent:
-    """A batch as a worker gives it away: what arrives in the main process is a tensor.
+    """A batch that a worker sends; unpickling it in the main process gives a tensor.
 
     Args:
-        piece: that it lies in, uint8.
+        piece: uint8 memory that holds the batch.
         shape: of the batch.
     """
 
@@ -57,16 +57,16 @@ class Sent:
 
 
 def send(batch: Tensor) -> Tensor | Sent:
-    """What a worker gives away in place of a batch.
+    """What a worker sends to the main process for a batch.
 
     Args:
-        batch: any tensor; float32 that does not lie in a piece is copied into one.
+        batch: any tensor. A float32 tensor that is not in a piece is copied into one.
     """
     if batch.dtype != torch.float32 or batch.device.type != "cpu" or batch.layout != torch.strided or not len(batch):
         return batch
     if _own(batch) is None:
         batch = lend(tuple(batch.shape)).copy_(batch.detach())
-    piece = _own(batch)  # none if all pieces are with the main process: then the memory is sent and not kept
+    piece = _own(batch)  # None if the main process uses all pieces: then torch sends the batch and nothing is reused
     return batch if piece is None else Sent(piece, tuple(batch.shape))
 
 
@@ -76,15 +76,15 @@ def _own(batch: Tensor) -> Tensor | None:
 
 
 def arrived(piece: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The batch in the main process; when nothing refers to it any more, the worker may use its memory again.
+    """The batch in the main process. When its last reference is deleted, the worker may reuse the memory.
 
     Args:
-        piece: that it lies in, uint8.
+        piece: uint8 memory that holds the batch.
         shape: of the batch.
     """
     memory = piece.numpy()
     batch = memory[HEAD : HEAD + 4 * math.prod(shape)].view(np.float32).reshape(shape)
-    # torch holds this very array as long as there is a tensor on it
+    # torch keeps a reference to this array as long as a tensor uses its memory
     weakref.finalize(batch, _free, memory).atexit = False
     return torch.from_numpy(batch)
 

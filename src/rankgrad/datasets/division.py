@@ -1,4 +1,4 @@
-"""Training, validation and test: what they may be called, and dividing whole classes where nobody has divided them."""
+"""Training, validation and test splits: their names, and the division of whole classes for data without splits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..checks import setting
 
-# What splits may be called, in any capitals, as folders and in columns; the first of each is the name to prefer.
+# Accepted names of splits, for folders and columns; case does not matter. The first name of each is preferred.
 CALLED = {
     "train": ("train", "training"),
     "val": ("val", "valid", "validation", "vali", "dev"),  # LETOR: vali
@@ -16,7 +16,7 @@ CALLED = {
 
 
 def split_called(name: str) -> str:
-    """The split that a name means; "": none.
+    """The split that a name means; "" if it means none.
 
     >>> [split_called(name) for name in ("Train", "VALIDATION", "cat")]
     ['train', 'val', '']
@@ -25,7 +25,7 @@ def split_called(name: str) -> str:
 
 
 def need_fractions(test: float, val: float) -> None:
-    """Raise unless two shares of the classes are shares.
+    """Raise unless two fractions of the classes are >= 0 with a sum <= 1.
 
     Raises:
         ValueError: naming both.
@@ -33,7 +33,7 @@ def need_fractions(test: float, val: float) -> None:
     numbers = all(isinstance(share, (int, float)) and not isinstance(share, bool) for share in (test, val))
     if not (numbers and 0 <= test <= 1 and 0 <= val <= 1 and test + val <= 1):
         raise ValueError(
-            f"{setting('test_fraction')} and {setting('val_fraction')} are shares of the classes, >= 0 with a sum "
+            f"{setting('test_fraction')} and {setting('val_fraction')} are fractions of the classes, >= 0 with a sum "
             f"<= 1; got {test!r} and {val!r}"
         )
 
@@ -45,26 +45,26 @@ def divide(
     seed: int,
     yourself: str = "a column split with train and test",
 ) -> dict[str, str]:
-    """Split of each class: in the order of a hash of (seed, name), the first are test, the next val, the rest train.
+    """Split of each class. Classes are sorted by a hash of (seed, name): the first are test, then val, the rest train.
 
-    A class that is added later moves hardly any other class.
+    If a class is added later, nearly all others keep their split.
 
     Args:
         names: of the classes.
-        test_fraction: of the classes.
-        val_fraction: of the classes.
+        test_fraction: fraction of the classes, 0 .. 1.
+        val_fraction: fraction of the classes, 0 .. 1.
         seed: of the order.
-        yourself: by what a user can divide the data instead, for the message.
+        yourself: how a user can divide the data instead, for the message.
 
     Raises:
-        ValueError: there is one class, or none, for a split that is asked for.
+        ValueError: a requested split would have fewer than two classes.
 
     >>> divide(["a", "b", "c", "d"], 0.5, 0.0, seed=0)
     {'c': 'test', 'b': 'test', 'd': 'train', 'a': 'train'}
     """
 
     def place(name: str) -> bytes:
-        # bytes of a name that is not UTF-8 count as they are
+        # a name that is not UTF-8 is hashed by its bytes
         return hashlib.sha256(f"{seed}/{name}".encode(errors="surrogateescape")).digest()
 
     order = sorted(names, key=place)
@@ -75,7 +75,7 @@ def divide(
     if few and test_fraction + val_fraction > 0:
         change = setting("test_fraction") + (f" or {setting('val_fraction')}" if val_fraction else "")
         raise ValueError(
-            f"there {_classes(len(order))} in all, which leaves {counts[few[0]]} for {few[0]}; ranking needs at least "
+            f"there {_classes(len(order))} in all, and {few[0]} would get {counts[few[0]]}; ranking needs at least "
             f"two in each split. Add classes, change {change}, or divide the data yourself: {yourself}"
         )
     splits = ["test"] * tests + ["val"] * vals + ["train"] * len(order)

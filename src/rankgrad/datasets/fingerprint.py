@@ -1,4 +1,4 @@
-"""What tells a data set from another one, or from an earlier state of itself, without reading its images."""
+"""Hashes that identify a data set and detect changes of it, without reading its images."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor
 def fingerprint(
     names: Sequence[str], labels: Tensor, paths: Sequence[Path] | None = None, *, what: str = "images"
 ) -> dict[str, int | str]:
-    """Number of images, and a hash each of their names, their labels, and the sizes and times of their files.
+    """Number of rows, and hashes of their names, their labels, and the sizes and times of their files.
 
     Args:
-        names: of the images.
-        labels: [image] long, or any tensor that says what is in them.
-        paths: their files; None: there are none.
-        what: images or what they are instead, in the plural.
+        names: [row].
+        labels: [row] long, or any other tensor of classes.
+        paths: [row] files; None: there are none.
+        what: plural noun for the rows, such as images.
 
     >>> import torch
     >>> sorted(fingerprint(["a", "b"], torch.tensor([0, 1])))
@@ -30,17 +30,17 @@ def fingerprint(
 
 
 def of_texts(name: str, texts: Iterable[str]) -> dict[str, str]:
-    """Return the hash of texts under a name."""
+    """{name: hash of the texts}."""
     return {name: _hash(text.encode("utf-8", "surrogateescape") + b"\0" for text in texts)}
 
 
 def of_values(name: str, values: Tensor | None) -> dict[str, str]:
-    """Return the hash of a tensor under a name; nothing where there is none."""
+    """{name: hash of the tensor}; empty for None."""
     return {} if values is None else {name: _hash([_bytes(values)])}
 
 
 def of_files(paths: Iterable[Path]) -> dict[str, str]:
-    """Hashes of the sizes and the times of files; the times tell that one was replaced by another of its size."""
+    """Hashes of the sizes and of the times of files. The times reveal a file that was replaced by one of equal size."""
     stats = [os.stat(path) for path in paths]
     number: Callable[[int], bytes] = lambda value: value.to_bytes(16, "big", signed=True)  # noqa: E731
     return {

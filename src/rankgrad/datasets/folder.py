@@ -1,4 +1,4 @@
-"""A folder of images: class = sub-folder. Files that can't be read are found now, not in the middle of training."""
+"""A folder of images with a sub-folder per class. Unreadable files are found here, not in the middle of training."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .cache import in_threads
 from .division import divide, need_fractions, split_called
 from .images import EMPTY, EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, some
 
-UNLABELLED = ("unlabelled", "unlabeled")  # beside a division: images without a class, left out
+UNLABELLED = ("unlabelled", "unlabeled")  # names of a folder of images without a class, beside train and test; ignored
 BESIDE = "lies beside the class folders"
-PATIENCE = 500  # images from which on a person is told how the folder was understood before they are read
+PATIENCE = 500  # with more images, the terminal shows how the folder was understood before they are read
 
 Entry = tuple[str, str, Path]  # split or "", class or "", file
 
@@ -36,39 +36,39 @@ def load_folder(
     cache: Cache = "none",
     cache_dir: str | Path | None = None,
 ) -> Table:
-    """A table of the image files below `root`: each sub-folder is a class, all images below it belong to it.
+    """A table of the image files below `root`. Each sub-folder is a class; all images below it belong to this class.
 
-    If `root` holds folders called `train` and `test` (and perhaps `val`) and nothing else, these are the division, each
-    with its class folders. Other names that people use are known, in any capitals: see `division.CALLED`. A folder
-    `unlabelled` beside them is left out. A class name that occurs in two of them is one class; `Table.summary` says so,
-    because the test then doesn't ask for unseen classes. Otherwise whole classes are divided: in the order of a hash of
-    (seed, class name), the first `test_fraction` are test, the next `val_fraction` are val; a class added later moves
-    hardly any other class. How the folder was understood is the first line of `Table.summary`.
+    If `root` holds only the folders `train` and `test` (and perhaps `val`), these are the splits, each with its class
+    folders. `division.CALLED` lists other accepted names of splits. A folder `unlabelled` beside them is ignored. A
+    class name that occurs in two splits is one class; `Table.summary` says so, because the test classes are then not
+    all unseen. Without split folders, whole classes are divided: they are sorted by a hash of (seed, class name), the
+    first `test_fraction` are test, the next `val_fraction` are val. If a class is added later, nearly all others keep
+    their split. The first line of `Table.summary` says how the folder was understood.
 
-    Links are followed; hidden files and folders and texts that lie beside images are left alone (`images.SIDECARS`);
-    the order is that of the names. What can't be used is listed in `Table.skipped`: files that are no images,
-    unreadable, empty, truncated or too large (`images.max_pixels`), those that lie beside the class folders, links that
-    lead nowhere, and links to a folder that is read already, such as one above. A class of which no file is readable is
-    no class. A class with one image is kept; `Table.summary` counts it.
+    Links are followed. Hidden files and folders are ignored, and texts beside images as well (`images.SIDECARS`). Rows
+    are sorted by name. `Table.skipped` lists what cannot be used: files that are no images, unreadable, empty,
+    truncated or too large (`images.max_pixels`), files beside the class folders, broken links, and links to a folder
+    that is read already, such as a parent. A class without a readable file is left out. A class with one image is kept;
+    `Table.summary` counts such classes.
 
-    Names of classes and images are as they may be shown: what no terminal should get is escaped (`files.shown`).
+    Characters that could harm a terminal are escaped in the names of classes and images (`files.shown`).
 
     Args:
         root: the folder.
-        test_fraction: of the classes, 0 .. 1; not used with a `train` / `test` division.
-        val_fraction: of the classes, 0 .. 1; not used with a division.
+        test_fraction: fraction of the classes, 0 .. 1; not used with split folders.
+        val_fraction: fraction of the classes, 0 .. 1; not used with split folders.
         seed: of the division.
-        channels: 3 (RGB) or 1 (grey): what the files are converted to.
-        check: read every file now. False is quicker; a broken file then stops training with an `OSError`.
-        shorter_side: make larger images smaller when they are read, pixels; see `Table`.
-        draft: let large JPEG files decode at a fraction of their size; see `Table`.
-        cache: "none": decode files each time they are asked for; "ram", "disk": once, see `Table.cached`.
+        channels: 3 (RGB) or 1 (grey); files are converted to it.
+        check: read every file now. False is faster; a broken file then stops training with an `OSError`.
+        shorter_side: resize larger images when they are read, pixels; see `Table`.
+        draft: decode large JPEG files at a fraction of their size; see `Table`.
+        cache: "none": decode a file at each access; "ram", "disk": decode it once, see `Table.cached`.
         cache_dir: folder for "disk"; None: $XDG_CACHE_HOME/rankgrad, or ~/.cache/rankgrad.
 
     Raises:
         FileNotFoundError, NotADirectoryError: if root is no folder.
-        ValueError: if there are no sub-folders, no readable images, or fewer than two classes in a split; if a division
-            lacks `train` or `test`, or another folder stands in its way; if a setting is out of range.
+        ValueError: if there are no sub-folders, no readable images, or fewer than two classes in a split; if only one
+            of `train` and `test` exists, or another folder is beside them; if a setting is out of range.
     """
     root = Path(root)
     need_fractions(test_fraction, val_fraction)
@@ -84,7 +84,7 @@ def load_folder(
     skipped = (*folder.skipped, *broken)
     if not good:
         raise ValueError(
-            f"{shown(root)} has no readable images in its class folders; looked for {', '.join(EXTENSIONS)}, found "
+            f"{shown(root)} has no readable images in its class folders. Expected are {', '.join(EXTENSIONS)}; got "
             f"{len(skipped)} other or broken files"
             + "".join(f"\n  {shown(path)}: {reason}" for path, reason in skipped[:10])
         )
@@ -116,16 +116,16 @@ def load_folder(
 
 @dataclass(frozen=True)
 class ClassFolders:
-    """A folder of images as `read_folder` understands it. Print it for a sentence.
+    """A folder of images as `read_folder` understands it. Print it to get a sentence.
 
     Attributes:
         root: the folder.
         divisions: split -> its folder, in the order train, val, test; empty if the folders of root are the classes.
-        classes: folder that holds class folders (root, or those of divisions) -> how many it holds.
-        unlabelled: folder that is left out -> how many files it holds.
-        images: (split, class, file) of all that have the name of an image, in the order of their names.
-        skipped: (path, reason) of everything else that may be meant as one.
-        deeper: a class folder and a folder in it that holds images, too; None: there is none.
+        classes: folder that holds class folders (root, or the split folders) -> number of class folders in it.
+        unlabelled: ignored folder -> number of files in it.
+        images: (split, class, file) of every file with the extension of an image, sorted by name.
+        skipped: (path, reason) of every other file that may be meant as an image.
+        deeper: a class folder and a folder inside it that holds images, too; None: there is none.
     """
 
     root: Path
@@ -147,7 +147,7 @@ class ClassFolders:
         return f"{self.root} is understood as a division: {', '.join(parts)}{self._deeper()}"
 
     def _deeper(self) -> str:
-        """Whose class images have that do not lie in a class folder itself: it may not be the one that is meant."""
+        """Says which class the images in deeper folders get, because another class may have been meant."""
         if self.deeper is None:
             return ""
         folder, inner = self.deeper
@@ -155,24 +155,23 @@ class ClassFolders:
         return f" (images in sub-folders are of the same class: {path} is {folder.name})"
 
     def announce(self) -> None:
-        """Say on a terminal how a large folder is understood: a mistake is seen now, and not in some minutes."""
+        """Print how a large folder is understood, on a terminal: the user sees a mistake now, not minutes later."""
         if len(self.images) > PATIENCE and sys.stderr.isatty():
             print(shown(self), file=sys.stderr)
 
 
 def read_folder(root: str | Path) -> ClassFolders:
-    """The image files below a folder with their classes, as every command understands it; no file is opened.
+    """The image files below a folder with their classes, as all commands read it. No file is opened.
 
-    `load_folder` says what is a class and what is a division. Some that it refuses are read here, because it takes less
-    to embed images than to train on them: one part of a division is enough, and images of a folder without class
-    folders have the class "".
+    `load_folder` defines classes and splits. This function accepts more folders than `load_folder`, because embedding
+    needs less than training: one split is enough, and images of a folder without class folders have the class "".
 
     Args:
         root: the folder.
 
     Raises:
         FileNotFoundError, NotADirectoryError: if root is no folder.
-        ValueError: if another folder stands in the way of a division.
+        ValueError: if another folder is beside the split folders.
     """
     root = Path(root)
     if not root.exists():
@@ -192,7 +191,7 @@ def read_folder(root: str | Path) -> ClassFolders:
     skipped: list[tuple[Path, str]] = []
     deeper: tuple[Path, Path] | None = None
     for here in dict.fromkeys((top, *homes.values())):
-        if here.folders:  # what lies beside folders has no class
+        if here.folders:  # files beside class folders have no class
             skipped += [*here.odd, *((path, not_an_image(path) or BESIDE) for path in here.files)]
     for home, here in homes.items():
         split = next((split for split, folder in divisions.items() if folder == home), "")
@@ -218,11 +217,11 @@ def read_folder(root: str | Path) -> ClassFolders:
 
 
 def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...], Skipped]:
-    """All usable image files at any depth below a folder, in the order of their names, and the unusable ones.
+    """All usable image files at any depth below a folder, sorted by name, and the unusable files.
 
     Args:
-        root: the folder; classes play no part.
-        check: read every file; False takes all that have the name of an image.
+        root: the folder; classes do not matter.
+        check: read every file. False: take every file with the extension of an image.
 
     Returns:
         (paths, ((path, reason), ...)).
@@ -232,7 +231,7 @@ def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...],
     """
     root = Path(root)
     if not root.is_dir():
-        raise NotADirectoryError(f"need a folder of images; {shown(root)} is none")
+        raise NotADirectoryError(f"need a folder of images; {shown(root)} is not a folder")
     reason_of = dict(_walk(root, root))
     if check:
         images = [path for path, reason in reason_of.items() if reason is None]
@@ -247,10 +246,10 @@ def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...],
 
 
 def _division(top: _Here, root: Path) -> tuple[dict[str, Path], list[Path]]:
-    """Folders of a root that are splits, by their split, in the order of `SPLITS`; and those that are left out.
+    """({split: its folder}, in the order of `SPLITS`; ignored folders).
 
     Raises:
-        ValueError: something stands in the way of a division.
+        ValueError: another folder is beside the split folders, or two folders mean one split.
     """
     meant: dict[str, list[Path]] = {}
     for folder in top.folders:
@@ -260,8 +259,8 @@ def _division(top: _Here, root: Path) -> tuple[dict[str, Path], list[Path]]:
         return {}, []
     if classes:
         raise ValueError(
-            f"{shown(root)} holds {_and(meant['train'] + meant['test'])} with folders in them, which looks like a "
-            f"division into splits, but {_and(classes)} {'stands' if len(classes) == 1 else 'stand'} in the way. Move "
+            f"{shown(root)} holds {_and(meant['train'] + meant['test'])} with folders in them, which look like splits, "
+            f"but {_and(classes)} {'is' if len(classes) == 1 else 'are'} beside them. Move "
             f"{'it' if len(classes) == 1 else 'them'} out of {shown(root)}, or give another folder as "
             f"{setting('root')}"
         )
@@ -281,7 +280,7 @@ def _meaning(name: str) -> str:
 
 
 def _looks_divided(meant: Mapping[str, Sequence[Path]], root: Path) -> bool:
-    """Say whether train and test are there and hold folders; a class of that name (a railway train) holds images."""
+    """Whether train and test exist and hold folders. A class that is called train (a railway train) holds images."""
     return all(
         split in meant and all(_look(home, root).folders for home in meant[split]) for split in ("train", "test")
     )
@@ -301,12 +300,12 @@ def _and(folders: Sequence[Path]) -> str:
 
 @dataclass(frozen=True)
 class _Here:
-    """What a folder holds, in the order of the names; hidden entries and `SIDECARS` are no part of it.
+    """The content of a folder, sorted by name, without hidden entries and `SIDECARS`.
 
     Attributes:
-        folders: with links to folders.
-        files: with links to files.
-        odd: (path, reason) of links that can't be followed.
+        folders: folders, and links to folders.
+        files: files, and links to files.
+        odd: (path, reason) of links that cannot be followed.
     """
 
     folders: tuple[Path, ...]
@@ -315,14 +314,14 @@ class _Here:
 
 
 def _look(folder: Path, root: Path) -> _Here:
-    """What a folder at or below a root holds.
+    """The content of a folder, which is `root` or below it.
 
     Raises:
-        OSError: it can't be read.
+        OSError: the folder cannot be read.
     """
     folders, files, odd = list[Path](), list[Path](), list[tuple[Path, str]]()
     with os.scandir(folder) as entries:
-        # asks the disk about links alone: a folder may hold hundreds of thousands of files
+        # the disk is asked about links only: a folder may hold hundreds of thousands of files
         inside = sorted(
             (entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
             for entry in entries
@@ -332,20 +331,20 @@ def _look(folder: Path, root: Path) -> _Here:
         path = folder / name
         above = _above(path, root) if link and path.is_dir() else None
         if above is not None:
-            odd.append((path, f"a link to {above}, in which it lies"))
+            odd.append((path, f"a link to {above}, a folder that contains it"))
         elif is_folder or (link and path.is_dir()):
             folders.append(path)
         elif path.suffix.lower() in SIDECARS:
             continue
         elif link and not path.exists():
-            odd.append((path, "a link that leads nowhere"))
+            odd.append((path, "a broken link"))
         else:
             files.append(path)
     return _Here(tuple(folders), tuple(files), tuple(odd))
 
 
 def _above(link: Path, root: Path) -> Path | None:
-    """The folder that a link leads to if the link lies in it, at any depth: who follows such a link never ends."""
+    """The target of a link if it contains the link, at any depth; else None. Following such a link would never end."""
     target = Path(os.path.realpath(link))
     folder = link
     while folder != root:
@@ -356,10 +355,10 @@ def _above(link: Path, root: Path) -> Path | None:
 
 
 def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str | None]]:
-    """Files at any depth, and why each is not taken for an image; None: it is.
+    """Files at any depth, each with the reason why it is no image; None: it is an image.
 
-    Those of a folder come before those of its sub-folders, each in the order of the names. Links are followed, but no
-    folder is read twice.
+    The files of a folder come before those of its sub-folders, sorted by name. Links are followed, but no folder is
+    read twice.
     """
     read: dict[str, Path] = {}
     waiting = [folder]
@@ -383,22 +382,22 @@ def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str | None]]:
 
 
 def check_images(paths: Sequence[Path]) -> list[str | None]:
-    """Why each file can't be used; None where it can. All of each file is read."""
+    """Why each file cannot be used; None: it can. Every file is read completely."""
     return list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images"))
 
 
 def _need_division(folder: ClassFolders) -> None:
-    """Raise unless the classes can be divided, or are divided already.
+    """Raise unless the folder has class folders, and either both train and test or neither.
 
     Raises:
-        ValueError: half a division, or no class folders.
+        ValueError: train or test is missing, or there are no class folders.
     """
     divisions = folder.divisions
     if divisions and not {"train", "test"} <= set(divisions):
         absent = " and ".join(f"{split}/" for split in ("train", "test") if split not in divisions)
         raise ValueError(
-            f"{shown(folder.root)} holds {_and([*sorted(divisions.values()), *folder.unlabelled])} and no {absent}; a "
-            "division needs both train/ and test/. Add or rename what is missing, or give the folder that holds the "
+            f"{shown(folder.root)} holds {_and([*sorted(divisions.values()), *folder.unlabelled])} and no {absent}; "
+            "train/ and test/ are both needed. Add or rename the missing folder, or give the folder that holds the "
             f"class folders as {setting('root')}"
         )
     for home, classes in folder.classes.items():
@@ -409,10 +408,10 @@ def _need_division(folder: ClassFolders) -> None:
 
 
 def _need_two_classes(table: Table, folder: ClassFolders) -> None:
-    """Raise unless each part of a division that somebody has made holds two classes (`divide` sees to its own).
+    """Raise unless each split folder has two classes. `divide` checks the splits that it makes itself.
 
     Raises:
-        ValueError: naming the part.
+        ValueError: naming the split.
     """
     for split in folder.divisions:
         classes = len(torch.unique(table.select(split).label)) if split in table.splits else 0

@@ -1,4 +1,4 @@
-"""Training classes that are held out: folds to choose settings by, where no test class is there, or a split "val"."""
+"""Held-out training classes: folds, or a split "val", to choose settings without the test classes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .rows import Rows
 
 
 def folds(table: Rows, count: int) -> list[list[int]]:
-    """Divide the training classes: group after group, the largest first, goes to the fold that has the fewest classes.
+    """Divide the training classes into folds. The groups, largest first, each go to the fold with the fewest classes.
 
-    A group is a super-label (an alphabet, a domain), so that a held-out class differs from the training classes as a
-    test class would. A class that occurs in several counts to the one where it has most images. With fewer groups
-    than folds each class is a group of its own. The division depends on the table alone; equal sizes are settled by a
-    drawn order, the same each time.
+    A group is the classes of one super-label (an alphabet, a domain), so that a held-out class differs from the
+    training classes as a test class would. A class with several super-labels belongs to the one with most of its
+    images. If there are fewer groups than folds, each class is a group of its own. The division depends on the table
+    alone: groups of equal size are ordered by a random generator with a fixed seed.
 
     Args:
-        table: with a split "train"; the others are not looked at.
-        count: of folds, >= 2.
+        table: with a split "train"; other splits are ignored.
+        count: number of folds, >= 2.
 
     Returns:
         The classes of each fold, sorted. Each training class is in one fold.
 
     Raises:
-        ValueError: fewer training classes than twice the folds; no training images.
+        ValueError: fewer than two training classes per fold; no training images.
 
     >>> from rankgrad.datasets.base import Table
     >>> table = Table("six", torch.tensor([0, 1, 2, 3, 4, 5]), tuple("abcdef"), ("train",) * 5 + ("test",),
@@ -45,20 +45,20 @@ def folds(table: Rows, count: int) -> list[list[int]]:
     classes = torch.unique(train.label).tolist()
     if len(classes) < 2 * count:
         raise ValueError(
-            f"{count} folds need {2 * count} training classes or more, two in each; {table.name} has {len(classes)}"
+            f"{count} folds need at least {2 * count} training classes, two in each; {table.name} has {len(classes)}"
         )
     groups = _groups(train, classes)
     if len(groups) < count:
         groups = [[label] for label in classes]
-    order = np.random.RandomState(0).permutation(len(groups))  # numpy promises never to change its stream
+    order = np.random.RandomState(0).permutation(len(groups))  # numpy guarantees the numbers of RandomState
     parts: list[list[int]] = [[] for _ in range(count)]
-    for place in sorted(order.tolist(), key=lambda place: -len(groups[place])):  # the sort keeps the drawn order
+    for place in sorted(order.tolist(), key=lambda place: -len(groups[place])):  # a stable sort keeps the random order
         min(parts, key=len).extend(groups[place])
     return [sorted(fold) for fold in parts]
 
 
 def _groups(train: Rows, classes: list[int]) -> list[list[int]]:
-    """The classes of each super-label; without super-labels none."""
+    """The classes of each super-label; empty without super-labels."""
     if train.super_label is None:
         return []
     groups: dict[int, list[int]] = {}
@@ -69,30 +69,30 @@ def _groups(train: Rows, classes: list[int]) -> list[list[int]]:
 
 
 def read_fold(fold: str | None) -> tuple[int, int] | None:
-    """Read "1/3", the first of three folds, as (1, 3); None is none.
+    """Read "1/3", the first of three folds, as (1, 3); None stays None.
 
     Raises:
-        ValueError: no such fold.
+        ValueError: the text has another form, or the number is larger than the number of folds.
     """
     if fold is None:
         return None
     match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", str(fold))
     if not match or int(match[1]) > int(match[2]):
-        raise ValueError(f"fold is such as 1/3, the first of three; got {fold!r}")
+        raise ValueError(f"fold must be like 1/3, the first of three folds; got {fold!r}")
     return int(match[1]), int(match[2])
 
 
 def held_out(table: Rows, fold: str | None) -> Rows:
-    """The training images alone, the classes of one fold as the split "val"; None: the table as it is.
+    """The training images only, with the classes of one fold as the split "val".
 
-    Copies that were made to train on, such as turned letters, are not held out: what is judged is as the test will be.
+    Copies that were made for training, such as turned letters, are removed from "val", because the test has none.
 
     Args:
         table: with a split "train".
-        fold: "1/3" is the first of three.
+        fold: "1/3" is the first of three folds. None: the table is returned unchanged.
 
     Raises:
-        ValueError: no such fold.
+        ValueError: a wrong fold, see `read_fold`.
 
     >>> from rankgrad.datasets.base import Table
     >>> table = Table("four", torch.tensor([0, 1, 2, 3, 4]), tuple("abcde"), ("train",) * 4 + ("test",), tuple("vwxyz"),
@@ -110,21 +110,20 @@ def held_out(table: Rows, fold: str | None) -> Rows:
         judged = torch.tensor([label in inside for label in kept.label.tolist()])
         kept = kept.take((~(judged & kept.copies)).nonzero().squeeze(1).tolist())
     split = tuple("val" if label in inside else "train" for label in kept.label.tolist())
-    protocol = "leave_one_out" if table.protocol == "query_gallery" else table.protocol  # that division is the test's
+    protocol = "leave_one_out" if table.protocol == "query_gallery" else table.protocol  # only the test has these roles
     return replace(kept, name=f"{table.name}, fold {fold} held out", split=split, protocol=protocol)
 
 
 def load_with_val(source: Callable[..., Rows], held_out: float = 0.1, held_out_seed: int = 0, **options: Any) -> Rows:
-    """A data set that has some of its training classes as the split "val"; the test classes stay as they are.
+    """A data set with some of its training classes as the split "val"; the test classes stay unchanged.
 
-    The evaluation with the best weights can be chosen on them instead of on the test classes
-    (`evaluation.keep_best=val`).
+    The best weights can then be chosen on these classes instead of on the test classes (`evaluation.keep_best=val`).
 
     Args:
         source: the loader; settings give its name, e.g. rankgrad.datasets.load_sop.
-        held_out: share of the training classes, 0 .. 0.9; two classes or more.
-        held_out_seed: of the choice.
-        options: of the loader.
+        held_out: fraction of the training classes, 0 .. 0.9; at least two classes.
+        held_out_seed: of the random choice.
+        options: arguments of the loader.
 
     Raises:
         ValueError: see `with_val`.
@@ -133,15 +132,15 @@ def load_with_val(source: Callable[..., Rows], held_out: float = 0.1, held_out_s
 
 
 def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
-    """The table with a share of its training classes, drawn at random, as the split "val".
+    """The table with a random fraction of its training classes as the split "val".
 
     Args:
-        table: with a split "train" and none "val".
-        share: of the training classes, 0 .. 0.9; two classes or more are held out, and two or more stay.
-        seed: of the choice: the last ones of `shuffled_classes`.
+        table: with a split "train" and no split "val".
+        share: fraction of the training classes, 0 .. 0.9. At least two classes are held out, and at least two stay.
+        seed: of the random choice, which is the last classes of `shuffled_classes`.
 
     Raises:
-        ValueError: a share out of range; too few classes; there is a split val already.
+        ValueError: the fraction is out of range; there are too few classes; there is a split val already.
 
     >>> from rankgrad.datasets.base import Table
     >>> table = Table("four", torch.tensor([0, 1, 2, 3, 4]), tuple("abcde"), ("train",) * 4 + ("test",), tuple("vwxyz"),
@@ -149,9 +148,9 @@ def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
     >>> with_val(table, 0.5).split
     ('train', 'train', 'val', 'val', 'test')
     """
-    number(share, "held_out is a share of the training classes", low=0, high=0.9)
+    number(share, "held_out is a fraction of the training classes", low=0, high=0.9)
     if "val" in table.split:
-        raise ValueError(f"{table.name} has a split val already: leave out held_out")
+        raise ValueError(f"{table.name} has a split val already: remove held_out")
     order = shuffled_classes(table, seed)
     stay = len(order) - max(2, round(share * len(order)))
     if stay < 2:
@@ -162,6 +161,6 @@ def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
 
 
 def shuffled_classes(table: Rows, seed: int) -> Tensor:
-    """[class] labels of the training classes, in a drawn order."""
+    """[class] labels of the training classes, in random order."""
     classes: Tensor = torch.unique(table.label[torch.tensor([name == "train" for name in table.split])])
     return classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]

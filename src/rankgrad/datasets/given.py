@@ -1,4 +1,4 @@
-"""Rows that exist in Python already, with labels: tensors, arrays, lists or a torch Dataset -> `GivenTable`."""
+"""Labelled data from Python: tensors, arrays, lists or a torch Dataset -> `GivenTable`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Given = Any  # a Dataset of (input, label) pairs, or a pair of inputs and labels
 
 @dataclass(frozen=True, eq=False)
 class GivenTable(Rows):
-    """A labelled set of anything that a model takes; one row per input. What all tables have is in `Rows`.
+    """A labelled set of any inputs of a model; one row per input. `Rows` has the columns of every table.
 
     Attributes:
-        inputs: by number; a tensor, an array, a list, or a torch Dataset.
-        place: [row] its number there.
-        collate: list of inputs -> batch for the model; None: as torch's own DataLoader does it.
+        inputs: a tensor, an array, a list, or a torch Dataset; read by index.
+        place: [row] its index in `inputs`.
+        collate: list of inputs -> batch for the model; None: torch's default_collate.
     """
 
     inputs: Any
@@ -40,7 +40,7 @@ class GivenTable(Rows):
 
     @property
     def asks(self) -> Mapping[str, int]:
-        """See `Rows`; the model is there already."""
+        """See `Rows`; empty, since the caller has built the model."""
         return {}
 
     def dataset(self) -> Dataset[tuple[Any, int, int]]:
@@ -52,7 +52,7 @@ class GivenTable(Rows):
         return Collate(transform if self.collate is None else _Joined(self.collate))
 
     def content(self) -> Mapping[str, str]:
-        """Tensors and texts; what a Dataset holds may be another with every reading."""
+        """Hashes of tensors and texts. A Dataset has none: its items may differ at each access."""
         if isinstance(self.inputs, Tensor):
             return of_values("content", self.inputs)
         return {} if self.captions is None else of_texts("content", self.captions)
@@ -62,17 +62,17 @@ class GivenTable(Rows):
         return {"place": tuple(self.place[row] for row in rows)}
 
     def described(self) -> str:
-        """How large one is, where all are alike."""
+        """Shape of one input, where the inputs are one tensor."""
         return f" (each {list(self.inputs.shape[1:])})" if isinstance(self.inputs, Tensor) else ""
 
     @property
     def captions(self) -> tuple[str, ...] | None:
-        """The texts, where the inputs are texts."""
+        """[row] the inputs, if they are texts; else None."""
         texts = isinstance(self.inputs, list) and all(isinstance(text, str) for text in self.inputs)
         return tuple(self.inputs[at] for at in self.place) if texts else None
 
     def picture(self, row: int, side: int) -> Tensor | None:
-        """Inputs [1 or 3, height, width] are shown as images, from their smallest to their largest value."""
+        """See `Rows`. Inputs [1 or 3, height, width] become images; floats are scaled from their minimum to maximum."""
         if not isinstance(self.inputs, Tensor) or self.inputs.ndim != 4 or self.inputs.shape[1] not in (1, 3):
             return None
         shown = self.inputs[self.place[row]]
@@ -84,7 +84,7 @@ class GivenTable(Rows):
 
 
 class _Placed(Sequence[Any]):
-    """Some inputs, by their places."""
+    """A selection of the inputs, by their indices."""
 
     def __init__(self, inputs: Any, place: Sequence[int]) -> None:
         self.inputs, self.place = inputs, place
@@ -111,7 +111,7 @@ class _Inputs(Dataset[Any]):
 
 @dataclass(frozen=True)
 class _Joined:
-    """A `collate` in the place of a transform."""
+    """A `collate` with the arguments of a transform."""
 
     collate: Callable[[list[Any]], Any]
 
@@ -126,20 +126,20 @@ def given_table(
     collate: Callable[[list[Any]], Any] | None = None,
     seed: int = 0,
 ) -> GivenTable:
-    """A table of what a program has at hand.
+    """A table of data that a Python program holds.
 
     Args:
-        data: to train on: a pair of inputs and labels (inputs: a tensor [row, ...], an array, a list, such as of texts,
-            or a Dataset; labels: integers or strings, one for each, or bool [row, class] where a row has several
-            classes); or a Dataset of (input, label) pairs. Labels of a Dataset are its `targets` or `labels`, as those
-            of torchvision have them; without, every pair is read once.
-        test: to evaluate on: the same kinds; or a share of the classes of `data`, which are then not trained on; None:
-            the rows that are trained on are evaluated, too.
-        collate: list of inputs -> batch for the model; None: as torch's own DataLoader does it.
-        seed: of the classes that are held out.
+        data: training data. Either a pair (inputs, labels) or a Dataset of (input, label) pairs. Inputs are a tensor
+            [row, ...], an array, a list (such as of texts) or a Dataset. Labels are one integer or string per row; or
+            bool [row, class], where a row may have several classes. The labels of a Dataset are its attribute `targets`
+            or `labels`, as in torchvision; if it has neither, every pair is read once.
+        test: test data of the same kinds; or a fraction of the classes of `data`, which are then not trained on. None:
+            the training rows are evaluated, too.
+        collate: list of inputs -> batch for the model; None: torch's default_collate.
+        seed: of the choice of test classes.
 
     Raises:
-        TypeError, ValueError: something else; naming what came.
+        TypeError, ValueError: an argument is of another kind; the message names it.
 
     >>> table = given_table((torch.eye(4), ["b", "b", "a", "a"]), test=(torch.eye(4)[:2], ["b", "c"]))
     >>> table.splits, table.class_names, table.select("test").label.tolist()
@@ -149,11 +149,9 @@ def given_table(
     names = _names(labels, "data")
     splits = ["train"] * len(names)
     if isinstance(test, (int, float)) and not isinstance(test, bool):
-        share = number(test, "test is data, or a share of the classes", above=0, high=1)
+        share = number(test, "test is data, or a fraction of the classes", above=0, high=1)
         if any(len(of_row) > 1 for of_row in names):
-            raise ValueError(
-                f"rows of several classes can't be divided by class: give test data in the place of {test}"
-            )
+            raise ValueError(f"rows of several classes cannot be divided by class: give test data instead of {test}")
         with renamed(test_fraction="test"):
             of_class = divide({name for (name,) in names}, share, 0.0, seed, "test=(inputs, labels)")
         splits = [of_class[name] for (name,) in names]
@@ -181,19 +179,19 @@ def given_table(
 
 
 def load_given() -> GivenTable:
-    """Say that the data of a run was handed over in Python: settings can't bring it back.
+    """Raise: the data of this run came from Python, and its settings cannot load it again.
 
     Raises:
         ValueError: always.
     """
     raise ValueError(
-        "the data of this run was handed to rankgrad.fit in Python, and is in no file that could be read: call "
-        "rankgrad.fit with it again"
+        "the data of this run was passed to rankgrad.fit in Python and is in no file: call rankgrad.fit with the same "
+        "data again"
     )
 
 
 def _sides(data: Any, what: str) -> tuple[Any, Any]:
-    """Inputs, by number, and labels."""
+    """(inputs, labels) of `data`; inputs are read by index."""
     if isinstance(data, (tuple, list)) and len(data) == 2 and not isinstance(data[0], (str, tuple)):
         inputs, labels = data
         if isinstance(inputs, np.ndarray):
@@ -227,12 +225,12 @@ def _label(pair: Any, row: int, what: str) -> Any:
 
 
 def _names(labels: Any, what: str) -> list[list[str]]:
-    """[row] the classes as texts."""
+    """[row] its classes, as texts."""
     (numbers,) = as_labels(labels, names=(f"the labels of {what}",))
     if numbers.dtype == torch.bool and numbers.ndim == 2:
         without = (~numbers.any(1)).nonzero().flatten().tolist()
         if without:
-            raise ValueError(f"row {without[0]} of {what} has no class ({len(without)} such rows): leave it out")
+            raise ValueError(f"row {without[0]} of {what} has no class ({len(without)} such rows): remove such rows")
         return [[str(at) for at in row.nonzero().flatten().tolist()] for row in numbers]
     if numbers.ndim != 1 or numbers.dtype == torch.bool:
         raise ValueError(
@@ -248,7 +246,7 @@ def _whole(name: str) -> bool:
 
 
 def _both(first: Any, second: Any) -> Any:
-    """The inputs of two sides, one after the other."""
+    """The inputs of data and test, one after the other."""
     if isinstance(first, Tensor) and isinstance(second, Tensor):
         if first.shape[1:] != second.shape[1:]:
             raise ValueError(f"inputs of data and test differ: {list(first.shape)} and {list(second.shape)}")

@@ -1,9 +1,9 @@
-"""Glyphs: 703 letters of five scripts in twelve typefaces, rendered on the spot. Nothing is downloaded.
+"""Glyphs: images of 703 letters of five scripts in twelve typefaces, rendered when loaded. Nothing is downloaded.
 
-A class is a character, its images are the DejaVu faces that matplotlib brings along, deformed. Serif, monospaced and
-italic faces draw some letters in quite different ways, so that a class has several centres. Training letters are Latin
-and Cyrillic, test letters Greek, Armenian and Georgian: the test asks for classes *and* scripts never seen.
-`glyph_codepoints.csv` holds the letters (code point, script, split); look-alikes were removed when the list was made.
+A class is a character. Its images show it in the DejaVu typefaces that matplotlib contains, deformed. Serif, monospaced
+and italic typefaces draw some letters in different ways, so that a class has several centres. Training letters are
+Latin and Cyrillic; test letters are Greek, Armenian and Georgian. So the classes *and* the scripts of the test are
+unseen. `glyph_codepoints.csv` lists the letters (code point, script, split). Look-alikes were removed from this list.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ FACES = tuple(
 )
 SIZE = 28  # pixels of an image
 
-# of the clean images, as DejaVu 2.37 gives them (matplotlib has shipped it since version 2)
+# of the clean images, as rendered with DejaVu 2.37 (in matplotlib since version 2)
 CLEAN_SHA256 = "14aa1e1c83215b0a7604ed36238f6b1f7fac15fffe0dbd9324298719894c1855"
 
-_FINE = 2 * SIZE  # clean and deformed at twice the resolution, then averaged: smooth edges
+_FINE = 2 * SIZE  # letters are rendered and deformed at twice the resolution, then averaged, for smooth edges
 _SUBSAMPLES = 2  # per side of a fine pixel
 _INK = 0.62  # longest side of a letter, as a fraction of the frame
-_PIECES = 8  # straight pieces per curve of an outline
+_PIECES = 8  # straight segments per curve of an outline
 _CONTROL = 5  # control points of the elastic displacement, per side
 
 Floats = npt.NDArray[np.float64]
 
 
 class GlyphFontWarning(UserWarning):
-    """The clean glyphs differ from those of the published numbers: matplotlib brought other fonts."""
+    """The clean glyphs differ from those of the published results, because matplotlib contains other fonts."""
 
 
 def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
-    """Glyphs, built in: 703 letters of five scripts in 12 typefaces, 8436 grey images of 28 x 28, rendered on the spot.
+    """Glyphs, built in: 703 letters of five scripts in 12 typefaces, 8436 grey images of 28 x 28, rendered when loaded.
 
-    Each letter is scaled so that its longest side takes 62 % of the frame (an o and an O differ by shape alone), then
-    deformed: stroke width, rotation, zoom, shear, shift, elastic displacement, a straight line across some images, grey
-    levels of ink and ground, noise. Same (seed, hard): same pixels, on one machine bit by bit.
+    Each letter is scaled so that its longest side takes 62 % of the frame (an o and an O differ by shape only). It is
+    then deformed: stroke width, rotation, zoom, shear, shift, elastic displacement, a straight line across some images,
+    grey levels of ink and background, noise. The same (seed, hard) gives the same pixels, on one machine bit by bit.
 
     Args:
         seed: of the deformation, 0 .. 2**32 - 1.
@@ -67,10 +67,10 @@ def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
 
     Raises:
         ValueError: if hard or seed is out of range.
-        FileNotFoundError: if matplotlib's fonts are not where they should be.
+        FileNotFoundError: if a font of matplotlib is missing.
 
     Warns:
-        GlyphFontWarning: if the fonts found draw other letters than those of the published numbers.
+        GlyphFontWarning: if the clean letters differ from those of the published results.
     """
     if not 0 <= hard <= 1:
         raise ValueError(f"hard is the strength of the deformation, 0 .. 1; got {hard}")
@@ -82,7 +82,7 @@ def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
     images, rendered = _rendered(tuple(codes.tolist()), seed, hard)
     if rendered != CLEAN_SHA256:
         warnings.warn(
-            f"this matplotlib brings fonts that draw the glyphs differently (sha256 {rendered[:12]}, expected "
+            f"the fonts of this matplotlib draw the glyphs differently (sha256 {rendered[:12]}, expected "
             f"{CLEAN_SHA256[:12]}): results are not comparable with published ones",
             GlyphFontWarning,
             stacklevel=2,
@@ -102,22 +102,22 @@ def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
     )
 
 
-@lru_cache(maxsize=2)  # 7 MB each: training, its page and an evaluation ask for the same ones, which take seconds
+@lru_cache(maxsize=2)  # 7 MB each; rendering takes seconds, and training, its page and an evaluation use the same ones
 def _rendered(codes: tuple[int, ...], seed: int, hard: float) -> tuple[Tensor, str]:
-    """The deformed images, not to be changed, and the hash of the clean ones."""
+    """(deformed images, hash of the clean images). Do not write to the result: it is cached."""
     clean = render_clean(list(codes))
     return _deform(torch.from_numpy(clean), seed, hard), hashlib.sha256(clean.tobytes()).hexdigest()
 
 
 def render_clean(codes: list[int]) -> npt.NDArray[np.uint8]:
-    """The undeformed letters, [letter x face, 56, 56] uint8, ink 255 on 0, the faces of a letter together.
+    """The clean letters, [letter x face, 56, 56] uint8, ink 255 on 0; the typefaces of a letter follow each other.
 
-    Outlines come from the font files in font units, unhinted, and are filled here (non-zero winding rule, 4 samples
-    per pixel), in arithmetic that is the same on any machine: no version of a font rasteriser enters.
+    Outlines are read from the font files in font units, unhinted, and filled here (non-zero winding rule, 4 samples
+    per pixel). The result is the same on any machine, because no font rasteriser is used.
     """
     outlines = [_outlines(face, codes) for face in FACES]
     letters = [outlines[face][i] for i in range(len(codes)) for face in range(len(FACES))]
-    # chunks keep the sample grids small
+    # chunks limit the memory of the sample grids
     return np.concatenate([_fill(letters[i : i + 512]) for i in range(0, len(letters), 512)])
 
 
@@ -131,7 +131,7 @@ def _outlines(face: str, codes: list[int]) -> list[tuple[Floats, npt.NDArray[np.
     # matplotlib < 3.10 has a plain constant
     flags: Any = getattr(ft2font, "LoadFlags", None)
     unscaled = flags.NO_SCALE if flags else ft2font.LOAD_NO_SCALE  # type: ignore[attr-defined]
-    # before 3.11 the letters come eight times as wide, unless they are told not to; from then on that is a warning
+    # before 3.11 letters are eight times as wide without this argument; from 3.11 on the argument gives a warning
     narrow: dict[str, Any] = {"hinting_factor": 1} if __version_info__ < (3, 11) else {}
     font: Any = ft2font.FT2Font(str(path), **narrow)
     outlines = []
@@ -167,7 +167,7 @@ def _fill(letters: list[tuple[Floats, npt.NDArray[np.uint8]]]) -> npt.NDArray[np
         winding, (letter[segment], row, np.ceil(x - 0.5).astype(np.int64)), np.where(y1 > y0, 1, -1).astype(np.int8)
     )
     inside = (np.cumsum(winding, axis=2, dtype=np.int8, out=winding) != 0).view(np.uint8)
-    step = _SUBSAMPLES  # adding strided views is several times faster than a sum over reshaped axes
+    step = _SUBSAMPLES  # a sum of strided views is several times faster than a sum over reshaped axes
     counts = sum(inside[:, dy::step, dx::step] for dy in range(step) for dx in range(step))
     coverage: npt.NDArray[np.uint8] = (np.asarray(counts, dtype=np.uint16) * 255 // step**2).astype(np.uint8)
     return coverage
@@ -182,7 +182,7 @@ def _segments(letters: list[tuple[Floats, npt.NDArray[np.uint8]]]) -> tuple[Floa
     assert np.isin(kind, (move, line, curve, close)).all()
     opening = np.maximum.accumulate(np.where(kind == move, np.arange(len(kind)), 0))
     points = np.where((kind == close)[:, None], points[opening], points)
-    # a curve is two entries, its control point and its end; runs of them are even, so every other one is an end
+    # a curve has two entries, its control point and its end; so every second entry of a run of curves is an end
     in_curve = kind == curve
     run = np.cumsum(in_curve) - np.maximum.accumulate(np.where(in_curve, 0, np.cumsum(in_curve)))
     ends = np.flatnonzero(in_curve & (run % 2 == 0))
@@ -197,13 +197,13 @@ def _segments(letters: list[tuple[Floats, npt.NDArray[np.uint8]]]) -> tuple[Floa
 
 def _deform(clean: Tensor, seed: int, hard: float) -> Tensor:
     """[image, 1, 28, 28] uint8 from [image, 56, 56] uint8: the deformations listed in `load_glyphs`."""
-    rng = np.random.RandomState(seed)  # numpy promises never to change its stream
+    rng = np.random.RandomState(seed)  # numpy guarantees the numbers of RandomState
     count = len(clean)
     u = torch.from_numpy(rng.uniform(-1, 1, (count, 12)).astype(np.float32))
     field = torch.from_numpy(rng.uniform(-1, 1, (count, 2, _CONTROL, _CONTROL)).astype(np.float32))
     noise = torch.from_numpy(rng.standard_normal((count, 1, SIZE, SIZE)).astype(np.float32))
     out = torch.empty((count, 1, SIZE, SIZE), dtype=torch.uint8)
-    for rows in torch.split(torch.arange(count), 256):  # what is worked on stays in the cache
+    for rows in torch.split(torch.arange(count), 256):  # chunks fit in the processor's cache
         draw = u[rows]
         ink = warp(
             _stroke(clean[rows, None].float() / 255, hard * draw[:, 0]),

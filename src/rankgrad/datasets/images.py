@@ -1,9 +1,9 @@
-"""The one reader of image files: upright, 8 bits, grey or RGB. What is too large or can't be read is named.
+"""Reads image files: upright, 8 bits, grey or RGB. Errors name files that are too large or unreadable.
 
-Every command and every loader reads pictures here, so that one rule holds for all: EXIF orientation is applied,
+All commands and loaders read images here, so that the rules are the same everywhere: EXIF orientation is applied,
 transparent parts become white, 16-bit values keep their upper 8 bits, CMYK and palettes are converted, an animation
-gives its first frame. Only the formats of a list are tried, by content and not by name: some that Pillow knows would
-start other programs.
+gives its first frame. The format is detected from the content of the file, not from its name. Only the formats of a
+list are allowed, because Pillow starts other programs for some formats.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFile import ImageFile
 
-Skipped = tuple[tuple[str, str], ...]  # (path, reason) of files that were found and could not be used
+Skipped = tuple[tuple[str, str], ...]  # (path, reason) of files that cannot be used
 Box = tuple[float, float, float, float]  # left, top, right, bottom; pixels of the upright image
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "DIB", "GIF", "PPM", "MPO", "JPEG2000", "AVIF", "HEIF")
 
-# Files with these endings are taken for images ...
+# Files with these extensions are read as images.
 EXTENSIONS = (
     *(".avif", ".bmp", ".gif", ".heic", ".heif", ".hif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm"),
     *(".png", ".ppm", ".tif", ".tiff", ".webp"),
 )
-# ... and those with these could be meant as some: they are named with what to do.
+# Files with these extensions may be meant as images: the user is told what to do.
 FOREIGN = {
     **dict.fromkeys((".svg", ".svgz", ".eps", ".ai", ".ps"), "a drawing and no image: render it to PNG"),
     ".pdf": "a document and no image: export its pages as PNG or JPEG",
@@ -49,37 +49,37 @@ FOREIGN = {
 
 
 class SkippedWarning(UserWarning):
-    """Files were left out that may have been meant."""
+    """Some files were skipped that the user may have meant to use."""
 
 
-EMPTY = "a class folder without an image"  # reason of a folder among the files that were skipped
+EMPTY = "a class folder without an image"  # the reason for which a folder is listed among the skipped files
 
-# What lies beside images and is never meant as one: captions, annotations, lists.
+# Files beside images that are not meant as images: captions, annotations, lists.
 SIDECARS = (
     *(".csv", ".db", ".htm", ".html", ".ini", ".json", ".jsonl", ".log", ".md", ".tsv", ".txt", ".xml", ".xmp"),
     *(".yaml", ".yml"),
 )
 
-MAX_PIXELS = 178_956_970  # as many as Pillow opens without being asked; 0.5 GB as RGB
+MAX_PIXELS = 178_956_970  # Pillow's default limit; 0.5 GB as RGB
 VARIABLE = "RANKGRAD_MAX_PIXELS"
-LARGE = 2**26  # pixels; an image with more is averaged over squares first: the steps behind would need 10 bytes a pixel
-ENOUGH = 4  # what is left of its shorter side then, as a multiple of the side that is asked for
+LARGE = 2**26  # pixels; a larger image is averaged over squares first, because later steps need 10 bytes per pixel
+ENOUGH = 4  # smallest shorter side after this averaging, as a multiple of the requested side
 
 
 def max_pixels() -> int:
-    """The most pixels that an image may have: `MAX_PIXELS`, or what the environment variable RANKGRAD_MAX_PIXELS says.
+    """The largest allowed number of pixels of an image: the environment variable RANKGRAD_MAX_PIXELS, or `MAX_PIXELS`.
 
-    Larger ones are refused before they are decoded: a file of some kilobytes can unfold into more than the memory
-    holds. A variable reaches all commands, and the workers of a DataLoader as well.
+    Larger images are refused before they are decoded, because a file of some kilobytes can decode to more than the
+    memory holds. An environment variable reaches all commands and the workers of a DataLoader.
 
     Raises:
-        ValueError: if the variable is no integer >= 1.
+        ValueError: if the variable is not an integer >= 1.
     """
     text = os.environ.get(VARIABLE, "")
     if not text:
         return MAX_PIXELS
     if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{VARIABLE} is the most pixels that an image may have, an integer >= 1; got {text!r}")
+        raise ValueError(f"{VARIABLE} is the largest number of pixels of an image, an integer >= 1; got {text!r}")
     return int(text)
 
 
@@ -91,16 +91,16 @@ def read_image(
     Args:
         path: the file.
         channels: 3 (RGB) or 1 (grey).
-        shorter_side: make the image smaller if its shorter side has more pixels; as `transforms.PhotoTrain` does it. Of
-            an image with more than `LARGE` pixels, squares of pixels are averaged before, so that its shorter side
-            keeps at least `ENOUGH` times as many as asked for. Not with a box.
-        draft: let a JPEG decode at a fraction of its size, at least twice `shorter_side` (see `Table`). Not with a box:
-            the part that is shown may be small.
-        box: left, top, right, bottom of the part to keep, see `Table`; None: all of it.
+        shorter_side: pixels. An image whose shorter side is longer is resized to it, as in `transforms.PhotoTrain`.
+            If the image has more than `LARGE` pixels and there is no box, squares of pixels are averaged first; the
+            shorter side then keeps at least `ENOUGH` times `shorter_side` pixels.
+        draft: decode a JPEG at a fraction of its size, at no less than twice `shorter_side` (see `Table`). Ignored with
+            a box, which may be a small part of the image.
+        box: left, top, right, bottom of the crop, see `Table`; None: the whole image.
 
     Raises:
-        OSError: if the file can't be read or decoded, has more than `max_pixels`, or the box lies outside; it names the
-            file and the reason.
+        OSError: if the file cannot be read or decoded, has more than `max_pixels`, or the box is outside of the image;
+            it names the file and the reason.
     """
     whole = shorter_side if box is None else None
     least = 2 * whole if draft and whole else None
@@ -122,7 +122,7 @@ def read_image(
 
 
 def open_image(path: Path, channels: int = 3, upright: bool = True) -> Image:
-    """Read a file as an image of Pillow, of mode RGB or L, in full size.
+    """Read a file as a Pillow image of mode RGB or L, in full size.
 
     Args:
         path: the file.
@@ -139,7 +139,7 @@ def open_image(path: Path, channels: int = 3, upright: bool = True) -> Image:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """(height, width) of the upright image, from the head of the file.
+    """(height, width) of the upright image, read from the header of the file.
 
     Raises:
         OSError: as `read_image`.
@@ -152,10 +152,10 @@ def image_size(path: Path) -> tuple[int, int]:
 
 
 def image_area(path: Path, shorter_side: int | None = None, box: Box | None = None) -> int:
-    """Pixels of what `read_image` will give, from the head of the file.
+    """Number of pixels of the result of `read_image`, computed from the header of the file.
 
     Raises:
-        OSError: if the file can't be read, or the box lies outside; it names the file and the reason.
+        OSError: if the file cannot be read, or the box is outside of the image; it names the file and the reason.
     """
     size = image_size(path)
     if box is not None:
@@ -168,15 +168,15 @@ def image_area(path: Path, shorter_side: int | None = None, box: Box | None = No
 
 
 def check_image(path: Path) -> str | None:
-    """Say why an image file can't be used; None if it can. Reads all of it, a JPEG at 1/8 of its size."""
+    """The reason why an image file cannot be used; None if it can. Decodes all of it, a JPEG at 1/8 of its size."""
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
             return "not a regular file"
         if status.st_size == 0:
             return "empty file"
         with _opened(path) as image:
-            image.verify()  # checksums, where the format has them
+            image.verify()  # compares checksums, if the format has them
         _decoded(path, 3, least=32, enough=32)
     except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
         return _reason(error, path)
@@ -184,7 +184,7 @@ def check_image(path: Path) -> str | None:
 
 
 def not_an_image(path: Path) -> str | None:
-    """Say why a file is not taken for an image, judging by its name alone; None: it is taken for one.
+    """The reason why a file is not an image, by its name alone; None: its name is that of an image.
 
     >>> not_an_image(Path("a/B.JPEG")), not_an_image(Path("plan.dwg"))
     (None, 'not an image by its name')
@@ -196,7 +196,7 @@ def not_an_image(path: Path) -> str | None:
 
 
 def skipped_lines(skipped: Sequence[tuple[str, str]], most: int = 10) -> list[str]:
-    """List the files and folders that were left out: how many, which, why; many of one kind in one line.
+    """Lines that list the skipped files and folders with the reasons. A long list has one line per reason.
 
     >>> skipped_lines([("a/b.svg", "a drawing"), ("a/c", EMPTY)])
     ['skipped 1 file and 1 folder:', '  a/b.svg: a drawing', '  a/c: a class folder without an image']
@@ -219,7 +219,7 @@ def skipped_lines(skipped: Sequence[tuple[str, str]], most: int = 10) -> list[st
 
 
 def some(names: Sequence[object], most: int = 5) -> str:
-    """The first of some names, in words.
+    """The first `most` names, as text.
 
     >>> some(["a", "b", "c"], most=2)
     'a, b, ...'
@@ -232,7 +232,7 @@ def some(names: Sequence[object], most: int = 5) -> str:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """List the `FORMATS` that can be read here: HEIF with pillow-heif, AVIF with a Pillow that was built for it."""
+    """The `FORMATS` that can be read here: HEIF needs pillow-heif, AVIF needs a Pillow that was built with it."""
     from PIL import Image, features
 
     with contextlib.suppress(ImportError):
@@ -245,12 +245,12 @@ def _formats() -> tuple[str, ...]:
 
 
 def _opened(path: Path) -> ImageFile:
-    """The file, its head read and its size within bounds; nothing is decoded yet."""
+    """The opened file. Its header is read and its size is checked; nothing is decoded yet."""
     from PIL import Image
 
     most = max_pixels()
     if VARIABLE in os.environ and (Image.MAX_IMAGE_PIXELS or most) < most:
-        Image.MAX_IMAGE_PIXELS = most  # Pillow has a limit of its own, for the whole process
+        Image.MAX_IMAGE_PIXELS = most  # Pillow's own limit, which holds for the whole process
     try:
         image = Image.open(path, formats=_formats())
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -264,13 +264,13 @@ def _opened(path: Path) -> ImageFile:
 
 def _too_large(what: str, most: int) -> str:
     return (
-        f"{what} more than {most:,}, which may be an attempt to fill the memory. If the file is to be trusted, set the "
+        f"{what} more than {most:,}, which may be an attempt to fill the memory. If you trust the file, set the "
         f"environment variable {VARIABLE} to a larger number"
     )
 
 
 def _lies(image: Image) -> bool:
-    """Say whether an EXIF tag turns the image by a quarter."""
+    """Whether the EXIF tag turns the image by 90 degrees."""
     return _orientation(image) in (5, 6, 7, 8)
 
 
@@ -289,9 +289,9 @@ def _decoded(
     Args:
         path: the file.
         channels: 1 or 3.
-        least: a JPEG may decode to 1/2, 1/4 or 1/8 of its size if its sides keep so many pixels; None: it may not.
-        enough: an image of more than `LARGE` pixels may be averaged over squares if its sides keep so many pixels;
-            None: it may not.
+        least: a JPEG may decode at 1/2, 1/4 or 1/8 of its size if its sides keep this many pixels; None: full size.
+        enough: an image of more than `LARGE` pixels may be averaged over squares if its sides keep this many pixels;
+            None: it is not averaged.
         upright: turn the image as its EXIF tag says.
     """
     from PIL import Image, ImageOps
@@ -303,7 +303,7 @@ def _decoded(
             opened.draft(None, (least, least))
         opened.load()
         sixteen_bits = opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format == "PNG")
-        # both this and `convert` copy the image where there is nothing to do
+        # exif_transpose and `convert` copy the image even if there is nothing to do
         turned = upright and _orientation(opened) != 1
         image: Image.Image = ImageOps.exif_transpose(opened) if turned else opened
         if turned and _lies(opened):
@@ -322,9 +322,9 @@ def _decoded(
 
 
 def _averaged(image: Image, enough: int) -> Image:
-    """The image with squares of pixels averaged, as large as its sides allow that keep so many pixels."""
+    """The image averaged over the largest squares of pixels for which its sides keep `enough` pixels."""
     if image.has_transparency_data and image.mode not in ("RGBA", "LA"):
-        image = image.convert("RGBA")  # a colour that stands for transparent must be found before it is averaged
+        image = image.convert("RGBA")  # a colour that means transparent must be converted before averaging
     elif image.mode in ("1", "P"):
         image = image.convert("L" if image.mode == "1" else "RGB")
     factor = min(image.size) // enough
@@ -333,12 +333,12 @@ def _averaged(image: Image, enough: int) -> Image:
 
 def _pixels(image: Image, channels: int) -> Tensor:
     array = np.array(image, dtype=np.uint8)  # a copy: torch needs writable memory
-    # rows of pixels as the decoder left them: the next step, resizing, is twice as fast on this layout
+    # keep the decoder's layout, rows of pixels: the next step, resizing, is twice as fast on it
     return torch.from_numpy(array).view(image.height, image.width, channels).permute(2, 0, 1)
 
 
 def _bounded(height: int, width: int, shorter_side: int | None) -> tuple[int, int]:
-    """(height, width) of an image whose shorter side has at most so many pixels; rounds as torchvision's Resize."""
+    """(height, width) after the shorter side is limited to `shorter_side`; rounds as torchvision's Resize."""
     short, long = sorted((height, width))
     if shorter_side is None or short <= shorter_side:
         return height, width
@@ -347,7 +347,7 @@ def _bounded(height: int, width: int, shorter_side: int | None) -> tuple[int, in
 
 
 def _edges(box: Box, height: int, width: int) -> tuple[int, int, int, int]:
-    """Left, top, right, bottom in whole pixels of the image.
+    """Left, top, right, bottom of a box in whole pixels, clipped to the image.
 
     >>> _edges((-3.0, 2.4, 7.6, 90.0), height=10, width=20)
     (0, 2, 8, 10)
@@ -355,12 +355,12 @@ def _edges(box: Box, height: int, width: int) -> tuple[int, int, int, int]:
     left, top, right, bottom = (round(edge) for edge in box)
     inside = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
     if not (inside[0] < inside[2] and inside[1] < inside[3]):
-        raise ValueError(f"its box {box} has nothing of its {width} x {height} pixels")
+        raise ValueError(f"its box {box} is outside of its {width} x {height} pixels")
     return inside
 
 
 def _unreadable(path: Path, error: Exception) -> OSError:
-    # a ValueError is about what is in the file; anything else would have stood out when the data was checked
+    # a ValueError is about the content of the file; any other error would have appeared when the data was checked
     hint = "" if isinstance(error, ValueError) else ". Was it changed after the data set was checked?"
     return OSError(f"cannot read image {shown(path)}: {_reason(error, path)}{hint}")
 

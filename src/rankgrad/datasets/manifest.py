@@ -1,4 +1,4 @@
-"""Images that a file lists: a csv, tsv, jsonl or parquet with a path and a class in each row."""
+"""Images listed in a file: a csv, tsv, jsonl or parquet with a path and a class in each row."""
 
 from __future__ import annotations
 
@@ -35,36 +35,37 @@ def load_manifest(
     cache: Cache = "none",
     cache_dir: str | Path | None = None,
 ) -> Table:
-    """A table of the images that a file lists (csv, tsv, jsonl, parquet), a column each for path and class.
+    """A table of the images that a file lists (csv, tsv, jsonl, parquet), with a column for paths and one for classes.
 
-    Files that can't be used are listed in `Table.skipped`, as those of a folder are.
+    `Table.skipped` lists the files that cannot be used.
 
     Args:
         root: the file.
-        path: column of the images' paths, relative to `images`; none may lead out of it.
+        path: column of the images' paths, relative to `images`. A path must not leave this folder.
         label: column of the classes, strings or integers.
-        super_label: column of coarser classes; "auto": the column super_label, if there is one; None: there is none.
-        split: column with train, val and test, or what else `division.CALLED` knows; "auto": the column split, if there
-            is one; None: there is none.
-        group: column of the group id; "auto": the column group, if there is one. Items of the query's own group are not
-            ranked for it.
-        images: folder of the images; None: the one in which the file lies.
-        separator: between the classes of an image that has several in its label, such as "|": relevant is then what
-            shares a class. Needs a column with the split. None: each image has one class.
-        delimiter: of a csv, a backslash and t for a tab; None: the comma, or the tab of a tsv.
-        test_fraction: of the classes, 0 .. 1; not used with a split.
-        val_fraction: of the classes, 0 .. 1; not used with a split.
+        super_label: column of coarser classes; "auto": the column super_label, if it exists; None: no such column.
+        split: column of the splits, train, val and test or the other names in `division.CALLED`; "auto": the column
+            split, if it exists; None: no such column.
+        group: column of the group id; "auto": the column group, if it exists; None: no such column. Items of the
+            query's own group are not ranked for it.
+        images: folder of the images; None: the folder of the file.
+        separator: between the classes in the label of an image with several classes, such as "|". Two images are then
+            relevant to each other if they share a class. Needs a column of splits. None: each image has one class.
+        delimiter: of a csv; backslash and t for a tab; None: a comma, or a tab in a tsv.
+        test_fraction: fraction of the classes, 0 .. 1; not used with a column of splits.
+        val_fraction: fraction of the classes, 0 .. 1; not used with a column of splits.
         seed: of the division, see `division.divide`.
-        channels: 3 (RGB) or 1 (grey): what the files are converted to.
-        check: read every file now. False is quicker; a broken file then stops training with an `OSError`.
-        shorter_side: see `load_folder`, as the next three.
-        draft: of large JPEG files.
-        cache: of decoded files.
-        cache_dir: its folder.
+        channels: 3 (RGB) or 1 (grey); files are converted to it.
+        check: read every file now. False is faster; a broken file then stops training with an `OSError`.
+        shorter_side: see `load_folder`.
+        draft: see `load_folder`.
+        cache: see `load_folder`.
+        cache_dir: see `load_folder`.
 
     Raises:
-        FileNotFoundError: there is no such file or folder.
-        ValueError: a bad row, named; a path twice or outside of the folder; no readable image.
+        FileNotFoundError: the file or the folder does not exist.
+        ValueError: a row is wrong (the message names it); a path is repeated or outside of the folder; no image is
+            readable.
     """
     file = Path(root)
     need_fractions(test_fraction, val_fraction)
@@ -80,8 +81,8 @@ def load_manifest(
     rows, skipped = _readable(paths) if check else ([*range(len(paths))], [])
     if not rows:
         raise ValueError(
-            f"none of the {len(paths)} images of {shown(file)} can be read below {shown(home)}: is that their folder? "
-            f"Say which one it is: {setting('images', 'DIR')}. The first, {shown(skipped[0][0])}: {skipped[0][1]}"
+            f"none of the {len(paths)} images of {shown(file)} can be read below {shown(home)}. Give the folder of the "
+            f"images: {setting('images', 'DIR')}. The first error, {shown(skipped[0][0])}: {skipped[0][1]}"
         )
     kept = read.take(rows)
     labels = kept.values["label"]
@@ -111,14 +112,12 @@ def load_manifest(
 
 
 def _paths(read: Columns, home: Path) -> list[Path]:
-    """[row] the files, all below one folder and none of them twice."""
+    """[row] the files. Raises if a file is outside of the folder or is repeated."""
     first: dict[str, str] = {}
     paths = []
     for name, place in zip(read.values["path"], read.places, strict=True):
         if first.setdefault(name, place) != place:
-            raise ValueError(
-                f"{place} lists {shown(name)!r} again, which {first[name]} has listed; an image has one row"
-            )
+            raise ValueError(f"{place} lists {shown(name)!r} again, after {first[name]}; an image must have one row")
         try:
             paths.append(inside(home, name))
         except ValueError as error:
@@ -127,7 +126,7 @@ def _paths(read: Columns, home: Path) -> list[Path]:
 
 
 def _readable(paths: Sequence[Path]) -> tuple[list[int], list[tuple[str, str]]]:
-    """Rows of the files that can be read; path and reason of the others."""
+    """(rows of the readable files, (path, reason) of the others)."""
     reasons = list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images"))
     skipped = [(str(path), reason) for path, reason in zip(paths, reasons, strict=True) if reason is not None]
     return [row for row, reason in enumerate(reasons) if reason is None], skipped

@@ -13,14 +13,14 @@ from .rows import Rows
 
 
 def with_wrong_labels(table: Rows, share: float, seed: int = 0) -> Rows:
-    """Flip a share of the labels of the split "train" (`flip_labels`); nothing else of the table changes.
+    """Flip a fraction of the labels of the split "train" (`flip_labels`). Other splits do not change.
 
-    An image that is given another class is given that class's super-label, too.
+    An image with a flipped label also gets the super-label of its new class.
 
     Args:
         table: with a split "train".
-        share: of the training images, 0 .. 1.
-        seed: of the draw.
+        share: fraction of the training images, 0 .. 1.
+        seed: of the random choice.
 
     Raises:
         ValueError: see `flip_labels`.
@@ -45,33 +45,34 @@ def with_wrong_labels(table: Rows, share: float, seed: int = 0) -> Rows:
 
 
 def flip_labels(labels: Tensor, share: float, seed: int = 0) -> Tensor:
-    """Give a share of the items the label of another class, drawn evenly from all others (symmetric noise).
+    """Replace the labels of a fraction of the items by a uniformly random other class (symmetric noise).
 
     Args:
-        labels: [item] long, 0 .. C - 1, C >= 2 of them in use.
-        share: of the items, 0 .. 1; the nearest whole number of them is drawn without replacement.
-        seed: of the draw. A larger share keeps the items of a smaller one, and the labels that they were given.
+        labels: [item] long, with at least two classes.
+        share: fraction of the items, 0 .. 1, rounded to a whole number of items. They are drawn without replacement.
+        seed: of the random choice. With the same seed, a larger fraction flips the items of a smaller one to the same
+            labels, and others.
 
     Returns:
         [item] long, a new tensor.
 
     Raises:
-        ValueError: a share out of range; labels of fewer than two classes and a share > 0.
+        ValueError: the fraction is out of range, or it is > 0 and there are fewer than two classes.
 
     >>> labels = torch.arange(4).repeat_interleave(5)
     >>> int((flip_labels(labels, 0.2) != labels).sum())
     4
     """
-    number(share, "label_noise is the share of training rows with a wrong label", low=0, high=1)
+    number(share, "label_noise is the fraction of training rows with a wrong label", low=0, high=1)
     count = round(share * len(labels))
     if count == 0:
         return labels.clone()
     classes = torch.unique(labels)
     if len(classes) < 2:
-        raise ValueError("label_noise needs two classes or more: there is no other label to give")
-    g = np.random.RandomState(seed)  # numpy promises never to change its stream
+        raise ValueError("label_noise needs two classes or more: with one class there is no other label")
+    g = np.random.RandomState(seed)  # numpy guarantees the numbers of RandomState
     order = torch.from_numpy(g.permutation(len(labels)))
-    steps = torch.from_numpy(g.randint(1, len(classes), len(labels)))  # around the list of classes, never back to it
+    steps = torch.from_numpy(g.randint(1, len(classes), len(labels)))  # 1 .. classes - 1 steps to another class
     wrong = order[:count]
     place = torch.searchsorted(classes, labels)
     flipped = labels.clone()

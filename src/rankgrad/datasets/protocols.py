@@ -1,4 +1,4 @@
-"""Who is asked, and what is searched: the evaluation protocols of the retrieval papers, as rows of a table."""
+"""The evaluation protocols of the retrieval papers: which rows of a table are queries, and which are the gallery."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 
 from .rows import Rows
 
-DRAWS = 10  # galleries of `one_gallery`
+DRAWS = 10  # random galleries of "one_gallery"
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One evaluation: rows of a table that are asked, and rows that are ranked for them.
+    """One evaluation: the rows of a table that are queries, and the rows that are ranked for them.
 
     Attributes:
-        query: [query] long.
-        gallery: [item] long; None: the queries themselves, each ranked against all others.
+        query: [query] long, rows.
+        gallery: [item] long, rows; None: the queries are the gallery, and each is ranked against all others.
     """
 
     query: Tensor
@@ -29,20 +29,20 @@ class Trial:
 
 
 def trials(table: Rows, draws: int = DRAWS, seed: int = 0) -> tuple[Trial, ...]:
-    """The evaluations that make up a table's protocol; a result is their mean (`over_draws`).
+    """The evaluations of a table's protocol. A result is the mean over them (`over_draws`).
 
-    "leave_one_out": every image is a query, all other images of the split are its gallery (CUB, SOP, iNaturalist; on
+    "leave_one_out": every image is a query; all other images of the split are its gallery (CUB, SOP, iNaturalist; on
     VehicleID: FastAP, Smooth-AP, PNP). One trial.
-    "query_gallery": the division that comes with the data set (In-shop): `Table.role`. One trial; no image is in both,
-    so none has to be left out.
-    "one_gallery": one image of each class, drawn at random, is the gallery, and all others are queries (Liu et al.,
-    CVPR 2016, on VehicleID; the common practice of vehicle re-identification, ten draws). `draws` trials. Numbers are
-    not comparable with leave-one-out: a query has one right answer instead of several.
+    "query_gallery": the data set says which rows are queries and which are the gallery, in `Table.role` (In-shop). One
+    trial.
+    "one_gallery": one random image of each class is in the gallery; all others are queries (Liu et al., CVPR 2016, on
+    VehicleID; the common practice of vehicle re-identification, with ten random galleries). `draws` trials. Results are
+    not comparable with leave-one-out, because a query has one relevant item instead of several.
 
     Args:
-        table: one split, e.g. `table.select("test")`; rows are counted in it.
-        draws: galleries of "one_gallery", >= 1; the others do not draw.
-        seed: of the draws, >= 0. Draw k is the same whatever the number of draws.
+        table: one split, e.g. `table.select("test")`; the trials hold row numbers of this table.
+        draws: number of random galleries of "one_gallery", >= 1; other protocols ignore it.
+        seed: of the random galleries, >= 0. Gallery k does not depend on `draws`.
 
     Raises:
         ValueError: if the split lacks queries or a gallery; if draws or seed are out of range.
@@ -70,7 +70,7 @@ def over_draws(values: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, 
     (0.75, 0.25)
     """
     if not values or any(set(one) != set(values[0]) for one in values):
-        raise ValueError(f"need the same numbers from each trial, and one trial at least; got {[*map(set, values)]}")
+        raise ValueError(f"need at least one trial, and the same metrics from each; got {[*map(set, values)]}")
     by_metric = {name: [one[name] for one in values] for name in values[0]}
     return {n: (statistics.fmean(v), statistics.stdev(v) if len(v) > 1 else 0.0) for n, v in by_metric.items()}
 
@@ -80,21 +80,21 @@ def _divided(table: Rows) -> Trial:
     query, gallery = (torch.from_numpy(np.flatnonzero(role == kind)) for kind in ("query", "gallery"))
     if not (len(query) and len(gallery)):
         raise ValueError(
-            f"{table.name} is evaluated with the queries and the gallery that come with it, but {len(query)} queries "
-            f"and {len(gallery)} gallery images are in the split {', '.join(table.splits) or 'without images'}: take "
-            "the split that has both (evaluation.split=test)"
+            f"{table.name} is evaluated with its own queries and gallery, but the split "
+            f"{', '.join(table.splits) or 'without images'} has {len(query)} queries and {len(gallery)} gallery "
+            "images: evaluate a split that has both (evaluation.split=test)"
         )
     return Trial(query, gallery)
 
 
 def _drawn(table: Rows, seed: int, draw: int) -> Trial:
     label = table.label.numpy()
-    # random keys, sorted within each class: the first of a class is its gallery image
+    # sort the images of each class by random keys: the first image of a class is its gallery image
     order = np.lexsort((np.random.default_rng([seed, draw]).random(len(label)), label))
     first = np.ones(len(label), dtype=bool)
     first[1:] = label[order][1:] != label[order][:-1]
     chosen = np.zeros(len(label), dtype=bool)
     chosen[order[first]] = True
     if chosen.all():
-        raise ValueError(f"{table.name} has one image of each class: with that in the gallery there are no queries")
+        raise ValueError(f"{table.name} has one image of each class: all are in the gallery, and no query is left")
     return Trial(torch.from_numpy(np.flatnonzero(~chosen)), torch.from_numpy(np.flatnonzero(chosen)))

@@ -1,7 +1,7 @@
-"""What every data set becomes: rows with a class and a split, whatever a row is. A kind of row is a subclass.
+"""The base class of all data sets: rows with a class and a split. Each kind of row is a subclass.
 
-Images are `base.Table`, texts are `text.TextTable`, embeddings that exist already are `vectors.VectorTable`. Training,
-evaluation, report and the commands ask the table how its rows are read, and do not know what they are.
+Images are `base.Table`, texts are `text.TextTable`, precomputed embeddings are `vectors.VectorTable`. Training,
+evaluation, report and the commands use the methods of this class and do not depend on the kind of row.
 """
 
 from __future__ import annotations
@@ -31,27 +31,26 @@ Self = TypeVar("Self", bound="Rows")
 
 @dataclass(frozen=True, eq=False)
 class Rows(ABC):
-    """A labelled set of things, one per row.
+    """A labelled set of inputs, one per row.
 
     Attributes:
         name: of the data set.
-        label: [row] long, class of each row, 0 .. C - 1 counted over the whole table, all splits together.
+        label: [row] long, class of each row, 0 .. C - 1, numbered over all splits.
         class_names: C names, all different.
         split: [row] "train", "val" or "test".
-        names: [row] what a person calls it, e.g. the name of its file.
-        several: [row, class] bool, all classes of each row where rows may have several; `label` is then the first of
-            them, by which batches are drawn. None: each row has one.
+        names: [row] a name that people recognise, e.g. the name of its file.
+        several: [row, class] bool, all classes of each row, if rows may have several. `label` is then the first of
+            them; batches are drawn by it. None: each row has one class.
         super_label: [row] long, coarser class (alphabet, domain), or None.
         super_names: names of the super-labels; empty if there are none.
         group: [row] group id (a customer, a camera), or None. Items of the query's own group are not ranked for it.
-        role: [row] "query", "gallery", or "" where a division into queries and gallery does not apply (training rows);
-            or None.
-        copies: [row] bool, what was made of other rows to train on, such as letters turned by a quarter; a fold that is
-            held out does without them. None: there are none.
-        protocol: what is ranked for whom when a split is evaluated, see `protocols.trials`.
-        skipped: (path, reason) of each file that was found and could not be used.
-        understood: how a loader took what it found, a sentence that stands first in the summary.
-        takes: what its rows are, in the plural, and what a model of them takes (`models.TAKES`).
+        role: [row] "query", "gallery", or "" for a row that is neither (a training row); or None.
+        copies: [row] bool, True for a copy that was made from another row for training, such as a letter turned by 90
+            degrees. A held-out fold contains no copies. None: there are none.
+        protocol: the evaluation protocol, see `protocols.trials`.
+        skipped: (path, reason) of each file that cannot be used.
+        understood: how the loader understood its files, one sentence; the first line of the summary.
+        takes: plural noun for the rows, which is also the kind of input of a model (`models.TAKES`).
 
     Raises:
         ValueError, TypeError: if the columns do not fit together.
@@ -75,69 +74,69 @@ class Rows(ABC):
 
     takes: ClassVar[str]
 
-    # ------------------------------------------------------------------------------------------ what a kind of row says
+    # ------------------------------------------------------------------------------------- what each subclass defines
 
     @property
     @abstractmethod
     def asks(self) -> Mapping[str, int]:
-        """What a model must be built with to take these rows: arguments of `models.build_model`."""
+        """Arguments that `models.build_model` needs for these rows, such as the number of channels."""
 
     @abstractmethod
     def dataset(self) -> Dataset[tuple[Any, int, int]]:
-        """The rows as a torch Dataset: item i is (what it is, label, i)."""
+        """The rows as a torch Dataset: item i is (input, label, i)."""
 
     @abstractmethod
     def batches(self, transform: Any) -> Callable[[Any], Any]:
         """Return the `collate_fn` of a DataLoader: list of items -> (batch for the model, labels, index).
 
         Args:
-            transform: of training or of evaluation, see `transforms`.
+            transform: for training or for evaluation, see `transforms`.
         """
 
     @abstractmethod
     def content(self) -> Mapping[str, str]:
-        """Hashes of what the rows are, by name, for `fingerprint`."""
+        """Name -> hash of the content of the rows, for `fingerprint`."""
 
     @abstractmethod
     def described(self) -> str:
-        """What the rows are, in a few words, for the summary."""
+        """A few words about the rows, for the summary."""
 
     def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
-        """Return the columns of this kind of table for some rows.
+        """Return the columns of the subclass for the given rows.
 
         Args:
-            rows: their numbers.
-            where: the same as a tensor.
+            rows: row numbers.
+            where: the same numbers as a tensor.
         """
         return {}
 
     @property
     def distracting(self) -> Rows | None:
-        """Rows of no class, which make a gallery harder; None: there are none."""
+        """Rows without a class, which make the gallery harder; None: there are none."""
         return None
 
     @property
     def captions(self) -> tuple[str, ...] | None:
-        """[row] the text that shows what a row is; None: it is no text, or nobody knows it."""
+        """[row] a text that shows the row to people; None: rows have no text."""
         return None
 
     def picture(self, row: int, side: int) -> Tensor | None:
-        """A picture of a row, uint8 [channel, height, width], about as small as asked for; None: it is no image.
+        """A picture of a row, uint8 [channel, height, width]; None: the row is not an image.
 
         Args:
-            row: its number.
-            side: pixels of its shorter side, that are enough.
+            row: number of the row.
+            side: wanted pixels of the shorter side; the result may be larger or smaller.
 
         Raises:
-            OSError: its file can't be read.
+            OSError: the file cannot be read.
         """
         return None
 
-    # ----------------------------------------------------------------------------------------------- what all rows have
+    # ----------------------------------------------------------------------------------------- what all tables share
 
     @property
     def noun(self) -> str:
-        """What one row is."""
+        """Singular noun for one row."""
         return self.takes.removesuffix("s")
 
     def __post_init__(self) -> None:
@@ -163,7 +162,9 @@ class Rows(ABC):
         if self.protocol not in PROTOCOLS:
             raise ValueError(f"protocol must be one of {PROTOCOLS}; got {self.protocol!r}")
         if self.protocol == "query_gallery" and self.role is None:
-            raise ValueError(f"protocol 'query_gallery' needs to know which {self.takes} are queries: give role=")
+            raise ValueError(
+                f"protocol 'query_gallery' needs the queries and the gallery of the {self.takes}: give role="
+            )
 
     def _check_several(self, several: Tensor) -> None:
         shape = (len(self.label), len(self.class_names))
@@ -174,11 +175,11 @@ class Rows(ABC):
 
     @property
     def truth(self) -> Tensor:
-        """What is relevant to what: the class of each row, long [row]; or its classes, bool [row, class]."""
+        """The classes that define relevance: the class of each row, long [row]; or its classes, bool [row, class]."""
         return self.label if self.several is None else self.several
 
     def need_columns(self, columns: Mapping[str, Sequence[object] | None]) -> None:
-        """Raise unless each column that is there has one entry per row.
+        """Raise unless each column that is not None has one entry per row.
 
         Raises:
             ValueError: naming the column.
@@ -193,12 +194,12 @@ class Rows(ABC):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits that have a row, in the order train, val, test."""
+        """The splits that have rows, in the order train, val, test."""
         present = set(self.split)
         return tuple(split for split in SPLITS if split in present)
 
     def select(self: Self, split: str) -> Self:
-        """Rows of one split. Labels, class names and `skipped` stay those of the whole table.
+        """Rows of one split. Class numbers, class names and `skipped` are those of the whole table.
 
         Raises:
             ValueError: if the table has no row of that split.
@@ -209,7 +210,7 @@ class Rows(ABC):
         return self.take([row for row, here in enumerate(self.split) if here == split])
 
     def take(self: Self, rows: Sequence[int]) -> Self:
-        """The given rows in the given order. Labels, class names and `skipped` stay those of the whole table."""
+        """The given rows in the given order. Class numbers, class names and `skipped` are those of the whole table."""
         where = torch.as_tensor(rows, dtype=torch.int64)
         return replace(
             self,
@@ -225,17 +226,17 @@ class Rows(ABC):
         )
 
     def fingerprint(self) -> dict[str, int | str]:
-        """What tells these rows from others: their number, and hashes of names, labels and content."""
+        """The number of rows, and hashes of their names, labels and content. It identifies the data of a run."""
         labels = self.label if self.super_label is None else torch.stack([self.label, self.super_label])
         labels = labels if self.several is None else self.several
         names = [f"{split}/{name}" for split, name in zip(self.split, self.names, strict=True)]
         return {**fingerprint(names, labels, what=self.takes), **self.content()}
 
     def summary(self) -> str:
-        """A small text: how the data was understood; rows, classes and super-labels per split; what is to be known.
+        """A short text: how the data was understood, then a table of rows, classes and super-labels per split.
 
-        Named below the table: classes that occur in several splits (then the test does not ask for unseen classes),
-        classes with a single row in a split (no match can be found for it there), and skipped files.
+        Notes below the table name classes that occur in several splits (the test is then not on unseen classes),
+        classes with a single row in a split (no other row there can match it), and skipped files.
         """
         classes_in_all = len(torch.unique(self.label))
         head = f"{shown(self.name)}: {len(self)} {self.takes}, {classes_in_all} classes{self.described()}"
@@ -279,12 +280,12 @@ class Rows(ABC):
 
 
 class Listed(Dataset[tuple[Any, int, int]]):
-    """Things in memory, one per row, as a torch Dataset: item i is (the thing, its label, i).
+    """Objects in memory, one per row, as a torch Dataset: item i is (object, label, i).
 
-    A list of indices that carries an epoch gives a list of items that carries it (`samplers.EpochList`).
+    The items of an `EpochList` of indices are an `EpochList` of the same epoch (see `samplers`).
 
     Args:
-        things: [row] of any kind.
+        things: [row] objects of any type.
         label: [row] long.
 
     >>> Listed(["one", "two"], torch.tensor([3, 4]))[1]
@@ -299,7 +300,7 @@ class Listed(Dataset[tuple[Any, int, int]]):
         return len(self.label)
 
     def __getitem__(self, index: int) -> tuple[Any, int, int]:
-        """(thing, label, index)."""
+        """(object, label, index)."""
         return self.things[index], self.label[index], index
 
     def __getitems__(self, indices: list[int]) -> list[tuple[Any, int, int]]:
@@ -309,7 +310,7 @@ class Listed(Dataset[tuple[Any, int, int]]):
 
 
 def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
-    """Names in order, and the number of each row's.
+    """The different names, sorted, and the number of each row's name.
 
     >>> numbered(["dog", "cat", "dog"])
     (('cat', 'dog'), tensor([1, 0, 1]))
@@ -320,34 +321,34 @@ def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
 
 
 def several_classes(fields: Sequence[str], separator: str, places: Sequence[str]) -> list[list[str]]:
-    """[row] the classes that stand in one field, divided by a separator.
+    """[row] the classes in one field, split at a separator.
 
     Args:
         fields: [row] text.
         separator: between the classes.
-        places: [row] where it stands, for the message.
+        places: [row] file and line, for the message.
 
     Raises:
-        ValueError: an empty class, or one that stands there twice; naming the row.
+        ValueError: a class is empty or repeated; naming the row.
 
     >>> several_classes(["cat|dog", "dog"], "|", ["line 2", "line 3"])
     [['cat', 'dog'], ['dog']]
     """
     if not separator:
         raise ValueError(
-            f"{setting('separator')} is what stands between the classes of a row, such as |; got an empty text"
+            f"{setting('separator')} is the text between the classes of a row, such as |; got an empty text"
         )
     per_row = []
     for field, place in zip(fields, places, strict=True):
         classes = [name.strip() for name in field.split(separator)]
         if not all(classes) or len(set(classes)) < len(classes):
-            raise ValueError(f"{place}: {shown(field)!r} names a class twice, or an empty one")
+            raise ValueError(f"{place}: {shown(field)!r} has a repeated or an empty class")
         per_row.append(classes)
     return per_row
 
 
 def numbered_several(classes: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], Tensor, Tensor]:
-    """Names in order, the number of each row's first class, and all classes of each row as bool [row, class].
+    """The different names, sorted; the number of each row's first class; all classes of each row, bool [row, class].
 
     >>> numbered_several([["dog", "cat"], ["cat"]])
     (('cat', 'dog'), tensor([1, 0]), tensor([[ True,  True],
@@ -367,13 +368,13 @@ def class_columns(
     groups: Sequence[str] | None = None,
     classes: Sequence[Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """The columns of a table that say what its rows are of, numbered by name.
+    """The columns of a table for classes, super-labels and groups. Classes are numbered in the order of their names.
 
     Args:
         labels: [row].
         supers: [row] super-labels; None: there are none.
         groups: [row]; None: there are none.
-        classes: [row] all its classes; None: each row has its label alone.
+        classes: [row] all classes; None: each row has its label only.
 
     >>> class_columns(["dog", "cat"])["label"]
     tensor([1, 0])

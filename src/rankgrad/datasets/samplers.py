@@ -1,14 +1,14 @@
-"""Batches for losses that rank: every batch holds P classes with K images each.
+"""Batches for rank losses: every batch holds P classes with K images each.
 
-A rank loss needs positives and negatives inside the batch; drawing images at random from thousands of classes gives
-almost no positives. The batches of an epoch are a pure function of (labels, seed, epoch), so that a run that was
-stopped in the middle of an epoch goes on with exactly the batches that were still to come.
+A rank loss needs positives and negatives inside the batch. Random images from thousands of classes contain almost no
+positives. The batches of an epoch are a pure function of (labels, seed, epoch), so that a run that was stopped in the
+middle of an epoch continues with exactly the remaining batches.
 
-An iteration that nobody numbers (`set_epoch`) belongs to the epoch after the last one, so that no loop trains on the
-same batches for ever.
+Without `set_epoch`, each iteration belongs to the next epoch, so that no loop trains on the same batches again and
+again.
 
-With several processes each takes its part of the same batch: `batch[rank::world_size]`. A loss that gathers the parts
-sees what it would see on one process.
+With several processes, each takes its part of the same batch: `batch[rank::world_size]`. A loss that gathers the parts
+gets the same batch as on one process.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ SamplesPerClass = int | Literal["all"]
 ShortClasses = Literal["repeat", "fewer", "drop"]
 PairOrder = Literal["shuffled", "consecutive"]
 
-WHAT_BECOMES = ("repeat", "fewer", "drop")  # of short classes
+WHAT_BECOMES = ("repeat", "fewer", "drop")  # values of short_classes
 PAIR_ORDERS = ("shuffled", "consecutive")
-MOST_SETS = 1_000_000  # combinations of super-labels that are listed
+MOST_SETS = 1_000_000  # largest allowed number of combinations of super-labels
 
 
 class SmallClassWarning(UserWarning):
-    """There are fewer classes than a batch was to have, or some have too few images: batches are smaller than asked."""
+    """There are too few classes, or some have too few images: batches are not as requested."""
 
 
 class EpochList(list[T]):
-    """A list that remembers which epoch it belongs to.
+    """A list that stores the epoch it belongs to.
 
-    The epoch travels with the batch, from the sampler through the DataLoader's worker to the augmentation: a worker
-    that outlives the epoch (`persistent_workers=True`) never sees an attribute that was set in the main process.
+    The batch carries the epoch from the sampler through the DataLoader's worker to the augmentation. A persistent
+    worker (`persistent_workers=True`) would not see an attribute that the main process sets.
 
     Args:
         items: the elements.
@@ -66,43 +66,43 @@ class EpochList(list[T]):
 
 
 class EpochBatches(BatchSampler):
-    """Base of all samplers: epochs that advance by themselves, parts for processes, going on in the middle.
+    """Base class of all samplers: it advances the epochs, splits batches over processes, and can resume in an epoch.
 
-    A sampler says what the batches of an epoch are (`batches`); the rest is here. It is a BatchSampler by type alone:
-    trainers that look at the type (pytorch-metric-learning's do) would take another Sampler's batches for indices.
+    A subclass defines the batches of an epoch (`batches`). The type is BatchSampler because some trainers check it
+    (those of pytorch-metric-learning): they would treat the batches of another Sampler as indices.
 
-    An iteration begins when its first batch is asked for, and not with `iter()`: a DataLoader with workers makes two
-    iterators and reads one. It belongs to the epoch that `set_epoch` or a state named since the last one began; if
-    nobody named one, to the next epoch.
+    An iteration begins with its first batch and not with `iter()`, because a DataLoader with workers makes two
+    iterators and reads one. Its epoch is the one given by `set_epoch` or `load_state_dict` since the last iteration
+    began; otherwise it is the next epoch.
 
     Attributes:
-        batch_size: images of the largest batch, on all processes together.
-        epoch: of the iteration that began last, or that comes next if it has been named.
-        start_batch: batches to leave out at the start of the next iteration, and of that one only.
+        batch_size: images of the largest batch, over all processes.
+        epoch: of the next iteration if it was set, else of the current or last iteration.
+        start_batch: number of batches to skip at the start of the next iteration only.
     """
 
     def __init__(self, rank: int | None = None, world_size: int | None = None) -> None:
         # not BatchSampler's constructor: there is no sampler of single images
         if (rank is None) != (world_size is None):
             raise ValueError(
-                f"rank and world_size go together; got rank={rank}, world_size={world_size}. Without both, they are "
-                "torch.distributed's"
+                f"give both rank and world_size, or neither; got rank={rank}, world_size={world_size}. Without them, "
+                "the values of torch.distributed are used"
             )
         self.rank, self.world_size = rank, world_size
         self.epoch = 0
         self.start_batch = 0
-        self._named = True  # whether `epoch` is that of the next iteration
+        self._named = True  # whether `epoch` is the epoch of the next iteration
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """The batches of a whole epoch, all processes together."""
+        """The batches of a whole epoch, over all processes."""
         raise NotImplementedError
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, also when the next iteration starts in its middle; the same on every process."""
+        """Number of batches of a whole epoch, also if the next iteration is shorter; the same on every process."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield this process's part of the batches of an epoch from `start_batch` on, then forget `start_batch`."""
+        """Yield this process's part of the batches of an epoch from `start_batch` on. Resets `start_batch` to 0."""
         if not 0 <= self.start_batch <= len(self):
             raise ValueError(f"start_batch must be 0 .. {len(self)}, the batches of an epoch; got {self.start_batch}")
         rank, world_size = self._part()
@@ -112,18 +112,17 @@ class EpochBatches(BatchSampler):
             yield EpochList(batch[rank::world_size], epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; `start_batch` stays as it is."""
+        """Set the epoch of the next iteration; `start_batch` does not change."""
         if epoch < 0:
             raise ValueError(f"epoch must be >= 0; got {epoch}")
         self.epoch, self._named = epoch, True
 
     def state_dict(self, batches_done: int | None = None) -> dict[str, Any]:
-        """Return what `load_state_dict` needs to go on, all plain values; the same on every process, however many.
+        """Return the state for `load_state_dict`, as plain values; it is the same on every process.
 
         Args:
-            batches_done: batches of this epoch that were trained on. The caller knows this number; the sampler does
-                not, since a DataLoader asks for batches ahead of time. None: go on with the next iteration, as it
-                would be now.
+            batches_done: number of batches of this epoch that were trained on. The sampler does not know it, since a
+                DataLoader requests batches ahead of time. None: the state before the next iteration.
         """
         if batches_done is not None:
             return {**self._identity(), "epoch": self.epoch, "start_batch": batches_done}
@@ -131,10 +130,10 @@ class EpochBatches(BatchSampler):
         return {**self._identity(), "epoch": epoch, "start_batch": self.start_batch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken: the next iteration starts at its epoch and batch.
+        """Resume from a state of `state_dict`: the next iteration starts at its epoch and batch.
 
         Raises:
-            ValueError: if the state is of other data or other settings: the batches to come would be different ones.
+            ValueError: if the state belongs to other data or settings, whose batches would be different.
         """
         mine = self._identity()
         needed = {*mine, "epoch", "start_batch"}
@@ -150,11 +149,11 @@ class EpochBatches(BatchSampler):
         self.start_batch = int(state["start_batch"])
 
     def _identity(self) -> dict[str, Any]:
-        """Return what the batches depend on, beside the labels and the epoch."""
+        """Return everything that the batches depend on, except the labels and the epoch."""
         raise NotImplementedError
 
     def _part(self) -> tuple[int, int]:
-        """(rank, world_size): as given, else those of torch.distributed, else (0, 1)."""
+        """(rank, world_size): the given values, else those of torch.distributed, else (0, 1)."""
         rank, world_size = self.rank, self.world_size
         if rank is None or world_size is None:
             return world()
@@ -166,22 +165,23 @@ class EpochBatches(BatchSampler):
 
 
 class ClassBatches(EpochBatches):
-    """Batches of P classes with K images each: images dealt to visits of classes, classes that have too few.
+    """Base class for batches of P classes with K images each.
 
-    A sampler says which classes its batches hold (`choose`); the rest is here.
+    A subclass chooses the classes of each batch (`choose`). This class chooses the images of each class and handles
+    classes with too few images.
 
     Args:
         labels: [image] integers or strings.
-        classes_per_batch: P; all of them, if there are fewer.
+        classes_per_batch: P; if there are fewer classes, all of them.
         samples_per_class: K, or "all".
-        batches_per_epoch: None is one pass in number, see `MPerClassBatchSampler`.
+        batches_per_epoch: None: about one pass over the images, see `MPerClassBatchSampler`.
         seed: 0 .. 2**32 - 1.
-        rank: of this process; with world_size, or None.
-        world_size: processes that share each batch; None asks torch.distributed when an iteration starts.
-        short_classes: what becomes of classes with fewer than K images.
+        rank: of this process; give it together with world_size, or None.
+        world_size: number of processes that share each batch; None: torch.distributed's when an iteration starts.
+        short_classes: how to treat classes with fewer than K images, see `MPerClassBatchSampler`.
 
     Attributes:
-        notes: where the batches are not what was asked for, a sentence each. `SmallClassWarning` says them once.
+        notes: one sentence for each way in which the batches are not as requested. Each is a `SmallClassWarning`, too.
     """
 
     def __init__(
@@ -220,19 +220,19 @@ class ClassBatches(EpochBatches):
         self._smallest = int(by_size[: self.classes_per_batch].sum())
         self.batch_size = int(by_size[-self.classes_per_batch :].sum())
         if batches_per_epoch is None:
-            # images / (P x the mean of what a class brings), in whole numbers
+            # images / (P x mean number of rows that a class gives), in integers
             mean = self.classes_per_batch * int(self._brought.sum())
             batches_per_epoch = max(1, int(sizes.sum()) * len(sizes) // mean)
         self.batches_per_epoch = batches_per_epoch
         if rank is not None:
-            self._part()  # a mistake is named now, not when training starts
+            self._part()  # raises for a wrong rank now, not when training starts
 
     def _shortages(self, classes_per_batch: int, enough: int) -> Iterator[str]:
-        """Where batches are not what was asked for, a sentence each.
+        """Yields one sentence for each way in which the batches are not as requested.
 
         Args:
-            classes_per_batch: as asked for.
-            enough: rows of a class that is not short.
+            classes_per_batch: as requested.
+            enough: smallest number of rows of a class that is not short.
 
         Raises:
             ValueError: no batch can be made.
@@ -264,24 +264,24 @@ class ClassBatches(EpochBatches):
 
     @property
     def even(self) -> bool:
-        """Say whether all processes get equally many images of each batch; if not, sizes differ."""
+        """Whether all processes get the same number of images of each batch."""
         return self._smallest == self.batch_size and self.batch_size % self._part()[1] == 0
 
     @property
     def positives(self) -> int | None:
-        """Other images of its class that every image finds in its batch; None where they differ, or there are none.
+        """Number of other images of its class that every image has in its batch; None if it differs or is 0.
 
-        It is what `RetrievalLoss(positives=...)` may be promised. With `ragged` there is no such number.
+        This is the value for `RetrievalLoss(positives=...)`. If `ragged`, it is None.
         """
         return None if self.ragged else int(self._brought[0]) - 1 or None
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, also when the next iteration starts in its middle; the same on every process."""
+        """Number of batches of a whole epoch, also if the next iteration is shorter; the same on every process."""
         return self.batches_per_epoch
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """[batch][image] rows of a whole epoch, all processes together; the images of a class stand together."""
-        # RandomState and not default_rng: numpy promises never to change its stream
+        """[batch][image] rows of a whole epoch, over all processes; the images of a class follow each other."""
+        # RandomState and not default_rng: numpy guarantees the numbers of RandomState
         rng = np.random.RandomState([self.seed, epoch])
         chosen = self.choose(rng).reshape(-1)
         brought = self._brought[chosen]
@@ -312,61 +312,63 @@ class ClassBatches(EpochBatches):
         }
 
     def _part(self) -> tuple[int, int]:
-        """(rank, world_size); every process has an image of every batch."""
+        """(rank, world_size). Raises if a process would get no image of a batch."""
         rank, world_size = super()._part()
         if world_size > self._smallest:
             raise ValueError(
                 f"{world_size} processes cannot share a batch of {self.classes_per_batch} x {self.samples_per_class} = "
-                f"{self._smallest} rows: it is the batch of all processes together. Raise classes_per_batch."
+                f"{self._smallest} rows (one batch is split over all processes). Raise classes_per_batch."
                 if self._smallest == self.batch_size
-                else f"{world_size} processes cannot share batches of {self._smallest} to {self.batch_size} rows: "
-                "they are those of all processes together. Raise classes_per_batch."
+                else f"{world_size} processes cannot share batches of {self._smallest} to {self.batch_size} rows "
+                "(one batch is split over all processes). Raise classes_per_batch."
             )
         return rank, world_size
 
 
 class MPerClassBatchSampler(ClassBatches):
-    """Batches of `classes_per_batch` distinct classes, or all there are, with `samples_per_class` images each.
+    """Batches of `classes_per_batch` distinct classes with `samples_per_class` images each.
 
-    Classes are dealt like cards: shuffle all usable classes, deal them out, shuffle again. So at every moment of an
-    epoch the visits to any two classes differ by at most one. Every class counts the same, whatever its size: what is
-    learned has to serve classes never seen, and a few large classes would otherwise be in every batch. The images of a
-    class are dealt in the same way over its visits within the epoch: none comes twice before all came once. Where a
-    hand lies across two shuffles, its second part avoids what its first part holds.
+    Classes are dealt like cards: all usable classes are shuffled, dealt to batches, and shuffled again. So at every
+    moment of an epoch, the numbers of visits to any two classes differ by at most one. Every class has the same weight,
+    whatever its size: the model has to work for unseen classes, and a few large classes would otherwise be in every
+    batch. The images of a class are dealt to its visits within the epoch in the same way: no image comes twice before
+    all came once. If a batch takes cards from two shuffles, the second part avoids the cards of the first part.
 
-    A class with fewer than K images is *short*. "repeat": it brings all its images, some of them more often, so that
-    there are K; none comes two times more than another. Give the loss the numbers of the images (`ids=`): then no image
-    is its own match. "fewer": it brings what it has, and the batch is smaller. "drop": it never appears, and batches
-    are all of one size. A class of one image has nothing to match in any case: with "repeat" and "fewer" it only gives
-    negatives. On a long tail "fewer" did best (docs/results/short-classes.md), and is the default.
+    A class with fewer than K images is *short*. "repeat": it gives K images; its images are repeated about equally
+    often. Then pass the row numbers of the images to the loss (`ids=`), so that no image is its own match. "fewer": it
+    gives the images that it has, and the batch is smaller. "drop": it is left out, and all batches have the same size.
+    A class of one image never has a match: with "repeat" and "fewer" it only gives negatives. "fewer" was best on a
+    long-tailed data set (docs/results/short-classes.md) and is the default.
 
-    Batches depend on (labels, seed, epoch) only, and numpy keeps the stream of the generator used here fixed: the same
-    on any machine.
+    Batches depend on (labels, seed, epoch) only. They are the same on any machine, because numpy guarantees the numbers
+    of the generator used here.
 
-    Every process yields every `world_size`-th image of the same batch, beginning with its `rank`: nearly all classes
-    are in each part, so that batch norm which is not synchronised sees a fair sample, and a run goes on with any other
-    number of processes.
+    Every process yields every `world_size`-th image of the same batch, beginning with its `rank`. So nearly all classes
+    are in each part, which helps batch norm that is not synchronised, and a run can resume with another number of
+    processes.
 
     Args:
-        labels: [image] the class of each image: integers of any values, or strings; a tensor, an array or a list.
-        classes_per_batch: P, >= 1. Losses need at least 2. All classes, if there are fewer (`SmallClassWarning`).
-        samples_per_class: K, >= 1. Losses need at least 2. "all": every class brings all its images.
-        batches_per_epoch: >= 1; None is one pass in number, floor(usable images / mean batch size), at least 1.
+        labels: [image] the class of each image: any integers, or strings; a tensor, an array or a list.
+        classes_per_batch: P, >= 1. Losses need at least 2. If there are fewer classes, all of them
+            (`SmallClassWarning`).
+        samples_per_class: K, >= 1. Losses need at least 2. "all": every class gives all its images.
+        batches_per_epoch: >= 1; None: about one pass over the images, floor(usable images / mean batch size), at least
+            1.
         seed: 0 .. 2**32 - 1.
         rank: number of this process, 0 .. world_size - 1; None: torch.distributed's if it is initialised when an
             iteration starts, else 0.
-        world_size: number of processes, at most the images of a batch; None likewise, else 1.
+        world_size: number of processes, at most the images of a batch; None: torch.distributed's likewise, else 1.
         short_classes: "repeat", "fewer" or "drop", see above.
 
     Attributes:
-        batch_size: images of the largest batch, on all processes together; P K unless samples_per_class is "all".
-        even: whether all processes get equally many images of each batch.
-        ragged: whether an image finds other numbers of its class's images in its batch than another does.
-        positives: K - 1, or None where it is ragged: what a loss may be promised.
+        batch_size: images of the largest batch, over all processes; P K unless samples_per_class is "all".
+        even: whether all processes get the same number of images of each batch.
+        ragged: whether the number of other images of its class in the batch differs between images.
+        positives: K - 1, the value for a loss; None if ragged.
         short: number of classes with fewer than K images.
-        left_out: number of classes that never appear (`SmallClassWarning` says so once).
-        epoch: see `EpochBatches`, as the next.
-        start_batch: batches to leave out at the start of the next iteration, and of that one only.
+        left_out: number of classes that are never used (one `SmallClassWarning` names it).
+        epoch: see `EpochBatches`.
+        start_batch: see `EpochBatches`.
 
     Raises:
         TypeError: if labels are neither integers nor strings.
@@ -401,50 +403,49 @@ class MPerClassBatchSampler(ClassBatches):
         )
 
     def choose(self, rng: np.random.RandomState) -> IntArray:
-        """[batch, P] classes, dealt from one pack."""
+        """[batch, P] classes, dealt from one deck."""
         sizes = np.full(self.batches_per_epoch, self.classes_per_batch)
         return _deal(len(self._images), sizes, rng).reshape(-1, self.classes_per_batch)
 
 
 class HierarchicalBatchSampler(ClassBatches):
-    """Batches of P classes x K images from two super-labels each: classes of one kind are told apart, not kinds.
+    """Batches of P classes x K images from two super-labels each, so that negatives often share the super-label.
 
     Every unordered pair of super-labels gets `batches_per_pair` batches per epoch. Half of the classes of a batch come
-    from each super-label; of an odd number, they take turns in giving the larger half. Within a super-label classes are
-    dealt like cards over its batches, and images over the visits of their class, as `MPerClassBatchSampler` does; P, K,
-    short classes, distinct classes, seeds, parts of processes and going on later are the same, too.
+    from each super-label; if P is odd, the two take turns in giving one more. Everything else is as in
+    `MPerClassBatchSampler`: how classes and images are dealt, P, K, short classes, seeds, parts of processes, resuming.
 
     Source: Cakir et al., FastAP, CVPR 2019; the pairs of RaMBO (Rolínek et al., CVPR 2020, appendix A) and ROADMAP
     (Ramzi et al., NeurIPS 2021): 10 batches per pair and K = 4 on Stanford Online Products, 4 and K = 8 on In-shop, 128
-    images each, the batches of a pair one after the other (pair_order="consecutive"). What the papers leave open is
-    ours: a super-label with fewer classes than its half gives all it has, and the others give the rest, so that every
-    batch is whole (published code makes it smaller); a pair with fewer than P classes in all is left out; a repeated
-    image is never its own match (in published code it is).
+    images each, the batches of a pair one after the other (pair_order="consecutive"). The papers leave three cases
+    open. We decided: if a super-label has fewer classes than its half, it gives all of them and the others give the
+    rest, so that every batch is full (in published code it is smaller). A pair with fewer than P classes is left out. A
+    repeated image is never its own match (in published code it is).
 
     Args:
         labels: [image] the class of each image, as for `MPerClassBatchSampler`.
-        super_labels: [image] the super-label of each image, likewise; one for all images of a class.
+        super_labels: [image] the super-label of each image, likewise; all images of a class must have the same one.
         classes_per_batch: P, >= super_labels_per_batch.
         samples_per_class: K, >= 1, or "all". Losses need at least 2.
-        batches_per_pair: batches of each pair of super-labels in a round, >= 1.
-        batches_per_epoch: >= 1; None is one round: the pairs times batches_per_pair. Another number cuts the round
-            short, or goes on with another one.
+        batches_per_pair: number of batches of each pair of super-labels in a round, >= 1.
+        batches_per_epoch: >= 1; None: one round, which is the number of pairs times batches_per_pair. A smaller number
+            ends the round early; a larger one starts another round.
         seed: 0 .. 2**32 - 1.
         rank: see `MPerClassBatchSampler`.
         world_size: see `MPerClassBatchSampler`.
         short_classes: see `MPerClassBatchSampler`.
         pair_order: "shuffled": the batches of all pairs are mixed. "consecutive": pairs come in random order, each with
-            all its batches, so that a memory of three batches holds hard negatives of the same two kinds.
-        super_labels_per_batch: 2 for pairs; another number S, 1 .. all, takes every set of S super-labels in the place
-            of every pair, and 1 / S of the classes from each.
+            all its batches, so that a memory of three batches holds hard negatives of the same two super-labels.
+        super_labels_per_batch: 2 for pairs. Another number S, 1 .. all: every set of S super-labels replaces every
+            pair, and each gives 1 / S of the classes.
 
     Attributes:
-        batch_size: images of the largest batch, on all processes together; `even`, `ragged`, `positives`, `short` and
-            `left_out` are those of `MPerClassBatchSampler`, too.
+        batch_size: images of the largest batch, over all processes. For `even`, `ragged`, `positives`, `short` and
+            `left_out` see `MPerClassBatchSampler`.
         pairs: [pair, 2] super-labels of each pair that has batches ([set, S]).
-        pairs_left_out: pairs with fewer than P usable classes (`SmallClassWarning` says so once).
-        epoch: see `EpochBatches`, as the next.
-        start_batch: batches to leave out at the start of the next iteration, and of that one only.
+        pairs_left_out: number of pairs with fewer than P usable classes (one `SmallClassWarning` names it).
+        epoch: see `EpochBatches`.
+        start_batch: see `EpochBatches`.
 
     Raises:
         TypeError: if labels or super-labels are neither integers nor strings.
@@ -490,8 +491,8 @@ class HierarchicalBatchSampler(ClassBatches):
         if self.pairs_left_out:
             self._note(
                 f"{self.pairs_left_out} of {self.pairs_left_out + len(self._pairs)} pairs of super-labels have fewer "
-                f"than {self.classes_per_batch} classes with {samples_per_class} rows, or all of them on one side, and "
-                "get no batches",
+                f"than {self.classes_per_batch} classes with {samples_per_class} rows, or all of them in one "
+                "super-label, and get no batches",
                 stacklevel=3,
             )
         self.batches_per_pair, self.pair_order = batches_per_pair, pair_order
@@ -500,7 +501,7 @@ class HierarchicalBatchSampler(ClassBatches):
             self.batches_per_epoch = len(self._pairs) * batches_per_pair
 
     def _super_label_of_each_class(self, super_labels: Labels) -> tuple[npt.NDArray[Any], IntArray]:
-        """Names of the super-labels, and [usable class] the place of its own among them."""
+        """(names of the super-labels, [usable class] number of its super-label)."""
         names, of_image = np.unique(_labels("super_labels", super_labels), return_inverse=True)
         if len(of_image) != len(self._labels):
             raise ValueError(f"super_labels need one entry per image ({len(self._labels)}); got {len(of_image)}")
@@ -515,17 +516,17 @@ class HierarchicalBatchSampler(ClassBatches):
         return names, of_image[[rows[0] for rows in self._images]]
 
     def _whole_pairs(self, together: int) -> tuple[IntArray, int]:
-        """[pair, 2] the pairs of super-labels that fill a batch (sets, of another number), and how many do not."""
+        """([pair, 2] the pairs of super-labels that fill a batch, number of pairs that do not); sets if S is not 2."""
         count = len(self._members)
         if math.comb(count, together) > MOST_SETS:
             raise ValueError(
-                f"{count} super-labels make {math.comb(count, together):,} sets of {together}, and each has batches: "
-                "lower super_labels_per_batch"
+                f"{count} super-labels give {math.comb(count, together):,} sets of {together}, and each set needs "
+                "batches: lower super_labels_per_batch"
             )
         every = list(itertools.combinations(range(count), together))
         room = np.array([len(classes) for classes in self._members])
         held = [int(room[list(one)].sum()) for one in every]
-        # all its super-labels, also where one of them alone has classes enough
+        # each super-label must give a class, even if one of them alone has enough classes
         whole = [
             one
             for one, classes in zip(every, held, strict=True)
@@ -544,7 +545,7 @@ class HierarchicalBatchSampler(ClassBatches):
         """[batch, P] classes, those of the first super-label of the batch's pair before those of the second."""
         pair = self._order(rng)
         by_pair = np.argsort(pair, kind="stable")
-        visit = np.empty_like(pair)  # how often the pair came before
+        visit = np.empty_like(pair)  # number of earlier batches of the same pair
         visit[by_pair] = np.arange(len(pair)) - np.searchsorted(pair[by_pair], pair[by_pair])
         taken = self._shares(pair, visit)  # [batch, super-label of its pair]
         starts = np.cumsum(taken, axis=1) - taken
@@ -553,7 +554,7 @@ class HierarchicalBatchSampler(ClassBatches):
         for number, classes in enumerate(self._members):
             here = self._pairs[pair] == number
             mine, left = (taken * here).sum(1), (starts * here).sum(1)
-            place = (column >= left[:, None]) & (column < (left + mine)[:, None])  # row by row: in time order
+            place = (column >= left[:, None]) & (column < (left + mine)[:, None])  # indexing goes in time order
             chosen[place] = classes[_deal(len(classes), mine[mine > 0], rng)]
         return chosen
 
@@ -569,10 +570,10 @@ class HierarchicalBatchSampler(ClassBatches):
         return np.concatenate(order)[: self.batches_per_epoch]
 
     def _shares(self, pair: IntArray, visit: IntArray) -> IntArray:
-        """[batch, S] classes that each super-label of a batch gives: equally many, as far as it has them."""
+        """[batch, S] number of classes that each super-label of a batch gives: equal, as far as it has them."""
         classes, together = self.classes_per_batch, self.super_labels_per_batch
         place = np.arange(together)
-        larger = (place - visit[:, None] - 1) % together < classes % together  # they take turns
+        larger = (place - visit[:, None] - 1) % together < classes % together  # super-labels take turns
         room = np.array([len(members) for members in self._members])[self._pairs[pair]]
         taken = np.minimum(classes // together + larger, room)
         while (lacking := classes - taken.sum(1)).any():
@@ -592,14 +593,14 @@ class HierarchicalBatchSampler(ClassBatches):
 
 
 class ShuffledBatches(EpochBatches):
-    """Batches of an epoch, all of the same size, in an order that (seed, epoch) fix; can go on in the middle.
+    """Shuffled batches of equal size, a function of (seed, epoch). Can resume in the middle of an epoch.
 
-    Images that are left over after the last whole batch have their turn in another epoch. With several processes each
-    has every n-th image of the same batch.
+    Images that do not fill the last batch are left out of this epoch. With n processes, each has every n-th image of
+    the same batch.
 
     Args:
-        images: their number.
-        batch_size: of all processes together.
+        images: number of images.
+        batch_size: over all processes.
         seed: 0 .. 2**32 - 1.
 
     >>> batches = ShuffledBatches(images=5, batch_size=2)
@@ -612,14 +613,14 @@ class ShuffledBatches(EpochBatches):
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= images:
             raise ValueError(f"batch_size must be 1 .. {images}, the number of images; got {batch_size!r}")
         self.images, self.batch_size, self.seed = images, batch_size, seed
-        self._part()  # a mistake is named now, not when training starts
+        self._part()  # raises for a wrong rank now, not when training starts
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
+        """Number of batches of a whole epoch."""
         return self.images // self.batch_size
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """[batch][image] rows of a whole epoch, all processes together."""
+        """[batch][image] rows of a whole epoch, over all processes."""
         order = np.random.RandomState([self.seed, epoch]).permutation(self.images)
         whole: list[list[int]] = order[: len(self) * self.batch_size].reshape(len(self), self.batch_size).tolist()
         return whole
@@ -646,19 +647,20 @@ def class_batches(
     super_labels_per_batch: int = 2,
     **settings: Any,
 ) -> ClassBatches:
-    """The sampler that the settings `sampler.*` of a run describe.
+    """The sampler for the settings `sampler.*` of a run.
 
     Args:
         labels: [image] classes.
-        super_labels: [image], for batches_per_pair.
+        super_labels: [image]; needed with batches_per_pair.
         seed: of the batches.
         batches_per_pair: None: `MPerClassBatchSampler`; a number: `HierarchicalBatchSampler`.
-        pair_order: of the latter.
-        super_labels_per_batch: of the latter.
-        settings: of both: classes_per_batch, samples_per_class, batches_per_epoch, short_classes.
+        pair_order: of `HierarchicalBatchSampler`.
+        super_labels_per_batch: of `HierarchicalBatchSampler`.
+        settings: of both samplers: classes_per_batch, samples_per_class, batches_per_epoch, short_classes.
 
     Raises:
-        ValueError: batches_per_pair without super-labels, and as the samplers, whose arguments are named as settings.
+        ValueError: batches_per_pair without super-labels; or an error of the sampler, which names its arguments as
+            settings.
 
     >>> class_batches([0, 0, 1, 1], classes_per_batch=2, samples_per_class=2).batch_size
     4
@@ -668,11 +670,11 @@ def class_batches(
     ValueError: sampler.classes_per_batch must be >= 1; got 0
     """
     with named_as_settings(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", SmallClassWarning)  # the summary of a run has the notes
+        warnings.simplefilter("ignore", SmallClassWarning)  # the summary of a run prints these notes
         if batches_per_pair is None:
             return MPerClassBatchSampler(labels, seed=seed, **settings)
         if super_labels is None:
-            raise ValueError("batches_per_pair draws from pairs of super-labels, but this data has none")
+            raise ValueError("batches_per_pair needs super-labels, but this data has none")
         return HierarchicalBatchSampler(
             labels,
             super_labels,
@@ -690,7 +692,7 @@ _NAMES = re.compile(
 
 
 def as_settings(message: str) -> str:
-    """A message of a sampler for whoever knows its arguments as settings of a run.
+    """A message of a sampler with its arguments named as settings of a run.
 
     >>> as_settings("Raise classes_per_batch.")
     'Raise sampler.classes_per_batch.'
@@ -700,7 +702,7 @@ def as_settings(message: str) -> str:
 
 @contextmanager
 def named_as_settings() -> Iterator[None]:
-    """Errors of a sampler name its arguments as settings of a run."""
+    """Context in which errors of a sampler name its arguments as settings of a run."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -717,15 +719,17 @@ def check_settings(
     pair_order: str = "shuffled",
     super_labels_per_batch: int = 2,
 ) -> None:
-    """Raise if settings of a sampler are out of range, whatever the labels; a run asks before it reads any file.
+    """Raise if a setting of a sampler is out of range for any labels. A run calls this before it reads a file.
+
+    `HierarchicalBatchSampler` explains the arguments.
 
     Args:
-        classes_per_batch: see `HierarchicalBatchSampler`, as all others.
+        classes_per_batch: P.
         samples_per_class: K or "all".
         batches_per_epoch: or None.
-        short_classes: of `WHAT_BECOMES`.
-        batches_per_pair: or None, for no pairs.
-        pair_order: of `PAIR_ORDERS`.
+        short_classes: one of `WHAT_BECOMES`.
+        batches_per_pair: None: no pairs.
+        pair_order: one of `PAIR_ORDERS`.
         super_labels_per_batch: S.
 
     Raises:
@@ -752,13 +756,13 @@ def check_settings(
 
 
 def _rows_by_class(labels: npt.NDArray[Any]) -> list[IntArray]:
-    """[class] its rows; the classes in the order of their labels."""
+    """[class] its rows; classes are sorted by label."""
     sizes = np.unique(labels, return_counts=True)[1]
     return np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1]) if len(sizes) else []
 
 
 def _rows_brought(sizes: IntArray, samples_per_class: SamplesPerClass, short_classes: ShortClasses) -> IntArray:
-    """[class] how many rows it brings to a batch, of so many that it has."""
+    """[class] number of rows that it gives to a batch; `sizes` is the number that it has."""
     if samples_per_class == "all":
         return sizes
     asked = np.full(len(sizes), samples_per_class)
@@ -766,7 +770,7 @@ def _rows_brought(sizes: IntArray, samples_per_class: SamplesPerClass, short_cla
 
 
 def hands(cards: int, count: int, size: int, rng: np.random.RandomState) -> IntArray:
-    """[hand, size] of cards 0 .. cards - 1; of fewer cards than a hand takes, each is in it about equally often."""
+    """[hand, size] of cards 0 .. cards - 1. If size > cards, each card is in a hand about equally often."""
     decks, rest = divmod(size, cards) if size > cards else (0, size)
     parts = [np.tile(np.arange(cards), (count, decks))]
     if rest:
@@ -775,15 +779,15 @@ def hands(cards: int, count: int, size: int, rng: np.random.RandomState) -> IntA
 
 
 def _deal(cards: int, sizes: IntArray, rng: np.random.RandomState) -> IntArray:
-    """Hands of cards 0 .. cards - 1, one after the other: no card twice in a hand, none much more often than another.
+    """Hands of cards 0 .. cards - 1, concatenated. No hand holds a card twice, and all cards come about equally often.
 
-    Whole decks are dealt one after the other. A hand that the old deck cannot fill is filled from the new deck with the
-    first cards that it does not hold yet; those it holds stay in the new deck.
+    Whole decks are dealt one after the other. If the old deck does not fill a hand, the hand takes the first cards of
+    the new deck that it does not hold yet. The cards that it skips stay in the new deck.
 
     Args:
-        cards: in the deck.
-        sizes: [hand] cards of each hand, 1 .. cards.
-        rng: shuffles.
+        cards: size of the deck.
+        sizes: [hand] size of each hand, 1 .. cards.
+        rng: shuffles the decks.
     """
     ends = np.cumsum(sizes)
     needed = int(ends[-1]) if len(ends) else 0
@@ -791,7 +795,7 @@ def _deal(cards: int, sizes: IntArray, rng: np.random.RandomState) -> IntArray:
     have = 0
     while have < needed:
         deck = rng.permutation(cards)
-        hand = int(np.searchsorted(ends, have, side="right"))  # the first that is not full
+        hand = int(np.searchsorted(ends, have, side="right"))  # the first hand that is not full
         held = have - int(ends[hand] - sizes[hand])
         if held:
             in_hand = np.isin(deck, dealt[have - held : have])
@@ -805,14 +809,14 @@ def _deal(cards: int, sizes: IntArray, rng: np.random.RandomState) -> IntArray:
 def _labels(name: str, labels: Labels) -> npt.NDArray[Any]:
     """[image] int64, or strings."""
     array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if array.size == 0:  # an empty list becomes an array of floats; it gets a clearer message later
+    if array.size == 0:  # an empty list becomes an array of floats; a later check has a clearer message for it
         array = array.astype(np.int64)
     if array.dtype.kind not in "iuU":
         raise TypeError(f"{name} must be integers or strings, one class per image; got dtype {array.dtype}")
     if array.ndim != 1:
         raise ValueError(
             f"{name} must be [image], one class per image; got shape {tuple(array.shape)}. "
-            "Multi-hot and hierarchical labels: give the column that the batches are to be balanced by."
+            "For multi-hot and hierarchical labels, give the column by which the batches are balanced."
         )
     return array
 

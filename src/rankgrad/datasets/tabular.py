@@ -1,4 +1,4 @@
-"""Files of rows with named columns (csv, tsv, jsonl, parquet): read whole, and what is wrong is named with its row."""
+"""Files of rows with named columns (csv, tsv, jsonl, parquet). Errors name the row."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .rows import SPLITS, several_classes
 Row = Mapping[str, Any]
 DELIMITERS = (",", "\t", ";", "|")
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
-AUTO = "auto"  # a column that is used if it is there
-TAB = r"\t"  # how a tab is typed
-# Role of a column -> what people call it: words that a name may hold, the usual ones first.
+AUTO = "auto"  # use the column if it exists
+TAB = r"\t"  # how a user types a tab
+# Role of a column -> usual words in its name, most common first. Messages suggest a column by them.
 USUAL = {
     "text": (
         *("text", "sentence", "utterance", "query", "question", "title", "message", "content", "body", "comment"),
@@ -38,12 +38,12 @@ USUAL = {
 
 @dataclass(frozen=True)
 class Columns:
-    """What was read of a file.
+    """The columns that were read from a file.
 
     Attributes:
         values: role of a column -> [row] its values.
         names: role of a column -> its name in the file.
-        places: [row] where it stands, for messages.
+        places: [row] file and line, for messages.
     """
 
     values: Mapping[str, list[str]]
@@ -52,16 +52,16 @@ class Columns:
 
     @property
     def rows(self) -> list[str]:
-        """[row] what to call it: "line 12" or "row 12"."""
+        """[row] its name: "line 12" or "row 12"."""
         return [place.rpartition(", ")[2] for place in self.places]
 
     def take(self, rows: Sequence[int]) -> Columns:
-        """Some of the rows."""
+        """The given rows."""
         values = {role: [column[row] for row in rows] for role, column in self.values.items()}
         return Columns(values, self.names, [self.places[row] for row in rows])
 
     def understood(self, path: Path, further: Sequence[str] = ()) -> str:
-        """What a summary says of the columns of a file, and what else it has to say."""
+        """A sentence for the summary: which columns were used, and the texts in `further`."""
         columns = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in self.names.items()]
         return f"{path.name} is understood as {', '.join([*columns, *further])}"
 
@@ -72,24 +72,24 @@ def read_columns(
     delimiter: str | None = None,
     rows: Iterator[tuple[str, Row]] | None = None,
 ) -> Columns:
-    """Read some columns of a file; each value is a text, or a whole number that is taken for one.
+    """Read some columns of a file as texts. Whole numbers are read as texts, too.
 
     Args:
         path: csv or tsv with a header, jsonl (an object per line), or parquet; UTF-8, with or without a byte order
             mark.
-        wanted: role of a column -> its name in the file; "auto": the column of the role's own name, if there is one;
-            None: not wanted.
-        delimiter: of a csv, a backslash and t for a tab; None: the comma, or the tab of a tsv.
-        rows: what to read instead of the file: where each stands, and its columns.
+        wanted: role of a column -> its name in the file; "auto": the column with the name of the role, if it exists;
+            None: not read.
+        delimiter: of a csv; backslash and t for a tab; None: a comma, or a tab in a tsv.
+        rows: rows to use instead of the file: (file and line, columns) of each.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a column is missing, a value is empty, a row has other fields than the header, the file is not
-            UTF-8; naming the row.
+        FileNotFoundError: the file does not exist.
+        ValueError: a column is missing, a value is empty, a row has more or fewer fields than the header, or the file
+            is not UTF-8; naming the row.
     """
     if path.is_dir():
         raise IsADirectoryError(
-            f"needed is a file ({', '.join(FORMATS)}); {shown(path)} is a folder. A folder of images is data=folder"
+            f"need a file ({', '.join(FORMATS)}); {shown(path)} is a folder. For a folder of images use data=folder"
         )
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {shown(path)}")
@@ -105,7 +105,7 @@ def read_columns(
         for role, name in names.items():
             if name not in row:
                 known = [str(column) for column in row if column is not None]
-                # of a csv or a parquet all rows have the same columns: the file is wrong, and not this row
+                # all rows of a csv or a parquet have the same columns: blame the file and not this row
                 where = place if path.suffix.lower() == ".jsonl" else shown(path)
                 raise ValueError(no_columns(where, names, known))
             values[role].append(word(row[name], name, place))
@@ -116,14 +116,14 @@ def read_columns(
 
 
 def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
-    """(where it stands, column -> value) of every row.
+    """(file and line, column -> value) of every row.
 
     Args:
         path: the file.
-        delimiter: of a csv; None: the comma, or the tab of a tsv.
+        delimiter: of a csv; None: a comma, or a tab in a tsv.
 
     Raises:
-        ValueError: a kind of file that is not known, or a damaged one.
+        ValueError: the format is unknown, or the file is damaged.
     """
     kind = path.suffix.lower()
     readers: dict[str, Callable[[], Iterator[tuple[str, Row]]]] = {
@@ -134,7 +134,8 @@ def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
     }
     if kind not in readers:
         raise ValueError(
-            f"{shown(path)} is none of {', '.join(FORMATS)}: write it as one of these, a line for each text or image"
+            f"{shown(path)} is not one of {', '.join(FORMATS)}: write it in one of these formats, with one line for "
+            "each text or image"
         )
     return readers[kind]()
 
@@ -143,11 +144,11 @@ def text_of(path: Path) -> str:
     """The text of a file in UTF-8.
 
     Raises:
-        ValueError: it is in another encoding; naming the line.
+        ValueError: the file has another encoding; naming the line.
     """
     raw = path.read_bytes()
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ValueError(f"{shown(path)} is UTF-16, by its byte order mark; save it as UTF-8")
+        raise ValueError(f"{shown(path)} is UTF-16 (it has such a byte order mark); save it as UTF-8")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -165,14 +166,14 @@ def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
 
 
 def delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """(line, its fields) of a csv, as texts; the header comes first, and empty lines are left out.
+    """(line number, fields) of a csv, as texts. The header comes first; empty lines are skipped.
 
     Args:
         path: the file.
         delimiter: one character, or a backslash and t for a tab.
 
     Raises:
-        ValueError: a row has other fields than the header, a name stands twice in the header, the file is not UTF-8.
+        ValueError: a row has more or fewer fields than the header, the header repeats a name, or the file is not UTF-8.
     """
     delimiter = "\t" if delimiter == TAB else delimiter
     if len(delimiter) != 1:
@@ -188,11 +189,13 @@ def delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 header = fields
                 twice = next((name for name in header if header.count(name) > 1), None)
                 if twice is not None:
-                    raise ValueError(f"{shown(path)}, line {reader.line_num}: the column {twice!r} stands there twice")
+                    raise ValueError(
+                        f"{shown(path)}, line {reader.line_num}: the header has the column {twice!r} twice"
+                    )
             elif len(fields) != len(header):
                 raise ValueError(
-                    f"{shown(path)}, line {reader.line_num} has {len(fields)} fields, the header {len(header)}: a text "
-                    f"that holds a {delimiter!r} or a line break must stand in double quotes" + _other_delimiter(header)
+                    f"{shown(path)}, line {reader.line_num} has {len(fields)} fields, the header {len(header)}: put a "
+                    f"text with a {delimiter!r} or a line break in double quotes" + _other_delimiter(header)
                 )
             yield reader.line_num, fields
     except csv.Error as error:
@@ -207,14 +210,14 @@ def _objects(path: Path) -> Iterator[tuple[str, Row]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{shown(path)}, line {number} is no JSON: {error}") from None
+            raise ValueError(f"{shown(path)}, line {number} is not JSON: {error}") from None
         if not isinstance(row, dict):
             raise ValueError(f"{shown(path)}, line {number} must be an object with columns; got {type(row).__name__}")
         yield f"{shown(path)}, line {number}", row
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """(where it stands, column -> value) of every row of a parquet; raises as `parquet_table`."""
+    """(file and row, column -> value) of every row of a parquet file; raises as `parquet_table`."""
     table = parquet_table(path)
     rows = (row for batch in table.to_batches(max_chunksize=2**14) for row in batch.to_pylist())
     for number, row in enumerate(through(rows, "reading", "row", len(table)), 1):
@@ -222,10 +225,10 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def parquet_table(path: Path) -> Any:
-    """A parquet as a table of pyarrow.
+    """A parquet file as a table of pyarrow.
 
     Raises:
-        ValueError: the file is no parquet, or damaged.
+        ValueError: the file is not parquet, or it is damaged.
         ModuleNotFoundError: pyarrow is not installed.
     """
     try:
@@ -237,17 +240,17 @@ def parquet_table(path: Path) -> Any:
     try:
         return parquet.read_table(path)
     except (ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())  # pyarrow's may have several lines
-        raise ValueError(f"{shown(path)} is no parquet file, or it is damaged: {shown(reason)}") from None
+        reason = " ".join(str(error).split())  # an error of pyarrow may have several lines
+        raise ValueError(f"{shown(path)} is not a parquet file, or it is damaged: {shown(reason)}") from None
 
 
 def no_columns(place: str, wanted: Mapping[str, str], known: Sequence[str]) -> str:
-    """What to say where columns are missing: which, what is there, and the settings that name them.
+    """The message for missing columns: their names, the columns of the file, and the settings that name them.
 
     Args:
-        place: where they are missing.
+        place: the file, or a line of it.
         wanted: role of a column -> its name.
-        known: names of the columns that are there.
+        known: names of the columns of the file.
 
     >>> print(no_columns("a.csv", {"text": "text", "label": "label"}, ["id", "sentence", "intent"]))
     a.csv has no column 'text' and no column 'label'. It has id, sentence, intent. Say which to take: \
@@ -271,7 +274,7 @@ text='sentence' label='intent'
 
 
 def _like(role: str, name: str, known: Sequence[str]) -> str | None:
-    """The column that is meant, by what is usual for its role; else one whose name is nearly the same."""
+    """The column that the user probably means: by the usual names of its role, else by a similar name."""
     parts = {column: re.split(r"[^a-z]+", column.lower()) for column in known}
     for usual in USUAL.get(role, ()):
         candidate = next((column for column, words in parts.items() if usual in words or f"{usual}s" in words), None)
@@ -281,30 +284,30 @@ def _like(role: str, name: str, known: Sequence[str]) -> str | None:
 
 
 def _sign(columns: Sequence[str]) -> str | None:
-    """The sign that seems to divide what was read as the name of a single column."""
+    """The delimiter that a single column name seems to contain; None: the name contains none."""
     return next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
 
 
 def _other_delimiter(columns: Sequence[str]) -> str:
-    """What to say where one column's name looks like several."""
+    """A hint on the delimiter, if the name of the only column looks like several names."""
     sign = _sign(columns)
-    return "" if sign is None else f". The columns seem to be divided by {sign!r}: {setting('delimiter', sign)}"
+    return "" if sign is None else f". The columns seem to be separated by {sign!r}: {setting('delimiter', sign)}"
 
 
 def word(value: Any, column: str, place: str) -> str:
-    """A text or name of a row; numbers that are whole are names, too.
+    """A value of a column as a text. Whole numbers are accepted and become texts.
 
     Args:
-        value: what stands there.
-        column: its name, for the message.
-        place: where it stands.
+        value: the value.
+        column: name of the column, for the message.
+        place: file and line, for the message.
 
     Raises:
-        ValueError: it is empty, or something else.
+        ValueError: the value is empty, or neither a text nor a whole number.
     """
     empty = value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
     if empty or str(value).strip().lower() == "nan":
-        raise ValueError(f"{place}: {column!r} is empty; give it a value or leave the row out")
+        raise ValueError(f"{place}: {column!r} is empty; give it a value or remove the row")
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if not isinstance(value, (str, int)) or isinstance(value, bool):
@@ -313,50 +316,50 @@ def word(value: Any, column: str, place: str) -> str:
 
 
 def as_split(value: str, place: str) -> str:
-    """The split that a word means.
+    """The split that a word means, see `division.CALLED`.
 
     Args:
         value: the word.
-        place: where it stands, for the message.
+        place: file and line, for the message.
 
     Raises:
-        ValueError: it means none.
+        ValueError: the word means no split.
     """
     split = split_called(value)
     if not split:
         known = ", ".join(names[0] + (f" ({', '.join(names[1:])})" if names[1:] else "") for names in CALLED.values())
-        raise ValueError(f"{place}: a split is {known}; got {value!r}")
+        raise ValueError(f"{place}: a split must be {known}; got {value!r}")
     return split
 
 
 def need_two_splits(splits: Collection[str], path: Path) -> None:
-    """Raise unless a file has rows to train on, and others.
+    """Raise unless a file has rows of the split train and rows of another split.
 
     Args:
-        splits: of its rows.
+        splits: splits of its rows.
         path: the file.
 
     Raises:
-        ValueError: it has not.
+        ValueError: train or another split is missing.
     """
     there = [split for split in SPLITS if split in splits]
     if "train" not in there or len(there) == 1:
         raise ValueError(
-            f"all rows of {shown(path)} are of split {' and '.join(there)}: needed are some of train and some of test. "
-            f"Complete the column, or leave it out with {setting('split', None)}, and whole classes are divided by "
+            f"all rows of {shown(path)} are of split {' and '.join(there)}; rows of train and of test are needed. "
+            f"Complete the column, or ignore it with {setting('split', None)}: whole classes are then divided by "
             f"{setting('test_fraction')}"
         )
 
 
 def splits_of(read: Columns, path: Path) -> list[str] | None:
-    """[row] train, val or test; None: the file does not say it.
+    """[row] train, val or test; None: the file has no column of splits.
 
     Args:
-        read: what was read of the file.
+        read: the columns of the file.
         path: the file.
 
     Raises:
-        ValueError: a word that means no split, or all rows are of one.
+        ValueError: a word means no split, or all rows are of one split.
     """
     if "split" not in read.values:
         return None
@@ -366,16 +369,16 @@ def splits_of(read: Columns, path: Path) -> list[str] | None:
 
 
 def several_classes_of(read: Columns, separator: str | None, path: Path) -> list[list[str]] | None:
-    """[row] all its classes; None: each row has its label alone.
+    """[row] all its classes; None: each row has its label only.
 
     Args:
-        read: what was read of the file.
-        separator: between the classes of a row; None: each row has one.
+        read: the columns of the file.
+        separator: between the classes of a row; None: each row has one class.
         path: the file.
 
     Raises:
-        ValueError: rows of several classes without a split: divided by class, a row would be on both sides. Rows of one
-            class, of which one has two super-labels.
+        ValueError: rows have several classes but no split (they cannot be divided by class: a row would be in train and
+            in test); or rows have one class and a class has two super-labels.
     """
     if separator is None:
         if "super_label" in read.values:
@@ -384,7 +387,7 @@ def several_classes_of(read: Columns, separator: str | None, path: Path) -> list
     classes = several_classes(read.values["label"], separator, read.places)
     if "split" not in read.values:
         raise ValueError(
-            f"rows of several classes can't be divided by class: {shown(path)} needs a column with train and test, "
+            f"rows of several classes cannot be divided by class: {shown(path)} needs a column with train and test, "
             f"called split or named by {setting('split', 'NAME')}"
         )
     return classes
@@ -400,5 +403,5 @@ def _require_one(read: Columns) -> None:
         if supers[before] != supers[row]:
             raise ValueError(
                 f"{places[row]}: the class {label!r} has {column} {supers[row]!r} here and {supers[before]!r} in "
-                f"{places[before]}; a class has one"
+                f"{places[before]}; all rows of a class must have the same one"
             )

@@ -1,4 +1,4 @@
-"""Texts with classes: a file of rows (csv, tsv, jsonl, parquet) -> `TextTable`; what is wrong is named with its row."""
+"""Texts with classes: a file of rows (csv, tsv, jsonl, parquet) -> `TextTable`. Errors name the row."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .rows import Listed, Rows, class_columns
 from .tabular import AUTO, Row, read_columns, several_classes_of, splits_of, text_of
 from .transforms import Collate
 
-LINES = ".txt"  # a text per line, for what needs no classes
-NAMED = 60  # characters of a text that a message shows
+LINES = ".txt"  # a text per line, without classes
+NAMED = 60  # characters of a text in a message
 
 
 @dataclass(frozen=True, eq=False)
 class TextTable(Rows):
-    """A labelled set of texts; one row per text. What all tables have is in `Rows`.
+    """A labelled set of texts; one row per text. `Rows` has the columns of every table.
 
     Attributes:
         texts: [row].
-        distractors: texts of no class, for galleries.
+        distractors: texts without a class, for galleries.
     """
 
     texts: tuple[str, ...]
@@ -56,7 +56,7 @@ class TextTable(Rows):
         return Collate(transform)
 
     def content(self) -> Mapping[str, str]:
-        """The texts."""
+        """Hash of the texts."""
         return of_texts("content", self.texts)
 
     def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
@@ -64,14 +64,14 @@ class TextTable(Rows):
         return {"texts": tuple(self.texts[row] for row in rows)}
 
     def described(self) -> str:
-        """How long the texts are."""
+        """Median length of the texts."""
         if not self.texts:
             return ""
         return f" (median length: {statistics.median(map(len, self.texts)):.0f} characters)"
 
     @property
     def distracting(self) -> TextTable | None:
-        """The distractors as rows of their own."""
+        """The distractors as a table; None: there are none."""
         rows = len(self.distractors)
         if not rows:
             return None
@@ -98,33 +98,33 @@ def load_text(
     val_fraction: float = 0.0,
     seed: int = 0,
 ) -> TextTable:
-    """A table of texts with classes: a file of rows (csv, tsv, jsonl, parquet), a column each for text and class.
+    """A table of texts with classes, from a file (csv, tsv, jsonl, parquet) with a column each for text and class.
 
-    Without a split in the file everything is training, unless fractions are given: then whole classes are divided.
+    If the file has no column of splits, all rows are training rows; with fractions > 0, whole classes are divided.
 
     Args:
         root: the file: csv or tsv with a header, jsonl (an object per line), or parquet; UTF-8, with or without a byte
             order mark.
         text: column of the texts.
         label: column of the classes, strings or integers.
-        super_label: column of coarser classes, one for all texts of a class; "auto": the column of the name
-            super_label, if there is one; None: there is none.
-        split: column with train, val and test, or what else `division.CALLED` knows; "auto": the column split, if there
-            is one; None: there is none.
-        group: column of the group id; "auto": the column group, if there is one. Items of the query's own group are not
-            ranked for it.
-        separator: between the classes of a text that has several in its label, such as "|": relevant is then what
-            shares a class. Needs a column with the split. None: each text has one class.
-        delimiter: of a csv, a backslash and t for a tab; None: the comma, or the tab of a tsv.
-        test_fraction: of the classes, 0 .. 1; not used with a split.
-        val_fraction: of the classes, 0 .. 1; not used with a split.
+        super_label: column of coarser classes; all texts of a class must have the same one. "auto": the column
+            super_label, if it exists; None: no such column.
+        split: column of the splits, train, val and test or the other names in `division.CALLED`; "auto": the column
+            split, if it exists; None: no such column.
+        group: column of the group id; "auto": the column group, if it exists; None: no such column. Items of the
+            query's own group are not ranked for it.
+        separator: between the classes in the label of a text with several classes, such as "|". Two texts are then
+            relevant to each other if they share a class. Needs a column of splits. None: each text has one class.
+        delimiter: of a csv; backslash and t for a tab; None: a comma, or a tab in a tsv.
+        test_fraction: fraction of the classes, 0 .. 1; not used with a column of splits.
+        val_fraction: fraction of the classes, 0 .. 1; not used with a column of splits.
         seed: of the division, see `division.divide`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a column is missing, a text or label is empty, a row has other fields than the header, the file is
-            not UTF-8, all rows are of one split, a text stands in two splits or under two labels that are divided, a
-            class in two super-labels; naming the row.
+        FileNotFoundError: the file does not exist.
+        ValueError: naming the row. A column is missing; a text or label is empty; a row has more or fewer fields than
+            the header; the file is not UTF-8; all rows are of one split; a text is in two splits; classes are divided
+            and a text has two labels; a class has two super-labels.
     """
     path = Path(root)
     need_fractions(test_fraction, val_fraction)
@@ -157,17 +157,17 @@ def load_text(
 def read_texts(
     path: str | Path, text: str = "text", label: str | None = AUTO, delimiter: str | None = None
 ) -> TextTable:
-    """A table of texts that may have no classes, to be embedded; all of it counts as test.
+    """A table of texts to embed, with or without classes. All rows have the split test.
 
     Args:
-        path: as `root` of `load_text`; or a .txt with a text per line, in which empty lines are left out.
+        path: as `root` of `load_text`; or a .txt with a text per line, whose empty lines are skipped.
         text: column of the texts.
-        label: column of the classes; "auto": the column label, if there is one; None: no classes. Without classes all
-            texts are of one, called "".
+        label: column of the classes; "auto": the column label, if it exists; None: no classes. Without classes all
+            texts are of one class, called "".
         delimiter: of a csv.
 
     Raises:
-        FileNotFoundError, ValueError: as of `load_text`.
+        FileNotFoundError, ValueError: as in `load_text`.
     """
     path = Path(path)
     lines = _plain_lines(path) if path.suffix.lower() == LINES and path.is_file() else None
@@ -183,28 +183,28 @@ def _plain_lines(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def _require_apart(texts: Sequence[str], splits: Sequence[str], places: Sequence[str]) -> None:
-    """Raise if a text stands in two splits: what is tested was then trained on."""
+    """Raise if a text is in two splits: the test would contain training data."""
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
         before = first.setdefault(text, row)
         if splits[before] != splits[row]:
             raise ValueError(
-                f"{places[row]} ({splits[row]}) has the text of {places[before]} ({splits[before]}): "
-                f"{shown(text[:NAMED])!r}. A text belongs to one split"
+                f"{places[row]} ({splits[row]}) has the same text as {places[before]} ({splits[before]}): "
+                f"{shown(text[:NAMED])!r}. A text must be in one split only"
             )
 
 
 def _require_one_label(texts: Sequence[str], labels: Sequence[str], places: Sequence[str]) -> None:
-    """Raise if a text stands under two labels: where classes are divided, it would be trained on and tested."""
+    """Raise if a text has two labels: after a division by class, it could be in train and in test."""
     first: dict[str, int] = {}
     wrong = [(first[text], row) for row, text in enumerate(texts) if labels[first.setdefault(text, row)] != labels[row]]
     if wrong:
         before, row = wrong[0]
         more = f", and {len(wrong) - 1} more rows are like it" if wrong[1:] else ""
         raise ValueError(
-            f"{places[row]} has the text of {places[before]} under another label: {shown(texts[row][:NAMED])!r} is "
+            f"{places[row]} has the same text as {places[before]} with another label: {shown(texts[row][:NAMED])!r} is "
             f"{shown(labels[row])!r} here and {shown(labels[before])!r} there{more}. Classes are divided into train "
-            "and test, and a text must not be in both: leave one of the rows out, or add a column split"
+            "and test, and a text must not be in both: remove one of the rows, or add a column split"
         )
 
 
@@ -219,18 +219,18 @@ def text_table(
     understood: str = "",
     classes: Sequence[Sequence[str]] | None = None,
 ) -> TextTable:
-    """A table of what was read, its classes numbered by name.
+    """A table of texts. Classes are numbered in the order of their names.
 
     Args:
         name: of the data set.
-        texts: of each row.
-        labels: of each row.
-        splits: of each row.
-        names: of each row: where it stands, for messages.
-        supers: super-label of each row; None: there are none.
-        groups: of each row; None: there are none.
-        understood: how the rows were divided, for the summary.
-        classes: of each row all its classes; None: each has its label alone.
+        texts: [row].
+        labels: [row].
+        splits: [row].
+        names: [row] such as "line 12".
+        supers: [row] super-labels; None: there are none.
+        groups: [row]; None: there are none.
+        understood: how the file was understood, for the summary.
+        classes: [row] all classes; None: each row has its label only.
     """
     return TextTable(
         name=name,

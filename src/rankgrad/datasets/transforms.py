@@ -1,12 +1,12 @@
-"""Images of a batch -> float tensor, with augmentation that depends on (seed, epoch, image) and on nothing else.
+"""Images of a batch -> float tensor, with augmentation that depends only on (seed, epoch, image).
 
-A transform is called as `transform(images, index, epoch)` with a list of uint8 [channel, height, width] tensors, their
-row numbers in the table, [image] long, and the epoch; it gives float32 [image, channel, height, width]. Neither the
-other images of the batch, nor the number of workers, nor torch's global generator enters: a resumed run, or one with
-more workers, sees the same pixels.
+A transform is called as `transform(images, index, epoch)`: `images` is a list of uint8 [channel, height, width]
+tensors, `index` their row numbers in the table, [image] long. It returns float32 [image, channel, height, width]. The
+result does not depend on the other images of the batch, the number of workers, or torch's global generator. So a
+resumed run, or a run with more workers, gets the same pixels.
 
-`Ink*` are for drawings and characters (ink bright on dark, any number of channels), `Photo*` for photographs. `Texts`
-and `Vectors` take what is no image as it is.
+`Ink*` are for drawings and characters (bright ink on a dark background, any number of channels), `Photo*` for
+photographs. `Texts` and `Vectors` leave texts and vectors unchanged.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class Transform(Protocol):
 
 
 def counter_uniform(seed: int, epoch: int, index: Tensor, n: int) -> Tensor:
-    """Uniform numbers in [0, 1) that are a function of (seed, epoch, index, column) and have no state.
+    """Uniform random numbers in [0, 1), a pure function of (seed, epoch, index, column).
 
-    A hash in place of a generator: seed, epoch and index are folded into a 64-bit key by the output function of
-    splitmix64 (Steele, Lea and Flood, OOPSLA 2014), and row b is the splitmix64 stream of its key. The top 24 bits
-    become the float32, so 1 is never reached. Integer arithmetic: the same on every machine.
+    This is a hash and not a generator with a state. The output function of splitmix64 (Steele, Lea and Flood, OOPSLA
+    2014) combines seed, epoch and index into a 64-bit key. Row b is the splitmix64 stream of its key. The top 24 bits
+    become the float32, so 1 is never reached. Integer arithmetic gives the same result on every machine.
 
     Args:
         seed: integer, taken modulo 2**64.
         epoch: integer, taken modulo 2**64.
-        index: [image] long; a row of the result depends on its own entry alone.
+        index: [image] long; a row of the result depends on its own entry only.
         n: numbers per image.
 
     Returns:
@@ -75,7 +75,7 @@ def counter_uniform(seed: int, epoch: int, index: Tensor, n: int) -> Tensor:
 
 
 def _keys(seed: int, epoch: int, index: Tensor) -> npt.NDArray[np.uint64]:
-    key = np.zeros(1, dtype=np.uint64)  # arrays wrap around silently, as wanted; numpy scalars would warn
+    key = np.zeros(1, dtype=np.uint64)  # arrays overflow without a warning, as wanted; numpy scalars warn
     for part in (np.array([seed % 2**64], np.uint64), np.array([epoch % 2**64], np.uint64)):
         key = _splitmix(key + part + _GAMMA)
     return _splitmix(key + index.to(torch.int64).cpu().numpy().astype(np.uint64) * _GAMMA)
@@ -100,7 +100,7 @@ def warp(
     field: Tensor | None = None,
     padding: Padding = "zeros",
 ) -> Tensor:
-    """Every image under its own affine map and smooth displacement, sampled once (bilinear).
+    """Warp each image by its own affine map and smooth displacement, with one bilinear sampling.
 
     Args:
         images: [image, channel, height, width] float.
@@ -111,7 +111,7 @@ def warp(
         shift: [image, 2] (x, y) as a fraction of the frame.
         field: [image, 2, control, control] displacements (x, y) of a square grid of control points, as a fraction
             of the frame, with bicubic interpolation between them; None for none.
-        padding: what lies outside the frame, as in `torch.nn.functional.grid_sample`.
+        padding: pixels outside the frame, as in `torch.nn.functional.grid_sample`.
 
     Returns:
         [image, channel, size, size] float.
@@ -124,7 +124,7 @@ def warp(
               [1., 0.]]]])
     """
     cos, sin = torch.cos(angle) / scale, torch.sin(angle) / scale
-    # the map from output to input: rows of rotation(-angle) / scale, then the shear
+    # the map from output to input: the shear, and rotation(-angle) / scale
     matrix = torch.stack([cos, sin + shear * cos, -2 * shift[:, 0], -sin, cos - shear * sin, -2 * shift[:, 1]], dim=1)
     grid = F.affine_grid(matrix.view(-1, 2, 3), [len(images), 1, size, size], align_corners=False)
     if field is not None:
@@ -135,7 +135,7 @@ def warp(
 
 @cache
 def _bicubic_basis(control: int, size: int) -> Tensor:
-    """[size, control] weights of the control points: bicubic interpolation is linear and separable."""
+    """[size, control] weights of the control points; bicubic interpolation is linear and separable."""
     eye = torch.eye(control).view(control, 1, control, 1)
     rows = F.interpolate(eye, size=(size, 1), mode="bicubic", align_corners=True)
     return rows.view(control, size).t().contiguous()
@@ -145,8 +145,8 @@ def _bicubic_basis(control: int, size: int) -> Tensor:
 class InkTrain:
     """Random affine map, elastic displacement and stroke width for drawings and characters; values 0 .. 1.
 
-    Each amount is drawn evenly from [-amount, amount]; 0 switches it off. An image of another size is resized to
-    `size` x `size` first (antialiased, aspect not kept).
+    Each change is drawn uniformly from [-amount, amount]; 0 switches it off. An image of another size is resized to
+    `size` x `size` first (antialiased; the aspect ratio is not kept).
 
     Args:
         size: height and width of the result, pixels.
@@ -155,11 +155,11 @@ class InkTrain:
         shear: x displacement per unit of y.
         shift: of x and of y, as a fraction of the frame.
         elastic: displacement of a 4 x 4 grid of control points, as a fraction of the frame.
-        stroke: share of the images whose strokes change: half of them become wider (mixed with the maximum of the
-            3 x 3 neighbourhood), half thinner (with the minimum). Its weight is drawn from 0 .. 0.5: the full minimum
-            would wipe out strokes of 1 or 2 pixels.
-        padding: what lies outside the frame: "zeros" for clean ink on an empty ground, "border" or "reflection" for a
-            ground that is not black.
+        stroke: fraction of the images whose strokes change. Half of these become wider (mixed with the maximum of the
+            3 x 3 neighbourhood), half thinner (mixed with the minimum). The weight of the maximum or minimum is drawn
+            from 0 .. 0.5, because the full minimum would remove strokes of 1 or 2 pixels.
+        padding: pixels outside the frame: "zeros" for an empty background, "border" or "reflection" for a background
+            that is not black.
         seed: of the augmentation.
 
     >>> InkTrain()([torch.zeros(1, 28, 28, dtype=torch.uint8)], torch.tensor([7]), epoch=0).shape
@@ -184,7 +184,7 @@ class InkTrain:
         if not self.scale < 1:
             raise ValueError(f"scale must be < 1 (0.2 zooms by 0.8 to 1.2); got {self.scale}")
         if not 0 <= self.stroke <= 1:
-            raise ValueError(f"stroke is a share of the images, 0 .. 1; got {self.stroke}")
+            raise ValueError(f"stroke is a fraction of the images, 0 .. 1; got {self.stroke}")
         if self.padding not in ("zeros", "border", "reflection"):
             raise ValueError(f"padding must be 'zeros', 'border' or 'reflection'; got {self.padding!r}")
 
@@ -205,7 +205,7 @@ class InkTrain:
             field=self.elastic * even[:, 7:].view(-1, 2, _CONTROL, _CONTROL) if self.elastic else None,
             padding=self.padding,
         )
-        return warped.clamp_(0, 1)  # rounding may leave the range by 1e-7
+        return warped.clamp_(0, 1)  # rounding errors may leave the range by 1e-7
 
 
 _CONTROL = 4  # control points of the elastic displacement, per side
@@ -213,7 +213,7 @@ _CONTROL = 4  # control points of the elastic displacement, per side
 
 @dataclass(frozen=True)
 class InkEval:
-    """Drawings and characters as they are, resized to `size` x `size` if they are not, values 0 .. 1.
+    """Drawings and characters without augmentation, resized to `size` x `size` where needed; values 0 .. 1.
 
     >>> InkEval(size=2)([torch.full((1, 2, 2), 255, dtype=torch.uint8)], torch.tensor([0]), epoch=0)
     tensor([[[[1., 1.],
@@ -245,7 +245,7 @@ def _resize(images: Tensor, size: int) -> Tensor:
 
 
 def _change_stroke(images: Tensor, share: float, kind: Tensor, amount: Tensor) -> Tensor:
-    """Mix a share of the images with the maximum (half of them) or minimum of each 3 x 3 neighbourhood."""
+    """Mix a fraction of the images with the maximum (half of them) or the minimum of each 3 x 3 neighbourhood."""
     changed = images.clone()
     for chosen, sign in ((kind < share / 2, 1), ((kind >= share / 2) & (kind < share), -1)):
         rows = chosen.nonzero().squeeze(1)
@@ -258,17 +258,17 @@ def _change_stroke(images: Tensor, share: float, kind: Tensor, amount: Tensor) -
 
 @dataclass(frozen=True)
 class PhotoTrain:
-    """Random crop, flip and colour change for photographs, normalised: resize, crop a random part to `size` x `size`.
+    """Random crop, flip and colour change for photographs, then normalisation.
 
-    The defaults are those of ROADMAP's code and of most retrieval papers. Uses torchvision.transforms.v2, each image
-    under its own generator state.
+    The defaults are those of ROADMAP's code and of most retrieval papers. torchvision.transforms.v2 does the work, with
+    its own generator state for each image.
 
     Args:
         size: height and width of the result, pixels.
-        resize: shorter side before the crop, pixels; or (height, width), aspect not kept, as RaMBO and PNP do with
-            (256, 256); None leaves the image as it is.
+        resize: shorter side before the crop, pixels; or (height, width), which changes the aspect ratio, as RaMBO and
+            PNP do with (256, 256); None: the image is not resized before the crop.
         scale: smallest and largest area of the crop, as a fraction of the image; the crop is resized to `size`. None:
-            a crop of `size` x `size` pixels at a random place, not resized; `resize` must then make room for it.
+            a crop of `size` x `size` pixels at a random place, which is not resized; `resize` must be at least `size`.
         ratio: smallest and largest width / height of a crop that is resized.
         flip: probability of a horizontal flip.
         color_jitter: largest change of brightness, contrast and saturation, as a fraction (hue: a quarter of it, at
@@ -296,8 +296,8 @@ class PhotoTrain:
         if self.scale is None:
             if shortest is None or shortest < self.size:
                 raise ValueError(
-                    f"scale=None cuts {self.size} x {self.size} pixels out of the image: resize it to no less than "
-                    f"that; got resize={self.resize}"
+                    f"scale=None crops {self.size} x {self.size} pixels: resize must be at least {self.size}; got "
+                    f"resize={self.resize}"
                 )
         elif not 0 < self.scale[0] <= self.scale[1] <= 1:
             raise ValueError(f"scale is (smallest, largest) area of the crop, within (0, 1]; got {self.scale}")
@@ -308,7 +308,7 @@ class PhotoTrain:
         if not 0 <= self.color_jitter <= 1:
             raise ValueError(f"color_jitter is a fraction, 0 .. 1; got {self.color_jitter}")
         _need_statistics(self.mean, self.std)
-        _ = self._pipeline  # torchvision is imported now, once, and not by each worker of each DataLoader
+        _ = self._pipeline  # imports torchvision once, here, and not in each worker of each DataLoader
 
     @cached_property
     def _pipeline(self) -> Callable[[Tensor], Tensor]:
@@ -331,7 +331,7 @@ class PhotoTrain:
         """Float32 [image, channel, size, size], normalised."""
         _need_images(images, channels=len(self.mean))
         seeds = _keys(self.seed, epoch, index).view(np.int64).tolist()
-        with torch.random.fork_rng(devices=[]):  # v2 draws from torch's global generator; it gets its state back
+        with torch.random.fork_rng(devices=[]):  # v2 uses torch's global generator; its state is restored afterwards
 
             def augmented() -> Iterator[Tensor]:
                 for image, seed in zip(images, seeds, strict=True):
@@ -343,11 +343,11 @@ class PhotoTrain:
 
 @dataclass(frozen=True)
 class PhotoEval:
-    """Shorter side to `resize`, centre crop of `size` x `size`, normalised.
+    """Resize the shorter side to `resize`, crop `size` x `size` pixels at the centre, normalise.
 
     Args:
         size: height and width of the result, pixels.
-        resize: shorter side before the crop, pixels; or (height, width), aspect not kept.
+        resize: shorter side before the crop, pixels; or (height, width), which changes the aspect ratio.
         mean, std: per channel, of values 0 .. 1; the default is ImageNet's.
 
     >>> PhotoEval(size=8, resize=9)([torch.zeros(3, 9, 12, dtype=torch.uint8)], torch.tensor([0]), epoch=0).shape
@@ -362,7 +362,9 @@ class PhotoEval:
     def __post_init__(self) -> None:
         _need_size(self.size)
         if _shortest(self.resize) < self.size:
-            raise ValueError(f"resize must be >= size, else the crop would be padded; got {self.resize} < {self.size}")
+            raise ValueError(
+                f"resize must be >= size, otherwise the crop would be padded; got {self.resize} < {self.size}"
+            )
         _need_statistics(self.mean, self.std)
         _ = self._pipeline  # as in PhotoTrain
 
@@ -381,9 +383,10 @@ class PhotoEval:
 
 
 def _normalised(images: Iterable[Tensor], count: int, size: int, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Float32 [image, channel, size, size]: (image / 255 - mean) / std, each image while it is in the cache.
+    """Float32 [image, channel, size, size]: (image / 255 - mean) / std.
 
-    The batch is written once and never copied. In a DataLoader's worker it lies in shared memory from the start.
+    Each image is normalised right after it is made, while it is in the processor's cache. The batch is written once and
+    never copied. In a worker of a DataLoader it is in shared memory from the start.
     """
     deviation = torch.tensor(std).view(-1, 1, 1)
     factor, offset = 1 / (255 * deviation), -torch.tensor(mean).view(-1, 1, 1) / deviation
@@ -394,7 +397,7 @@ def _normalised(images: Iterable[Tensor], count: int, size: int, mean: Sequence[
 
 
 def _empty(shape: tuple[int, ...]) -> Tensor:
-    """Float32 memory for a batch; shared where a worker has to hand it to another process."""
+    """Float32 memory for a batch; shared memory in a worker, which sends the batch to another process."""
     if get_worker_info() is None:
         return torch.empty(shape)
     return lend(shape)
@@ -402,20 +405,20 @@ def _empty(shape: tuple[int, ...]) -> Tensor:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts as they are.
+    """Leaves texts unchanged.
 
     >>> Texts()(["where is my card"], torch.tensor([0]), epoch=0)
     ['where is my card']
     """
 
     def __call__(self, texts: Sequence[str], index: Tensor, epoch: int) -> list[str]:
-        """Return the texts of a batch, for a model that reads texts."""
+        """Return the texts of a batch, for a model of texts."""
         return list(texts)
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors as they are: [row, width] of the rows of a batch.
+    """Stacks the vectors of a batch, [row, width], without a change.
 
     >>> Vectors()([torch.ones(2), torch.zeros(2)], torch.tensor([0, 1]), epoch=0)
     tensor([[1., 1.],
@@ -429,7 +432,7 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Collated:
-    """Rows as torch's own DataLoader joins them: tensors are stacked, tuples and dicts of them too; texts stay a list.
+    """Rows joined by torch's default_collate: tensors are stacked, also inside tuples and dicts; texts stay a list.
 
     >>> Collated()([(torch.ones(2), 1), (torch.zeros(2), 2)], torch.tensor([0, 1]), epoch=0)
     [tensor([[1., 1.],
@@ -444,9 +447,9 @@ class Collated:
 class Collate:
     """`collate_fn` of a DataLoader: list of (image, label, index) -> (images, labels, index), transformed as a batch.
 
-    The epoch comes with the batch if the batch carries one (`MPerClassBatchSampler` yields `EpochList`s, `ImageSet`
-    hands them on): no worker can be late. For any other sampler call `set_epoch` before iterating; the number lies in
-    shared memory, so workers that are already running read it too.
+    If the batch is an `EpochList`, its epoch is used, which is right in every worker (`MPerClassBatchSampler` yields
+    `EpochList`s, and `ImageSet` passes them on). For any other sampler call `set_epoch` before each iteration. That
+    number is in shared memory, so running workers read it, too.
 
     Args:
         transform: called as transform(images, index, epoch), e.g. `InkTrain()`.
@@ -462,11 +465,11 @@ class Collate:
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
     def set_epoch(self, epoch: int) -> None:
-        """Epoch of batches that carry none, for all workers; call it between iterations of the DataLoader."""
+        """Set the epoch of batches that carry none, for all workers; call it between iterations of the DataLoader."""
         self._epoch.fill_(epoch)
 
     def __call__(self, samples: Sequence[tuple[Any, int, int]]) -> tuple[Any, Tensor, Tensor]:
-        """Images float32 [image, channel, height, width], or what the transform gives; labels and index [row] long."""
+        """(images, labels, index): the result of the transform, [row] long and [row] long."""
         epoch = samples.epoch if isinstance(samples, EpochList) else int(self._epoch)
         index = torch.tensor([row for _, _, row in samples], dtype=torch.int64)
         labels = torch.tensor([label for _, label, _ in samples], dtype=torch.int64)
@@ -482,7 +485,7 @@ def _need_size(size: int, name: str = "size") -> None:
 
 
 def _shortest(resize: int | Sequence[int]) -> int:
-    """The shorter side that an image has after resizing to a shorter side, or to (height, width)."""
+    """Shorter side of an image after resizing; `resize` is a shorter side or (height, width)."""
     if not isinstance(resize, Sequence):
         _need_size(resize, "resize")
         return resize
@@ -505,10 +508,10 @@ def _need_images(images: Sequence[Tensor], channels: int | None = None) -> None:
         if image.dtype != torch.uint8 or image.ndim != 3:
             raise TypeError(
                 f"images must be uint8 [channel, height, width]; got {image.dtype} {tuple(image.shape)}. "
-                "Floats are made by the transform itself."
+                "The transform itself converts them to floats."
             )
         if channels is not None and image.shape[0] != channels:
             raise ValueError(
-                f"mean and std are given for {channels} channels, an image has {image.shape[0]}. "
-                "Load the images with that many channels, or set mean and std to match."
+                f"mean and std have {channels} channels, an image has {image.shape[0]}. "
+                f"Load the images with channels={channels}, or set mean and std to match."
             )

@@ -1,4 +1,4 @@
-"""Embeddings that exist already, with classes: an npz or a parquet -> `VectorTable`; a head is trained on them."""
+"""Precomputed embeddings with classes: an npz or a parquet -> `VectorTable`. A head is trained on them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .transforms import Collate
 
 Array = npt.NDArray[Any]
 FORMATS = (".npz", ".parquet")
-# What a column may be called; the first that is there is taken.
+# Accepted names of each column; the first one that the file has is used.
 NAMES = {
     "embeddings": ("embeddings", "embedding"),
     "label": ("labels", "label"),
@@ -37,11 +37,11 @@ NEEDED = ("embeddings", "label")
 
 @dataclass(frozen=True, eq=False)
 class VectorTable(Rows):
-    """A labelled set of vectors; one row per vector. What all tables have is in `Rows`.
+    """A labelled set of vectors; one row per vector. `Rows` has the columns of every table.
 
     Attributes:
         vectors: [row, width] float32, finite.
-        texts: [row] what the vectors are of, where that is text; or None.
+        texts: [row] the texts that were embedded; None: unknown.
 
     >>> table = VectorTable("two", torch.tensor([0, 1]), ("a", "b"), ("train",) * 2, ("x", "y"), torch.eye(2))
     >>> table.asks, table.dataset()[1]
@@ -77,7 +77,7 @@ class VectorTable(Rows):
         return Collate(transform)
 
     def content(self) -> Mapping[str, str]:
-        """The vectors."""
+        """Hash of the vectors."""
         return of_values("content", self.vectors)
 
     def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
@@ -86,12 +86,12 @@ class VectorTable(Rows):
         return {"vectors": self.vectors[where], "texts": texts}
 
     def described(self) -> str:
-        """How wide they are."""
+        """Width of the vectors."""
         return f" ({self.vectors.shape[1]} numbers each)"
 
     @property
     def captions(self) -> tuple[str, ...]:
-        """What the vectors are of, where that is text, else their names."""
+        """The embedded texts, if they are known; else the names of the rows."""
         return self.names if self.texts is None else self.texts
 
 
@@ -106,27 +106,27 @@ def load_table(
     val_fraction: float = 0.0,
     seed: int = 0,
 ) -> VectorTable:
-    """A table of embeddings that exist already: an npz, or a parquet with a list of numbers in each row.
+    """A table of precomputed embeddings from an npz, or from a parquet with a list of numbers in each row.
 
-    Columns are found by their names: embeddings or embedding, labels or label, and where they are there super_labels,
-    split, groups, names, texts, each also in the singular. What `rankgrad embed` writes is read as it is. Without a
-    split everything is training, unless fractions are given: then whole classes are divided.
+    "auto" finds a column by its usual names (`NAMES`). Only embeddings and labels must exist. Files of `rankgrad embed`
+    can be read without settings. If the file has no column of splits, all rows are training rows; with fractions > 0,
+    whole classes are divided.
 
     Args:
         root: the file.
-        embeddings: column of the vectors, [row, width] numbers; "auto": by its name.
-        label: column of the classes, strings or integers (in an npz with class_names: places in it); None: all are of
-            one class, called "", which is enough to embed them.
-        super_label: column of coarser classes; None: there is none.
-        split: column with train, val and test, or what else `division.CALLED` knows; None: there is none.
-        group: column of the group id: items of the query's own group are not ranked for it.
-        test_fraction: of the classes, 0 .. 1; not used with a split.
-        val_fraction: of the classes, 0 .. 1; not used with a split.
+        embeddings: column of the vectors, [row, width] numbers.
+        label: column of the classes, strings or integers (in an npz with class_names: indices into it). None: all rows
+            are of one class, called "", which is enough to embed them.
+        super_label: column of coarser classes; None: no such column.
+        split: column of the splits, train, val and test or the other names in `division.CALLED`; None: no such column.
+        group: column of the group id; None: no such column. Items of the query's own group are not ranked for it.
+        test_fraction: fraction of the classes, 0 .. 1; not used with a column of splits.
+        val_fraction: fraction of the classes, 0 .. 1; not used with a column of splits.
         seed: of the division, see `division.divide`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a column is missing, or of another kind or length; numbers that are not finite; naming the row.
+        FileNotFoundError: the file does not exist.
+        ValueError: a column is missing, or has a wrong type or length; a number is not finite (naming the row).
     """
     path = Path(root)
     need_fractions(test_fraction, val_fraction)
@@ -161,15 +161,15 @@ def load_table(
 
 
 def embedding_columns(path: Path, *needed: str) -> dict[str, Array]:
-    """The columns of a file of embeddings, npz or parquet, by the names that an npz has for them.
+    """The columns of a file of embeddings, npz or parquet, by the names that they have in an npz.
 
     Args:
-        path: the file; what is called label, embedding and so on in a parquet, one for each row, counts as labels.
-        needed: columns that must be there.
+        path: the file. Columns of a parquet with a singular name are renamed, such as label to labels.
+        needed: columns that must exist.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: another kind of file, a damaged one, or one that lacks a column.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file has another format, is damaged, or lacks a column.
     """
     if path.suffix.lower() != ".parquet":
         return read_npz(path, *needed)
@@ -187,7 +187,7 @@ def embedding_columns(path: Path, *needed: str) -> dict[str, Array]:
 
 
 def has_labels(root: str | Path) -> bool:
-    """Say whether a file of embeddings has classes, by the names of its columns."""
+    """Whether a file of embeddings has a column of classes, by its usual names."""
     return any(name in NAMES["label"] for name in _columns(Path(root)))
 
 
@@ -197,14 +197,14 @@ def _columns(path: Path) -> dict[str, Array]:
         return read_npz(path)
     if path.suffix.lower() != ".parquet":
         raise ValueError(
-            f"{shown(path)} must be a file of embeddings: {', '.join(FORMATS)}; got {path.suffix or 'none'}"
+            f"{shown(path)} must be a file of embeddings: {', '.join(FORMATS)}; got extension {path.suffix or 'none'}"
         )
     table = parquet_table(path)
     return {name: _column(path, name, table[name]) for name in table.column_names}
 
 
 def _column(path: Path, name: str, values: Any) -> Array:
-    """A column of a parquet as an array; lists of numbers as rows of one length."""
+    """A column of a parquet as an array; lists of numbers become rows, which must have equal lengths."""
     from pyarrow import compute, types
 
     if not (types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type)):
@@ -212,8 +212,8 @@ def _column(path: Path, name: str, values: Any) -> Array:
     lengths = compute.list_value_length(values).to_numpy().astype(float)  # NaN where there is no list
     other = np.flatnonzero(lengths != lengths[:1])
     if len(other):
-        raise ValueError(f"{shown(path)}, row {other[0]}: {name!r} must be as long as in the rows before")
-    # a copy: pyarrow's memory may not be written to, which torch takes for granted
+        raise ValueError(f"{shown(path)}, row {other[0]}: {name!r} must have the same length as in the first row")
+    # a copy, because pyarrow's memory is read-only and torch needs writable memory
     return np.array(compute.list_flatten(values).to_numpy()).reshape(len(values), -1)
 
 
@@ -221,7 +221,7 @@ def _names(path: Path, columns: Mapping[str, Array], given: Mapping[str, str | N
     """Role -> the name of its column.
 
     Raises:
-        ValueError: one that is needed, or was named, is not there.
+        ValueError: a column that is needed, or that a setting names, is missing.
     """
     names: dict[str, str] = {}
     for role, usual in NAMES.items():
@@ -252,7 +252,7 @@ def _vectors(path: Path, column: Array) -> Tensor:
 
 
 def _words(path: Path, role: str, column: Array | None, names: Array | None = None) -> list[str] | None:
-    """A column as texts; integers are places in names, where there are some."""
+    """A column as texts; integers are indices into `names`, if given."""
     if column is None:
         return None
     if column.ndim != 1 or column.dtype.kind not in "iuUO":
