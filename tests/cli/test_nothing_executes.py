@@ -236,9 +236,9 @@ WEIGHTS: dict[str, tuple[Callable[[dict[str, Any], Path], object], str]] = {
     ),
     "download": (
         lambda r, canary: r["model"].update(kind="timm", name="resnet18", pretrained=True),
-        "asks for other weights (pretrained), which no file of ours does",
+        "requests other weights (pretrained)",
     ),
-    "file": (lambda r, canary: r["model"].update(weights="/etc/passwd"), "asks for other weights (weights)"),
+    "file": (lambda r, canary: r["model"].update(weights="/etc/passwd"), "requests other weights (weights)"),
     "kind": (lambda r, canary: r["model"].update(kind="os.system"), "can't be built: unknown model 'os.system'"),
     "size": (lambda r, canary: r["model"].update(widths=[2**40] * 4), "can't be built"),
     "reading": (lambda r, canary: r["config"]["data"]["load"].update(shorter_side="x"), "shorter_side='x'"),
@@ -297,7 +297,7 @@ def test_pickles_in_the_place_of_weights_are_not_opened(capsys, tmp_path, photos
             ],
         ):
             told = refused(capsys, *words)
-            assert "is no weights file that can be read safely" in told
+            assert "is not a weights file that can be read safely" in told
     assert not (tmp_path / "out").exists()
 
 

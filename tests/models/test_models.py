@@ -258,7 +258,7 @@ def test_transformer_learns_and_refuses_other_sizes_with_a_way_out():
         ({"name": "mixer_s32_224", "pooling": "token"}, "no class token"),
         ({"name": "resnet18", "pooling": "mean"}, "unknown pooling 'mean'"),
         ({"name": "resnet18", "head": "lineal"}, "unknown head 'lineal'; did you mean 'linear'"),
-        ({"name": "resnet18", "image_size": 64}, "does not take every one of these options: img_size=64"),
+        ({"name": "resnet18", "image_size": 64}, "does not accept all of these options: img_size=64"),
         ({"name": "resnet18", "pretrained": True, "weights": "w.pth"}, "not both"),
         ({"name": "resnet18", "head": "none"}, "keeps the 512 features|embedding_size=None"),
     ],
@@ -323,7 +323,7 @@ def test_files_that_are_no_weights_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="no weights file at"):
         timm_model("resnet18", weights=tmp_path / "none.pth")
     (tmp_path / "text.pth").write_text("not a checkpoint")
-    with pytest.raises(ValueError, match="no weights file that can be read safely"):
+    with pytest.raises(ValueError, match="not a weights file that can be read safely"):
         timm_model("resnet18", weights=tmp_path / "text.pth")
     torch.save({"epoch": 3, "note": "no state"}, tmp_path / "other.pth")
     with pytest.raises(ValueError, match="holds no state dict of a backbone"):
@@ -424,7 +424,7 @@ def test_head_trained_on_cached_features_returns_to_its_model():
 def test_features_out_of_step_or_absent_are_errors():
     with pytest.raises(ValueError, match="4 images, 3 labels and 4 indices"):
         extract_features(small(), [(images(4), torch.zeros(3), torch.arange(4))])
-    with pytest.raises(ValueError, match="no batch came from the loader"):
+    with pytest.raises(ValueError, match="the loader gave no batch"):
         extract_features(small(), [])
     with pytest.raises(ValueError, match="7 features .* 8$"):
         small().with_head(head_only(7, 3))
@@ -523,7 +523,7 @@ def test_damaged_and_foreign_files_are_clear_errors(tmp_path, content):
         path.write_bytes(path.read_bytes()[:-200])  # cut off, as by a full disk
     else:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match="no weights file .*damaged"):
+    with pytest.raises(ValueError, match="not a weights file .*damaged"):
         load_weights(path)
     torch.save({"a": torch.zeros(1)}, path)
     with pytest.raises(ValueError, match="rankgrad.models.save_weights"):
@@ -542,7 +542,7 @@ def test_config_that_could_not_be_read_back_is_refused_before_writing(tmp_path, 
 def test_model_that_does_not_know_its_arguments_cannot_be_saved(tmp_path):
     model = EmbeddingModel(nn.Identity(), AvgPool(), head_only(1, 2), ImageInput(1))
     assert model(images()).shape == (4, 2)
-    with pytest.raises(ValueError, match="no config to build it from"):
+    with pytest.raises(ValueError, match="the model has no config"):
         save_weights(tmp_path / "m.pt", model)
     with pytest.raises(FileNotFoundError, match="no folder"):
         save_weights(tmp_path / "none" / "m.pt", small())

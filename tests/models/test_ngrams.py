@@ -94,10 +94,10 @@ def test_it_pickles_copies_and_prints():
 def test_mistakes_are_told():
     for arguments, told in (
         ({"dim": 0}, "dim is the width .* >= 1; got 0"),
-        ({"buckets": 0}, "buckets counts rows .* >= 1; got 0"),
-        ({"words": 2}, r"words is the shortest and the longest run, such as \(1, 2\); got 2"),
-        ({"characters": (5, 3)}, "characters ends with the longest run and must be an integer >= 5; got 3"),
-        ({"words": (0, 0), "characters": (0, 0)}, "nothing of a text would be left"),
+        ({"buckets": 0}, "buckets is .* >= 1; got 0"),
+        ({"words": 2}, r"words is the smallest and the largest n of n-grams, such as \(1, 2\); got 2"),
+        ({"characters": (5, 3)}, "characters is .* must be an integer >= 5; got 3"),
+        ({"words": (0, 0), "characters": (0, 0)}, "words and characters are both"),
     ):
         with pytest.raises(ValueError, match=told):
             NGrams(**arguments)

@@ -98,10 +98,10 @@ def _scrambled(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (_pickled, "can be read safely: it asks for .* to be run. Nothing was run.* safetensors"),
-        (_coded, "brings code of its own, which is never run"),
-        (_deep, "is damaged .* Get it again"),
-        (_scrambled, "is damaged .* Get it again"),
+        (_pickled, "can be read safely: it wants to run .*. Nothing was run.* safetensors"),
+        (_coded, "contains its own code, which rankgrad never runs"),
+        (_deep, "is damaged .* Download or copy it again"),
+        (_scrambled, "is damaged .* Download or copy it again"),
     ],
 )
 def test_a_folder_of_somebody_else_is_refused_in_one_line_and_runs_nothing(tmp_path, harm, told):
@@ -122,7 +122,7 @@ def test_a_file_that_names_code_of_its_own_is_refused(tmp_path):
     modules = json.loads(files["modules.json"])
     modules[0]["type"] = "os.path.join"
     for changed, told in (
-        ({**files, "modules.json": json.dumps(modules)}, "module 'os.path.join', which is code of its own"),
+        ({**files, "modules.json": json.dumps(modules)}, "its own module 'os.path.join'"),
         ({name: text for name, text in files.items() if name != "modules.json"}, "modules.json is missing or damaged"),
         ({**files, "../outside.json": "{}"}, "outside"),
     ):

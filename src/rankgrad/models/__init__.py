@@ -1,4 +1,4 @@
-"""Networks that give embeddings: a backbone, a pooling and a head; built by name, saved without code."""
+"""Networks that compute embeddings: a backbone, a pooling and a head. Built by name; their files hold no code."""
 
 from .build import MODELS, TAKES, build_model, taking
 from .convnet import convnet

@@ -21,7 +21,7 @@ MODELS: dict[str, Callable[..., EmbeddingModel]] = {
     "sentence_transformer": sentence_transformer_model,
     "vectors": vector_model,
 }
-#: What each takes, and the arguments that the data decides, with a value to try.
+#: Name -> (kind of input; arguments that depend on the data, each with an example value).
 TAKES: dict[str, tuple[str, dict[str, int]]] = {
     "convnet": ("images", {"in_channels": 3}),
     "timm": ("images", {"in_channels": 3}),
@@ -31,14 +31,14 @@ TAKES: dict[str, tuple[str, dict[str, int]]] = {
 }
 
 
-#: What a run calls a module that was handed to `rankgrad.fit`.
+#: Kind of a model that was passed to `rankgrad.fit`.
 GIVEN = "given"
-#: Those that are read from somewhere when they are built, and are not built to try their settings.
+#: Models that are read from a folder or a download when built; they are not built only to check settings.
 READ = ("sentence_transformer",)
 
 
 def taking(takes: str) -> list[str]:
-    """Models that take images, texts or vectors.
+    """Names of the models that take `takes`: images, texts or vectors.
 
     >>> taking("texts")
     ['ngrams', 'sentence_transformer']
@@ -47,14 +47,14 @@ def taking(takes: str) -> list[str]:
 
 
 def build_model(kind: str, /, **options: Any) -> EmbeddingModel:
-    """The model of `MODELS[kind]` with these options, misspelt ones refused with a suggestion.
+    """The model `MODELS[kind](**options)`. The error for a misspelt option suggests the right one.
 
     Args:
         kind: a key of `MODELS`.
         options: keyword arguments of that function.
 
     Raises:
-        ValueError: unknown kind or option, or whatever the function itself refuses.
+        ValueError: the kind or an option is unknown, or the function refuses a value.
 
     >>> build_model("convnet", widths=(8, 8), embedding_size=3).embedding_size
     3
@@ -67,13 +67,13 @@ def build_model(kind: str, /, **options: Any) -> EmbeddingModel:
 
 
 def check_options(kind: str, options: Mapping[str, Any]) -> None:
-    """Raise unless a model takes these options.
+    """Raise unless a model accepts these options.
 
     Raises:
-        ValueError: unknown kind or option, or one that is missing.
+        ValueError: the kind or an option is unknown, or an option is missing.
     """
     if kind == GIVEN:
-        raise ValueError("a model that was handed to rankgrad.fit can only be built by your own code")
+        raise ValueError("a model that was passed to rankgrad.fit can only be built by your own code")
     if kind not in MODELS:
         raise ValueError(unknown("model", kind, MODELS))
     known = inspect.signature(MODELS[kind]).parameters

@@ -27,9 +27,9 @@ def convnet(
     weights: str | os.PathLike[str] | None = None,
     freeze_batch_norm: bool = False,
 ) -> EmbeddingModel:
-    """A small convnet for small images: conv3x3 - batch norm - ReLU - maxpool2 for each width, pooled, then a head.
+    """A small convnet for small images: conv3x3 - batch norm - ReLU - maxpool2 for each width, then pooling and a head.
 
-    With the default four widths a 28 x 28 image ends as a 1 x 1 map; larger images are pooled to one. 180 k
+    With the default four widths, a 28 x 28 image becomes a 1 x 1 map; the map of a larger image is pooled. It has 180 k
     parameters; 114 k with `widths=(16, 32, 64, 128)`.
 
     Args:
@@ -38,9 +38,9 @@ def convnet(
         embedding_size: dim of the embeddings; None keeps the last width (with head "none" or a square linear map).
         head: see `EmbeddingHead`.
         pooling: "avg", "max" or "gem" of the last map.
-        weights: file of `save_weights` (a run's model.pt) whose backbone this one begins with; the head is new. To go
-            on with the head too, use `load_weights`.
-        freeze_batch_norm: see `EmbeddingModel`; of use only with loaded weights.
+        weights: file of `save_weights` (a run's model.pt). The backbone starts with the weights of this file; the head
+            is new. To load the head too, use `load_weights`.
+        freeze_batch_norm: see `EmbeddingModel`; useful only with loaded weights.
 
     Raises:
         ValueError: no width, a width below 1, an unknown pooling or head; weights of another backbone.
@@ -57,7 +57,7 @@ def convnet(
         raise ValueError(unknown("pooling", pooling, POOLINGS))
     blocks = [
         nn.Sequential(
-            nn.Conv2d(before, after, 3, padding=1, bias=False),  # batch norm brings the shift
+            nn.Conv2d(before, after, 3, padding=1, bias=False),  # batch norm has the bias
             nn.BatchNorm2d(after),
             nn.ReLU(inplace=True),
             nn.MaxPool2d(2),

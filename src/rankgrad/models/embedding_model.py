@@ -17,24 +17,24 @@ from .inputs import Input
 class EmbeddingModel(nn.Module):
     """Backbone -> pooling -> head: images, texts or vectors -> embeddings [row, dim], not normalised.
 
-    Images are [image, channel, height, width] float, texts a list of strings, vectors [row, width] float. Usually built
-    by `convnet`, `timm_model` or `build_model`, which also fill in `config`. Weights and images are kept in
-    channels_last order: it halves the time of the convolutions on CPU and changes no number's meaning.
+    Images are [image, channel, height, width] float, texts a list of strings, vectors [row, width] float. `convnet`,
+    `timm_model` and `build_model` build such a model and set `config`. Weights and images have the memory format
+    channels_last, which halves the time of the convolutions on CPU and does not change the result.
 
     Args:
         backbone: images -> map or tokens; texts or vectors -> features.
         pool: map or tokens -> [row, feature].
         head: features -> embeddings.
-        inputs: what it takes, see `inputs`.
+        inputs: kind and size of the inputs, see `inputs`.
         freeze_batch_norm: keep the backbone's batch norm in eval mode, also after `model.train()`: the running mean
-            and variance stay as they are; scale and shift still learn, as in the published code.
-        config: arguments for `build_model`, with the kind under "kind"; needed by `save_weights`.
+            and variance do not change. Scale and shift are still trained, as in the published code.
+        config: arguments for `build_model`, with the kind under "kind"; `save_weights` needs it.
 
     Attributes:
         embedding_size: dim of the embeddings.
         feature_size: size of the pooled features.
-        pixel_mean: per channel, what images must be normalised with: (0, ...) unless the weights say otherwise.
-        pixel_std: likewise, (1, ...).
+        pixel_mean: per channel, the mean with which images must be normalised; 0 unless the weights need another.
+        pixel_std: per channel, the standard deviation likewise; 1 unless the weights need another.
 
     >>> from rankgrad.models import convnet
     >>> model = convnet(widths=(8, 16), embedding_size=4)
@@ -74,26 +74,29 @@ class EmbeddingModel(nn.Module):
 
     @property
     def in_channels(self) -> int:
-        """Channels of an image; 0 of a model that takes none."""
+        """Channels of an image; 0 if the model takes no images."""
         return self.inputs.asks.get("in_channels", 0)
 
     def features(self, given: Any) -> Tensor:
         """[row, feature] pooled features before the head.
 
         Args:
-            given: images [image, channel, height, width] float, or what else the model takes.
+            given: images [image, channel, height, width] float; or texts or vectors, if the model takes these.
 
         Raises:
-            ValueError: other channels, size or width than the model takes.
-            TypeError: images that are not floats; texts where it takes images, or the other way.
+            ValueError: wrong number of channels, size or width.
+            TypeError: images that are not floats; or another kind of input than the model takes.
         """
         maps = self.backbone(self.inputs.ready(given))
         if not isinstance(maps, Tensor):
-            raise ValueError(f"this backbone gives a {type(maps).__name__}, not one map or token tensor; use another")
+            raise ValueError(
+                f"this backbone returns a {type(maps).__name__}; a single tensor of a map or of tokens is needed. Use "
+                "another backbone"
+            )
         return cast(Tensor, self.pool(maps))
 
     def embed(self, features: Tensor) -> Tensor:
-        """[row, dim] embeddings of pooled features: the head."""
+        """Apply the head to pooled features: [row, feature] -> [row, dim]."""
         return cast(Tensor, self.head(features))
 
     def forward(self, given: Any) -> Tensor:
@@ -101,7 +104,7 @@ class EmbeddingModel(nn.Module):
         return self.embed(self.features(given))
 
     def train(self, mode: bool = True) -> EmbeddingModel:
-        """As `nn.Module.train`, but frozen batch norm stays in eval mode."""
+        """Like `nn.Module.train`, but frozen batch norm stays in eval mode."""
         super().train(mode)
         if self.freeze_batch_norm:
             for module in self.backbone.modules():
@@ -110,10 +113,10 @@ class EmbeddingModel(nn.Module):
         return self
 
     def with_head(self, head: EmbeddingHead) -> EmbeddingModel:
-        """Put the same backbone and pooling (shared, not copied) under another head, such as one from `head_only`.
+        """A model with the same backbone and pooling (shared, not copied) and another head, e.g. of `head_only`.
 
         Raises:
-            ValueError: the head takes features of another size.
+            ValueError: the head needs features of another size.
         """
         if head.feature_size != self.feature_size:
             raise ValueError(f"the head takes {head.feature_size} features but the backbone gives {self.feature_size}")
@@ -148,9 +151,9 @@ def parameter_groups(
         model: the model to train.
         lr: learning rate of the backbone.
         head_lr_factor: factor for pooling and head, which usually start untrained (ROADMAP: 2).
-        weight_decay: decay of both.
+        weight_decay: for the backbone and the head.
         decay_vectors: also decay biases, norm scales and GeM's exponent (parameters with fewer than 2 dimensions).
-            The published recipes decay everything, so that is the default.
+            This is the default because the published recipes decay all parameters.
 
     Returns:
         Dicts with "params", "lr", "weight_decay" and "name".
@@ -175,13 +178,13 @@ def parameter_groups(
 
 
 def place_of(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Device and kind of numbers of a model's weights; the CPU and float32 of one that has none."""
+    """(device, dtype) of a model's first weight; (CPU, float32) for a model without weights."""
     weight = next(model.parameters(), None)
     return (torch.device("cpu"), torch.float32) if weight is None else (weight.device, weight.dtype)
 
 
 def moved(given: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return a batch where the model is, whatever tensors are in it; texts and integers stay what they are."""
+    """Move all tensors of a batch to a device and all floats to a dtype. Texts and numbers do not change."""
     if isinstance(given, Tensor):
         return given.to(device, dtype) if given.is_floating_point() else given.to(device)
     if isinstance(given, Mapping):
@@ -197,20 +200,20 @@ def extract_features(
     device: torch.device | str | None = None,
     progress: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Pooled features of every image, in eval mode: computed once, so that a head can be trained on them in seconds.
+    """Pooled features of every image, computed once in eval mode. A head can then be trained on them in seconds.
 
     Args:
         model: its mode (train or eval) is restored afterwards.
-        batches: (images, labels, index), or (images, labels) with the index then counting from 0: a DataLoader or
-            any iterable. Images without augmentation, since each is seen once.
-        device: where to compute; the model is moved there and stays. None: where the model is.
+        batches: a DataLoader or any iterable of (images, labels, index) or (images, labels); without an index, images
+            are numbered from 0. Do not augment the images: each is used once.
+        device: where to compute; the model is moved there and stays there. None: the device of the model.
         progress: show a progress bar on stderr.
 
     Returns:
         features [N, feature] float32, labels [N, ...] and index [N] long, all on the CPU.
 
     Raises:
-        ValueError: no batch at all, or labels or index out of step with the images.
+        ValueError: there is no batch; or the numbers of images, labels and indices of a batch differ.
 
     >>> from rankgrad.models import convnet
     >>> batches = [(torch.zeros(2, 1, 28, 28), torch.tensor([0, 1]), torch.tensor([7, 9]))]
@@ -247,6 +250,6 @@ def extract_features(
     finally:
         model.train(was_training)
     if not features:
-        raise ValueError("no batch came from the loader: is the data set empty, or smaller than one batch?")
-    # clone: tensors made in inference mode could not enter a training step
+        raise ValueError("the loader gave no batch: is the data set empty, or smaller than one batch?")
+    # clone: tensors made in inference mode cannot be used in training
     return torch.cat(features).clone(), torch.cat(labels), torch.cat(index)

@@ -16,15 +16,14 @@ class EmbeddingHead(nn.Module):
     """Features [image, feature] -> embeddings [image, dim], not normalised.
 
     Args:
-        feature_size: size of the features that come in.
+        feature_size: size of the input features.
         embedding_size: dim; None keeps `feature_size`.
-        head: "linear" (one affine map), "layer_norm" (layer norm without scale and shift, then the affine map:
-            ROADMAP's recipe on CUB), "mlp" (the affine map, and a hidden layer of feature_size units with ReLU added to
-            it: it begins as the affine map alone), "none" (features as they are; embedding_size must then be None or
-            feature_size).
+        head: "linear": one affine map. "layer_norm": layer norm without scale and shift, then an affine map (ROADMAP's
+            recipe on CUB). "mlp": the sum of an affine map and a hidden layer of feature_size units with ReLU, which is
+            0 at the start. "none": the features unchanged; embedding_size must then be None or feature_size.
 
     Raises:
-        ValueError: unknown head, or "none" with another size than the features have.
+        ValueError: the head is unknown, or "none" is used with another size than that of the features.
 
     >>> import torch
     >>> EmbeddingHead(64, 16, head="layer_norm")(torch.randn(2, 64)).shape
@@ -41,8 +40,8 @@ class EmbeddingHead(nn.Module):
         if head == "none":
             if size != feature_size:
                 raise ValueError(
-                    f"head 'none' keeps the {feature_size} features of the backbone, but embedding_size={size} was "
-                    f"asked for; give embedding_size=None, or head='linear'"
+                    f"head 'none' keeps the {feature_size} features of the backbone; got embedding_size={size}. "
+                    f"Give embedding_size=None, or head='linear'"
                 )
             self.layers = nn.Identity()
         elif head == "linear":
@@ -57,7 +56,7 @@ class EmbeddingHead(nn.Module):
 
     @property
     def affine(self) -> nn.Linear | None:
-        """The affine map that the head begins as; None: there is none."""
+        """The affine map of the head; None for head "none"."""
         layer = self.layers
         if isinstance(layer, _AffineAndHidden):
             return layer.straight
@@ -73,7 +72,7 @@ class EmbeddingHead(nn.Module):
 
 
 class _AffineAndHidden(nn.Module):
-    """An affine map, and a hidden layer added to it that gives 0 before training."""
+    """The sum of an affine map and a hidden layer, whose output is 0 before training."""
 
     def __init__(self, feature_size: int, size: int) -> None:
         super().__init__()
@@ -87,7 +86,7 @@ class _AffineAndHidden(nn.Module):
 
 
 def head_only(feature_size: int, embedding_size: int | None = 128, head: Head = "linear") -> EmbeddingHead:
-    """A head to train on features from `extract_features`; `EmbeddingModel.with_head` puts it back on the model.
+    """A head to train on features from `extract_features`. `EmbeddingModel.with_head` then attaches it to the model.
 
     See `EmbeddingHead` for the arguments.
 

@@ -1,4 +1,4 @@
-"""What a model takes: images, texts or vectors. Each checks what it is given, and says what data must bring."""
+"""The inputs of a model: images, texts or vectors. Each class checks batches and names the arguments from the data."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ..checks import integer
 
 
 class Input(Protocol):
-    """What a model takes."""
+    """The kind of input of a model."""
 
     takes: ClassVar[str]
 
     @property
     def asks(self) -> Mapping[str, int]:
-        """Arguments of the model that the data decides, such as in_channels; equal to those of `Rows.asks`."""
+        """Arguments of the model that depend on the data, such as in_channels; the same as in `Rows.asks`."""
         ...
 
     def ready(self, given: Any) -> Any:
-        """Check a batch and lay it out as the backbone wants it.
+        """Check a batch and convert it to the memory format of the backbone.
 
         Raises:
-            TypeError, ValueError: it is something else.
+            TypeError, ValueError: the batch is of another kind or shape.
         """
         ...
 
@@ -37,8 +37,8 @@ class ImageInput:
 
     Attributes:
         channels: of an image.
-        smallest: smallest height and width the backbone can take.
-        size: the only (height, width) it takes, or None if any will do.
+        smallest: smallest height and width that the backbone accepts.
+        size: the only (height, width) that it accepts; None: any size.
     """
 
     channels: int
@@ -53,12 +53,12 @@ class ImageInput:
         return {"in_channels": self.channels}
 
     def ready(self, given: Any) -> Tensor:
-        """See `Input`; in channels_last order."""
+        """See `Input`; the memory format is channels_last."""
         need_tensor(given, self.takes)
         if given.ndim != 4 or given.shape[1] != self.channels:
             raise ValueError(
                 f"the model takes images [image, {self.channels}, height, width]; got {list(given.shape)}. "
-                f"Build it with in_channels= as many as the images have, or convert the images"
+                f"Build it with in_channels= the channels of the images, or convert the images"
             )
         if not given.is_floating_point():
             raise TypeError(f"the model takes float images; got {given.dtype}. Convert with images.float() / 255")
@@ -90,7 +90,7 @@ class TextInput:
         if isinstance(given, Tensor):
             raise TypeError(
                 f"the model takes texts, a list of strings; got a tensor {list(given.shape)}. Images need a model such "
-                "as convnet, vectors one such as vectors"
+                "as convnet; vectors need the model vectors"
             )
         if isinstance(given, str) or not all(isinstance(text, str) for text in given):
             raise TypeError("the model takes texts, a list of strings; got " + _kind(given))
@@ -102,7 +102,7 @@ class VectorInput:
     """Vectors [row, width] float.
 
     Attributes:
-        width: numbers of a vector.
+        width: length of a vector.
     """
 
     width: int
@@ -110,7 +110,7 @@ class VectorInput:
     takes: ClassVar[str] = "vectors"
 
     def __post_init__(self) -> None:
-        integer(self.width, "width counts the numbers of a vector", low=1)
+        integer(self.width, "width is the length of a vector", low=1)
 
     @property
     def asks(self) -> Mapping[str, int]:
@@ -122,8 +122,8 @@ class VectorInput:
         need_tensor(given, self.takes)
         if given.ndim != 2 or given.shape[1] != self.width or not given.is_floating_point():
             raise ValueError(
-                f"the model takes vectors, float [row, {self.width}]; got {given.dtype} {list(given.shape)}. Were they "
-                "made by another model?"
+                f"the model takes vectors, float [row, {self.width}]; got {given.dtype} {list(given.shape)}. Did "
+                "another model make them?"
             )
         vectors: Tensor = given
         return vectors
@@ -133,14 +133,14 @@ def need_tensor(given: Any, takes: str) -> None:
     """Raise unless a batch of images or vectors is a tensor.
 
     Raises:
-        TypeError: it is something else, such as texts.
+        TypeError: the batch is of another type, such as a list of texts.
     """
     if not isinstance(given, Tensor):
         raise TypeError(f"the model takes {takes}, a tensor; got {_kind(given)}. Texts need a model such as ngrams")
 
 
 def _kind(given: Any) -> str:
-    """What a batch is, in words."""
+    """The type of a batch, in words."""
     if isinstance(given, (list, tuple)):
         return "a list of " + (type(given[0]).__name__ if given else "nothing")
     return f"a {type(given).__name__}"

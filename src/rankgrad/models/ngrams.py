@@ -1,4 +1,4 @@
-"""Texts -> embeddings by hashed words and pieces of words: a small model that trains in seconds on a CPU."""
+"""Texts -> embeddings from hashed word and character n-grams: a small model that trains in seconds on a CPU."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Range = tuple[int, int]
 
 
 class NGrams(nn.Module):
-    """The mean of an embedding for each run of words and each run of characters in a text.
+    """The mean of the embeddings of all word n-grams and character n-grams of a text.
 
-    As in fastText (Bojanowski et al., TACL 2017, arXiv:1607.04606): every n-gram is hashed into one of `buckets` rows, so
-    that there is no vocabulary to build, misspelt words share most of their pieces, and word pairs keep some order. The
-    text is taken in lower case; words are divided at white space and punctuation, pieces of words at their borders,
-    which are marked: "<card>". The hash is CRC-32, the same on every machine.
+    As in fastText (Bojanowski et al., TACL 2017, arXiv:1607.04606), every n-gram is hashed to one of `buckets` rows of
+    a table. So no vocabulary is needed, misspelt words share most of their n-grams, and word pairs keep some word
+    order. The text is converted to lower case and split into words at white space and punctuation. Character n-grams
+    stay within a word, whose borders are marked: "<card>". The hash is CRC-32, the same on every machine.
 
     Args:
         dim: width of the embeddings.
-        buckets: rows of the table; n-grams that fall into one row share it.
-        words: shortest and longest run of words.
-        characters: shortest and longest run of characters inside a word; (0, 0): none.
+        buckets: rows of the table; n-grams with the same hash share a row.
+        words: smallest and largest n of the word n-grams.
+        characters: smallest and largest n of the character n-grams; (0, 0): none.
 
     Shape:
         texts: [row] strings; result [row, dim] float. A text without a word gives a row of zeros.
@@ -42,17 +42,17 @@ class NGrams(nn.Module):
     >>> same, other = (model([text])[0] for text in ("my card", "My  CARD"))
     >>> torch.equal(same, other)
     True
-    """  # noqa: E501
+    """
 
     def __init__(self, dim: int = 128, buckets: int = 2**15, words: Range = (1, 2), characters: Range = (3, 5)) -> None:
         super().__init__()
         self.dim = integer(dim, "dim is the width of the embeddings", low=1)
-        self.buckets = integer(buckets, "buckets counts rows of the table", low=1)
+        self.buckets = integer(buckets, "buckets is the number of rows of the table", low=1)
         self.words, self.characters = _range(words, "words"), _range(characters, "characters")
         if self.words == self.characters == (0, 0):
-            raise ValueError("words and characters are both (0, 0): nothing of a text would be left")
+            raise ValueError("words and characters are both (0, 0), so a text has no n-grams: set one of them")
         self.table = nn.EmbeddingBag(self.buckets, self.dim, mode="mean")
-        self._pieces = lru_cache(maxsize=2**16)(self._of_word)  # most words come again
+        self._pieces = lru_cache(maxsize=2**16)(self._of_word)  # most words are repeated
 
     def forward(self, texts: Sequence[str]) -> Tensor:
         """Embed texts."""
@@ -66,7 +66,7 @@ class NGrams(nn.Module):
         return embeddings
 
     def rows(self, text: str) -> list[int]:
-        """Rows of the table that a text is made of, in no particular order."""
+        """Rows of the table for the n-grams of a text, in no particular order."""
         words = WORDS.findall(text.lower())
         low, high = self.words
         runs = [
@@ -83,11 +83,11 @@ class NGrams(nn.Module):
         return zlib.crc32(ngram.encode("utf-8", "surrogatepass")) % self.buckets
 
     def __getstate__(self) -> dict[str, object]:
-        """Everything but the words seen so far."""
+        """Everything but the cache of words."""
         return {name: value for name, value in self.__dict__.items() if name != "_pieces"}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """As it was, with no words seen."""
+        """Restore the state, with an empty cache of words."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._pieces = lru_cache(maxsize=2**16)(self._of_word)
 
@@ -101,13 +101,13 @@ def ngram_model(
     *,
     head: Head = "none",
 ) -> EmbeddingModel:
-    """`NGrams` under a head, as a model of runs.
+    """`NGrams` with a head, as an `EmbeddingModel`.
 
     Args:
-        dim: see `NGrams`, as the next three.
-        buckets: rows of the table.
-        words: shortest and longest run of words.
-        characters: shortest and longest run of characters inside a word.
+        dim: see `NGrams`.
+        buckets: see `NGrams`.
+        words: see `NGrams`.
+        characters: see `NGrams`.
         embedding_size: dim of the embeddings; None keeps `dim`.
         head: see `EmbeddingHead`.
 
@@ -133,18 +133,20 @@ def ngram_model(
 
 
 def _pieces(marked: str, low: int, high: int) -> Iterator[str]:
-    """Runs of low .. high characters of a word with its marks."""
+    """Character n-grams of a marked word, for n = low .. high."""
     for size in range(max(low, 1), high + 1):
         for at in range(len(marked) - size + 1):
             yield marked[at : at + size]
 
 
 def _range(given: Range, name: str) -> Range:
-    """Shortest and longest, checked."""
+    """(smallest n, largest n), checked."""
     try:
         low, high = given
     except (TypeError, ValueError):
-        raise ValueError(f"{name} is the shortest and the longest run, such as (1, 2); got {given!r}") from None
-    low = integer(low, f"{name} begins with the shortest run", low=0)
-    high = integer(high, f"{name} ends with the longest run", low=low)
+        raise ValueError(
+            f"{name} is the smallest and the largest n of n-grams, such as (1, 2); got {given!r}"
+        ) from None
+    low = integer(low, f"the first number of {name} is the smallest n of n-grams", low=0)
+    high = integer(high, f"the second number of {name} is the largest n of n-grams", low=low)
     return low, high

@@ -41,13 +41,13 @@ class GeM(nn.Module):
 
     Source: Radenovic, Tolias and Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019,
     arXiv:1711.02512, eq. 3 (one p for all channels, as they recommend). We divide by the maximum before raising to p
-    and multiply afterwards: the same number, but no overflow or underflow for any p. Computed in float32 whatever
-    comes in; the result has the input's dtype. Values below eps, negative ones included, count as eps and get no
+    and multiply by it afterwards: the result is equal, without overflow or underflow for any p. All inputs are computed
+    in float32; the result has the input's dtype. Values below eps, also negative ones, are replaced by eps and get no
     gradient.
 
     Args:
-        p: starting exponent, > 0 (3 in the paper).
-        eps: floor of the map's values, > 0.
+        p: initial exponent, > 0 (3 in the paper).
+        eps: lower bound of the map's values, > 0.
 
     >>> round(GeM(p=2.0)(torch.tensor([[[3.0, 4.0]]])).item() ** 2, 4)     # (9 + 16) / 2
     12.5
@@ -56,7 +56,7 @@ class GeM(nn.Module):
     def __init__(self, p: float = 3.0, eps: float = 1e-6) -> None:
         super().__init__()
         if not (p > 0 and eps > 0):
-            raise ValueError(f"GeM needs an exponent p > 0 and a floor eps > 0; got p={p}, eps={eps}")
+            raise ValueError(f"GeM needs an exponent p > 0 and a lower bound eps > 0; got p={p}, eps={eps}")
         self.p = nn.Parameter(torch.tensor(float(p)))
         self.eps = eps
 
@@ -64,7 +64,7 @@ class GeM(nn.Module):
         """[image, channel, ...] -> [image, channel]."""
         values = maps.flatten(2).float().clamp(min=self.eps)
         p = self.p.float()
-        largest = values.detach().amax(2, keepdim=True)  # a constant is enough: f is homogeneous of degree 1
+        largest = values.detach().amax(2, keepdim=True)  # needs no gradient: f is homogeneous of degree 1
         mean = (values / largest).pow(p).mean(2).pow(1 / p)
         return (mean * largest.squeeze(2)).to(maps.dtype)
 
@@ -74,7 +74,7 @@ class GeM(nn.Module):
 
 
 class ChannelsLastMap(nn.Module):
-    """A pooling for backbones whose map is [image, height, width, channel] (Swin and its kin)."""
+    """A pooling for backbones whose map is [image, height, width, channel], such as Swin."""
 
     def __init__(self, pool: nn.Module) -> None:
         super().__init__()
@@ -89,10 +89,10 @@ class TokenPool(nn.Module):
     """Pooling of a transformer's tokens [image, token, channel] -> [image, channel].
 
     Args:
-        pool: pooling of the patch tokens; None takes the mean of the class tokens instead.
-        prefix: leading tokens that are no patches (class, distillation, registers).
-        class_tokens: how many of them, from the front, describe the image: 1, or 2 with a distillation token.
-        norm: what the backbone applies to pooled features (timm's `fc_norm`).
+        pool: pooling of the patch tokens; None: the mean of the class tokens instead.
+        prefix: number of leading tokens that are not patches (class, distillation, registers).
+        class_tokens: number of leading tokens that describe the image: 1, or 2 with a distillation token.
+        norm: norm that the backbone applies to pooled features (timm's `fc_norm`).
     """
 
     def __init__(self, pool: nn.Module | None, prefix: int, class_tokens: int, norm: nn.Module) -> None:
@@ -114,7 +114,7 @@ class TokenPool(nn.Module):
 
 
 class Tokens(nn.Module):
-    """A timm transformer stopped before its own pooling: images -> tokens."""
+    """A timm transformer without its own pooling: images -> tokens."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a file of `save_weights` holds, checked; nothing in it is run."""
+"""Reads and checks files of `save_weights`. No code from a file is run."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ def read_record(path: Path) -> dict[str, Any]:
     """Read model, pixels, config and state_dict of a file of `save_weights`.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not such a file, or a damaged one.
+        FileNotFoundError: the file does not exist.
+        ValueError: `save_weights` did not write the file, or it is damaged.
     """
     record = read_plain(path)
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ValueError(
-            f"{path} was not written by rankgrad.models.save_weights (or by another version of it); the weights of "
-            f"a timm backbone go into timm_model(weights=...)"
+            f"{path} was not written by this version of rankgrad.models.save_weights. Load the weights of a timm "
+            f"backbone with timm_model(weights=...)"
         )
     _check_record(path, record)
     return record
 
 
 def load_backbone(path: Path, backbone: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Load the backbone of a file of `save_weights` into one of the same kind; the file's pooling and head are left.
+    """Load the backbone of a file of `save_weights` into `backbone`. The file's pooling and head are ignored.
 
     Returns:
-        Mean and deviation of the pixels that it was trained on, per channel.
+        (mean, standard deviation) with which its images were normalised, per channel.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not such a file, or another backbone: the message says which layers differ.
+        FileNotFoundError: the file does not exist.
+        ValueError: `save_weights` did not write the file, or it holds another backbone; the message names the layers.
     """
     record = read_record(path)
     state, begin = record["state_dict"], "backbone."
@@ -52,7 +52,7 @@ def load_backbone(path: Path, backbone: nn.Module) -> tuple[tuple[float, ...], t
 
 
 def _check_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Raise unless a file has the parts that `save_weights` gives it, and nothing that would be fetched."""
+    """Raise unless a file has all parts of a file of `save_weights`, and does not request other weights."""
     parts = {"model": dict, "pixels": dict, "config": dict, "state_dict": dict}
     wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
     if not wrong:
@@ -64,7 +64,10 @@ def _check_record(path: Path, record: Mapping[str, Any]) -> None:
         if not isinstance(record["model"].get("kind"), str):
             wrong.append("model")
     if wrong:
-        raise ValueError(f"{path} is damaged: it lacks {', '.join(wrong)}, or not as rankgrad writes it")
+        raise ValueError(f"{path} is damaged: {', '.join(wrong)} is missing or has a wrong type")
     fetched = {"pretrained", "weights"} & set(record["model"])
-    if fetched:  # the weights are in the file; a name or an address would be somebody else's choice
-        raise ValueError(f"{path} asks for other weights ({', '.join(sorted(fetched))}), which no file of ours does")
+    if fetched:  # the weights are in the file; only an attacker would request others
+        raise ValueError(
+            f"{path} requests other weights ({', '.join(sorted(fetched))}). save_weights never writes this: do not use "
+            "the file"
+        )

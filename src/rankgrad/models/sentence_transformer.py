@@ -1,8 +1,8 @@
-"""Models of sentence-transformers as models of runs: from a folder or the hub, and from a file that holds no code.
+"""Models of sentence-transformers: read from a folder or the hub, and rebuilt from a file that holds no code.
 
-What such a model needs beside its weights (settings of its modules, tokenizer) is text. It is kept in `config`, so that
-`load_weights` builds the same model from one file: nothing is fetched, and only modules of sentence-transformers itself
-are made.
+Besides its weights, such a model has settings of its modules and a tokenizer. `config` keeps these files as text, so
+that `load_weights` rebuilds the model from one file. Nothing is downloaded, and only modules of sentence-transformers
+itself are built.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .heads import EmbeddingHead, Head
 from .inputs import TextInput
 from .state_dicts import one_line, why_unread
 
-OURS = "sentence_transformers."  # where the classes of a model's modules may come from
+OURS = "sentence_transformers."  # only classes of this package are allowed as modules
 WEIGHTS = ".safetensors"
 OWN_CODE = "train it with sentence-transformers and rankgrad.adapters.sentence_transformers"
 LEFT_OUT = (".md", ".bin", ".onnx", ".py")
 
 
 class SentenceEncoder(nn.Module):
-    """Texts -> [row, feature] embeddings of a model of sentence-transformers, tokenized where they are needed.
+    """Texts -> [row, feature] embeddings of a model of sentence-transformers, with tokenization.
 
     Args:
         model: a SentenceTransformer.
@@ -58,20 +58,20 @@ def sentence_transformer_model(
     head: Head = "none",
     files: Mapping[str, Any] | None = None,
 ) -> EmbeddingModel:
-    """A model of sentence-transformers under a head.
+    """A model of sentence-transformers with a head.
 
     Args:
-        name: a folder, or a name on the hub, from which it is fetched if it is not on this machine yet.
+        name: a folder, or a name on the hub. A model of the hub is downloaded if it is not on this machine yet.
         embedding_size: dim of the embeddings; None keeps the model's own.
         head: see `EmbeddingHead`; "none" gives the model's embeddings.
-        files: all of the model but the numbers, as a file of `save_weights` has them; then `name` is not looked at,
-            and the weights are zeros.
+        files: all files of the model except the weights, as a file of `save_weights` holds them. Then `name` is
+            ignored, and the weights are zeros.
 
     Raises:
         ModuleNotFoundError: sentence-transformers is not installed.
-        ValueError: a model with modules that are not those of sentence-transformers, which would run code of its own;
-            a damaged one; weights that would have to be unpickled.
-        OSError: there is no such model.
+        ValueError: the model has modules that are not in sentence-transformers (they would run their own code), is
+            damaged, or has pickled weights.
+        OSError: the model does not exist.
     """
     if files is None:
         encoder = _read(name, name)
@@ -97,12 +97,12 @@ def sentence_transformer_model(
 
 
 def _read(path: str, name: str, **options: Any) -> Any:
-    """A model of sentence-transformers; nothing in its files is run.
+    """A model of sentence-transformers. No code from its files is run.
 
     Args:
         path: a folder, or a name on the hub.
-        name: what messages call it.
-        options: further ones of sentence-transformers.
+        name: its name in messages.
+        options: further options of SentenceTransformer.
     """
     try:
         from sentence_transformers import SentenceTransformer
@@ -110,21 +110,21 @@ def _read(path: str, name: str, **options: Any) -> Any:
         raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
     try:
         return SentenceTransformer(path, device="cpu", trust_remote_code=False, **options)
-    except OSError:  # it is not there, or the hub is not
+    except OSError:  # the model does not exist, or the hub cannot be reached
         raise
     except Exception as error:  # torch, json, safetensors, tokenizers and transformers each raise their own
-        if "trust_remote_code" in str(error):  # which they advise, and nobody can set here
-            raise ValueError(f"{name} brings code of its own, which is never run: {OWN_CODE}") from None
+        if "trust_remote_code" in str(error):  # their message suggests this option, which users cannot set here
+            raise ValueError(f"{name} contains its own code, which rankgrad never runs: {OWN_CODE}") from None
         if isinstance(error, UnpicklingError):
             raise ValueError(f"{name} {why_unread(error)}. Take its weights as safetensors") from None
         raise ValueError(
-            f"{name} is no model of sentence-transformers, or it is damaged ({one_line(error)}). Get it again where it "
-            "is whole"
+            f"{name} is not a model of sentence-transformers, or it is damaged ({one_line(error)}). Download or copy "
+            "it again"
         ) from None
 
 
 def _described(encoder: Any) -> dict[str, Any]:
-    """Path -> text of each file of a model; of a file of weights the shapes and kinds of what it holds."""
+    """Path -> text of each file of a model. For a file of weights: dtypes and shapes of its tensors."""
     from safetensors import safe_open
 
     description: dict[str, Any] = {}
@@ -151,10 +151,10 @@ KINDS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F6
 
 
 def _rebuilt(files: Mapping[str, Any]) -> Any:
-    """The model of such files, its weights zeros.
+    """The model with these files; its weights are zeros.
 
     Raises:
-        ValueError: files that are none of a model.
+        ValueError: the files are not those of a model.
     """
     from safetensors.torch import save_file
 
@@ -186,13 +186,12 @@ def _check_modules(files: Mapping[str, Any]) -> None:
         kinds = [(module["type"], module["path"]) for module in modules]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"this is no model of sentence-transformers: its modules.json is missing or damaged ({error})"
+            f"this is not a model of sentence-transformers: its modules.json is missing or damaged ({error})"
         ) from None
     for kind, path in kinds:
         if not str(kind).startswith(OURS):
             raise ValueError(
-                f"this model has a module {kind!r}, which is code of its own, and a file of ours never runs any: "
-                f"{OWN_CODE}"
+                f"this model has its own module {kind!r}, and rankgrad never runs code of a model: {OWN_CODE}"
             )
         if path:
             inside(Path("the model"), str(path))

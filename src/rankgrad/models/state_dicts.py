@@ -1,4 +1,4 @@
-"""Dicts of weights: read from a file without running anything of it; where two do not fit each other, in words."""
+"""State dicts: read from a file without running code of it; messages on how two of them differ."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from ..files import atomic_write, check_archive
 
 
 def write_plain(path: Path, content: Any) -> None:
-    """Write tensors and plain values with `torch.save`, as a whole or not at all.
+    """Write tensors and plain values with `torch.save`, atomically.
 
     Raises:
-        OSError: the disk is full, or the like; torch itself would make a RuntimeError of it that does not say so.
+        OSError: the file cannot be written, e.g. because the disk is full. (torch itself would raise a RuntimeError
+            that does not name the cause.)
     """
     memory = BytesIO()
     torch.save(content, memory)
@@ -29,51 +30,51 @@ def write_plain(path: Path, content: Any) -> None:
 
 
 def read_plain(path: Path, file: IO[bytes] | None = None) -> Any:
-    """What `torch.save` has written, if it is tensors and plain values: nothing in it is run, its checksums are held.
+    """Read tensors and plain values that `torch.save` wrote. Checksums are checked; no code from the file is run.
 
     Args:
         path: the file.
-        file: read from here instead; the path is for messages.
+        file: an open file to read instead; the path is then only for messages.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it asks for code to be run, or it is damaged, or another kind of file.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file would run code, is damaged, or has another format.
     """
     if file is None and not path.is_file():
         raise FileNotFoundError(f"no weights file at {path}")
     if file is None and is_zipfile(path):
-        check_archive(path)  # torch itself looks at no checksum
+        check_archive(path)  # torch itself checks no checksum
     source: Any = path if file is None else file
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about formats that are refused all the same
+            warnings.simplefilter("ignore")  # torch warns about formats that it then refuses
             return torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # torch, pickle and zip each raise their own
         raise ValueError(f"{path} {why_unread(error)}") from error
 
 
 def why_unread(error: Exception) -> str:
-    """What is wrong with a file that torch does not read as plain weights, in one line, without its advice."""
+    """One line on why torch cannot read a file as plain weights, without torch's advice to allow code."""
     asked = re.search(r"GLOBAL ([\w.]+)", str(error))
     if asked is not None:
-        return f"is no weights file that can be read safely: it asks for {asked[1]} to be run. Nothing was run"
+        return f"is not a weights file that can be read safely: it wants to run {asked[1]}. Nothing was run"
     reason = one_line(error) if isinstance(error, OSError) else type(error).__name__
-    return f"is no weights file that can be read safely, or it is damaged ({reason}). Get it again where it is whole"
+    return f"is not a weights file that can be read safely, or it is damaged ({reason}). Download or copy it again"
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """The first line of an error's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def sample(keys: Iterable[str]) -> str:
-    """Join the first few of these names, for a message."""
+    """The first four names, for a message."""
     keys = list(keys)
     return ", ".join(keys[:4]) + (", ..." if len(keys) > 4 else "")
 
 
 def misfits(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    """Sentences on what differs between a model's state and a file's, empty if they fit."""
+    """Differences between the state dict of a model and that of a file, one text each; empty if they fit."""
     shapes = [
         f"{key} is {list(given[key].shape)} in the file and {list(expected[key].shape)} in the model"
         for key in expected

@@ -33,29 +33,29 @@ def timm_model(
 ) -> EmbeddingModel:
     """Any image backbone of timm by name, with our pooling and head.
 
-    Transformers without a spatial map pool their patch tokens with "avg" or "max"; "token" takes the class token
-    (the mean of class and distillation token where there are both, as DeiT does at test time). GeM needs a spatial
-    map, whose values are mostly positive; on tokens it is refused.
+    Transformers without a spatial map pool their patch tokens with "avg" or "max". "token" takes the class token, or
+    the mean of the class token and the distillation token if there are both, as DeiT does at test time. GeM needs a
+    spatial map, whose values are mostly positive; it is not allowed on tokens.
 
     Args:
         name: timm's name, such as "resnet50" or "deit_small_distilled_patch16_224" (`timm.list_models()`).
-        in_channels: channels of an image; timm adapts its own pretrained weights, a local file must fit.
-        embedding_size: dim of the embeddings; None is the backbone's own size.
+        in_channels: channels of an image. timm adapts its own pretrained weights to it; a local file must fit.
+        embedding_size: dim of the embeddings; None: the backbone's own size.
         pooling: "avg", "max", "gem" or, for transformers with a class token, "token".
         head: see `EmbeddingHead`.
         pretrained: download timm's weights. Needs the network.
         weights: local .pth, .pt or .safetensors file of the backbone: a state dict, or a training checkpoint that
-            holds one as `state_dict` or `model` (the averaged copy is preferred), read without unpickling code. The
-            classifier's keys, named by timm's own configuration of the backbone (`fc.*` of a resnet), are left out,
-            because the model has none; every other key must fit.
+            holds one as `state_dict` or `model` (the averaged copy is preferred). Code in the file is not run. The
+            classifier's weights (`fc.*` of a resnet) are ignored, because the model has no classifier; all others must
+            fit.
         freeze_batch_norm: see `EmbeddingModel`.
         drop_rate: dropout inside the backbone.
         drop_path_rate: stochastic depth inside the backbone.
-        image_size: side in pixels for backbones of a fixed size, when it is not timm's default.
+        image_size: side of the images in pixels, for backbones with a fixed size; None: timm's default.
 
     Raises:
-        ValueError: unknown name or option, a pooling that the backbone has no tokens or map for, both `pretrained`
-            and `weights`, weights that do not fit.
+        ValueError: the name or an option is unknown; the backbone has no map or tokens for this pooling; both
+            `pretrained` and `weights` are given; the weights do not fit.
         FileNotFoundError: no file at `weights`.
         OSError: `pretrained` weights could not be downloaded.
 
@@ -69,7 +69,7 @@ def timm_model(
     if pretrained and weights is not None:
         raise ValueError("give pretrained=True (timm's weights) or weights=FILE (yours), not both")
     defaults = _defaults(name)
-    # timm gives a pool size to backbones that end in a map; the others end in tokens and keep their own last norm.
+    # timm has a pool size for backbones that end in a map; the others end in tokens and keep their own last norm
     has_map = defaults is None or defaults.pool_size is not None
     _check_pooling(pooling, name, has_map)
     options: dict[str, Any] = {"global_pool": ""} if has_map else {}
@@ -107,14 +107,14 @@ def timm_model(
 
 
 def _defaults(name: str) -> Any:
-    """What timm says of the weights of a model; None where it has none."""
+    """The configuration in timm of the pretrained weights of a model; None if it has none."""
     import timm
 
     if not timm.is_model(name):
         raise ValueError(unknown("timm model", name, timm.list_models()))
     try:
         return timm.get_pretrained_cfg(name, allow_unregistered=True)
-    except RuntimeError:  # the name of a model, and behind its point one of weights that there are not
+    except RuntimeError:  # the model exists, but not the weights named after the point
         known = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
         raise ValueError(unknown("timm model", name, known)) from None
 
@@ -130,20 +130,20 @@ def _check_pooling(pooling: str, name: str, has_map: bool) -> None:
 
 
 def _backbone(name: str, in_channels: int, pretrained: bool, options: dict[str, Any]) -> nn.Module:
-    """The model of timm, without its classifier."""
+    """The timm model without its classifier."""
     import timm
 
     try:
         return timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0, **options)
     except TypeError as error:
         given = ", ".join(f"{key}={value}" for key, value in options.items() if key != "global_pool")
-        raise ValueError(f"{name!r} does not take every one of these options: {given or 'none'} ({error})") from error
-    except Exception as error:  # of the network, and of the libraries around it, each its own
+        raise ValueError(f"{name!r} does not accept all of these options: {given or 'none'} ({error})") from error
+    except Exception as error:  # the network and several libraries each raise their own
         if not pretrained:
             raise
         raise OSError(
-            f"timm could not get its weights of {name!r} ({one_line(error)}). Without a download give a file that you "
-            f"have, model.weights=FILE (in Python weights=FILE), or train from scratch with model.pretrained=false"
+            f"timm could not download its weights of {name!r} ({one_line(error)}). Give a local file instead, "
+            f"model.weights=FILE (in Python weights=FILE), or train from scratch with model.pretrained=false"
         ) from error
 
 
@@ -153,11 +153,11 @@ def _map_pool(backbone: nn.Module, pooling: str) -> nn.Module:
 
 
 def _token_pool(backbone: nn.Module, name: str, pooling: str) -> nn.Module:
-    """Pool the tokens, and then apply the norm that the backbone has behind its own pooling: it moves here."""
+    """The pooling of the tokens, followed by the backbone's `fc_norm`, which is moved from the backbone to here."""
     prefix = int(cast(int, getattr(backbone, "num_prefix_tokens", 0)))
     if pooling == "token" and prefix == 0:
         raise ValueError(f"{name!r} has no class token; use pooling 'avg' or 'max' of its patch tokens")
-    # taken after the weights were loaded: in a file it is called fc_norm
+    # moved after the weights were loaded, because its name in a file is fc_norm
     norm = getattr(backbone, "fc_norm", None) or nn.Identity()
     if hasattr(backbone, "fc_norm"):
         backbone.fc_norm = nn.Identity()
@@ -166,7 +166,7 @@ def _token_pool(backbone: nn.Module, name: str, pooling: str) -> nn.Module:
 
 
 def _exact_size(defaults: Any, image_size: int | None) -> tuple[int, int] | None:
-    """(height, width), where the backbone takes images of one size only."""
+    """(height, width) if the backbone accepts images of one size only; else None."""
     if defaults is None or not defaults.fixed_input_size:
         return None
     _, height, width = defaults.input_size
@@ -174,12 +174,12 @@ def _exact_size(defaults: Any, image_size: int | None) -> tuple[int, int] | None
 
 
 def _of_channels(values: Sequence[float], channels: int) -> tuple[float, ...]:
-    """A statistic of each channel; timm sums or repeats the first layer's filters for another number of them."""
+    """One value per channel. For another number of channels: the mean, since timm sums or repeats the first filters."""
     return tuple(values) if channels == len(values) else (sum(values) / len(values),) * channels
 
 
 def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
-    """Load a local weights file into a timm backbone; see `timm_model` for what is left out."""
+    """Load a local weights file into a timm backbone; see the argument `weights` of `timm_model`."""
     from timm.models import load_state_dict
 
     if not path.is_file():
@@ -191,8 +191,8 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
     if not all(isinstance(value, Tensor) for value in state.values()):
         other = sample(str(key) for key, value in state.items() if not isinstance(value, Tensor))
         raise ValueError(
-            f"{path} holds no state dict of a backbone (not tensors: {other}); a file from rankgrad is "
-            f"read by rankgrad.models.load_weights"
+            f"{path} holds no state dict of a backbone (not tensors: {other}). Read a file from rankgrad with "
+            f"rankgrad.models.load_weights"
         )
     classifier = cast(Any, backbone).pretrained_cfg.get("classifier") or ()
     heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)

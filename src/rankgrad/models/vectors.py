@@ -1,4 +1,4 @@
-"""A model of vectors that exist already: a head alone."""
+"""A model for precomputed vectors: only a head."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .inputs import VectorInput
 
 
 def vector_model(width: int, embedding_size: int | None = None, *, head: Head = "linear") -> EmbeddingModel:
-    """A head on vectors [row, width] that another model has made: for those whose encoder is fixed.
+    """A head for vectors [row, width] of another model, for users who cannot train that model.
 
-    The affine map of a head begins as the identity where it is square, else as a random projection that keeps lengths
-    (orthogonal), so that training starts from what the vectors know.
+    The affine map of the head starts as the identity if it is square, else as a random orthogonal projection. So
+    training starts from the given vectors or from a projection of them.
 
     Args:
-        width: numbers of a vector.
+        width: length of a vector.
         embedding_size: dim of the embeddings; None keeps the width.
-        head: see `EmbeddingHead`; "none" gives the vectors as they are.
+        head: see `EmbeddingHead`; "none" gives the vectors unchanged.
 
     >>> import torch
     >>> vectors = torch.randn(2, 6)

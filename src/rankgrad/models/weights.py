@@ -1,4 +1,4 @@
-"""Files of weights that hold no code: written, read, checked."""
+"""Writes, reads and checks files of weights. These files hold no code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def _check_plain(value: object, where: str) -> None:
-    """Raise unless `value` consists of what `torch.load(weights_only=True)` reads back."""
+    """Raise unless `torch.load(weights_only=True)` can read `value` back."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return
     if type(value) in (list, tuple):
@@ -31,37 +31,37 @@ def _check_plain(value: object, where: str) -> None:
             _check_plain(item, f"{where}[{key!r}]")
     else:
         raise TypeError(
-            f"{where} is a {type(value).__name__}; a weights file takes None, bool, int, float, str, list, tuple "
-            f"and dict only (OmegaConf: OmegaConf.to_container(config, resolve=True))"
+            f"{where} is a {type(value).__name__}; a weights file may hold only None, bool, int, float, str, list, "
+            f"tuple and dict. Convert it (OmegaConf: OmegaConf.to_container(config, resolve=True))"
         )
 
 
 def save_weights(path: str | os.PathLike[str], model: nn.Module, config: Mapping[str, Any] | None = None) -> Path:
     """Write a model's weights, the arguments that build it and your own `config` to one file, atomically.
 
-    A reader sees the old file or the new one, never half of one, whenever the process dies: the file is written
-    beside its place, flushed to disk and renamed. Plain tensors and plain Python values, so
+    If the process dies, the old file or the complete new one remains: the file is written under a temporary name,
+    flushed to disk and renamed. It holds plain tensors and plain Python values, so
     `torch.load(path, weights_only=True)` reads it without rankgrad.
 
     Args:
-        path: file to write, replaced if it is there; its folder must exist.
-        model: built by `convnet`, `timm_model` or `build_model` (it then knows its own `config`); or any other module,
-            whose weights can then only be loaded into a module that you have built.
-        config: anything to keep beside the weights (data set, image size, class names): plain values and containers.
+        path: file to write; an existing file is replaced. Its folder must exist.
+        model: a model of `convnet`, `timm_model` or `build_model`, which has its own `config`; or any other module. The
+            weights of another module can only be loaded into a module that you build.
+        config: further information for the file (data set, image size, class names): plain values and containers.
 
     Returns:
         The path written.
 
     Raises:
-        ValueError: the model does not know what it was built from.
-        TypeError: `config` holds something that is not plain.
-        FileNotFoundError: no such folder.
+        ValueError: the model has no `config`.
+        TypeError: `config` holds a value that is not plain.
+        FileNotFoundError: the folder does not exist.
     """
     path = Path(path)
     given = {"kind": GIVEN, "class": f"{type(model).__module__}.{type(model).__qualname__}"}
     built_from = model.config if isinstance(model, EmbeddingModel) else given
     if built_from is None:
-        raise ValueError("the model has no config to build it from; build it with rankgrad.models.build_model")
+        raise ValueError("the model has no config; build it with rankgrad.models.build_model")
     extra = {} if config is None else dict(config)
     _check_plain(extra, "config")
     _check_plain(built_from, "model.config")
@@ -90,19 +90,19 @@ def load_weights(path: str | os.PathLike[str], model: Module) -> tuple[Module, d
 
 
 def load_weights(path: str | os.PathLike[str], model: nn.Module | None = None) -> tuple[nn.Module, dict[str, Any]]:
-    """Build a model from a file of `save_weights`, on the CPU and in eval mode; or load it into a model you have.
+    """Build a model from a file of `save_weights`, on the CPU and in eval mode; or load the weights into `model`.
 
     Args:
         path: the file.
-        model: load into this model, whose mode and device stay; None builds the model the file describes.
+        model: load into this model; its mode and device do not change. None: build the model that the file describes.
 
     Returns:
-        The model, and the `config` that was saved beside it.
+        The model, and the `config` that was saved with it.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not such a file, or one of another model: the message says which layers differ; one of a module of
-            your own, and no `model` to load it into.
+        FileNotFoundError: the file does not exist.
+        ValueError: `save_weights` did not write the file; it holds another model (the message names the layers); or it
+            holds your own module and `model` is None.
 
     >>> import tempfile
     >>> from rankgrad.models import convnet
@@ -120,14 +120,14 @@ def load_weights(path: str | os.PathLike[str], model: nn.Module | None = None) -
         if record["model"]["kind"] == GIVEN:
             name = record["model"].get("class", "a module")
             raise ValueError(
-                f"{path} holds the weights of {name}, which only your own code can build: build it, and load them with "
+                f"{path} holds the weights of {name}, which only your own code can build: build this model, and call "
                 f"rankgrad.models.load_weights({str(path)!r}, model)"
             )
         options = dict(record["model"])
         try:
             model = build_model(options.pop("kind"), **options)
         except (ValueError, TypeError, RuntimeError, MemoryError) as error:
-            raise ValueError(f"{path} describes a model that can't be built: {one_line(error)}") from error
+            raise ValueError(f"{path} describes a model that cannot be built: {one_line(error)}") from error
         stated = f"{path} does not fit the model that it describes"
     else:
         stated = f"{path} holds another model"
@@ -144,6 +144,6 @@ def load_weights(path: str | os.PathLike[str], model: nn.Module | None = None) -
 
 
 def _embedding_size(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> int | None:
-    """Dim of the embeddings in a file: the last weight of the head, or what the config says."""
+    """Dim of the embeddings in a file: from the last weight of the head, else from the config."""
     weights = [value for key, value in state.items() if key.startswith("head.") and value.ndim == 2]
     return len(weights[-1]) if weights else config.get("embedding_size")
