@@ -210,9 +210,9 @@ def test_other_settings_need_another_folder(photos, tmp_path, here):
         (["loss=pnp", "optimizer.rate=1"], "unknown setting 'optimizer.rate'"),
         (["loss=pnp", "data=folder"], "data.root must be given"),
         (["loss=pnp", "seeds=a"], "seeds are integers such as 0,1,2 or 0..9; got 'a'"),
-        (["loss=pnp", "seed=1"], "seed= belongs to a single run"),
-        (["loss=pnp", "out=x"], "out= belongs to a single run"),
-        (["loss=pnp", "resume=x"], "resume= belongs to a single run"),
+        (["loss=pnp", "seed=1"], "seed= is a setting of a single run"),
+        (["loss=pnp", "out=x"], "out= is a setting of a single run"),
+        (["loss=pnp", "resume=x"], "resume= is a setting of a single run"),
     ],
 )
 def test_what_does_not_fit_is_said_before_the_first_run(tmp_path, here, settings, message):
@@ -239,4 +239,4 @@ def test_the_command_prints_the_table_and_runs_in_processes_of_their_own(photos,
     assert "| pnp " in shown and "mAP@R" in shown and Run(out / "pnp-seed0").finished
     assert "report: " in (out / "pnp-seed0" / "log.txt").read_text()
     assert main(["compare", "-o", str(out)]) == 2
-    assert "which losses? loss=roadmap,pnp,smooth_ap" in capsys.readouterr().err
+    assert "loss=roadmap,pnp,smooth_ap" in capsys.readouterr().err

@@ -160,8 +160,8 @@ def test_an_error_that_nobody_foresaw_is_told_with_its_traceback_and_once(tmp_pa
     ("codes", "status", "words"),
     [
         ([0, 0], 0, ""),
-        ([None, -signal.SIGKILL], 137, "rankgrad: process 1 was ended by SIGKILL\n"),
-        ([launch.UNEXPECTED, -signal.SIGSEGV], 139, "rankgrad: process 1 was ended by SIGSEGV\n"),
+        ([None, -signal.SIGKILL], 137, "rankgrad: process 1 was killed by SIGKILL\n"),
+        ([launch.UNEXPECTED, -signal.SIGSEGV], 139, "rankgrad: process 1 was killed by SIGSEGV\n"),
         ([70, 143], 143, ""),  # that one was asked to end, and the other missed it
         ([3, None], 3, "rankgrad: process 0 failed with exit status 3\n"),
     ],

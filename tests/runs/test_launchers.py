@@ -93,8 +93,8 @@ def test_the_words_of_a_launcher_are_taken_out_and_their_values_read(engine):
     [
         (["launcher=slurm"], "unknown launcher 'slurm'.* Known: local, ray, submitit"),
         (["launcher=submitt"], "did you mean 'submitit'"),
-        (["launcher.num_cpus=2"], "launcher.num_cpus= is of another launcher: launcher=submitit or launcher=ray"),
-        (["launcher=submitit", "launcher.name"], "launcher.name: an option is launcher.NAME=VALUE"),
+        (["launcher.num_cpus=2"], "launcher.num_cpus= needs launcher=submitit or launcher=ray"),
+        (["launcher=submitit", "launcher.name"], "launcher.name has no value: write launcher.NAME=VALUE"),
         (["launcher=submitit", "launcher.setup=[a"], "launcher: while parsing"),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_folder_that_another_machine_does_not_have_is_said_in_one_line(run):
     Path(one.home, one.folder).rmdir()
     told = one.here()
     assert isinstance(told, str) and f"has no {one.home / one.folder}: the folder of the runs (--out)" in told
-    assert "must lie on a file system that all machines share" in told
+    assert "must be on a file system that all machines share" in told
 
 
 def test_a_run_waits_until_the_process_that_had_it_has_ended(run, monkeypatch):
@@ -279,7 +279,7 @@ def test_a_job_ends_when_its_result_can_be_seen_here(folder):
 def test_a_result_that_is_never_seen_here_is_an_error(folder, monkeypatch):
     monkeypatch.setattr(signals, "GRACE", 0.2)
     assert Scripted(folder, 0).wait() == 1
-    assert "has ended well, but" in folder.last_words(1) and "that all machines share" in folder.last_words(1)
+    assert "the run has finished, but" in folder.last_words(1) and "that all machines share" in folder.last_words(1)
 
 
 def test_what_an_engine_says_is_the_last_word_of_a_run_unless_we_asked_for_its_end(folder):

@@ -375,7 +375,7 @@ def test_check_says_what_an_unfinished_run_and_an_incomplete_one_lack(tmp_path, 
     Run(detector).checksums.unlink()
     assert main(["check", *map(str, (cut, detector, index))]) == 2
     shown = capsys.readouterr().out
-    assert "unfinished run (retrieval)" in shown and f"it goes on with resume={cut}" in shown
+    assert "unfinished run (retrieval)" in shown and f"continue it with resume={cut}" in shown
     assert re.search(r"report.html +missing\n", shown) and re.search(r"checksums.sha256 +missing\n", shown)
     assert "photos.index: index" in shown
     vectors = next(index.glob("*.faiss"))

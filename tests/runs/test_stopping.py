@@ -132,4 +132,4 @@ def test_a_process_of_several_that_is_stopped_or_killed_alone_ends_the_others(co
     if number == signal.SIGTERM:
         assert len([*tmp_path.rglob("state.ckpt")]) == 1
     else:
-        assert "rankgrad: process 1 was ended by SIGKILL" in log
+        assert "rankgrad: process 1 was killed by SIGKILL" in log

@@ -215,7 +215,7 @@ def test_data_and_losses_of_all_kinds(module, data, loss, tmp_path, with_page, c
     told = capsys.readouterr().out
     assert "the default for images" not in told and "CalledLoss" not in told
     assert getattr(loss, "__name__", "") in told  # the name of what was handed over
-    assert "evaluated on the rows that it was trained on" in run.page.read_text(encoding="utf-8")
+    assert "evaluated on its training rows" in run.page.read_text(encoding="utf-8")
 
 
 def test_a_data_set_of_ours_by_its_name(tmp_path):
@@ -269,7 +269,7 @@ class Pair(nn.Module):
         ({"loss": SmoothAPLoss(reduction="none")}, ValueError, "reduction='mean'"),
         ({"settings": {"optimizer.rate": 1}}, ConfigError, "unknown setting 'optimizer.rate'"),
         ({"settings": {"frozen": True}}, ConfigError, "frozen is for models that rankgrad builds"),
-        ({"test": 1.5}, ValueError, "a share of the classes"),
+        ({"test": 1.5}, ValueError, "a fraction of the classes"),
         ({"data": "glyphs", "test": 0.5}, ValueError, "has its own division"),
     ],
 )
@@ -293,7 +293,7 @@ def test_rows_may_have_several_classes(tmp_path):
     run = fitted(tmp_path / "run", data=(inputs(), several), test=(inputs(), several))
     with np.load(run.embeddings) as file:
         assert np.array_equal(file["labels"], several.numpy())
-    with pytest.raises(ValueError, match="can't be divided by class"):
+    with pytest.raises(ValueError, match="cannot be divided by class"):
         given_table((inputs(), several), test=0.5)
     several[3] = False
     with pytest.raises(ValueError, match="row 3 of data has no class"):

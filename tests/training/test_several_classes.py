@@ -57,8 +57,8 @@ def test_a_field_holds_several_classes(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("text,label,split\na,x|x,train\n", r"line 2: 'x\|x' names a class twice"),
-        ("text,label,split\na,x,train\nb,x|,test\n", r"line 3: 'x\|' names a class twice, or an empty one"),
+        ("text,label,split\na,x|x,train\n", r"line 2: 'x\|x' has a repeated or an empty class"),
+        ("text,label,split\na,x,train\nb,x|,test\n", r"line 3: 'x\|' has a repeated or an empty class"),
         ("text,label\na,x\n", "split='NAME'"),
     ],
 )
@@ -202,7 +202,7 @@ def test_training_does_not_look_at_groups_and_evaluation_does(tmp_path):
     weights = [load_weights(run.weights)[0].state_dict() for run in (one, other)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert one.read_values() != other.read_values()
-    note = "The metrics leave out relevant items of the query"
+    note = "The metrics ignore relevant items of the query"
     assert note in other.page.read_text(encoding="utf-8") and note not in one.page.read_text(encoding="utf-8")
 
 

@@ -1,1 +1,1 @@
-"""What runs leave behind: their folders, embeddings, comparisons and statistics."""
+"""The folders of runs, their embeddings, comparisons and statistics."""

@@ -1,4 +1,4 @@
-"""Is the folder of a run, or an index, complete and as it was written? Every file is read, every checksum compared."""
+"""Checks whether the folder of a run or an index is complete and undamaged: reads all files and compares checksums."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .log import TABLE
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found out about a folder.
+    """The result of checking a folder.
 
     Attributes:
-        folder: that was looked at.
+        folder: the folder.
         what: "finished run (retrieval)", "unfinished run (detection)", "index".
         files: file -> "ok", or what is wrong with it.
-        notes: what is no fault, and worth knowing.
+        notes: further information that is no error.
     """
 
     folder: Path
@@ -33,7 +33,7 @@ class Checked:
 
     @property
     def wrong(self) -> dict[str, str]:
-        """The files that are not as they should be."""
+        """The files that are missing or damaged."""
         return {name: said for name, said in self.files.items() if said != "ok"}
 
     def __str__(self) -> str:
@@ -44,10 +44,10 @@ class Checked:
 
 
 def check(folder: Path) -> Checked:
-    """Look at every file of a run or an index.
+    """Check every file of a run or an index.
 
     Raises:
-        FileNotFoundError: it is neither.
+        FileNotFoundError: the folder is neither a run nor an index.
     """
     if (folder / "index.json").is_file():
         return _check_index(folder)
@@ -71,10 +71,10 @@ def check(folder: Path) -> Checked:
     if finished and not sums:
         files[run.checksums.name] = "missing"
     if not finished:
-        goes_on = "it goes on with resume=" if run.state.exists() else "nothing is saved yet; resume= begins it again"
+        goes_on = "continue it with resume=" if run.state.exists() else "nothing is saved yet; resume= starts it again"
         notes.append(f"not finished: {goes_on}{folder if run.state.exists() else ''}")
     if (folder / LOCK).exists():
-        notes.append("another process is using it, or one that used it was killed")
+        notes.append("another process is using it, or was killed while it used it")
     return Checked(folder, f"{'finished' if finished else 'unfinished'} run ({kind})", files, tuple(notes))
 
 
@@ -87,7 +87,7 @@ def _sums(run: Run) -> dict[str, str]:
 
 def _read(path: Path, digest: str | None) -> str:
     if digest is not None and sha256_of(path) != digest:
-        return "damaged or changed: it is not what its checksum says"
+        return "damaged or changed: its checksum is wrong"
     readers: dict[str, Callable[[], object]] = {
         ".json": lambda: load_json(path),
         ".yaml": lambda: parsed(path),
@@ -99,7 +99,7 @@ def _read(path: Path, digest: str | None) -> str:
 
 def _whole_page(path: Path) -> None:
     if not path.read_text(encoding="utf-8").rstrip().endswith("</html>"):
-        raise ValueError("it ends in the middle")
+        raise ValueError("its end is missing")
 
 
 def _said(read: Callable[[], object]) -> str:
@@ -115,10 +115,10 @@ def _check_index(folder: Path) -> Checked:
     files = {"index.json": head}
     if head == "ok":
         content = load_json(folder / "index.json")
-        # rows: the vectors themselves, where the index keeps codes
+        # rows: the original vectors, if the index stores compressed codes
         named = [content[part] for part in ("vectors", "rows") if part in content] if isinstance(content, dict) else []
         if not named or not all(isinstance(each, dict) and {"file", "sha256"} <= set(each) for each in named):
-            files["index.json"] = "damaged: it does not say which vectors are its own"
+            files["index.json"] = "damaged: it does not name its vectors"
             named = []
         for each in named:
             path = folder / Path(str(each["file"])).name

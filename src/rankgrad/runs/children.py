@@ -1,4 +1,4 @@
-"""Processes that train for this one, and never outlive it."""
+"""Child processes that train. They end when this process ends."""
 
 from __future__ import annotations
 
@@ -28,30 +28,31 @@ class Child(Protocol):
         """The exit status; None while it runs."""
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask it to save its state and end."""
 
     def kill(self) -> None:
-        """End it at once, and its workers, too."""
+        """Kill it and its workers at once."""
 
     def wait(self) -> int:
         """Wait for its end."""
 
 
 class Process(subprocess.Popen[bytes]):
-    """A process that leads a session of its own."""
+    """A process that leads its own session."""
 
     def kill(self) -> None:
-        """End it at once, and its workers, too."""
+        """Kill it and its workers at once."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
 
 class Children:
-    """Processes that run commands of rankgrad; leaving the `with` ends those that still run.
+    """Processes that run commands of rankgrad. Leaving the `with` block ends those that still run.
 
-    Each leads a session of its own, so Ctrl-C in a terminal reaches this process alone. Leaving the `with`, be it
-    by `signals.Stopped`, asks them by SIGTERM to save their state, waits, and kills what is left after `signals.GRACE`
-    seconds, or at once after a second Ctrl-C. If this process dies, they notice and end by themselves.
+    Each process leads its own session, so Ctrl-C in a terminal reaches only this process. At the end of the `with`
+    block, also after `signals.Stopped`, SIGTERM asks the children to save their state. Those that still run after
+    `signals.GRACE` seconds are killed; a second Ctrl-C kills them at once. If this process dies, the children notice it
+    and end.
     """
 
     def __init__(self) -> None:
@@ -68,10 +69,10 @@ class Children:
         """Start `python -m rankgrad WORDS`.
 
         Args:
-            words: of the command.
-            log: for both outputs; None: they are those of this process.
-            environment: variables beside those of this process.
-            folder: that it works in; None: that of this process.
+            words: arguments of the command.
+            log: file for standard output and standard error; None: those of this process.
+            environment: variables in addition to those of this process.
+            folder: working directory; None: that of this process.
         """
         process = Process(
             [*COMMAND, *words],
@@ -85,18 +86,18 @@ class Children:
         return self.add(process)
 
     def fork(self, words: Sequence[str], log: IO[str]) -> Child:
-        """Start a command in a process that has imported everything already, where that is possible.
+        """Start a command in a fork of a process that has imported everything, if this is possible (see `forked`).
 
         Args:
-            words: of the command.
-            log: for both outputs.
+            words: arguments of the command.
+            log: file for standard output and standard error.
         """
         if not possible():
             return self.start(words, log=log)
         return self.add(Forked(words, log.name))
 
     def add(self, child: Child) -> Child:
-        """Take in a child that something else has started."""
+        """Add a child that other code has started."""
         self.processes.append(child)
         return child
 
@@ -109,10 +110,10 @@ class Children:
         self.end()
 
     def wait(self) -> Child:
-        """The next process that has ended; each is given once.
+        """Wait for the next process that ends; each process is returned once.
 
         Raises:
-            ValueError: there is none left.
+            ValueError: no process is left.
         """
         while self.processes:
             for process in self.processes:
@@ -123,7 +124,7 @@ class Children:
         raise ValueError("no process is left to wait for")
 
     def end(self) -> None:
-        """Ask those that still run to end, wait, and kill those that don't."""
+        """Ask the running processes to end, wait, and kill those that do not end."""
         try:
             for process in self.running():
                 process.terminate()
@@ -136,5 +137,5 @@ class Children:
                 process.wait()
 
     def running(self) -> list[Child]:
-        """Return the children that have not ended."""
+        """The children that have not ended."""
         return [process for process in self.processes if process.poll() is None]

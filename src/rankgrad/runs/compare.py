@@ -1,4 +1,4 @@
-"""Several losses on the same data, seeds and budget: one run each, and a table of mean and spread."""
+"""Compares losses on the same data, seeds and budget: one run for each loss and seed, and a table of means."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from .children import Child, Children
 from .folder import Run
 from .launchers import LOCAL, Launcher, RunCommand, read_launcher
 
-LONGEST = 200  # letters of a variant in the name of a folder; the rest is a checksum
+LONGEST = 200  # letters of a variant in the name of a folder; a longer name is cut and gets a checksum
 
 
 def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "train") -> str:
     """Train every loss with every seed below `out`, and return the table (also written to compare.md and .json).
 
-    A run that is finished is kept; one that was cut off is resumed. Below the table, each loss against the first one
-    of loss=: the mean difference over the seeds, with a paired t-test.
+    A finished run is kept; an interrupted run is resumed. Below the table, each loss is compared with the first one of
+    loss=: the mean difference over the seeds, with a paired t-test.
 
     Args:
-        settings: loss=a,b,c, seeds=0,1,2 and settings of the command for all runs. A variant of a loss carries its own
-            settings after a colon, joined by "+": loss=pnp:alpha=1+variant=Ds. Those of other groups than loss go
-            there by their whole name: loss=pnp:optimizer.lr=0.01+label_noise=0.2. launcher=submitit or ray trains them
-            on other machines, see `launchers`.
+        settings: loss=a,b,c, seeds=0,1,2 and settings of the command for all runs. A variant of a loss has its own
+            settings after a colon, joined by "+": loss=pnp:alpha=1+variant=Ds. Settings outside of the group loss need
+            their full name: loss=pnp:optimizer.lr=0.01+label_noise=0.2. launcher=submitit or launcher=ray trains on
+            other machines, see `launchers`.
         out: folder of the runs.
-        jobs: runs at a time; each gets cores / jobs threads, unless threads= says otherwise.
-        command: that trains, see `tasks.TASKS`.
+        jobs: number of runs at a time; each gets cores / jobs threads, unless threads= is given.
+        command: training command, see `tasks.TASKS`.
 
     Raises:
-        ConfigError: no loss, an unknown loss or setting, a folder that holds other settings, a run that failed.
-        LockedError: another process works in the folder.
+        ConfigError: no loss is given; a loss or setting is unknown; the folder holds other settings; a run failed.
+        LockedError: another process uses the folder.
     """
     launcher, settings = read_launcher(settings)
     losses, seeds, rest = _split(settings)
@@ -64,21 +64,21 @@ def compare_variants(
     command: str = "train",
     launcher: Launcher = LOCAL,
 ) -> str:
-    """See `compare`, which reads these from words.
+    """`compare` with parsed arguments.
 
     Args:
-        variants: name -> its own settings, the loss among them.
+        variants: name -> its own settings, including the loss.
         seeds: of each variant.
         rest: settings of all runs.
         out: folder of the runs.
-        jobs: runs at a time.
-        command: that trains, see `tasks.TASKS`.
+        jobs: number of runs at a time.
+        command: training command, see `tasks.TASKS`.
         launcher: of the runs.
     """
     losses, tree = list(variants), of_command(command, rest).settings
     tasks: dict[tuple[str, int], list[str]] = {}
     for loss, own in variants.items():
-        compose([*rest, *own], tree)  # a misspelt setting fails before the first run, not after an hour
+        compose([*rest, *own], tree)  # a misspelt setting fails here, before the first run
         for seed in seeds:
             tasks[loss, seed] = [*rest, *own, f"seed={seed}"]
     with shared(out, rest):
@@ -91,23 +91,23 @@ def compare_variants(
 
 
 def folders(settings: Sequence[str], out: Path) -> dict[str, list[Path]]:
-    """Where `compare` puts the runs of these settings: loss -> folders, one for each seed."""
+    """The folders that `compare` uses for these settings: loss -> one folder for each seed."""
     losses, seeds, _ = _split(settings)
     return folders_of(losses, seeds, out)
 
 
 def folders_of(variants: Iterable[str], seeds: Sequence[int], out: Path) -> dict[str, list[Path]]:
-    """Where `compare_variants` puts its runs: name -> folders, one for each seed."""
+    """The folders that `compare_variants` uses: name -> one folder for each seed."""
     return {name: [_folder(out, name, seed) for seed in seeds] for name in variants}
 
 
 def with_threads(settings: Sequence[str], jobs: int, launcher: Launcher = LOCAL) -> list[str]:
-    """The settings, with each run's share of the cores of this machine unless they say threads= themselves.
+    """The settings with threads=, each run's share of the cores of this machine, unless they contain threads=.
 
-    On another machine a run has the cores that it is given there.
+    A run on another machine uses the cores that the launcher gives it.
 
     Raises:
-        ConfigError: jobs out of range.
+        ConfigError: jobs is < 1.
     """
     if jobs < 1:
         raise ConfigError(f"--jobs must be >= 1; got {jobs}")
@@ -119,15 +119,15 @@ def with_threads(settings: Sequence[str], jobs: int, launcher: Launcher = LOCAL)
 def train_all(
     tasks: Mapping[Path, Sequence[str]], out: Path, jobs: int, command: str = "train", launcher: Launcher = LOCAL
 ) -> dict[Path, str]:
-    """Train many runs, each in a process of its own; finished ones are kept, those that were cut off are resumed.
+    """Train many runs, each in its own process. Finished runs are kept; interrupted runs are resumed.
 
-    One that fails does not stop the others.
+    A run that fails does not stop the others.
 
     Args:
         tasks: folder of a run -> its settings.
         out: folder of all runs.
-        jobs: runs at a time.
-        command: of rankgrad, that trains.
+        jobs: number of runs at a time.
+        command: training command of rankgrad.
         launcher: of the runs.
 
     Returns:
@@ -157,24 +157,24 @@ def train_in_turn(
     *,
     many: bool = False,
 ) -> None:
-    """Train runs, each in a process of its own, where what comes next may depend on what came out before.
+    """Train runs, each in its own process. The next run may depend on the results of earlier ones.
 
     Args:
-        following: gives folder and settings of the next run; None: none for now. It is asked again after each run that
-            has ended, and when it has none then either, this is over.
-        ended: is told the folder of each run that has ended, and the last line of its log if it failed.
+        following: returns (folder, settings) of the next run, or None if there is none now. It is called again after
+            the end of each run. If no run is left and it returns None, this function returns.
+        ended: is called with the folder of each run that ends, and the last line of its log if it failed, else None.
         out: folder of all runs.
-        jobs: runs at a time.
-        command: of rankgrad, that trains.
+        jobs: number of runs at a time.
+        command: training command of rankgrad.
         launcher: of the runs.
-        many: short runs, so many that a process is to be kept from which they are forked.
+        many: the runs are many and short: fork them from one process that has imported everything.
     """
     running: dict[Child, RunCommand] = {}
     with Children() as children:
         while True:
             while len(running) < jobs and (task := following()) is not None:
                 run = RunCommand(task[0], out, tuple(task[1]), command)
-                make_folder(run.folder, out)  # for the log; the run itself begins with its config.yaml
+                make_folder(run.folder, out)  # for the log; the run itself writes its config.yaml first
                 running[launcher.start(run, children, many=many)] = run
             if not running:
                 return
@@ -197,16 +197,16 @@ def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
         elif key == "seeds":
             seeds = read_seeds(value)
         elif key in ("seed", "out", "resume"):
-            raise ConfigError(f"{key}= belongs to a single run; compare takes seeds=0,1,2 and --out DIR")
+            raise ConfigError(f"{key}= is a setting of a single run; use seeds=0,1,2 and --out DIR with compare")
         else:
             rest.append(setting)
     if not losses:
-        raise ConfigError("which losses? loss=roadmap,pnp,smooth_ap")
+        raise ConfigError("no loss is given; name the losses to compare, such as loss=roadmap,pnp,smooth_ap")
     return losses, seeds, rest
 
 
 def read_losses(text: str) -> list[str]:
-    """The losses of loss=a,b:k=[1,2]: a list in brackets is one value.
+    """The losses in the value of loss=a,b:k=[1,2]. A list in brackets is one value.
 
     >>> read_losses("supap,recall_at_k:k=[1,2]")
     ['supap', 'recall_at_k:k=[1,2]']
@@ -215,7 +215,7 @@ def read_losses(text: str) -> list[str]:
 
 
 def read_seeds(text: str) -> list[int]:
-    """The seeds of seeds=0,1,2 or, from the first to the last, of seeds=0..9.
+    """The seeds in the value of seeds=0,1,2 or of seeds=0..9, which includes 0 and 9.
 
     >>> read_seeds("0..3"), read_seeds("7,1")
     ([0, 1, 2, 3], [7, 1])
@@ -226,20 +226,20 @@ def read_seeds(text: str) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers:
-        raise ConfigError(f"seeds are integers such as 0,1,2 or 0..9; got {text!r}")
+        raise ConfigError(f"seeds must be integers such as 0,1,2 or 0..9; got {text!r}")
     return numbers
 
 
 def _folder(out: Path, loss: str, seed: int) -> Path:
-    """Name the folder of one run: letters that any shell and file system takes, for a person to read; no two alike."""
+    """The folder of one run. Its name is readable and has only characters that are safe in shells and file systems."""
     name = re.sub(r"[^A-Za-z0-9_.+=-]+", "-", loss)
-    if len(name) > LONGEST:  # file systems take 255 bytes
+    if len(name) > LONGEST:  # file systems allow 255 bytes
         name = f"{name[:LONGEST]}-{hashlib.sha256(loss.encode()).hexdigest()[:8]}"
     return out / f"{name}-seed{seed}"
 
 
 def own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
-    """Read a variant's own settings: names of groups and of single settings are whole, others are the loss's."""
+    """The settings of a variant. A name that is no group and no single setting is a setting of the loss."""
     name, _, own = loss.partition(":")
     chosen = [f"loss={name}"]
     if own:
@@ -254,18 +254,18 @@ def own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
 
 @contextmanager
 def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
-    """Hold a folder of runs for this process alone, and note the settings that all its runs share.
+    """Lock a folder of runs for this process, and write the settings that all its runs share.
 
     Raises:
-        ConfigError: the folder holds runs with others.
-        LockedError: another process holds it.
+        ConfigError: the folder holds runs with other settings.
+        LockedError: another process uses the folder.
     """
     out.mkdir(parents=True, exist_ok=True)
     with lock(out, "this folder of runs"):
         remove_leftovers(out)
         path = out / "settings.json"
         now = dict(map(_located, settings))
-        now.pop("threads", None)  # on another machine, or with other --jobs, runs have other cores
+        now.pop("threads", None)  # may differ: it depends on the machine and on --jobs
         if not path.exists():
             write_text(path, json.dumps(now))
         then = read_json(path)
@@ -273,15 +273,15 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
         if differ:
             said = [[each.get(key, "not given") for key in differ] for each in (then, now)]
             told = ", ".join(f"{key} (then {a}, now {b})" for key, a, b in zip(differ, *said, strict=True))
-            raise ConfigError(f"{out} holds runs with other settings: {told}; choose another folder with --out")
+            raise ConfigError(f"{out} holds runs with other settings: {told}. Choose another folder with --out")
         yield
 
 
 def _located(setting: str) -> tuple[str, str]:
-    """Name and value of a setting; a path as it reads from every folder, so that one folder has one name."""
+    """(name, value) of a setting. Paths become absolute, so that settings do not depend on the working directory."""
     key, _, value = setting.partition("=")
     path = os.path.realpath(os.path.expanduser(value))
-    return key, path if key in PATHS and value and os.path.exists(path) else value  # model.name may be no path
+    return key, path if key in PATHS and value and os.path.exists(path) else value  # model.name may not be a path
 
 
 def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:
@@ -317,10 +317,10 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
 
 
 def _tests(metric: str, values: Mapping[str, Mapping[int, float]]) -> str:
-    """Test each loss against the first one over the seeds that both have: a table, and what is to be said of it.
+    """A table of paired t-tests of each loss against the first one, over their common seeds; and a caution if needed.
 
     Args:
-        metric: that is compared.
+        metric: the metric of the values.
         values: loss -> seed -> value, in per cent.
     """
     first, *others = values or [""]

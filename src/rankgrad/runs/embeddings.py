@@ -1,4 +1,4 @@
-"""The npz of embeddings that a run leaves, and what of it an evaluation takes."""
+"""The npz of embeddings of a run: writing it, and reading its columns for an evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..datasets.rows import Rows
 from ..files import Pieces, write_npz
 from ..relevance import as_labels
 
-# Columns of an npz that `evaluation.evaluate` takes beside embeddings and labels.
+# Columns of an npz that are arguments of `evaluation.evaluate`, besides embeddings and labels.
 COLUMNS = (
     "ids",
     "groups",
@@ -31,25 +31,25 @@ COLUMNS = (
 
 
 def evaluated_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Further arguments of `evaluation.evaluate` that the columns of an npz hold.
+    """Arguments of `evaluation.evaluate` in the columns of an npz, except embeddings and labels.
 
     Args:
-        columns: name -> array, embeddings and labels among them.
+        columns: name -> array; labels are needed.
     """
     evaluated: dict[str, Any] = {name: columns[name] for name in COLUMNS if name in columns}
     for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
         if name in evaluated and columns.get(of, columns["labels"]).dtype.kind in "US":
-            del evaluated[name]  # strings are names themselves
+            del evaluated[name]  # labels that are strings are their own names
         elif name in evaluated:
             evaluated[name] = [str(text) for text in evaluated[name]]
     return evaluated
 
 
 def by_levels(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns with labels [row, level], super-label and label, in the place of the labels of both sides.
+    """The columns with labels [row, level], where level 0 is the super-label and level 1 the label; also ref_labels.
 
     Raises:
-        ValueError: there are no super-labels, or a row has several labels.
+        ValueError: there are no super-labels, or rows have several labels.
 
     >>> by_levels({"labels": np.array([3, 4]), "super_labels": np.array(["a", "b"])})["labels"]
     array([[0, 3],
@@ -59,18 +59,18 @@ def by_levels(columns: Mapping[str, Any]) -> dict[str, Any]:
     for side in sides:
         if f"{side}super_labels" not in columns or columns[f"{side}labels"].ndim != 1:
             why = "rows of several labels" if columns[f"{side}labels"].ndim != 1 else f"no {side}super_labels"
-            raise ValueError(f"levels are a super-label and a label for each row; this file has {why}")
+            raise ValueError(f"levels need one super-label and one label for each row; this file has {why}")
     numbers = as_labels(*(columns[f"{side}super_labels"] for side in sides))
     by_level = dict(columns)
     for side, coarse in zip(sides, numbers, strict=True):
         fine = columns[f"{side}labels"]
-        kind = str if fine.dtype.kind in "US" else np.int64  # both levels of one kind
+        kind = str if fine.dtype.kind in "US" else np.int64  # both levels need the same dtype
         by_level[f"{side}labels"] = np.stack([coarse.numpy().astype(kind), fine], axis=1)
     return by_level
 
 
 def joined_classes(several: npt.NDArray[np.bool_], names: Sequence[str]) -> list[str]:
-    """[row] what to call rows that have several classes: the names of all of them.
+    """[row] the names of all classes of a row, joined by commas.
 
     >>> joined_classes(np.array([[True, False], [True, True]]), ["cat", "dog"])
     ['cat', 'cat, dog']
@@ -81,20 +81,20 @@ def joined_classes(several: npt.NDArray[np.bool_], names: Sequence[str]) -> list
 def save_embeddings(
     path: Path, embeddings: Tensor | Pieces, table: Rows, more: Mapping[str, Any] | None = None
 ) -> None:
-    """One npz that `rankgrad evaluate` and anyone's numpy read: embeddings, labels, names, classes, super-labels.
+    """Write an npz of embeddings, labels, names, classes and super-labels, for `rankgrad evaluate` and for numpy.
 
-    Where the table has them, `groups`, and `texts` that show what a row is. A division into queries and a gallery is
-    kept: `ref_embeddings`, `ref_labels`, `ref_names`, and so on. Labels of rows that have several classes are bool
-    [row, class].
+    If the table has groups or texts, they are the columns `groups` and `texts`. If it has queries and a gallery, the
+    gallery is in `ref_embeddings`, `ref_labels`, `ref_names`, and so on. If rows may have several classes, labels are
+    bool [row, class].
 
     Args:
-        path: npz to write, replaced as a whole.
-        embeddings: [row, dim]; or in pieces, if the table has no division.
+        path: npz to write; an existing file is replaced.
+        embeddings: [row, dim]; or pieces of it, if the table has no separate queries and gallery.
         table: the rows.
         more: further columns.
     """
     if isinstance(embeddings, Pieces) and table.protocol == "query_gallery":
-        raise ValueError(f"{table.name} is divided into queries and a gallery: give its embeddings as a tensor")
+        raise ValueError(f"{table.name} has separate queries and a gallery: give its embeddings as a tensor")
     query: Any = slice(None)
     gallery: Tensor | None = None
     if table.protocol == "query_gallery":

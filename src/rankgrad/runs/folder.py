@@ -1,6 +1,6 @@
-"""The folder of a run: the names of its files, what kind of run it is, whether it is finished and as it was written.
+"""The folder of a run: the names of its files, the kind of the run, whether it is finished, and its checksums.
 
-No other file knows these names. Writing is whole or not at all (`files`), and one process at a time uses a folder.
+Only this module defines these names. Files are written atomically (`files`), and one process at a time uses a folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..files.folders import lock
 from ..targets import ConfigError
 from ..tasks import TASKS
 
-# The facts that are counted with, and their kinds.
+# The facts that are used in computations, and their types.
 FACTS: dict[str, tuple[type, ...]] = {
     "steps": (int,),
     "epochs": (int,),
@@ -36,19 +36,19 @@ class Run:
     """The folder of a run.
 
     Attributes:
-        folder: where everything is.
+        folder: the folder.
     """
 
     folder: Path
 
     @property
     def config(self) -> Path:
-        """Settings; with this file the folder holds a run."""
+        """Settings. A folder with this file is a run."""
         return self.folder / "config.yaml"
 
     @property
     def state(self) -> Path:
-        """What it takes to go on, see `training.state`."""
+        """State from which training can resume, see `training.state`."""
         return self.folder / "state.ckpt"
 
     @property
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def best(self) -> Path:
-        """Model at the best evaluation during training, if it was to be kept (`evaluation.keep_best`)."""
+        """Model at the best evaluation during training (only with `evaluation.keep_best`)."""
         return self.folder / "best.pt"
 
     @property
@@ -68,7 +68,7 @@ class Run:
 
     @property
     def after(self) -> Path:
-        """Result of the trained model, the last file of a run."""
+        """Result of the trained model; the file that a run writes last."""
         return self.folder / TASKS[self.kind].result
 
     @property
@@ -83,12 +83,12 @@ class Run:
 
     @property
     def saved(self) -> list[Path]:
-        """Reports of states that were evaluated, earliest first: step-N.json, beside them step-N.npz and step-N.pt."""
+        """Reports of the saved evaluations, earliest first: step-N.json, with step-N.npz and step-N.pt beside them."""
         return sorted(self.folder.glob("step-*.json"), key=lambda path: int(path.stem.removeprefix("step-")))
 
     @property
     def detections(self) -> Path:
-        """What a detector found in the evaluated images."""
+        """Detections in the evaluated images."""
         return self.folder / "detections.npz"
 
     @property
@@ -98,55 +98,55 @@ class Run:
 
     @property
     def features(self) -> Path:
-        """Features of the training images, where a head alone is trained."""
+        """Features of the training images, if only a head is trained."""
         return self.folder / "features.pt"
 
     @property
     def health(self) -> Path:
-        """What was seen of the training itself, see `training.health`."""
+        """Statistics of the training, see `training.health`."""
         return self.folder / "health.json"
 
     @property
     def page(self) -> Path:
-        """The page about the run, see `report`."""
+        """Report of the run as a web page, see `report`."""
         return self.folder / "report.html"
 
     @property
     def logs(self) -> Path:
-        """Folder of what was logged, see `runs.log`."""
+        """Folder of the logs, see `runs.log`."""
         return self.folder / "logs"
 
     @property
     def checksums(self) -> Path:
-        """SHA-256 of every file of a finished run, as the command sha256sum writes and checks them."""
+        """SHA-256 of every file of a finished run, in the format of the command sha256sum."""
         return self.folder / "checksums.sha256"
 
     @property
     def kind(self) -> str:
-        """What was trained, a key of `tasks.TASKS`. A folder without settings counts as retrieval."""
+        """Kind of the run, a key of `tasks.TASKS`; "retrieval" for a folder without settings."""
         if not self.config.exists():
             return "retrieval"
         text = self.config.read_text(encoding="utf-8", errors="replace")
-        match = re.search(r"^task: (\w+)$", text, re.MULTILINE)  # without parsing, which may be refused
+        match = re.search(r"^task: (\w+)$", text, re.MULTILINE)  # not parsed, since parsing may raise
         return match[1] if match and match[1] in TASKS else "retrieval"
 
     @property
     def finished(self) -> bool:
-        """True once the last file is written."""
+        """Whether the last file is written."""
         return self.after.exists()
 
     @property
     def interrupted(self) -> bool:
-        """Whether there is a state to go on from and no result: cut off, extended, or still training."""
+        """Whether there is a state to resume from and no result: interrupted, extended, or still training."""
         return self.state.exists() and not self.finished
 
     def remove_leftovers(self) -> None:
-        """Remove what a killed process left."""
+        """Remove temporary files of killed processes."""
         for place in (self.folder, self.logs):
             remove_leftovers(place, root=self.folder)
 
     def read_facts(self) -> dict[str, Any]:
-        """The facts of a finished run; {} before.
+        """The facts of a finished run; {} if they are not written yet.
 
         Raises:
             ValueError: the file is damaged.
@@ -156,11 +156,11 @@ class Run:
         facts = read_json(self.facts, "steps", "train_seconds")
         wrong = [name for name, kinds in FACTS.items() if not isinstance(facts.get(name, 0), kinds)]
         if wrong:
-            raise ValueError(f"{self.facts} is damaged: {wrong[0]} is no number but {facts[wrong[0]]!r}. {AGAIN}")
+            raise ValueError(f"{self.facts} is damaged: {wrong[0]} must be a number; got {facts[wrong[0]]!r}. {AGAIN}")
         return facts
 
     def read_values(self) -> dict[str, float]:
-        """The metrics of a finished run: Recall@K and the like, or AP of a detector.
+        """The metrics of a finished run, such as R@1, or AP of a detector.
 
         Raises:
             FileNotFoundError: the run is not finished.
@@ -168,18 +168,18 @@ class Run:
         """
         values = read_json(self.after, "values")["values"]
         if not isinstance(values, dict) or not all(isinstance(value, (int, float)) for value in values.values()):
-            raise ValueError(f"{self.after} is damaged: its values are no numbers. {AGAIN}")
+            raise ValueError(f"{self.after} is damaged: its values are not numbers. {AGAIN}")
         return values
 
     def read_before(self) -> Report | None:
-        """The report of the untrained model, if there is one."""
+        """The report of the untrained model; None: there is none."""
         return Report.from_json(self.before) if self.before.exists() else None
 
     def finish(self, result: str) -> None:
-        """Write the checksums of all files, then the result: from here on the run is finished.
+        """Write the checksums of all files, then the result. The run is then finished.
 
         Args:
-            result: text of `after`.
+            result: content of the file `after`.
         """
         listed = (
             self.config,
@@ -200,15 +200,15 @@ class Run:
 
 @contextmanager
 def opened(folder: Path, kind: str) -> Iterator[Run]:
-    """The run in a folder, held for this process alone, to go on with it. What a killed process left is removed.
+    """An existing run, locked for this process, to resume it. Temporary files of killed processes are removed.
 
     Raises:
-        ConfigError: the folder holds no run, or one of another kind.
-        LockedError: another process has it.
+        ConfigError: the folder holds no run, or a run of another kind.
+        LockedError: another process uses it.
     """
     run = Run(folder)
     if not run.config.exists():
-        raise ConfigError(f"nothing to resume: {run.config} does not exist. resume= takes the folder of a run")
+        raise ConfigError(f"nothing to resume: {run.config} does not exist. resume= needs the folder of a run")
     if run.kind != kind:
         again = f"rankgrad {TASKS[run.kind].command} resume={folder}"
         raise ConfigError(f"{folder} holds a run of task={run.kind}: continue it with {again}")
@@ -219,15 +219,15 @@ def opened(folder: Path, kind: str) -> Iterator[Run]:
 
 @contextmanager
 def created(folder: Path | None, name: str) -> Iterator[Run]:
-    """A new run, held for this process alone. If no settings were written to it in the end, the folder goes again.
+    """A new run, locked for this process. If no settings are written to it, the folder is removed at the end.
 
     Args:
-        folder: where; None: a new one in runs/, called after `name` and the time, which nobody else has.
+        folder: folder of the run; None: a new folder in runs/, named after `name` and the time.
         name: data and loss.
 
     Raises:
-        ConfigError: the folder holds a run.
-        LockedError: another process is beginning one there.
+        ConfigError: the folder holds a run already.
+        LockedError: another process starts a run there.
     """
     wanted = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}" if folder is None else folder
     missing = [path for path in (wanted, *wanted.parents) if not path.exists()]
@@ -249,7 +249,7 @@ def created(folder: Path | None, name: str) -> Iterator[Run]:
 
 
 def _new_folder(wanted: Path) -> Path:
-    """A folder that this call has made: of two processes in the same second, one gets another name."""
+    """Make a new folder. If the name exists, for example from the same second, a number is added."""
     wanted.parent.mkdir(parents=True, exist_ok=True)
     for number in range(1, 10_000):
         folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
@@ -258,17 +258,17 @@ def _new_folder(wanted: Path) -> Path:
         except FileExistsError:
             continue
         return folder
-    raise ConfigError(f"{wanted} and thousands of its like exist: choose out=")
+    raise ConfigError(f"{wanted} and thousands of such folders exist: choose another one with out=")
 
 
 def _discard(run: Run, there: set[str], folders: list[Path]) -> None:
-    """Take back what was begun of a run before anything was trained. What was `there` before stays."""
+    """Remove the files of a run that stopped before training began. Files that were `there` before stay."""
     for path in (run.before, run.features, run.health):
         if path.name not in there:
             path.unlink(missing_ok=True)
     if run.logs.name not in there:
         shutil.rmtree(run.logs, ignore_errors=True)
-    for folder in folders:  # made for it, the innermost first
+    for folder in folders:  # folders that were made for the run, the innermost first
         try:
             os.rmdir(folder)
         except OSError:  # not empty

@@ -1,8 +1,8 @@
-"""Commands in processes that are forked from one that has imported everything: they begin at once.
+"""Commands in processes that are forked from a process that has imported everything, so that they start at once.
 
-A training process spends ten seconds on importing torch, Lightning and what those import; a trial of `rankgrad tune`
-may take less than that. The process that forks is the fork server of the standard library: it has imported, and done
-nothing else, so that no thread that works is copied.
+A training process needs ten seconds to import torch, Lightning and their dependencies; a trial of `rankgrad tune` may
+take less than that. The process that forks is the fork server of the standard library. It only imports modules, so no
+running thread is copied by a fork.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ PRELOADED = ("rankgrad.cli", "rankgrad.config", "rankgrad.training.retrieval", "
 
 
 def possible() -> bool:
-    """Whether a process may be forked here: on Linux, as elsewhere system libraries may not survive it; on a CPU.
+    """Whether forking is safe here: on Linux and without a GPU.
 
-    A process that has only asked how many GPUs there are may hold CUDA's state, which does not survive a fork either.
+    On other systems, system libraries may break after a fork. So does the state of CUDA, which a process may have after
+    it only counted the GPUs.
     """
     import torch
 
@@ -32,11 +33,11 @@ def possible() -> bool:
 
 
 class Forked:
-    """A command in a process of its own, with the methods of `subprocess.Popen` that `Children` uses.
+    """A command in its own process, with the methods of `subprocess.Popen` that `Children` uses.
 
     Args:
-        words: of the command.
-        log: file that both outputs are added to.
+        words: arguments of the command.
+        log: file to which standard output and standard error are appended.
     """
 
     def __init__(self, words: Sequence[str], log: str) -> None:
@@ -53,11 +54,11 @@ class Forked:
         return self.returncode
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask it to save its state and end."""
         self.process.terminate()
 
     def kill(self) -> None:
-        """End it at once, and its workers, too."""
+        """Kill it and its workers at once."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -68,7 +69,7 @@ class Forked:
 
 
 def _run(words: list[str], log: str) -> None:
-    """In the new process: a session and outputs of its own, then the command."""
+    """Runs in the new process: set its session and outputs, then run the command."""
     os.setsid()
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -77,6 +78,6 @@ def _run(words: list[str], log: str) -> None:
     for number in (1, 2):
         os.dup2(output, number)
     os.close(output)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores SIGINT
     sys.argv[1:] = words
     runpy.run_module("rankgrad", run_name="__main__", alter_sys=False)  # as `python -m rankgrad` does

@@ -1,4 +1,4 @@
-"""The course of a run: its curves, its evaluations, and its result by either rule of reporting."""
+"""The logged curves of a run, its evaluations, and its best evaluation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .log import TEST, read_curves
 
 
 def curves(run: Run) -> dict[str, list[tuple[float, float]]]:
-    """What was logged: name -> (step, value)."""
+    """The logged values: name -> (step, value)."""
     return read_curves(run.logs)
 
 
 def evaluations(run: Run) -> dict[int, dict[str, float]]:
-    """Steps done -> test metrics, of every evaluation during training (`evaluation.every`) and of the one after it."""
+    """Steps done -> test metrics of the evaluations during training (`evaluation.every`) and of the final one."""
     by_step: dict[int, dict[str, float]] = {}
     for name, points in curves(run).items():
         if name.startswith(TEST):
@@ -25,20 +25,20 @@ def evaluations(run: Run) -> dict[int, dict[str, float]]:
     return dict(sorted(by_step.items()))
 
 
-# Where the evaluation to report is chosen -> the metric that chooses.
+# Split on which the best evaluation is chosen -> metric that chooses it.
 CHOSEN_BY = {"test": "R@1", "val": "val/R@1"}
 Chooser = Literal["test", "val"]
 
 
 def best(run: Run, metric: str = "R@1") -> tuple[int, dict[str, float]]:
-    """(steps done, metrics) of the evaluation that is best by one metric, the earliest of equals.
+    """(steps done, metrics) of the evaluation that is best by one metric; the earliest of equals.
 
-    Papers on CUB, SOP and In-shop report this number: the best over regular evaluations on the test set. It selects
-    on the test set; the numbers after the last epoch do not, nor those where "val/R@1" is best: that is R@1 of classes
-    held out of training, and is there with `evaluation.keep_best=val`.
+    Papers on CUB, SOP and In-shop report the best of regular evaluations on the test set, so they select on the test
+    set. The metrics after the last epoch avoid this, and so does the metric "val/R@1": the R@1 of classes held out of
+    training, which is logged with `evaluation.keep_best=val`.
 
     Raises:
-        ValueError: nothing was evaluated yet, or not by this metric.
+        ValueError: there is no evaluation yet, or none with this metric.
     """
     known = {step: values for step, values in evaluations(run).items() if metric in values}
     if not known:

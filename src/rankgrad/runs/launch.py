@@ -1,7 +1,7 @@
-"""Starting several processes for one training run, and joining them.
+"""Starts several processes for one training run and joins them in a group.
 
-`rankgrad train trainer.devices=4` starts four processes on this machine. Across machines, start torchrun on each of
-them with `-m rankgrad train ...`; a run finds its place in the environment either way, in torchrun's variables.
+`rankgrad train trainer.devices=4` starts four processes on this machine. For several machines, start torchrun on each
+of them with `-m rankgrad train ...`. In both cases a process reads its rank from torchrun's environment variables.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..files import shown
 from . import signals
 from .children import Children
 
-ERRORS = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a process leaves what went wrong
-UNEXPECTED = 70  # exit status of a process, for an error that is told with its traceback
+ERRORS = "TORCHELASTIC_ERROR_FILE"  # torchrun's variable: the file to which a process writes its error
+UNEXPECTED = 70  # exit status of a process for an unexpected error, which is printed with its traceback
 
 
 def wanted(config: DictConfig) -> int:
-    """Processes that a configuration asks for on this machine, from trainer.devices and trainer.accelerator."""
+    """Number of processes on this machine, from trainer.devices and trainer.accelerator."""
     devices, on_cpu = config.trainer.devices, not _on_cuda(config)
     if isinstance(devices, (list, tuple)) or hasattr(devices, "_content"):
         return len(devices)
@@ -41,7 +41,7 @@ def wanted(config: DictConfig) -> int:
     try:
         count = int(devices)
     except (TypeError, ValueError):
-        raise ConfigError(f"trainer.devices is a number of devices, a list of them, or auto; got {devices!r}") from None
+        raise ConfigError(f"trainer.devices must be a number of devices, a list, or auto; got {devices!r}") from None
     if count < 1:
         raise ConfigError(f"trainer.devices must be >= 1, or auto; got {devices!r}")
     return count
@@ -53,14 +53,14 @@ def _on_cuda(config: DictConfig) -> bool:
 
 
 def launch(config: DictConfig, arguments: Sequence[str]) -> int:
-    """Run `python -m rankgrad ARGUMENTS` in as many processes as are wanted; returns the exit status.
+    """Run `python -m rankgrad ARGUMENTS` in `wanted(config)` processes; returns the exit status.
 
     Args:
-        config: says how many.
+        config: settings of the run.
         arguments: of the command line.
 
     Raises:
-        signals.Stopped: a signal asked for it before the first process knew how to go on; otherwise that one says so.
+        signals.Stopped: a signal stopped the run before the first process could print how to resume.
     """
     count = wanted(config)
     ranks = []
@@ -77,13 +77,13 @@ def launch(config: DictConfig, arguments: Sequence[str]) -> int:
                 codes = [process.poll() for process in ranks]
         except KeyboardInterrupt as stopped:
             if ranks and ranks[0].returncode in signals.EXIT_CODES:
-                return signals.exit_code(stopped)  # the first process has said how to go on
+                return signals.exit_code(stopped)  # the first process has printed how to resume
             raise
         return _told(codes, folder)
 
 
 def _place(rank: int, count: int, folder: Path, *, on_cuda: bool) -> dict[str, str]:
-    """The environment of a process: torchrun's variables, and how it finds the others."""
+    """The environment of a process: torchrun's variables, and the store where the processes meet."""
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
     place = {key: str(value) for key, value in ranks.items()}
     place |= {STORE: str(folder / "store"), ERRORS: str(folder / f"{rank}.json")}
@@ -93,33 +93,33 @@ def _place(rank: int, count: int, folder: Path, *, on_cuda: bool) -> dict[str, s
 
 
 def _told(codes: Sequence[int | None], folder: Path) -> int:
-    """Say what went wrong in our words, once, though all processes may have met it; returns the exit status."""
+    """Print the error of the processes once, though several may have had it; returns the exit status."""
     failed = {rank: code for rank, code in enumerate(codes) if code}
     if not failed:
         return 0
     for rank, code in failed.items():
-        if code in signals.EXIT_CODES:  # that one was asked to end
+        if code in signals.EXIT_CODES:  # a signal asked this process to end
             return code
         if code < 0:
-            print(f"rankgrad: process {rank} was ended by {signal.Signals(-code).name}", file=sys.stderr)
+            print(f"rankgrad: process {rank} was killed by {signal.Signals(-code).name}", file=sys.stderr)
             return 128 - code
     errors = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     if not errors:
         rank, code = next(iter(failed.items()))
         print(f"rankgrad: process {rank} failed with exit status {code}", file=sys.stderr)
         return code
-    told = json.loads(errors[0].read_text(encoding="utf-8"))["message"]  # the others may have failed because of it
+    told = json.loads(errors[0].read_text(encoding="utf-8"))["message"]  # the first error may have caused the others
     code = failed.get(int(errors[0].stem)) or next(iter(failed.values()))
     if code == UNEXPECTED:
         print(told["extraInfo"]["py_callstack"], file=sys.stderr)
-        return 1  # as Python has it
+        return 1  # Python's exit status for an exception
     lines = told["message"].partition(": ")[2].split("\n")
     print("rankgrad: " + "\n".join(map(shown, lines)), file=sys.stderr)
     return code
 
 
 def report(error: Exception) -> None:
-    """Hand an error over to whoever started this process: all processes may have met it, and it is told once."""
+    """Write an error for the process that started this one, which prints it once for all processes."""
     from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
     get_error_handler().record_exception(error)
@@ -127,17 +127,17 @@ def report(error: Exception) -> None:
 
 @contextmanager
 def joined(config: DictConfig) -> Iterator[None]:
-    """The group of the processes that were started together, from here to the end; nothing if there is one process.
+    """Context with the process group of all processes of the run; does nothing for a single process.
 
     Raises:
-        ConfigError: several devices are wanted, but this process was started alone.
+        ConfigError: several devices are requested, but only one process was started.
     """
     if started() <= 1 and wanted(config) > 1:
         raise ConfigError(
             f"trainer.devices={config.trainer.devices} needs a process for each device: use the command rankgrad "
             "train, or start this program with torchrun"
         )
-    # both: embeddings of an evaluation are gathered on the CPU
+    # gloo also with GPUs, since embeddings of an evaluation are gathered on the CPU
     backend = "gloo"
     if started() > 1 and _on_cuda(config):
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -147,13 +147,13 @@ def joined(config: DictConfig) -> Iterator[None]:
 
 
 def trainer_options(config: DictConfig) -> dict[str, Any]:
-    """Lightning's arguments for the processes that run: as many devices and machines as torchrun says."""
+    """Arguments of Lightning's Trainer for the running processes: the numbers of devices and machines."""
     from lightning.fabric.plugins.environments.lightning import LightningEnvironment
     from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
     options: dict[str, Any] = {}
     if "plugins" not in config.trainer and not TorchElasticEnvironment.detect():
-        # inside a job of SLURM, Lightning would take its ranks for those of the job, which started one command
+        # inside a SLURM job, Lightning would use the job's ranks, but the job has started only one command
         options["plugins"] = [LightningEnvironment()]
     if not dist.is_available() or not dist.is_initialized():
         return options

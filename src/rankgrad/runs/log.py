@@ -1,7 +1,7 @@
-"""What a training logs, as a CSV table: a run that was killed and resumed leaves the table of one that was not.
+"""The log of a training run, a CSV table. A run that was killed and resumed has the same table as an uninterrupted one.
 
-Rows are appended and reach the disk before the state that follows them (`flush`). A run that goes on drops the rows
-after its state, and writes them again.
+Rows are appended, and they reach the disk before the next saved state (`flush`). A resumed run removes the rows after
+its state and writes them again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..files import AGAIN, write_text
 from ..files.folders import Folder, make_folder, naming, opened_folder
 
 TABLE = "metrics.csv"
-TEST = "test/"  # what evaluations are logged under
+TEST = "test/"  # prefix of the test metrics
 
 Row = dict[str, str]
 
@@ -25,8 +25,8 @@ class LogTable:
     """The table of one run, open for writing.
 
     Args:
-        folder: of the logs, in the folder of the run; made with the first row.
-        done: steps of the state that the run goes on from; later rows are dropped. 0: a new table.
+        folder: of the logs, in the folder of the run; it is made with the first row.
+        done: steps of the state from which the run resumes; later rows are removed. 0: a new table.
     """
 
     def __init__(self, folder: Path, done: int = 0) -> None:
@@ -38,7 +38,7 @@ class LogTable:
             self._rewrite()
 
     def add(self, values: Mapping[str, float], step: int) -> None:
-        """Append a row. It reaches the disk with the next `flush`, and those who watch the file at once."""
+        """Append a row. Readers of the file see it at once; the next `flush` writes it to the disk."""
         row = {"step": str(step), **{name: _cell(value) for name, value in values.items()}}
         self._rows.append(row)
         new = [name for name in row if name not in self.columns]
@@ -46,12 +46,12 @@ class LogTable:
             self.columns += new
             self._rewrite()
         else:
-            # not held open: its disk may be needed
+            # the file is not kept open, so that its disk can be unmounted
             with naming(self.path), self._folder() as folder, folder.file(TABLE, "a") as file:
                 file.write(_line(row, self.columns))
 
     def flush(self) -> None:
-        """Bring all rows to the disk."""
+        """Write all rows to the disk."""
         if self.path.exists():
             with self._folder() as folder, folder.file(TABLE, "rb") as file:
                 os.fsync(file.fileno())
@@ -74,7 +74,7 @@ def _line(row: Mapping[str, str], columns: Sequence[str]) -> str:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """The rows of a table, step by step; [] where there is none.
+    """The rows of a table, in the order of their steps; [] if there is no table.
 
     Raises:
         ValueError: the table is damaged.
@@ -85,17 +85,17 @@ def read_rows(folder: Path) -> list[Row]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
-            del lines[-1]  # the process died while it wrote this one
+            del lines[-1]  # the process died while it wrote this line
         rows = [{name: value for name, value in row.items() if value} for row in csv.DictReader(lines)]
         for row in rows:
             list(map(float, row.values()))
-    except (ValueError, TypeError, csv.Error) as error:  # more cells than columns are a list
+    except (ValueError, TypeError, csv.Error) as error:  # TypeError: surplus cells of a row are a list
         raise ValueError(f"{path} is damaged ({error}). {AGAIN}") from None
     return [row for row in rows if "step" in row]
 
 
 def read_curves(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """What was logged: name -> (step, value)."""
+    """The logged values: name -> (step, value)."""
     curves: dict[str, list[tuple[float, float]]] = {}
     for row in read_rows(folder):
         for name, value in row.items():

@@ -1,8 +1,8 @@
-"""How a process ends in good order: when a signal asks it to, or when the process that started it has died.
+"""How a process ends cleanly: on a signal, or when the process that started it has died.
 
-A command runs inside `graceful`: Ctrl-C (SIGINT), SIGTERM and SIGHUP raise `Stopped`, and the command ends with the
-status that shells expect (130, 143, 129) and a line that says how to go on. While a network trains, `deferred` only
-takes note: the training saves its state after the step it is in, and then raises `Stopped` itself.
+A command runs inside `graceful`: Ctrl-C (SIGINT), SIGTERM and SIGHUP raise `Stopped`. The command then prints how to
+resume and ends with the exit status that shells expect (130, 143, 129). During training, `deferred` only records the
+signal. The training saves its state after the current step and then raises `Stopped` itself.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 
 # Windows has no SIGHUP.
 ASKED = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in signal.Signals.__members__)
-EXIT_CODES = tuple(128 + number for number in ASKED)  # of a command that was stopped, as shells have them
-GRACE = 60.0  # seconds to save a state in, before a process is killed
-SAME = 1.0  # seconds: two signals within them are one request, sent to a group of processes and by a parent, too
-PARENT = "RANKGRAD_PARENT"  # environment variable: number of the process that this one must not outlive
-ONCE_MORE = "; Ctrl-C again: at once" if os.isatty(2) else ""  # what people at a terminal are told
+EXIT_CODES = tuple(128 + number for number in ASKED)  # of a stopped command, as in shells
+GRACE = 60.0  # seconds to save the state before a process is killed
+SAME = 1.0  # seconds; two signals within this time count as one request: a terminal and a parent may both send one
+PARENT = "RANKGRAD_PARENT"  # environment variable: id of the parent process; when the parent dies, this process ends
+ONCE_MORE = "; Ctrl-C again: at once" if os.isatty(2) else ""  # hint for people at a terminal
 
 
 class Stopped(KeyboardInterrupt):
@@ -44,7 +44,7 @@ class Stopped(KeyboardInterrupt):
 
 @dataclass
 class _Request:
-    """What has been asked of this process; a forked worker of a DataLoader has a copy, which is not its own."""
+    """The signal that this process received. `process` detects the copy in a forked worker of a DataLoader."""
 
     handled: Sequence[signal.Signals] = ()
     number: int = 0
@@ -58,10 +58,10 @@ _request: _Request | None = None
 
 @contextmanager
 def graceful() -> Iterator[None]:
-    """Signals that ask this process to end raise `Stopped`; afterwards they do what they did before.
+    """Context in which SIGINT, SIGTERM and SIGHUP raise `Stopped`. Afterwards the earlier handlers are restored.
 
-    A signal that was ignored stays ignored: `nohup` and a shell's background jobs count on it. Inside another
-    `graceful`, and outside the main thread, where Python can't handle signals, this does nothing.
+    A signal that was ignored stays ignored: `nohup` and background jobs of shells rely on it. Inside another
+    `graceful`, and outside the main thread, where Python cannot handle signals, this does nothing.
     """
     global _request
     if _request is not None or not _in_main_thread():
@@ -81,12 +81,12 @@ def graceful() -> Iterator[None]:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """A signal is only noted, for `requested`; whoever asks for it saves the state and raises `Stopped`.
+    """Context in which a signal is only recorded. The code inside calls `requested`, saves its state, raises `Stopped`.
 
-    A second Ctrl-C does not wait for that. If nobody has asked by the end, `Stopped` is raised there.
+    A second Ctrl-C raises `Stopped` at once. If the code inside did not raise it, `Stopped` is raised at the end.
 
     Raises:
-        Stopped: also instead of the SystemExit that Lightning makes of it.
+        Stopped: also in place of the SystemExit that Lightning raises on a signal.
     """
     with graceful():
         if _request is None or not _in_main_thread():
@@ -100,25 +100,25 @@ def deferred() -> Iterator[None]:
                 raise
         finally:
             _request.deferred = False
-            take_back()  # Lightning leaves Ctrl-C switched off
+            take_back()  # Lightning leaves Ctrl-C disabled
         if _request.number:
             raise Stopped(_request.number)
 
 
 def requested() -> int:
-    """The signal that has asked this process to end; 0: none."""
+    """The signal that asked this process to end; 0: none."""
     return 0 if _request is None else _request.number
 
 
 def take_back() -> None:
-    """Handle the signals again, after a library has put handlers of its own in their place."""
+    """Set our signal handlers again, after a library has replaced them."""
     if _request is not None and _in_main_thread():
         for number in _request.handled:
             signal.signal(number, _asked)
 
 
 def _in_main_thread() -> bool:
-    """Python sets handlers of signals, and calls them, in the main thread alone."""
+    """Whether this is the main thread: Python sets and calls signal handlers only there."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -140,14 +140,14 @@ def _asked(number: int, frame: object) -> None:
 
 
 def say(text: str) -> None:
-    """A line on standard error, once if several processes train together."""
+    """Print a line to standard error; if several processes train together, only the first prints it."""
     if speaks():
         with suppress(OSError):
-            os.write(2, f"\n{text}\n".encode())  # not print: a handler may run in the middle of another one
+            os.write(2, f"\n{text}\n".encode())  # not print: a signal handler may interrupt another print
 
 
 def _leave_terminal() -> None:
-    """If the terminal is gone, write to nothing: otherwise the next line of a progress bar would be an error."""
+    """If the terminal is closed, redirect outputs to os.devnull: otherwise the next progress bar would raise."""
     for output in (1, 2):
         with suppress(OSError):
             if stat.S_ISCHR(os.fstat(output).st_mode) and not os.isatty(output):
@@ -155,15 +155,15 @@ def _leave_terminal() -> None:
 
 
 def speaks() -> bool:
-    """Whether this process is the one that speaks, of those that torchrun or `launch` has started."""
+    """Whether this process prints messages: the only one, or the first of those that torchrun or `launch` started."""
     return "LOCAL_RANK" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
 def spare_worker(_: int = 0) -> None:
-    """Let a worker of a DataLoader go on when a signal reaches it, too: `worker_init_fn` of every loader.
+    """Let a worker of a DataLoader ignore signals that ask it to end; `worker_init_fn` of every loader.
 
-    A terminal and a scheduler ask all processes of a run at once. The one that trains needs its workers for the step
-    that it is in, and ends them afterwards. After SIGTERM a worker ends in any case, only later.
+    A terminal and a scheduler send a signal to all processes of a run. The training process needs its workers until the
+    end of the current step, and then ends them itself. After SIGTERM a worker ends after `GRACE` seconds at the latest.
     """
     for number in ASKED:
         if number != signal.SIGTERM:
@@ -173,7 +173,7 @@ def spare_worker(_: int = 0) -> None:
 
 
 def follow_parent() -> None:
-    """End this process in good order when the one that started it has died, if that one asked for it; see `PARENT`."""
+    """If the variable `PARENT` is set, end this process cleanly when its parent process has died."""
     parent = os.environ.pop(PARENT, None)
     if parent is not None:
         number = int(parent)
@@ -181,10 +181,10 @@ def follow_parent() -> None:
 
 
 def follow(alive: Callable[[], bool]) -> None:
-    """End this process in good order when the one that started it has died.
+    """End this process cleanly when the process that started it has died.
 
     Args:
-        alive: whether that one still lives.
+        alive: () -> whether that process is alive.
     """
     threading.Thread(target=_follow, args=(alive,), name="follow parent", daemon=True).start()
 
@@ -201,10 +201,10 @@ def _follow(alive: Callable[[], bool]) -> None:
 
 @contextmanager
 def continue_with(command: Callable[[], Sequence[str]]) -> Iterator[None]:
-    """Say in the last line of a command that is stopped how to go on.
+    """Context for a command: if it is stopped, its last line says how to continue.
 
     Args:
-        command: gives the words that stand behind `rankgrad`; asked at the end, as the folder may be known only then.
+        command: () -> arguments of `rankgrad` that continue it; called at the end, when the folder is known.
     """
     try:
         yield
@@ -215,7 +215,7 @@ def continue_with(command: Callable[[], Sequence[str]]) -> Iterator[None]:
 
 
 def last_words(stopped: KeyboardInterrupt) -> str:
-    """The last line of a command that was stopped.
+    """The last line that a stopped command prints.
 
     >>> try:
     ...     with continue_with(lambda: ["train", "resume=my runs"]):
@@ -230,7 +230,7 @@ def last_words(stopped: KeyboardInterrupt) -> str:
 
 
 def exit_code(stopped: KeyboardInterrupt) -> int:
-    """The status of a command that was stopped: 128 + the number of the signal, as shells have it.
+    """The exit status of a stopped command: 128 + the number of the signal, as in shells.
 
     >>> exit_code(KeyboardInterrupt()), exit_code(Stopped(signal.SIGTERM))
     (130, 143)

@@ -1,4 +1,4 @@
-"""Where runs are trained: on this machine, under SLURM by submitit, or on a Ray cluster."""
+"""Launchers train runs on this machine, under SLURM (with submitit), or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NAMES = ("local", "submitit", "ray")
 
 
 def read_launcher(settings: Sequence[str]) -> tuple[Launcher, list[str]]:
-    """The launcher that launcher=NAME and launcher.OPTION=VALUE ask for, and the words that are left for the runs.
+    """The launcher for launcher=NAME and launcher.OPTION=VALUE, and the remaining settings of the runs.
 
     Raises:
-        ConfigError: no such launcher, or options that the engine refuses.
-        ModuleNotFoundError: the engine is not installed.
+        ConfigError: the launcher is unknown, or submitit or Ray refuses an option.
+        ModuleNotFoundError: submitit or Ray is not installed.
 
     >>> read_launcher(["loss=pnp", "seeds=0"])
     (Local(), ['loss=pnp', 'seeds=0'])
@@ -32,10 +32,10 @@ def read_launcher(settings: Sequence[str]) -> tuple[Launcher, list[str]]:
 
 
 def split_launcher(settings: Sequence[str]) -> tuple[str, dict[str, Any], list[str]]:
-    """Name and options of the launcher, and the words that are left.
+    """(name of the launcher, its options, remaining settings).
 
     Raises:
-        ConfigError: no such launcher, or a value that can't be read.
+        ConfigError: the launcher is unknown, or a value cannot be read.
 
     >>> split_launcher(["launcher=submitit", "loss=pnp", "launcher.timeout_min=60"])
     ('submitit', {'timeout_min': 60}, ['loss=pnp'])
@@ -57,7 +57,7 @@ def _read(words: Sequence[str]) -> dict[str, Any]:
     """Options by name, their values read as YAML."""
     for word in words:
         if not word.partition("=")[2]:
-            raise ConfigError(f"launcher.{word}: an option is launcher.NAME=VALUE")
+            raise ConfigError(f"launcher.{word} has no value: write launcher.NAME=VALUE")
     try:
         options = OmegaConf.to_container(OmegaConf.from_dotlist(list(words)), resolve=False)
     except (OmegaConfBaseException, YAMLError, ValueError) as error:
@@ -75,7 +75,7 @@ def _make(name: str, options: dict[str, Any]) -> Launcher:
 
         return Ray(options)
     if options:
-        raise ConfigError(f"launcher.{next(iter(options))}= is of another launcher: launcher=submitit or launcher=ray")
+        raise ConfigError(f"launcher.{next(iter(options))}= needs launcher=submitit or launcher=ray")
     return LOCAL
 
 

@@ -1,7 +1,7 @@
-"""What a launcher is: something that runs a command, and hands out a `Child`. It decides nothing else.
+"""The interface of launchers: a launcher runs a command and returns a `Child`.
 
-On another machine a command needs what it needs here: Python with rankgrad, the data, and the folder of the run. So
-that folder lies on a file system that all machines share.
+On another machine, a command needs Python with rankgrad, the data, and the folder of the run. So this folder must be on
+a file system that all machines share.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .. import signals
 from ..children import Child, Children
 from ..folder import Run
 
-EVERY = 1.0  # seconds between two looks at a run on another machine: each asks a scheduler or a shared file system
-LEASE = 120.0  # seconds until a file server lets go of the locks of a machine that has died; NFS takes 90
+EVERY = 1.0  # seconds between two polls of a run on another machine; each asks a scheduler or a shared file system
+LEASE = 120.0  # seconds until a file server releases the locks of a dead machine; NFS needs 90
 
 
 @dataclass(frozen=True)
 class RunCommand:
-    """A training run as a command that can be begun anywhere, and again: a run that was cut off goes on.
+    """A training run as a command that can be started on any machine. If it is started again, it resumes the run.
 
     Attributes:
         folder: of the run.
         root: folder of all runs; below it no link is followed.
         settings: KEY=VALUE of the run.
-        command: of rankgrad, that trains.
-        home: folder that relative paths are meant from.
+        command: training command of rankgrad.
+        home: base of relative paths.
     """
 
     folder: Path
@@ -44,36 +44,36 @@ class RunCommand:
 
     @property
     def log(self) -> Path:
-        """Where both outputs go."""
+        """File for standard output and standard error."""
         return self.home / self.folder / "log.txt"
 
     @contextmanager
     def logging(self) -> Iterator[IO[str]]:
-        """The log, to be added to.
+        """The log, opened for appending.
 
         Raises:
-            LinkError: it is a link, or is below one.
+            LinkError: the log is a link, or is below one.
         """
         with opened_folder(self.log.parent, self.home / self.root) as folder, folder.file(self.log.name, "a") as log:
             yield log
 
     def words(self) -> list[str]:
-        """What stands behind `rankgrad`, by what the folder holds now."""
-        trusted = [setting for setting in self.settings if setting.startswith("trust=")]  # the folder does not know it
+        """Arguments of `rankgrad`: resume the run if its folder holds one, else start it."""
+        trusted = [setting for setting in self.settings if setting.startswith("trust=")]  # not stored in the folder
         begun = Run(self.home / self.folder).config.exists()
         words = [f"resume={self.folder}", *trusted] if begun else [*self.settings, f"out={self.folder}"]
         return [*self.command.split(), *words]
 
     def here(self, children: Children | None = None) -> int | str:
-        """Train the run in a process of this machine, whatever machine that is.
+        """Train the run in a child process on the machine that calls this method.
 
-        If this process dies, the run notices, saves its state and ends.
+        If this process dies, the run notices it, saves its state and ends.
 
         Args:
-            children: that it becomes the only one of.
+            children: an empty `Children` for the process; None: a new one.
 
         Returns:
-            The exit status, or why the run could not begin.
+            The exit status, or the reason why the run could not start.
 
         Raises:
             signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP, after the run has saved its state.
@@ -81,13 +81,13 @@ class RunCommand:
         for needed in (self.home, self.home / self.folder):
             if not needed.is_dir():
                 return (
-                    f"{socket.gethostname()} has no {needed}: the folder of the runs (--out), and the one that the "
-                    "command is started in, must lie on a file system that all machines share"
+                    f"{socket.gethostname()} has no {needed}: the folder of the runs (--out) and the working directory "
+                    "of the command must be on a file system that all machines share"
                 )
         try:
             with signals.graceful(), children or Children() as children, self.logging() as log:
                 with lock(self.home / self.folder, "this run", wait=LEASE, root=self.home / self.root):
-                    pass  # the machine that had the run before may have died a moment ago
+                    pass  # waits for the lock of a machine that may have died a moment ago
                 with blocked(signal.SIGUSR1, signal.SIGUSR2):  # SLURM sends them to all processes of a job
                     children.start(self.words(), log=log, folder=self.home)
                 return children.wait().returncode or 0
@@ -103,7 +103,7 @@ class RunCommand:
 
 @contextmanager
 def blocked(*numbers: signal.Signals) -> Iterator[None]:
-    """Processes that are started in here never get these signals; this one gets them afterwards."""
+    """Context in which signals are blocked. Child processes inherit this; this process gets the signals afterwards."""
     earlier = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
@@ -119,67 +119,67 @@ class Launcher(Protocol):
         """Whether the runs share the cores of this machine."""
 
     def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
-        """Start a run whose folder is there.
+        """Start a run. Its folder must exist.
 
         Args:
-            run: to start.
-            children: that it becomes one of.
-            many: it is short, and one of many.
+            run: the run.
+            children: the new child is added to them.
+            many: the run is short, and one of many.
         """
 
 
 class Job:
-    """A run on another machine, as a child of this process. What its engine does is in a subclass.
+    """A run on another machine, as a child of this process. Subclasses talk to SLURM or Ray.
 
     Args:
-        run: that is trained.
+        run: the run.
     """
 
     def __init__(self, run: RunCommand) -> None:
         self.run = run
         self.returncode: int | None = None
-        self.asked = False  # to end
+        self.asked = False  # whether it was asked to end
         self._next = 0.0
         self._ended: float | None = None
 
     def outcome(self) -> int | str | None:
-        """The exit status, or what went wrong before there was one; None while it waits for a machine or runs."""
+        """The exit status, or an error if there is none; None while the run waits for a machine or runs."""
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """Let the run save its state and end, or not begin."""
+        """Ask the run to save its state and end; if it has not started, remove it from the queue."""
         raise NotImplementedError
 
     def destroy(self) -> None:
-        """End it at once."""
+        """Kill it at once."""
         raise NotImplementedError
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask it to save its state and end."""
         self.asked, self._next = True, 0.0
         self.cancel()
 
     def kill(self) -> None:
-        """End it at once, and its workers, too; nobody waits for an engine that does not answer."""
+        """Kill it and its workers at once, without waiting for an answer of SLURM or Ray."""
         self.destroy()
         if self.returncode is None:
             self.returncode = -signal.SIGKILL
 
     def poll(self) -> int | None:
-        """The exit status; None while it waits or runs, and until its result can be seen here."""
+        """The exit status; None while it waits or runs, and until its result is visible on this machine."""
         now = time.monotonic()
         if self.returncode is not None or now < self._next:
             return self.returncode
         self._next = now + EVERY
         code = self.outcome()
         if code == 0 and not Run(self.run.folder).finished:
-            # a network file system shows a new file after a while
+            # a network file system shows a new file only after some time
             self._ended = self._ended or now
             if now - self._ended < signals.GRACE:
                 return None
             code = (
-                f"the run has ended well, but {self.run.folder} has no result here: the folder of the runs (--out) "
-                "must lie on a file system that all machines share"
+                f"the run has finished, but {self.run.folder} has no result on this machine: the folder of the runs "
+                "(--out) must be on a file system that all machines share"
             )
         if isinstance(code, str):
             if not self.asked:

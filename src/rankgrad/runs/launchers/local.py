@@ -10,11 +10,11 @@ from .base import RunCommand
 
 @dataclass(frozen=True)
 class Local:
-    """Each run is a process; many short ones are forked from one that has imported everything."""
+    """Each run is a process. Many short runs are forked from a process that has imported everything."""
 
     @property
     def shares_cores(self) -> bool:
-        """They do."""
+        """True."""
         return True
 
     def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:

@@ -26,19 +26,19 @@ def train(run: RunCommand) -> int | str:
         return run.here()
     except signals.Stopped as stopped:
         if stopped.number != signal.SIGINT:
-            os._exit(1)  # the machine leaves the cluster: Ray tries again on another one, and the run goes on
+            os._exit(1)  # the machine leaves the cluster: Ray starts the task again elsewhere, which resumes the run
         raise
 
 
 class Ray:
-    """Each run is a task, which Ray begins again on another machine if its machine dies.
+    """Each run is a task. If its machine dies, Ray starts the task again on another machine.
 
     Args:
-        options: of Ray: address of `ray.init` ("auto": of the cluster that this machine is part of), and those of a
-            remote function, such as num_cpus, num_gpus, memory, resources, max_retries, runtime_env.
+        options: of Ray: address of `ray.init` ("auto": the cluster of this machine), and options of a remote function,
+            such as num_cpus, num_gpus, memory, resources, max_retries, runtime_env.
 
     Raises:
-        ConfigError: there is no such cluster, or Ray refuses the options.
+        ConfigError: the cluster cannot be reached, or Ray refuses an option.
     """
 
     shares_cores = False
@@ -59,19 +59,19 @@ class Ray:
                     f"launcher=ray: {first} (launcher.address={address}). Start a cluster with ray start --head, and "
                     "ray start --address=... on the other machines"
                 ) from None
-            signals.take_back()  # Ray has put a handler of its own for SIGTERM
+            signals.take_back()  # Ray has replaced the handler of SIGTERM
 
     def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
-        """Hand a run to the cluster, where it waits for what it needs."""
+        """Submit a run to the cluster, where it waits for the resources that it needs."""
         return children.add(RayJob(run, self.function.remote(run)))
 
 
 class RayJob(Job):
-    """A run in a task.
+    """A run in a task of Ray.
 
     Args:
-        run: that is trained.
-        task: what Ray gives for it.
+        run: the run.
+        task: Ray's reference to the task.
     """
 
     def __init__(self, run: RunCommand, task: ray.ObjectRef) -> None:
@@ -86,15 +86,15 @@ class RayJob(Job):
         try:
             result: int | str = ray.get(self.task)
         except TaskCancelledError:
-            return "ray: it was cancelled"
+            return "ray: the task was cancelled"
         except RayError as error:
             return f"ray: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
         return result
 
     def cancel(self) -> None:
-        """Raise KeyboardInterrupt in the worker, or take the task out of the queue."""
+        """Raise KeyboardInterrupt in the worker, or remove the task from the queue."""
         ray.cancel(self.task)
 
     def destroy(self) -> None:
-        """End the worker, which the run notices."""
+        """Kill the worker; the run notices it and ends."""
         ray.cancel(self.task, force=True)

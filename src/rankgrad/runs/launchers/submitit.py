@@ -1,4 +1,4 @@
-"""Runs as jobs of SLURM, by submitit; where there is no SLURM, as processes that submitit starts here."""
+"""Runs as SLURM jobs, submitted with submitit. Without SLURM, submitit starts processes on this machine."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from .. import signals
 from ..children import Child, Children
 from .base import Job, RunCommand, blocked
 
-# submitit's own defaults are five minutes under SLURM and two without it.
+# submitit's own default of timeout_min is five minutes under SLURM and two without it.
 DEFAULTS = {"name": "rankgrad", "timeout_min": 24 * 60}
-# What its executor is made with; all other options are parameters of a job.
+# Arguments of the executor; all other options are parameters of a job.
 OF_EXECUTOR = ("cluster", "slurm_max_num_timeout", "slurm_python")
-LATE = 15.0  # seconds that a result may be seen later than the end of its job
+LATE = 15.0  # seconds; a result may become visible this long after the end of its job
 
 
 class Resumed(Checkpointable):
-    """A run in a job. When SLURM takes the machine away, submitit puts the job into the queue again, and it goes on.
+    """A run in a job. If SLURM preempts the job, submitit queues it again, and the run resumes.
 
     Args:
-        run: to train.
+        run: the run.
     """
 
     def __init__(self, run: RunCommand) -> None:
@@ -41,20 +41,20 @@ class Resumed(Checkpointable):
         self.children: Children | None = None
 
     def __call__(self) -> int | str:
-        """Train it, in the job."""
+        """Train the run; called in the job."""
         self.children = Children()
         try:
             return self.run.here(self.children)
         except signals.Stopped as stopped:
             if stopped.number == signal.SIGTERM and submitit.JobEnvironment().cluster == "slurm":
-                # Not our request (see `SlurmJob.cancel`): the job is preempted or cancelled. What comes next says
-                # which: submitit's signal, at which it queues the job again, or SIGKILL.
+                # We use SIGINT (see `SlurmJob.cancel`), so SLURM has preempted or cancelled the job. Wait for the next
+                # signal: submitit's own signal queues the job again; SIGKILL ends it.
                 while True:
                     signal.pause()
             return signals.exit_code(stopped)
 
     def checkpoint(self) -> DelayedSubmission:
-        """What goes into the queue; first the run saves its state, since SLURM kills a job that is queued again."""
+        """The job to queue again. The run first saves its state, because SLURM kills a job that is queued again."""
         if self.children is not None:
             self.children.end()
         return DelayedSubmission(Resumed(self.run))
@@ -64,11 +64,11 @@ class Submitit:
     """Each run is a job.
 
     Args:
-        options: of submitit, by the names of its `AutoExecutor`, such as timeout_min, cpus_per_task, gpus_per_node,
-            mem_gb, slurm_partition, slurm_account; cluster="local" or "slurm" instead of what is there.
+        options: of submitit's `AutoExecutor`, such as timeout_min, cpus_per_task, gpus_per_node, mem_gb,
+            slurm_partition, slurm_account. cluster="local" or "slurm" replaces the detected one.
 
     Raises:
-        ConfigError: submitit refuses them.
+        ConfigError: submitit refuses an option.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -76,8 +76,8 @@ class Submitit:
         for name in ("nodes", "tasks_per_node"):
             if self.options.get(name, 1) != 1:
                 raise ConfigError(
-                    f"launcher.{name}={self.options[name]}: a run is one task on one machine; give it several devices "
-                    "by launcher.gpus_per_node= and trainer.devices="
+                    f"launcher.{name} must be 1, since a run is one task on one machine; got {self.options[name]}. For "
+                    "several devices set launcher.gpus_per_node= and trainer.devices="
                 )
         with tempfile.TemporaryDirectory() as folder:
             self.cluster: str = self._executor(Path(folder)).cluster
@@ -88,14 +88,14 @@ class Submitit:
         return self.cluster != "slurm"
 
     def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
-        """Queue a run; its job's files are in submitit/ of its folder until it has ended well."""
+        """Queue a run. The files of its job are in submitit/ of its folder; they are removed after success."""
         folder = run.log.parent / "submitit"
         remove_folder(
             folder, run.home / run.root
-        )  # a result that is there already would be unpickled, whoever has written it
+        )  # otherwise submitit would unpickle an existing result, whoever wrote it
         executor = self._executor(folder)
         try:
-            with _outside_of_a_job(), blocked(signal.SIGINT, signal.SIGHUP):  # this process asks for its end
+            with _outside_of_a_job(), blocked(signal.SIGINT, signal.SIGHUP):  # only this process stops the job
                 job = executor.submit(Resumed(run))
         except RuntimeError as error:
             raise ConfigError(f"submitit: {_last_line(str(error))}") from None
@@ -116,8 +116,8 @@ class LocalJob(Job):
     """A run in a process that submitit has started on this machine.
 
     Args:
-        run: that is trained.
-        job: of submitit.
+        run: the run.
+        job: submitit's job.
     """
 
     def __init__(self, run: RunCommand, job: submitit.Job[int | str]) -> None:
@@ -146,7 +146,7 @@ class LocalJob(Job):
         return f"submitit: job {job.job_id} has ended without a result ({job.state}): {_last_line(job.stderr() or '')}"
 
     def cancel(self) -> None:
-        """Ask by SIGTERM, which submitit passes on; what it does itself to cancel a job leaves a second to end."""
+        """Send SIGTERM, which submitit passes on. The cancel of submitit itself leaves only one second to end."""
         with suppress(ProcessLookupError):
             os.kill(int(self.job.job_id), signal.SIGTERM)
 
@@ -159,12 +159,12 @@ class SlurmJob(LocalJob):
     """A run in a job of SLURM."""
 
     def cancel(self) -> None:
-        """Take it out of the queue; if it runs, ask by SIGINT, after which it has the time that it needs."""
+        """Remove it from the queue; if it runs, send SIGINT. It then has the time that it needs to save its state."""
         for words in (["--state=PENDING"], ["--state=RUNNING", "--signal=INT"]):
             subprocess.run(["scancel", *words, self.job.job_id], check=False, capture_output=True)
 
     def over(self) -> bool:
-        """Whether the job has ended. submitit asks for news of it every few minutes, which is late for one to stop."""
+        """Whether the job has ended. When it was asked to end, ask SLURM, since submitit does so every few minutes."""
         if super().over():
             return True
         if not self.asked:
@@ -176,14 +176,14 @@ class SlurmJob(LocalJob):
 
 @contextmanager
 def _outside_of_a_job() -> Iterator[None]:
-    """What this command's own job was given, if it is one, is not for the jobs that it submits."""
+    """Context without SLURM's variables: if this command runs in a job, its submitted jobs must not inherit them."""
     if "SLURM_JOB_ID" not in os.environ:
         yield
         return
-    place = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}  # where SLURM itself is
+    place = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}  # needed to find SLURM
     with clean_env(), environment_variables(**place):
         yield
 
 
 def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing was said")
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no output")
