@@ -332,7 +332,7 @@ def test_class_filter_offers_every_class_and_says_what_it_finds(browser, pages):
     other = next(f"object {label}" for label in range(11_000) if f"object {label}" not in shown)
     choose(browser, "#show-class", other)
     assert browser.run(f"{VISIBLE}.length") == 0
-    assert browser.run(said) == f"0 queries: none of this class is among the {len(shown)} shown of 60,000"
+    assert browser.run(said) == f"0 queries: the page shows {len(shown)} of 60,000 queries, none of this class"
     choose(browser, "#show-class", "no such class")
     assert browser.run(said) == "0 queries: no class has this name"
     browser.click("#show-all")

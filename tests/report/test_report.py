@@ -250,7 +250,7 @@ def test_names_that_repeat_or_change_their_class_are_not_matched_and_said():
     found = match([run("A", "abccd", [0, 1, 0, 1, 0]), run("B", "abcd", [0, 0, 0, 0])])
     assert [rows.tolist() for rows in found.rows] == [[0, 4], [0, 3]]
     text = " ".join(found.notes)
-    assert "1 names of A stand for several images and are not matched: c" in text
+    assert "1 names of A belong to several images and are not matched: c" in text
     assert "1 of 3 queries of A are not in B: b" in text and "2 of 4 queries of B are not in A: b, c" in text
 
 
@@ -259,7 +259,7 @@ def test_runs_without_common_query_show_the_first_alone(tmp_path):
     assert other.space is not None
     renamed = replace(other.space, names=tuple(f"x{name}" for name in other.space.names))
     page = write(tmp_path, content("first"), replace(other, space=renamed))
-    assert "No query is in all runs" in page.text and "pictures are of the queries of first alone" in page.text
+    assert "No query is in all runs" in page.text and "Pictures show the queries of first only" in page.text
     assert page.all("article", class_="query") and "40 of 40 queries of first are not in other" in page.text
 
 
@@ -690,7 +690,7 @@ def test_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("runs", "options", "message"),
     [
-        (0, {}, "a report is of 1 to 8 runs; got 0"),
+        (0, {}, "a report shows 1 to 8 runs; got 0"),
         (9, {}, "got 9"),
         (1, {"queries": 0}, "must be >= 1; got 0, 2000 and 10"),
         (1, {"projection": "umap"}, "must be 'pca' or 'tsne'; got 'umap'"),
@@ -782,10 +782,10 @@ def test_thresholds_are_drawn_for_the_losses_that_have_some_alone(tmp_path, seve
     }
     page = write(tmp_path, content(config=config))
     assert page.all("polyline", class_="positive") and not page.all("path", class_="mark")
-    assert "Upright lines" not in page.text and "below β" not in page.text
+    assert "Vertical lines" not in page.text and "below β" not in page.text
     logged = write(tmp_path, content(config=config, curves={"alpha": [(0, 0.1), (9, 0.4321)], "beta": [(9, 0.25)]}))
     assert "α = 0.432" in logged.text and "β = 0.25" in logged.text
-    assert "the loss of one, three pulls them, above α and below β." in several.text
+    assert "the thresholds of the calibration in the loss of one, three." in several.text
     assert len(several.all("path", class_="mark")) == 4  # two runs with two each
 
 
@@ -874,7 +874,7 @@ def test_images_that_are_gone_are_said_and_the_page_is_written(tmp_path):
         paths=tuple(tmp_path / "gone" / f"{row}.png" for row in range(40)),
     )
     page = write(tmp_path, replace(run, pictures=Pictures(moved)))
-    assert "No pictures: the images of the data set cannot be read any more (the first, class" in page.text
+    assert "No pictures: the images of the data set cannot be read (the first, class" in page.text
     assert not stored(page) and len(page.all("p", class_="name")) == 400
     some = replace(run.pictures.table, names=("renamed", *run.pictures.table.names[1:]))
     page = write(tmp_path, replace(run, pictures=Pictures(some)))
@@ -899,7 +899,7 @@ def test_a_page_about_sixty_thousand_images_has_all_classes_and_a_sample_of_quer
     page = write(tmp_path, large(), queries=120)
     assert len(page.source.encode()) < 8_000_000
     assert len(page.data["tables"]["class"]["rows"]) == 11_000
-    assert "chosen among 120 of 60,000 queries" in page.text and "120 of 60,000 queries, coloured by" in page.text
+    assert "chosen from 120 of 60,000 queries" in page.text and "120 of 60,000 queries, coloured by" in page.text
     images = stored(page)
     assert len(images) > 500 and max(max(image.shape[:2]) for image in images.values()) == 96
 
@@ -990,7 +990,7 @@ def test_what_is_no_run_or_the_same_run_twice_is_refused(finished, tmp_path, cap
     assert main(["report", str(tmp_path)]) == 2
     assert "is no run: it has no config.yaml" in capsys.readouterr().err
     assert main(["report", str(finished.folder), f"{finished.folder}/../run"]) == 2
-    assert "is given more than once" in capsys.readouterr().err
+    assert "more than once" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -1074,7 +1074,7 @@ def test_evaluations_that_were_drawn_are_said_to_be_of_another_gallery(finished,
     run = read_run(finished)
     assert run.after is not None
     drawn = replace(run.after, settings={**run.after.settings, "protocol": "one-gallery, 10 draws"})
-    assert "rank every image against all others" in " ".join(read_run(finished, after=drawn).notes)
+    assert "every image is ranked against all others" in " ".join(read_run(finished, after=drawn).notes)
     assert run.notes == ()
 
 
@@ -1158,7 +1158,7 @@ def test_queries_without_relevant_item_are_not_drawn_but_can_be_asked_for():
         ({"labels": torch.full((5,), 3)}, "labels run from 3 to 3, but there are 2 class names"),
         ({"names": ["x"]}, r"names needs one entry per image \(5\); got 1"),
         ({"queries": [5]}, r"queries must be rows 0 .. 4; got \[5\]"),
-        ({"k": 0}, "k is a number of items"),
+        ({"k": 0}, "k is the number of items"),
         ({"average_precision": torch.zeros(3)}, r"average_precision must be \[5\]; got \[3\]"),
         ({"embeddings": torch.full((5, 2), torch.nan)}, "finite|NaN|nan"),
     ],

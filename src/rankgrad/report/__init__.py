@@ -1,4 +1,4 @@
-"""Self-contained pages about runs: numbers, curves, and what the models retrieve or detect."""
+"""Self-contained pages about runs: metrics, curves, and the retrieved images or the detections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows of a run, whatever its kind: settings, curves, numbers, and sections of its own."""
+"""The content of a page about a run of any kind: settings, curves, metrics, and further sections of its kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Method = Literal["pca", "tsne"]
 
 
 class Evaluated(Protocol):
-    """Numbers of an evaluation, as `evaluation.Report` has them."""
+    """The result of an evaluation, with the attributes of `evaluation.Report`."""
 
     @property
     def values(self) -> Mapping[str, float]:
@@ -36,17 +36,17 @@ class Evaluated(Protocol):
 
     @property
     def intervals(self) -> Mapping[str, Interval]:
-        """Metric -> (low, high), of those that have one."""
+        """Metric -> (low, high), for metrics with an interval."""
         ...
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What was counted."""
+        """Numbers of queries, items, classes, ..."""
         ...
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """How it was done."""
+        """Settings of the evaluation."""
         ...
 
 
@@ -55,10 +55,10 @@ class Section:
     """A part of a page.
 
     Attributes:
-        key: its place in the page's address.
+        key: its anchor in the page's address.
         title: its heading.
-        body: what stands below; a section without is left out.
-        data: what its script needs, by name.
+        body: its content; a section with an empty body is left out.
+        data: name -> data for the script of the page.
     """
 
     key: str
@@ -69,13 +69,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Extent:
-    """How much a page shows of runs that retrieve.
+    """How much a page shows of retrieval runs.
 
     Attributes:
-        projection: of the map: "pca", or "tsne" (needs scikit-learn, seconds per thousand points).
-        queries: asked at most for histograms, curve, confusions and pictures; of more, a sample is drawn.
-        points: of the map, at most.
-        items: shown per query.
+        projection: method of the map: "pca", or "tsne" (needs scikit-learn, seconds per thousand points).
+        queries: largest number of queries for histograms, curve, confusions and pictures; if there are more, a random
+            sample is used.
+        points: largest number of points of the map.
+        items: number of items per query.
     """
 
     projection: Method = "pca"
@@ -93,18 +94,18 @@ class Extent:
 
 @dataclass(frozen=True, eq=False)
 class RunContent(ABC):
-    """A run as a page shows it. A kind of run is a subclass: it adds what it has, and draws it in `sections`.
+    """The content of a page about one run. Each kind of run is a subclass, which adds its own content in `sections`.
 
     Attributes:
-        name: what the page calls the run.
+        name: name of the run on the page.
         config: its settings, plain and nested.
         facts: steps, seconds, versions.
         curves: name -> (step, value) pairs.
         before: evaluation of the untrained network, or None.
         after: evaluation of the trained network; None: the run is not finished.
-        latest: (steps done, test metrics) of the last evaluation during training, if it is not finished; or None.
-        notes: what a reader must know first.
-        siblings: the same run with other seeds; their curves stand behind its own.
+        latest: (steps done, test metrics) of the last evaluation during training, if the run is not finished; or None.
+        notes: notes at the top of the page.
+        siblings: the same run with other seeds; their curves are drawn pale behind its own.
     """
 
     name: str
@@ -122,33 +123,33 @@ class RunContent(ABC):
     @property
     @abstractmethod
     def headline(self) -> tuple[str, ...]:
-        """Metrics of the tiles; the first orders what is compared."""
+        """Metrics of the tiles; the first one is the main metric."""
 
     @property
     @abstractmethod
     def main(self) -> tuple[str, ...]:
-        """Metrics of the table; the others stand behind it."""
+        """Metrics of the first table; the others are in a folded table."""
 
     @classmethod
     @abstractmethod
     def sections(cls, runs: Sequence[Any], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
-        """What only runs of this kind have, side by side, and notes on it. Pictures go to `images`."""
+        """(sections of this kind of run, notes on them), for runs side by side. Adds pictures to `images`."""
 
     @property
     def loss(self) -> str:
-        """What the loss is called: its class; of a wrapped one, the class inside."""
+        """Class name of the loss; of a wrapped loss, the class inside."""
         return loss_name(self.config)
 
     @property
     def values(self) -> Mapping[str, float]:
-        """Metrics of the evaluation after training, or of the last one before that."""
+        """Metrics of the evaluation after training, or of the last one during training."""
         if self.after is not None:
             return self.after.values
         return self.latest[1] if self.latest is not None else {}
 
     @property
     def settings(self) -> dict[str, object]:
-        """Everything that was set and noted, by dotted names."""
+        """Settings and facts, by dotted names."""
         settings = flat({key: value for key, value in self.config.items() if key not in ("out", "resume")})
         settings |= {f"run: {key}": value for key, value in flat(self.facts).items()}
         if self.after is not None:
@@ -156,12 +157,12 @@ class RunContent(ABC):
         return settings
 
 
-# Their loss goes by a name: of another library, or handed over in Python with its arguments.
+# Wrappers around a loss: of another library, or passed in Python. The page shows the name of the wrapped loss.
 SHELLS = ("CalledLoss", "SentenceTransformersLoss")
 
 
 def loss_name(config: Mapping[str, Any]) -> str:
-    """Class of the loss of a configuration; without a class its name; of a sum the names of its parts.
+    """Class name of the loss in a configuration; its `name` if it has no class; for a sum, the names of its parts.
 
     >>> adapter = {"_target_": "rankgrad.losses.baselines.PMLLoss", "loss": {"_target_": "pml.losses.TripletLoss"}}
     >>> loss_name({"loss": adapter})
@@ -198,32 +199,32 @@ def kind_of(run: Run) -> str:
     """Kind of a run, a key of `tasks.TASKS`.
 
     Raises:
-        FileNotFoundError: the folder is no run.
+        FileNotFoundError: the folder is not a run.
     """
     if not run.config.exists():
-        raise FileNotFoundError(f"{run.folder} is no run: it has no config.yaml. Give the folder that a training made")
+        raise FileNotFoundError(f"{run.folder} is not a run: it has no config.yaml. Give the folder of a run")
     return run.kind
 
 
 def read_runs(
     folders: Sequence[Path], *, pictures: bool = True, trust: Sequence[str] = (), images: Path | None = None
 ) -> list[RunContent]:
-    """Read several runs of one kind; those that see the same images share them, and each has a name of its own.
+    """Read several runs of one kind. Runs on the same images share them in memory; each run gets a different name.
 
     Args:
-        folders: of the runs; a file of embeddings (npz, parquet) counts as a run that retrieves.
-        pictures: False: numbers and curves alone.
+        folders: of the runs; a file of embeddings (npz, parquet) counts as a retrieval run.
+        pictures: False: only metrics and curves.
         trust: packages whose classes their settings may name; see `config.load`.
-        images: folder that the names in such a file are relative to.
+        images: base folder of the names in a file of embeddings.
 
     Raises:
-        FileNotFoundError: a folder is no run.
-        ValueError: the same folder twice, runs of several kinds.
+        FileNotFoundError: a folder is not a run.
+        ValueError: a folder is repeated, or the runs are of several kinds.
     """
     places = [folder.resolve() for folder in folders]
     twice = [str(folder) for folder, times in Counter(places).items() if times > 1]
     if twice:
-        raise ValueError(f"a run is compared with others, not with itself: {twice[0]} is given more than once")
+        raise ValueError(f"each run may be given once; got {twice[0]} more than once")
     kinds: dict[str, str] = {
         str(place): "retrieval" if place.suffix in FORMATS else kind_of(Run(place)) for place in folders
     }
@@ -247,19 +248,19 @@ def one_kind(kinds: Mapping[str, str]) -> None:
         kinds: name of a run -> its kind.
 
     Raises:
-        ValueError: two kinds.
+        ValueError: there are two kinds.
     """
     first = next(iter(kinds), "")
     for name, kind in kinds.items():
         if kind != kinds[first]:
             raise ValueError(
-                f"one page is of one kind of run: {first} is of {kinds[first]} and {name} of {kind}. Write a page for "
-                "each kind"
+                f"all runs of a page must be of one kind: {first} is of {kinds[first]} and {name} of {kind}. Write a "
+                "page for each kind"
             )
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of paths that tell them apart, without the words between hyphens that all begin or end with.
+    """The shortest ends of paths that are all different. Words between hyphens that all share at an end are removed.
 
     >>> short_names([Path("a/x/run"), Path("a/y/run")]), short_names([Path("a/pnp-seed0"), Path("a/auc-seed0")])
     (['x/run', 'y/run'], ['pnp', 'auc'])
@@ -278,7 +279,7 @@ def short_names(folders: Sequence[Path]) -> list[str]:
 
 
 def read_common(run: Run, after: Evaluated | None, trust: Sequence[str] = ()) -> dict[str, Any]:
-    """What a run of any kind has, as arguments of its `RunContent`.
+    """The arguments of `RunContent` that runs of all kinds have.
 
     Args:
         run: the folder.
@@ -295,7 +296,7 @@ def read_common(run: Run, after: Evaluated | None, trust: Sequence[str] = ()) ->
         notes.append(_how_far(run, logged, latest))
     elif logged:
         last = max(step for points in logged.values() for step, _ in points)
-        for name, points in logged.items():  # the result belongs to the curves, and is not logged
+        for name, points in logged.items():  # add the final result to the curves; it is not logged
             value = after.values.get(name.removeprefix(TEST))
             if name.startswith(TEST) and value is not None:
                 points.append((last, value))
@@ -313,19 +314,19 @@ def read_common(run: Run, after: Evaluated | None, trust: Sequence[str] = ()) ->
 def _how_far(run: Run, logged: Curves, latest: tuple[int, Mapping[str, float]] | None) -> str:
     steps = max((step for points in logged.values() for step, _ in points), default=None)
     reached = "nothing is logged yet" if steps is None else f"it has logged {steps:.0f} steps"
-    shown = f", and the numbers are of the evaluation after {latest[0]:,} steps" if latest else ""
+    shown = f", and the metrics are of the evaluation after {latest[0]:,} steps" if latest else ""
     return (
-        f"This run is not finished: {reached}{shown}. Pictures, tables and histograms come with the evaluation after "
-        f"training; rankgrad {TASKS[run.kind].command} resume={run.folder} goes on with it."
+        f"This run is not finished: {reached}{shown}. Pictures, tables and histograms appear after the final "
+        f"evaluation. Continue the run with: rankgrad {TASKS[run.kind].command} resume={run.folder}"
     )
 
 
 def _findings(run: Run) -> list[str]:
-    """What the look at training found to be wrong, with what helps."""
+    """The warnings of `training.health`, each with its advice."""
     if not run.health.exists():
         return []
     findings = read_json(run.health, "findings")["findings"]
     try:
         return [f"{finding['text']}. {finding['advice']}" for finding in findings if finding["level"] == "warning"]
     except (KeyError, TypeError):
-        raise ValueError(f"{run.health} is damaged: its findings are not as a training writes them. {AGAIN}") from None
+        raise ValueError(f"{run.health} is damaged: its findings have another format. {AGAIN}") from None

@@ -1,7 +1,7 @@
-"""What finished runs retrieve for the same queries, as a static picture (RaMBO Fig. 4; PNP 7; ROADMAP 6, 13 to 15).
+"""The retrieved images of finished runs for the same queries, as a figure (RaMBO Fig. 4; PNP 7; ROADMAP 6, 13 to 15).
 
-The papers choose their queries. Here a rule does: drawn by seed among all, among those that no run gets right, or among
-those that some runs get right and others do not; the picture says which.
+The authors of papers choose their queries by hand. Here queries are drawn at random with a seed: from all queries, from
+those that every run gets wrong, or from those that some runs get right and others wrong. The figure says which.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ..datasets.base import Table
 
 Choice = Literal["random", "failures", "differ"]
-# What each means, said under the picture.
+# Explanation of each choice, printed under the figure.
 CHOICES: Mapping[str, str] = {
-    "random": "drawn among all",
-    "failures": "drawn among those whose nearest image is wrong in every run",
-    "differ": "drawn among those whose nearest image is right in some runs and wrong in others",
+    "random": "drawn from all",
+    "failures": "drawn from those whose nearest image is wrong in every run",
+    "differ": "drawn from those whose nearest image is right in some runs and wrong in others",
 }
 SIDE = 160  # pixels: the longer side of a drawn image
 
@@ -46,7 +46,7 @@ class Item:
         class_name: its class.
         score: cosine to the query.
         rank: 1 is the nearest.
-        correct: it is of the query's class.
+        correct: whether it has the query's class.
     """
 
     row: int
@@ -58,14 +58,14 @@ class Item:
 
 @dataclass(frozen=True)
 class Query:
-    """One query and what each run retrieves for it.
+    """One query and its retrieved images in each run.
 
     Attributes:
         row: of the test split.
-        name: what a person calls the image.
+        name: name of the image.
         class_name: its class.
-        items: per run, the nearest, best first.
-        first_right: per run, rank of the first image of its class.
+        items: per run, the nearest images, best first.
+        first_right: per run, rank of the first image of the query's class.
     """
 
     row: int
@@ -77,15 +77,15 @@ class Query:
 
 @dataclass(frozen=True)
 class RetrievedExamples:
-    """Show the same queries in every run.
+    """The retrieved images of every run for the same queries.
 
     Attributes:
         data: name of the data set.
-        runs: what the runs are called.
+        runs: names of the runs.
         chosen: key of `CHOICES`.
-        among: queries that were there to choose from.
-        seed: of the draw.
-        queries: in the order drawn.
+        among: number of queries from which these were drawn.
+        seed: of the random choice.
+        queries: in the order in which they were drawn.
         image: row of the test split -> uint8 [channel, height, width].
     """
 
@@ -98,7 +98,7 @@ class RetrievedExamples:
     image: Callable[[int], Tensor]
 
     def __str__(self) -> str:
-        """A line per query and run: right and wrong in order of rank, and the rank of the first right one."""
+        """A line per query and run: + (right) or - (wrong) in order of rank, and the rank of the first right image."""
         width = max(len(name) for name in self.runs)
         lines = [f"{len(self.queries)} queries of {self.data}, {_said(self)} ({self.among}), seed {self.seed}"]
         for query in self.queries:
@@ -118,19 +118,19 @@ def compute(
     data_root: Path | None = None,
     trust: Sequence[str] = (),
 ) -> RetrievedExamples:
-    """Read the embeddings of finished runs and look for the neighbours of some queries.
+    """Read the embeddings of finished runs and find the nearest images of some queries.
 
     Args:
-        runs: folders; all of the same test set.
+        runs: folders; all runs must have the same test set.
         choice: see `CHOICES`.
-        queries: how many; fewer if there are fewer.
+        queries: number of queries; fewer if there are fewer.
         k: items per query.
-        seed: of the draw.
-        data_root: where the images are now; None: where they were.
+        seed: of the random choice.
+        data_root: folder of the images; None: the folder in the settings of the run.
         trust: packages whose classes the settings may name, see `config.load`.
 
     Raises:
-        ValueError: no run, one that is not finished, runs of different test sets, no such query.
+        ValueError: no run is given, a run is not finished, the test sets differ, or no query fits the choice.
     """
     from ..config import load
     from ..datasets.base import Table
@@ -139,19 +139,19 @@ def compute(
     from ..targets import make
 
     if choice not in CHOICES:
-        raise ValueError(f"queries are chosen by one of {', '.join(CHOICES)}; got {choice!r}")
+        raise ValueError(f"choice must be one of {', '.join(CHOICES)}; got {choice!r}")
     if not runs or queries < 1 or k < 1:
-        raise ValueError(f"at least one run, query and item are needed; got {len(runs)}, {queries} and {k}")
+        raise ValueError(f"need at least one run, query and item; got {len(runs)}, {queries} and {k}")
     for folder in runs:
         if not Run(folder).finished:
-            raise ValueError(f"{folder} is no finished run: give the folder of one, as rankgrad train leaves it")
+            raise ValueError(f"{folder} is not a finished run: give the folder of a finished run of rankgrad train")
     config = load(Run(runs[0]).config, trust)
     if data_root is not None:
         config.data.root = config.data.load.root = str(data_root.absolute())
     rows: Rows = held_out(make(config.data.load, slot="data", trust=trust), config.fold)
     table = rows.select(config.evaluation.split)
     if not isinstance(table, Table):
-        raise ValueError(f"this figure is of images, and {table.name} is {table.takes}: rankgrad report shows those")
+        raise ValueError(f"this figure needs images, but {table.name} has {table.takes}: use rankgrad report for them")
     embedded = [_embeddings(folder, table) for folder in runs]
     return among(table, embedded, _names(runs), choice=choice, queries=queries, k=k, seed=seed)
 
@@ -166,16 +166,16 @@ def among(
     k: int = 8,
     seed: int = 0,
 ) -> RetrievedExamples:
-    """Do so for embeddings at hand.
+    """`compute` for given embeddings.
 
     Args:
-        table: the images; who is asked and what is searched is its protocol's.
+        table: the images; its protocol decides which are queries and which are the gallery.
         embeddings: per run, [image, dim] float in the order of the table.
         names: per run.
         choice: see `CHOICES`.
-        queries: how many; fewer if there are fewer.
+        queries: number of queries; fewer if there are fewer.
         k: items per query.
-        seed: of the draw.
+        seed: of the random choice.
 
     Raises:
         ValueError: no query fits the choice.
@@ -187,7 +187,7 @@ def among(
     asked, gallery = trial.query, trial.query if trial.gallery is None else trial.gallery
     label = table.label
     others = torch.bincount(label[gallery], minlength=int(label.max()) + 1)[label[asked]]
-    asked = asked[others > (1 if trial.gallery is None else 0)]  # a query that nothing is relevant to cannot be right
+    asked = asked[others > (1 if trial.gallery is None else 0)]  # a query needs a relevant item
     units = [F.normalize(each.float(), dim=1) for each in embeddings]
 
     def nearest(unit: Tensor, rows: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -200,7 +200,7 @@ def among(
         asked = asked[~right.any(0) if choice == "failures" else right.any(0) & ~right.all(0)]
     if not len(asked):
         hint = "choose random" if len(units) > 1 or choice == "failures" else "give two runs that differ, or random"
-        raise ValueError(f"no query of {table.name} is {CHOICES[choice].removeprefix('drawn among ')}: {hint}")
+        raise ValueError(f"{table.name} has no query for choice={choice!r} ({CHOICES[choice]}): {hint}")
     drawn = torch.randperm(len(asked), generator=torch.Generator().manual_seed(seed))[:queries]
     rows = asked[drawn]
     lists = [nearest(unit, rows, k) for unit in units]
@@ -235,7 +235,7 @@ def _items(table: Table, query: int, scores: Tensor, rows: Tensor) -> tuple[Item
 
 
 def _first_right(unit: Tensor, rows: Tensor, gallery: Tensor, label: Tensor) -> Tensor:
-    """[query] rank of the first relevant item; of equal scores the lower row of the gallery comes first."""
+    """[query] rank of the first relevant item; of equal scores the first row of the gallery is ranked higher."""
     ranks = search.rank_relevant(unit[rows], label[rows], unit[gallery], label[gallery], ids=rows, ref_ids=gallery)
     first = torch.full((len(rows),), math.inf, dtype=ranks.index.rank.dtype)
     return first.scatter_reduce(0, ranks.index.query.cpu(), ranks.index.rank.cpu(), "amin")
@@ -252,14 +252,14 @@ def _embeddings(folder: Path, table: Table) -> Tensor:
     place = {name: row for row, name in enumerate(names)}
     if len(place) != len(names) or set(place) != set(table.names):
         raise ValueError(
-            f"{folder} was evaluated on other images than {table.name}'s {len(table)}: runs side by side must share "
-            "their test set; --data-root says where its images are now"
+            f"{folder} was evaluated on other images than the {len(table)} of {table.name}: all runs must have the "
+            "same test set. If its images have moved, give their folder with --data-root"
         )
     return values[[place[name] for name in table.names]]
 
 
 def _names(runs: Sequence[Path]) -> tuple[str, ...]:
-    """Folder names; with those of the folders above where they are not enough."""
+    """Folder names; with parent folders if the names alone are not different."""
     parts = 1
     while len({run.absolute().parts[-parts:] for run in runs}) < len(set(runs)):
         parts += 1
@@ -270,8 +270,8 @@ def _names(runs: Sequence[Path]) -> tuple[str, ...]:
 def draw(results: RetrievedExamples) -> Figure:
     """A row per query and run: the query, then its nearest images with rank and cosine.
 
-    Right: green, solid, a tick; wrong: vermilion, dashed, a cross. Grey images that are mostly black are ink, and are
-    drawn as ink on paper.
+    Right images have a solid green frame and a tick; wrong ones have a dashed vermilion frame and a cross. Grey images
+    that are mostly black are inverted, so that ink is dark on white.
     """
     from matplotlib.lines import Line2D
 
@@ -321,13 +321,13 @@ def draw(results: RetrievedExamples) -> Figure:
 
 
 def _said(results: RetrievedExamples) -> str:
-    """How the queries were chosen."""
+    """The explanation of the choice of queries."""
     text = CHOICES[results.chosen]
     return text if len(results.runs) > 1 else text.removesuffix(" in every run")
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:
-    """Without what all end in.
+    """Names without the words between hyphens that all of them end with.
 
     >>> _told_apart(["smooth_ap-seed0", "roadmap-seed0"])
     ['smooth_ap', 'roadmap']
@@ -339,13 +339,13 @@ def _told_apart(names: Sequence[str]) -> list[str]:
 
 
 def _short(name: str, inches: float) -> str:
-    """As many letters as fit."""
+    """The name, cut to the letters that fit in this length."""
     most = max(int(inches / 0.062), 6)
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _image(axes: Any, image: Tensor, x: float, y: float, side: float) -> None:
-    """An image inside a square, its proportions kept."""
+    """Draw an image inside a square; the aspect ratio is kept."""
     height, width = image.shape[-2:]
     longest = max(height, width)
     if longest > SIDE:

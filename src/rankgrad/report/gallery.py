@@ -1,4 +1,4 @@
-"""Which queries a page shows, and what the runs find for them."""
+"""The queries that a page shows, and their retrieved items."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .numbers import mean_of
 from .retrieved import Space
 
 TITLES = {"random": "Random queries", "worst": "Lowest AP", "best": "Highest AP"}
-CANDIDATES = 2000  # queries among which `retrieval_gallery` looks for the best and the worst
+CANDIDATES = 2000  # `retrieval_gallery` searches this many queries for the best and the worst
 
 
 @dataclass(frozen=True)
 class RetrievedItem:
-    """One image that was found for a query.
+    """One retrieved image.
 
     Attributes:
         image: uint8 [channel, height, width], grey or RGB.
         class_name: its class.
         score: similarity to the query.
         rank: 1 is the nearest.
-        correct: it is relevant to the query.
+        correct: whether it is relevant to the query.
     """
 
     image: Tensor
@@ -39,15 +39,15 @@ class RetrievedItem:
 
 @dataclass(frozen=True)
 class QueryExample:
-    """One query and what was found for it.
+    """One query and its retrieved images.
 
     Attributes:
         image: uint8 [channel, height, width], grey or RGB.
-        name: what a person calls the image.
+        name: name of the image.
         class_name: its class.
         items: the nearest items, best first.
         average_precision: AP of the whole ranking, NaN if the query has no relevant item.
-        group: why it was chosen.
+        group: the reason why it was chosen.
         first_right: rank of the first relevant item in the whole ranking, None if there is none.
     """
 
@@ -66,19 +66,20 @@ def choose(
     counts: Mapping[str, int],
     seed: int = 0,
 ) -> dict[str, list[int]]:
-    """Queries to show, by the reason for each: random, worst, best, failures, and where several runs disagree.
+    """Queries to show, by reason: random, worst, best, failures, and where several runs disagree.
 
     Args:
-        ap: [run][query] AP, NaN for a query without a relevant item, which is never chosen. Over several runs the mean
-            counts.
-        margin: [run][query] score of the nearest item minus that of the nearest relevant one, where the nearest is
-            wrong; NaN elsewhere, or where it is not known. The widest are the failures, see `failures`.
-        counts: reason -> how many at most, of "random", "worst", "best", "failures", "disagree" (largest range of AP).
-        seed: of the random ones.
+        ap: [run][query] AP, NaN for a query without a relevant item, which is never chosen. For several runs, the mean
+            over the runs is used.
+        margin: [run][query] score of the nearest item minus that of the nearest relevant one, if the nearest is wrong;
+            else NaN. Of the queries that `failures` names, those with the largest margin are chosen.
+        counts: reason -> largest number of queries, for "random", "worst", "best", "failures", "disagree" (largest
+            range of AP).
+        seed: of the random queries.
 
     Returns:
-        Reason -> queries, in the order of `counts`. The worst are not among the best, and random ones are chosen for
-        no other reason; equal queries come in the order of their rows.
+        Reason -> queries, in the order of `counts`. No query is both worst and best, and a random query has no other
+        reason. Equal queries are in the order of their rows.
 
     >>> choose([[0.1, 0.9, float("nan"), 0.5]], [[0.3, float("nan"), float("nan"), 0.4]], {"worst": 1, "failures": 2})
     {'worst': [0], 'failures': [3, 0]}
@@ -105,10 +106,10 @@ def choose(
 
 
 def failures(right: Sequence[Sequence[bool]]) -> list[bool]:
-    """[query] is it a failure: is its nearest item wrong in every run?
+    """[query] whether its nearest item is wrong in every run.
 
     Args:
-        right: [run][query] is the nearest item relevant?
+        right: [run][query] whether the nearest item is relevant.
 
     >>> failures([[True, False, False], [False, False, True]])
     [False, True, False]
@@ -143,22 +144,23 @@ def retrieval_gallery(
         embeddings: [image, dim] float, need not be normalised.
         labels: [image] long; relevant = same label.
         class_names: name of each label.
-        queries: rows to show, instead of the choice below.
-        k: items per query; as many as there are, if fewer.
-        random: queries drawn by `seed` among those with a relevant item.
-        worst: queries of lowest AP. With `average_precision` None they are looked for among 2000 drawn by `seed`.
-        best: queries of highest AP, likewise. No query is shown twice; of equal AP the lower row comes first.
-        names: what a person calls each image; its row if None.
-        average_precision: [image] AP of each query, NaN where it has no relevant item, if already at hand.
+        queries: rows to show; None: queries are chosen by the following arguments.
+        k: items per query; fewer if there are fewer.
+        random: number of random queries with a relevant item.
+        worst: number of queries with the lowest AP. If `average_precision` is None, 2000 random queries are searched.
+        best: number of queries with the highest AP, likewise. No query is shown twice; of equal AP the lower row comes
+            first.
+        names: name of each image; None: its row number.
+        average_precision: [image] AP of each query, if it is known; NaN for a query without a relevant item.
         seed: of the random choice.
 
     Returns:
-        One record per query, in the order random, worst, best (or that of `queries`). The AP in a record is over the
-        whole ranking, query left out, ties pessimistic: as `metrics.average_precision`.
+        One record per query, in the order random, worst, best (or that of `queries`). The AP is that of the whole
+        ranking without the query, with pessimistic ties, as in `metrics.average_precision`.
 
     Raises:
-        ValueError: labels, names or `average_precision` out of step with the embeddings, fewer than two images, rows
-            or labels out of range; from `search`, embeddings that are not finite.
+        ValueError: the length of labels, names or `average_precision` is not that of the embeddings; there are fewer
+            than two images; rows or labels are out of range; embeddings are not finite.
 
     >>> points = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     >>> blank = lambda row: torch.zeros(1, 4, 4, dtype=torch.uint8)
@@ -168,7 +170,7 @@ def retrieval_gallery(
     """
     _check_gallery(embeddings, labels, class_names, names, average_precision)
     if k < 1:
-        raise ValueError(f"k is a number of items and must be >= 1; got {k}")
+        raise ValueError(f"k is the number of items per query and must be >= 1; got {k}")
     called = [f"#{row}" for row in range(len(embeddings))] if names is None else names
     unit = F.normalize(embeddings.detach().float().cpu(), dim=1)
     space = Space(unit, labels.cpu(), tuple(called), tuple(class_names))
@@ -208,7 +210,7 @@ def _check_gallery(
 def _chosen_groups(
     space: Space, average_precision: Tensor | None, counts: Mapping[str, int], seed: int
 ) -> dict[str, list[int]]:
-    """Why queries are shown -> their rows."""
+    """Title of each reason -> rows of its queries."""
     if average_precision is None:
         rows = numbers.sample(len(space.queries), CANDIDATES, seed)
         known = numbers.ranked(space, rows).ap
@@ -221,7 +223,7 @@ def _chosen_groups(
 def _examples(
     space: Space, image: Callable[[int], Tensor], groups: Mapping[str, Sequence[int]], k: int
 ) -> list[QueryExample]:
-    """What is found for the queries of each group."""
+    """The retrieved items of the queries of each group."""
     asked = [(row, group) for group, rows in groups.items() for row in rows]
     if not asked:
         return []

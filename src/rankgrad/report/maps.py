@@ -1,4 +1,4 @@
-"""The map of the embeddings: points in two dimensions, one drawing per run, the same images in each."""
+"""The map of the embeddings: points in two dimensions, one drawing per run, with the same images in each."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from .measured import SideBySide
 from .retrieved import RetrievalRun
 from .shelf import Shelf
 
-SIDE = 1000  # of a drawing, in its own units
+SIDE = 1000  # side of a drawing, in SVG units
 EDGE = 30
-GROUPS = 20  # ten colours, as dots and as squares
+GROUPS = 20  # ten colours, each as dots and as squares
 METHODS = {
-    "tsne": "t-SNE: neighbours stay neighbours, distances between groups mean nothing.",
-    "pca": "PCA: the two directions in which the embeddings differ most, so what is far apart here is far apart; "
-    "what looks close may not be.",
+    "tsne": "t-SNE: neighbours stay neighbours; distances between groups have no meaning.",
+    "pca": "PCA: the two directions of largest variance. Points that are far apart here are far apart in the "
+    "embeddings; points that are close here may not be.",
 }
 
 
 def section(
     runs: Sequence[RetrievalRun], measured: SideBySide, shelf: Shelf, extent: Extent, budget: int, seed: int
 ) -> Section | None:
-    """The drawings, and what a script needs to colour them and to name their points.
+    """The drawings, and the data with which a script colours them and names their points.
 
     Args:
         runs: the runs.
         measured: their queries.
-        shelf: of the pictures.
-        extent: how many points, by which method.
-        budget: bytes of pictures after which points have none.
+        shelf: source of the pictures.
+        extent: number of points and method.
+        budget: bytes of pictures on the page; points beyond it have no picture.
         seed: of the sample.
 
     Returns:
@@ -96,7 +96,7 @@ def section(
 
 
 def _numbered(words: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Different words, the most frequent first, and the place of each word among them."""
+    """(different words, most frequent first; the index of each word among them)."""
     times = Counter(words)
     order = sorted(times, key=lambda word: (-times[word], word))
     place = {word: number for number, word in enumerate(order)}
@@ -104,7 +104,7 @@ def _numbered(words: Sequence[str]) -> tuple[list[str], list[int]]:
 
 
 def _fitted(placed: Tensor) -> tuple[list[int], list[int]]:
-    """Whole numbers inside the drawing, the same scale both ways; y counts downwards."""
+    """Integer coordinates inside the drawing, with the same scale in x and y; y points down."""
     low, high = placed.amin(0), placed.amax(0)
     size = float((high - low).max()) or 1.0
     scaled = (placed - (low + high) / 2) / size * (SIDE - 2 * EDGE)
@@ -117,7 +117,7 @@ def _paths(x: Sequence[int], y: Sequence[int], group: Sequence[int]) -> Markup:
     marks: dict[int, list[str]] = {}
     for a, b, g in zip(x, y, group, strict=True):
         marks.setdefault(min(g, GROUPS), []).append(f"M{a} {b}h0")
-    # those without a colour of their own first, below the others
+    # groups without their own colour are drawn first, below the others
     return Markup("").join(
         Markup(f'<path class="g{g}" d="{"".join(marks[g])}" />') for g in sorted(marks, reverse=True)
     )

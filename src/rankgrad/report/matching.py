@@ -1,4 +1,4 @@
-"""The same queries in several runs, found by the names of their images."""
+"""Finds the same queries in several runs, by the names of their images."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .retrieved import RetrievalRun, Space
 
 @dataclass(frozen=True, eq=False)
 class Matching:
-    """Where each query stands in each run.
+    """The row of each common query in each run.
 
     Attributes:
-        rows: [query] long for each run, its rows of the matched queries, in the order of the first run that has any;
-            empty for a run without embeddings.
-        notes: what could not be matched.
+        rows: for each run, [query] long, its rows of the matched queries, in the order of the first run with
+            embeddings; empty for a run without embeddings.
+        notes: queries that could not be matched.
     """
 
     rows: tuple[Tensor, ...]
@@ -32,7 +32,7 @@ class Matching:
 
 
 def match(runs: Sequence[RetrievalRun]) -> Matching:
-    r"""The queries that all runs with embeddings have: the same name and the same class.
+    r"""The queries that all runs with embeddings have in common, by name and class.
 
     >>> from rankgrad.report import Content
     >>> def run(name, names, labels):
@@ -54,7 +54,7 @@ def match(runs: Sequence[RetrievalRun]) -> Matching:
         places[index], repeated = _by_name(space)
         if repeated:
             notes.append(
-                f"{len(repeated)} names of {runs[index].name} stand for several images and are not matched: "
+                f"{len(repeated)} names of {runs[index].name} belong to several images and are not matched: "
                 f"{enumeration(repeated)}"
             )
     first = next(iter(spaces))
@@ -69,8 +69,8 @@ def match(runs: Sequence[RetrievalRun]) -> Matching:
             )
     if not common:
         notes.append(
-            "No query is in all runs, so nothing is shown side by side: pictures are of the queries of "
-            f"{runs[first].name} alone."
+            "No query is in all runs, so the runs are not shown side by side. Pictures show the queries of "
+            f"{runs[first].name} only."
         )
         alone = tuple(torch.arange(len(spaces[first].queries) if i == first else 0) for i in range(len(runs)))
         return Matching(alone, tuple(notes))
@@ -79,7 +79,7 @@ def match(runs: Sequence[RetrievalRun]) -> Matching:
 
 
 def _by_name(space: Space) -> tuple[dict[tuple[str, str], int], list[str]]:
-    """(name, class) -> row, and the names that stand for several queries."""
+    """({(name, class): row}, names of several queries)."""
     times = Counter(space.names)
     classes = [space.class_names[label] for label in space.labels.tolist()]
     known = {

@@ -1,4 +1,4 @@
-"""Everything that a page computes from the embeddings of its runs, on the same queries."""
+"""The results that a page computes from the embeddings of its runs, on the same queries."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .matching import Matching, match
 from .numbers import Confusion, RankingSummary, Similarities
 from .retrieved import RetrievalRun, Space
 
-# How many queries a page shows for each reason; one may be shown for several.
+# Largest number of queries on a page for each reason. A query may have several reasons.
 SHOWN = {"random": 24, "worst": 24, "best": 12, "failures": 24, "disagree": 16}
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What is known of one run's answers to the sampled queries.
+    """The results of one run for the sampled queries.
 
     Attributes:
         space: its embeddings.
-        rows: [query] long, the sampled queries in it.
-        similarities: of all their pairs.
-        ranked: how the relevant items are found.
+        rows: [query] long, rows of the sampled queries in `space`.
+        similarities: of all pairs of a query and an item.
+        ranked: ranks of the relevant items.
         scores: [query, k] of the nearest items.
-        items: [query, k] long.
-        confusions: pairs of classes.
+        items: [query, k] long, the nearest items.
+        confusions: confused pairs of classes.
     """
 
     space: Space
@@ -43,12 +43,12 @@ class Answers:
 
     @cached_property
     def correct(self) -> Tensor:
-        """[query, k] bool: is the item relevant?"""
+        """[query, k] bool, whether the item is relevant."""
         return self.space.relevant(self.rows, self.items)
 
     @cached_property
     def margin(self) -> Tensor:
-        """[query] by how much the nearest item, a wrong one, beats the nearest relevant one; NaN where it is right."""
+        """[query] score of a wrong nearest item minus that of the nearest relevant item; else NaN."""
         known = ~self.correct[:, 0] & self.similarities.best.isfinite()
         return torch.where(known, self.scores[:, 0] - self.similarities.best, torch.nan)
 
@@ -58,10 +58,10 @@ class SideBySide:
     """The runs on the same queries.
 
     Attributes:
-        matching: all queries that they have in common.
-        sampled: [query] long, places in the matching that are looked at.
-        runs: one entry per run; None without embeddings, or without a query in common.
-        shown: reason -> places in `sampled`.
+        matching: all common queries.
+        sampled: [query] long, indices of the sampled queries in the matching.
+        runs: one entry per run; None for a run without embeddings or without a common query.
+        shown: reason -> indices in `sampled` of the queries to show.
     """
 
     matching: Matching
@@ -71,11 +71,11 @@ class SideBySide:
 
 
 def compare(runs: Sequence[RetrievalRun], queries: int, k: int, seed: int = 0) -> SideBySide:
-    """Match, sample and measure.
+    """Match and sample the queries, and compute the results of each run.
 
     Args:
         runs: the runs.
-        queries: how many are asked at most.
+        queries: largest number of queries.
         k: items per query.
         seed: of the sample, and of the random queries that are shown.
     """
@@ -94,7 +94,7 @@ def compare(runs: Sequence[RetrievalRun], queries: int, k: int, seed: int = 0) -
 def _measure(run: RetrievalRun, space: Space, rows: Tensor, k: int) -> Answers | None:
     if len(space.gallery[0]) < 1 + space.leave_one_out:
         return None
-    alpha, beta = run.thresholds or (0.0, 0.0)  # nothing is said of them where there are none
+    alpha, beta = run.thresholds or (0.0, 0.0)  # without thresholds, the counts are not shown
     scores, items = numbers.nearest(space, rows, k)
     return Answers(
         space=space,

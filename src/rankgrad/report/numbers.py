@@ -1,7 +1,7 @@
-"""What a page shows of embeddings: similarities of pairs, precision and recall, confusions, a map.
+"""Statistics of embeddings for a page: similarities of pairs, precision and recall, confusions, a map.
 
-All of it is exact for the queries that are asked: each is compared with every item of the gallery. Large sets are asked
-by a sample of queries, which the page names.
+All results are exact for the given queries: each is compared with every item of the gallery. For large sets, a page
+uses a sample of the queries and says so.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ..relevance import own_columns, relevance_of
 from .retrieved import Space
 
 BINS = 100  # of similarities, from -1 to 1
-LEVELS = 100  # of recall
+LEVELS = 100  # recall levels of the precision-recall curve
 BLOCK = 256  # queries compared at once
-POINTS = 60  # list lengths of the R@K curve
+POINTS = 60  # values of K of the R@K curve
 
 Array = npt.NDArray[np.float64]
 
 
 def sample(count: int, most: int, seed: int = 0) -> Tensor:
-    """[n] long, ascending: all of `count` rows, or `most` of them drawn by `seed`.
+    """[n] long, ascending: all of `count` rows, or a random sample of `most` of them.
 
     >>> sample(3, 5), sample(100, 3)
     (tensor([0, 1, 2]), tensor([19, 44, 93]))
@@ -42,13 +42,13 @@ def sample(count: int, most: int, seed: int = 0) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Similarities:
-    """Cosines of pairs, counted.
+    """Histograms of the cosines of pairs.
 
     Attributes:
-        positive: [BINS] long, pairs of a query and a relevant item in each bin of [-1, 1].
-        negative: [BINS] long, the same of irrelevant items.
-        below_alpha: positive pairs under alpha.
-        above_beta: negative pairs over beta.
+        positive: [BINS] long, number of pairs of a query and a relevant item in each bin of [-1, 1].
+        negative: [BINS] long, number of pairs of a query and an irrelevant item.
+        below_alpha: number of positive pairs with a cosine < alpha.
+        above_beta: number of negative pairs with a cosine > beta.
         best: [row] cosine of each query's nearest relevant item; -inf if it has none.
     """
 
@@ -60,13 +60,13 @@ class Similarities:
 
     @property
     def shares(self) -> tuple[Tensor, Tensor]:
-        """[BINS] share of the positive pairs in each bin, and of the negative ones; 0 where there is no pair."""
+        """([BINS] fraction of the positive pairs in each bin, [BINS] of the negative pairs); 0 without pairs."""
         positive, negative = (counts / max(1, int(counts.sum())) for counts in (self.positive, self.negative))
         return positive, negative
 
 
 def similarities(space: Space, rows: Tensor, alpha: float, beta: float) -> Similarities:
-    """Count the cosines between queries and all items; a query's own copy is no pair.
+    """Count the cosines between queries and all items. A query and its own copy are not a pair.
 
     Args:
         space: embeddings.
@@ -93,7 +93,7 @@ def similarities(space: Space, rows: Tensor, alpha: float, beta: float) -> Simil
         row, item = relevance.pairs(part)
         values = block[row, item]
         best[start : start + len(part)].scatter_reduce_(0, row, values, "amax")
-        # what is neither relevant nor the query itself is irrelevant: count everything, take the others off
+        # irrelevant pairs: count all, then subtract the relevant ones and the queries' own copies
         itself = block[relevance.absent(part)]
         total += _binned(block.flatten()) - _binned(itself)
         positive += _binned(values)
@@ -112,7 +112,7 @@ def _binned(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class RankingSummary:
-    """How a ranking finds the relevant items of some queries.
+    """Statistics of the ranks of the relevant items of some queries.
 
     Attributes:
         ap: [row] AP of the whole ranking, NaN for a query without a relevant item.
@@ -128,8 +128,8 @@ class RankingSummary:
 def ranked(space: Space, rows: Tensor) -> RankingSummary:
     """Rank the gallery for some queries.
 
-    Precision at recall r is that of the list which is just long enough to hold ceil(r P) of a query's P relevant items,
-    without interpolation, so that the area under the mean curve is the mean AP. Ties are read as AP reads them.
+    Precision at recall r is the precision of the shortest list that holds ceil(r P) of a query's P relevant items,
+    without interpolation. So the area under the mean curve is the mean AP. Ties count as in AP.
 
     Args:
         space: embeddings.
@@ -168,7 +168,7 @@ def ranked(space: Space, rows: Tensor) -> RankingSummary:
 
 
 def nearest(space: Space, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """(scores [row, k], items [row, k] long): the k nearest of each query but itself; as many as there are."""
+    """(scores [row, k], items [row, k] long) of the k nearest items of each query, without itself; fewer if fewer."""
     items, _, _ = space.gallery
     if not space.leave_one_out:
         return search.topk(space.queries, items, min(k, len(items)), rows=rows)
@@ -177,9 +177,9 @@ def nearest(space: Space, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def recall_curve(report: Report) -> list[tuple[int, float]]:
-    """(K, R@K) from 1 to the whole gallery, of all queries that the report counts; empty if it has no ranks.
+    """(K, R@K) for K from 1 to the size of the gallery; empty if the report has no MRR per query.
 
-    The rank of the first relevant item is 1 / MRR of a query, which the report holds.
+    The rank of the first relevant item of a query is 1 / MRR.
 
     >>> from rankgrad.evaluation import evaluate
     >>> recall_curve(evaluate(torch.tensor([[1.0, 0], [0.8, 0.6], [0, 1]]), [0, 1, 0], bootstrap=0, clusters="none"))
@@ -199,14 +199,14 @@ def recall_curve(report: Report) -> list[tuple[int, float]]:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Two classes that are taken for one another: a query of one, with its nearest item in the other.
+    """Two confused classes: queries of one class whose nearest item has the other class.
 
     Attributes:
-        first: a class, by name.
-        second: the other.
-        forward: queries of the first whose nearest item is of the second.
-        backward: queries of the second whose nearest item is of the first.
-        example: (query, item) rows of the pair among them that is most alike.
+        first: name of a class.
+        second: name of the other class.
+        forward: number of queries of the first class whose nearest item has the second.
+        backward: number of queries of the second class whose nearest item has the first.
+        example: (query, item) rows of the most similar of these pairs.
     """
 
     first: str
@@ -217,18 +217,18 @@ class Confusion:
 
     @property
     def count(self) -> int:
-        """Both directions."""
+        """Number of queries in both directions."""
         return self.forward + self.backward
 
 
 def confusions(space: Space, rows: Tensor, scores: Tensor, items: Tensor) -> list[Confusion]:
-    """Pairs of classes by the number of queries whose nearest item is of the wrong one; most first, then by name.
+    """Pairs of confused classes, sorted by the number of queries (largest first), then by name.
 
     Args:
         space: labels and names.
         rows: [row] long, queries.
         scores: [row] cosine of each query's nearest item.
-        items: [row] long, that item.
+        items: [row] long, each query's nearest item.
     """
     item_labels = space.gallery[1]
     asked, got = space.labels[rows], item_labels[items]
@@ -252,12 +252,12 @@ def flatten(space: Space, rows: Tensor, method: Literal["pca", "tsne"] = "pca", 
     Args:
         space: embeddings; PCA takes its axes from all queries.
         rows: [row] long, the queries to place.
-        method: "pca": the two directions of largest variance; "tsne": neighbours stay neighbours, distances mean
-            nothing (needs scikit-learn, seconds for a thousand points).
+        method: "pca": the two directions of largest variance; "tsne": neighbours stay neighbours, distances have no
+            meaning (needs scikit-learn, seconds for a thousand points).
         seed: of t-SNE.
 
     Returns:
-        ([row, 2] float, share of the variance that the map shows; NaN for t-SNE).
+        ([row, 2] float, fraction of the variance that the map shows; NaN for t-SNE).
 
     >>> space = Space(torch.tensor([[1.0, 0], [-1, 0], [0, 0]]), torch.zeros(3).long(), ("a", "b", "c"), ("x",))
     >>> flatten(space, torch.arange(3))
@@ -275,7 +275,7 @@ def flatten(space: Space, rows: Tensor, method: Literal["pca", "tsne"] = "pca", 
     centred = space.queries - middle
     values, axes = torch.linalg.eigh((centred.T @ centred).double() / len(centred))
     two = axes[:, -2:].flip(1)
-    # either sign of an axis is right: take the one in which its largest entry is positive, so that runs repeat
+    # the sign of an axis is arbitrary: choose the one with a positive largest entry, so that results are repeatable
     two = two * two.gather(0, two.abs().argmax(0, keepdim=True)).sign()
     placed = (space.queries[rows] - middle) @ two.to(middle.dtype) + 0.0  # no -0.0
     if placed.shape[1] < 2:
@@ -285,6 +285,6 @@ def flatten(space: Space, rows: Tensor, method: Literal["pca", "tsne"] = "pca", 
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """Mean of those that are not NaN; NaN if all are."""
+    """Mean of the values that are not NaN; NaN if there are none."""
     known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else math.nan

@@ -21,20 +21,20 @@
     text.split(/(?<=[/_.-])(?=[^\s/_.-])/).forEach((part, place) => parts.append(...(place ? [make("wbr"), part] : [part])));
     return parts;
   };
-  // What a search for a class finds: that class if it is the name of one, otherwise every name that it is a part of.
+  // A search for a class matches the class with exactly this name; if there is none, every name that contains the text.
   const finder = (text, names) => {
     const words = text.trim().toLowerCase();
     if (names.some((name) => name.toLowerCase() === words)) return (name) => name.toLowerCase() === words;
     return (name) => name.toLowerCase().includes(words);
   };
-  // Names to choose from; filled when they are wanted, as there may be thousands.
+  // Names to choose from; filled on focus, since there may be thousands.
   const choices = (input, names) => input.addEventListener("focus", () => {
     input.list.append(...names.map((name) => { const choice = make("option"); choice.value = name; return choice; }));
   }, { once: true });
   const said = document.getElementById("said");
   document.documentElement.classList.add("live");
 
-  // One tab stop for many things: arrow keys move the place where Tab arrives.
+  // One tab stop for many elements: arrow keys move it.
   const stop = (things, wanted) => {
     for (const thing of things) if (thing.tabIndex !== -1) thing.tabIndex = -1;
     if (wanted) wanted.tabIndex = 0;
@@ -57,7 +57,7 @@
     }
     const known = classes.some(wanted), shows = cards.some((card) => wanted(card.dataset.class));
     one("#shown").textContent = (shown === 1 ? "1 query" : `${shown} queries`) + (!known ? ": no class has this name"
-      : shows ? "" : `: none of this class is among the ${cards.length} shown of ${queries.toLocaleString("en")}`);
+      : shows ? "" : `: the page shows ${cards.length} of ${queries.toLocaleString("en")} queries, none of this class`);
     const visible = cards.filter((card) => !card.hidden);
     stop(all(".cell[tabindex='0']"), visible.length ? one(".cell", visible[0]) : null);
   }
@@ -188,7 +188,7 @@
     }
 
     function sort() {
-      // what has no value stands last, whichever way
+      // rows without a value come last in both directions
       const way = down ? -1 : 1;
       const order = (a, b) => (a === null) - (b === null) || (a === null ? 0 : way * (typeof a === "string" ? a.localeCompare(b) : a - b));
       rows.sort((a, b) => order(a[by], b[by]) || a[0].localeCompare(b[0]));

@@ -1,7 +1,7 @@
-"""One self-contained HTML page about one run or several of a kind: what all runs have, and the sections of their kind.
+"""Self-contained HTML pages about one run or several runs of one kind.
 
-Everything that matters can be read without the script, which sorts, filters and enlarges; the page is worked by
-keyboard, follows the reader's light or dark scheme, and prints.
+All important content is readable without the script, which sorts, filters and enlarges. The page can be used with the
+keyboard, follows the reader's light or dark scheme, and can be printed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from . import tables
 from .content import Extent, Method, RunContent, Section, named, one_kind, read_runs
 from .glossary import short
 
-MOST_RUNS = 8  # colours and dashes that can be told apart
+MOST_RUNS = 8  # number of colours and dashes that readers can distinguish
 
 
 def write_report(
@@ -36,41 +36,41 @@ def write_report(
     points: int = Extent.points,
     items: int = Extent.items,
 ) -> Path:
-    """Write the page of one run, or of several side by side; replaced as a whole if it is there.
+    """Write the page of one run, or of several side by side. An existing file is replaced.
 
     Args:
         path: the file; its folder must exist.
-        runs: 1 to 8 of one kind, as `read_runs` gives them.
+        runs: 1 to 8 runs of one kind, from `read_runs`.
         title: heading; None: data and runs.
-        projection: of the map, see `Extent`; like the numbers below it is for runs that retrieve.
-        queries: asked at most for histograms, curve, confusions and pictures; of more, a sample is drawn.
-        points: of the map, at most.
-        items: shown per query.
+        projection: see `Extent`; for retrieval runs only, as the following arguments.
+        queries: see `Extent`.
+        points: see `Extent`.
+        items: see `Extent`.
 
     Returns:
         The path written.
 
     Raises:
-        ValueError: no run or more than 8; runs of two kinds; numbers out of range; embeddings that are not finite.
-        FileNotFoundError: no such folder.
+        ValueError: no run or more than 8; runs of two kinds; an argument out of range; embeddings that are not finite.
+        FileNotFoundError: the folder does not exist.
     """
     if not 1 <= len(runs) <= MOST_RUNS:
-        raise ValueError(f"a report is of 1 to {MOST_RUNS} runs; got {len(runs)}")
+        raise ValueError(f"a report shows 1 to {MOST_RUNS} runs; got {len(runs)}")
     return _write(path, runs, title, Extent(projection, queries, points, items))
 
 
 def write_comparison(
     path: str | os.PathLike[str], runs: Mapping[str, Sequence[Path]], *, title: str | None = None
 ) -> Path:
-    """Write one page over all runs of a comparison: numbers of every run, and of each variant one run in full.
+    """Write one page about all runs of a comparison: metrics of every run, and all sections for one run per variant.
 
-    Mean and spread over the seeds come first. The sections after that show the first run of each variant side by side,
-    with the curves of its other seeds behind its own; of more than 8 variants, the first 8.
+    The mean and standard deviation over the seeds come first. The other sections show the first run of each variant
+    side by side; the curves of its other seeds are pale. At most 8 variants are shown in these sections.
 
     Args:
         path: the file; its folder must exist.
-        runs: name of a variant -> folders of its runs, one for each seed; those that are not finished are shown as
-            far as they are.
+        runs: name of a variant -> folders of its runs, one for each seed. Of an unfinished run, the page shows the last
+            evaluation.
         title: heading; None: data and variants.
 
     Returns:
@@ -78,11 +78,11 @@ def write_comparison(
 
     Raises:
         ValueError: no run; runs of two kinds.
-        FileNotFoundError: no such folder, or a folder is no run.
+        FileNotFoundError: the folder of the page does not exist, or a folder is not a run.
     """
     folders = {name: list(of_variant) for name, of_variant in runs.items() if len(of_variant)}
     if not folders:
-        raise ValueError("a comparison is of at least one run; got none")
+        raise ValueError("a comparison needs at least one run; got none")
     first = dict(zip(folders, read_runs([each[0] for each in list(folders.values())[:MOST_RUNS]]), strict=False))
     light = iter(read_runs([folder for each in folders.values() for folder in each], pictures=False))
     every = {name: [next(light) for _ in each] for name, each in folders.items()}
@@ -90,10 +90,10 @@ def write_comparison(
     shown = [replace(run, name=name, siblings=tuple(every[name][1:])) for name, run in first.items()]
     notes = []
     if len(folders) > len(shown):
-        notes.append(f"Curves, pictures and tables below are of the first {len(shown)} of {len(folders)} variants.")
+        notes.append(f"Curves, pictures and tables below show the first {len(shown)} of {len(folders)} variants.")
     seeds = max(map(len, folders.values()))
     if seeds > 1:
-        notes.append("Below the table of all runs, each variant is shown by its first run.")
+        notes.append("Below the table of all runs, the page shows only the first run of each variant.")
     return _write(path, shown, title, Extent(), [tables.seeds(summed)], notes)
 
 
@@ -130,14 +130,14 @@ def _write(
 
 
 def _title(runs: Sequence[RunContent]) -> str:
-    """Data and runs. The name of a run often begins with that of its data."""
+    """Names of the data and the runs. If the name of a run begins with that of its data, this part is removed."""
     data = [name for name in dict.fromkeys(named(run.config.get("data")) for run in runs) if name]
     names = [run.name.removeprefix(f"{data[0]}-") if len(data) == 1 else run.name for run in runs]
     return ": ".join(filter(None, (enumeration(data), enumeration(names, 4))))
 
 
 def _facts(run: RunContent) -> list[tuple[str, str]]:
-    """What was trained on what."""
+    """Data, loss, model, seed, steps and training time, for the head of the page."""
     known = {
         "data": named(run.config.get("data")),
         "loss": run.loss,
@@ -151,7 +151,7 @@ def _facts(run: RunContent) -> list[tuple[str, str]]:
 
 
 def _about(runs: Sequence[RunContent]) -> list[str]:
-    """The notes of the runs and of their evaluations; with several runs, whose they are."""
+    """The notes of the runs and of their evaluations; with several runs, each note names its runs."""
     by_note: dict[str, list[str]] = {}
     for run in runs:
         for note in (*run.notes, *getattr(run.after, "notes", ())):
@@ -162,7 +162,7 @@ def _about(runs: Sequence[RunContent]) -> list[str]:
 
 
 def _curves(runs: Sequence[RunContent]) -> Section:
-    """What was logged, a chart for each name: the loss first, then the evaluations."""
+    """A chart for each logged name: the loss first, then the evaluations."""
     several = len(runs) > 1 or bool(runs[0].siblings)
     drawn = []
     names = dict.fromkeys(name for run in runs for name, points in run.curves.items() if points)

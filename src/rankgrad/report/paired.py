@@ -1,4 +1,4 @@
-"""Two runs on the same queries: the mean of their differences, with an interval and a test."""
+"""Compares two runs on the same queries: the mean of their differences, with an interval and a test."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DRAWS = 2000
 
 @dataclass(frozen=True)
 class Paired:
-    """One run against another.
+    """Difference between a run and another one.
 
     Attributes:
-        mean: of the differences; above 0 the run is better.
-        low, high: interval of that mean.
-        p: how often differences whose sign is chance are as far from 0.
-        better, worse: queries on which the run is better, and worse.
-        queries: all.
+        mean: of the differences; > 0: the run is better.
+        low, high: confidence interval of the mean.
+        p: p-value of the randomisation test.
+        better, worse: number of queries on which the run is better, and worse.
+        queries: number of queries.
     """
 
     mean: float
@@ -38,18 +38,18 @@ def paired_difference(
 ) -> Paired:
     r"""Mean of run - other over the same queries, its interval by bootstrap, and a randomisation test.
 
-    Queries of a class are not independent (they retrieve one another), so whole groups are drawn, and whole groups
-    change their sign in the test: with S_g the sum of the differences of group g, p is the share of random signs
-    s_g = ±1 with \|Σ s_g S_g\| ≥ \|Σ S_g\|, the observed signs counted among them (Fisher's randomisation test;
-    Smucker, Allan and Carterette, CIKM 2007, compare it with others for rankings). Of ten groups or fewer all signs are
-    tried, and p is exact.
+    Queries of a class are not independent, because they retrieve one another. So the bootstrap draws whole groups, and
+    the test flips the signs of whole groups. With S_g the sum of the differences of group g, p is the fraction of
+    random signs s_g = ±1 with \|Σ s_g S_g\| ≥ \|Σ S_g\|; the observed signs count as one of them. (This is Fisher's
+    randomisation test. Smucker, Allan and Carterette, CIKM 2007, compare it with other tests for rankings.) With ten
+    groups or fewer, all signs are tried and p is exact.
 
     Args:
         run: [query] values of one run, higher is better.
-        other: [query] of the other.
-        group: [query] class of each query; None: each is its own.
+        other: [query] values of the other run.
+        group: [query] class of each query; None: each query is its own group.
         confidence: coverage of the interval.
-        seed: of what is drawn, 2000 times.
+        seed: of the 2000 random draws.
 
     Raises:
         ValueError: lengths differ, or there is no query.
@@ -60,14 +60,16 @@ def paired_difference(
     """
     group = np.arange(len(run)) if group is None else group
     if not (len(run) == len(other) == len(group) > 0):
-        raise ValueError(f"needed: values of the same queries; got {len(run)}, {len(other)} and {len(group)} groups")
+        raise ValueError(
+            f"need values of the same queries, at least one; got {len(run)}, {len(other)} and {len(group)} groups"
+        )
     difference = np.asarray(run, dtype=np.float64) - other
     number = np.unique(group, return_inverse=True)[1]
     size = np.bincount(number).astype(np.float64)
     sums = np.bincount(number, weights=difference)
     generator = np.random.default_rng(seed)
     means, chance = np.empty(DRAWS), np.empty(DRAWS)
-    few = 2 ** min(len(size), 62) <= DRAWS  # then all signs there are, once each, and p is exact
+    few = 2 ** min(len(size), 62) <= DRAWS  # try all signs once; p is then exact
     step = max(1, 2**22 // len(size))  # draws at once
     for start in range(0, DRAWS, step):
         part = slice(start, min(start + step, DRAWS))

@@ -1,4 +1,4 @@
-"""Runs that retrieve: read from their folder, drawn by the sections that are theirs."""
+"""Retrieval runs: reads the content of their page from a folder or from a file of embeddings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Content(RetrievalRun):
-    """A run that retrieves, as a page shows it: what `RetrievalRun` holds, and how it is drawn."""
+    """The content of a page about a retrieval run: a `RetrievalRun` with its sections."""
 
     @classmethod
     def sections(cls, runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
@@ -39,27 +39,27 @@ def read(
     pictures: bool = True,
     trust: Sequence[str] = (),
 ) -> Content:
-    """What is there of a run, finished or not. What is missing is said in the notes.
+    """Read the content of a run, finished or not. Notes name what is missing.
 
     Args:
         run: the folder.
-        after: evaluation of the trained network, if it is not written yet.
-        table: the evaluated split, if it is at hand.
-        known: images that earlier calls have found (or the reason why they could not), by their settings.
-        pictures: False: numbers and curves alone.
+        after: evaluation of the trained network, if it is not in the folder yet.
+        table: the evaluated split, if it is loaded already.
+        known: cache over several calls: settings of the data -> its images, or the reason why they cannot be read.
+        pictures: False: only metrics and curves.
         trust: packages whose classes its settings may name.
     """
     embeddings, saved = run.embeddings, run.saved
     if after is None and run.after.exists():
         after = Report.from_json(run.after)
-    elif after is None and saved:  # of a run that is not finished, a state that was evaluated
+    elif after is None and saved:  # the run is not finished: use its last saved evaluation
         after, embeddings = Report.from_json(saved[-1]), saved[-1].with_suffix(".npz")
     common = read_common(run, None if embeddings != run.embeddings else after, trust)
     config, notes = common["config"], list(common["notes"])
     if embeddings != run.embeddings:
         common["after"] = after
         notes.insert(
-            0, f"The run is not finished: results and pictures are of its {embeddings.stem.replace('-', ' ')}."
+            0, f"The run is not finished: results and pictures are those of {embeddings.stem.replace('-', ' ')}."
         )
     space = None
     if pictures and embeddings.exists():
@@ -68,7 +68,7 @@ def read(
         except (ValueError, OSError) as error:
             notes.append(f"No pictures, histograms and map: {embeddings.name} cannot be read ({error}).")
     elif pictures and after is not None:
-        notes.append(f"No pictures, histograms and map: the run has no {embeddings.name} any more.")
+        notes.append(f"No pictures, histograms and map: the file {embeddings.name} of the run is missing.")
     held = None if table is None else Pictures(table)
     if space is not None and held is None and not space.texts:
         known = {} if known is None else known
@@ -82,32 +82,32 @@ def read(
         else:
             held = known[data]
     if held is not None and held.table.skipped:
-        notes.append(f"{len(held.table.skipped)} files and folders could not be read and were left out.")
+        notes.append(f"{len(held.table.skipped)} files and folders could not be read and were skipped.")
     if after is not None and str(after.settings.get("protocol", "")).startswith("one-gallery"):
         notes.append(
-            "The metrics are means over drawn galleries of one image per class; pictures, histograms, map and the "
-            "precision-recall curve rank every image against all others."
+            "The metrics are means over random galleries of one image per class. For the pictures, histograms, map and "
+            "precision-recall curve, every image is ranked against all others."
         )
     if after is not None and after.settings.get("groups"):
         notes.append(
-            "The metrics leave out relevant items of the query's own group; pictures, histograms and map show them."
+            "The metrics ignore relevant items of the query's own group. The pictures, histograms and map show them."
         )
     if config.get("evaluation", {}).get("split") == "train":
-        notes.append("The model was evaluated on the rows that it was trained on: other data will be found less well.")
+        notes.append("The model was evaluated on its training rows. Expect lower metrics on other data.")
     before = Report.from_json(run.before) if run.before.exists() else None
     return Content(**{**common, "before": before, "space": space, "pictures": held, "notes": tuple(notes)})
 
 
 def read_embeddings(path: Path, images: Path | None = None) -> Content:
-    """What is there of embeddings that were made elsewhere: an npz or a parquet, evaluated here.
+    """The content of a page about a file of embeddings (npz or parquet), which is evaluated here.
 
     Args:
-        path: file with embeddings and labels, and what else `rankgrad evaluate` takes; names, texts.
-        images: folder that the names are relative to; None: no pictures, unless the file holds texts.
+        path: file with embeddings and labels, and the optional columns of `rankgrad evaluate`, names and texts.
+        images: folder of the images, the base of the names; None: no pictures.
 
     Raises:
-        FileNotFoundError: no such file or folder.
-        ValueError: another file, a damaged one, or columns that do not fit together.
+        FileNotFoundError: the file or the folder does not exist.
+        ValueError: the file has another format, is damaged, or its columns do not fit together.
     """
     if images is not None and not images.is_dir():
         raise FileNotFoundError(f"no folder of images at {images}")
@@ -123,7 +123,7 @@ def read_embeddings(path: Path, images: Path | None = None) -> Content:
 
 
 def _images(run: Run, trust: Sequence[str]) -> Pictures | str:
-    """The images of the evaluated split of a run, or why they cannot be had."""
+    """The images of the evaluated split of a run, or the reason why they cannot be read."""
     from ..config import load, make
     from ..datasets.folds import held_out
 

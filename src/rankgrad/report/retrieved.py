@@ -1,4 +1,4 @@
-"""What a page needs of a run that retrieves: its evaluations, its embeddings and the images they are of."""
+"""The data of a retrieval run for a page: its evaluations, its embeddings and their images."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Embeddings that are asked, and embeddings that are searched.
+    """Embeddings of the queries and of the gallery.
 
     Attributes:
         queries: [query, dim] float, rows of length 1.
-        labels: [query] long, place of the class in class_names.
-        names: [query] what a person calls the image.
+        labels: [query] long, index of the class in class_names.
+        names: [query] name of the image.
         class_names: of all classes.
         items: [item, dim] the gallery; None: leave-one-out, each query against all others.
         item_labels: [item] long.
         item_names: [item].
-        super_labels: [query] long, place in super_names; or None.
+        super_labels: [query] long, index in super_names; or None.
         super_names: of all super-labels.
-        texts: [query] what the rows are, where that is text; empty where it is not.
+        texts: [query] the texts of the rows; empty if the rows are not texts.
         item_texts: [item] likewise.
-        several: [query, class] bool, where rows have several classes: what shares one is relevant. `class_names` are
-            then of all that a row has.
+        several: [query, class] bool, if rows have several classes; rows that share a class are relevant to each other.
+            Each entry of `class_names` then joins the names of all classes of a row.
         item_several: [item, class] likewise.
     """
 
@@ -77,57 +77,57 @@ class Space:
 
     @property
     def leave_one_out(self) -> bool:
-        """Are the queries their own gallery?"""
+        """Whether the queries are their own gallery."""
         return self.items is None
 
     @property
     def gallery(self) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-        """Embeddings, labels and names of what is searched."""
+        """(embeddings, labels, names) of the gallery."""
         if self.items is None or self.item_labels is None:
             return self.queries, self.labels, self.names
         return self.items, self.item_labels, self.item_names
 
     @property
     def truth(self) -> tuple[Tensor, Tensor]:
-        """Labels of queries and gallery that say what is relevant: equal ones, or bool [row, class] that share one."""
+        """Classes of queries and gallery: long labels; or bool [row, class], where rows may have several classes."""
         if self.several is None:
             return self.labels, self.gallery[1]
         return self.several, self.several if self.item_several is None else self.item_several
 
     def relevant(self, rows: Tensor, items: Tensor) -> Tensor:
-        """Whether items are relevant to queries: long [row] and [row, ...] -> bool of the shape of items."""
+        """Whether items are relevant to queries: rows [row] long, items [row, ...] long -> bool, shape of items."""
         asked, items_truth = (side[at] for side, at in zip(self.truth, (rows, items), strict=True))
         asked = asked.reshape(len(rows), *(1,) * (items.ndim - 1), *asked.shape[1:])
         return asked == items_truth if self.several is None else (asked & items_truth).any(-1)
 
     @property
     def noun(self) -> str:
-        """What the rows are, in the plural, as far as it is known: texts, images, or rows that are shown by name."""
+        """Plural noun for the rows: texts, images, or rows (if only their names are known)."""
         if not self.texts:
             return "images"
         return "rows" if self.texts == self.names else "texts"
 
     def by_name(self) -> Space:
-        """The same, each row shown by its name: where there is neither text nor picture."""
+        """The same embeddings with names in place of texts, for rows without text and picture."""
         return replace(self, texts=self.names, item_texts=self.item_names)
 
     def text(self, row: int) -> str | None:
-        """What a query is, where it is a text."""
+        """The text of a query; None if rows are not texts."""
         return self.texts[row] if self.texts else None
 
     def item_text(self, item: int) -> str | None:
-        """What an item is, where it is a text."""
+        """The text of an item; None if rows are not texts."""
         texts = self.texts if self.items is None else self.item_texts
         return texts[item] if texts else None
 
     @classmethod
     def load(cls, path: Path) -> Space:
-        """Read what `runs.embeddings.save_embeddings` has written, or any npz or parquet of embeddings and labels.
+        """Read a file of `runs.embeddings.save_embeddings`, or any npz or parquet with embeddings and labels.
 
-        Rows without names are called by their number; labels may be texts, or integers with or without class_names.
+        Rows without names are named by their number. Labels may be texts, or integers with or without class_names.
 
         Raises:
-            ValueError: the file lacks a column, or its columns are out of step.
+            ValueError: the file lacks a column, or the lengths of its columns differ.
             OSError: the file cannot be read.
         """
         columns = embedding_columns(path, "embeddings", "labels")
@@ -138,7 +138,7 @@ class Space:
             return given or tuple(f"row {row}" for row in range(called))
 
         def numbers(names: str, *of: str) -> tuple[tuple[str, ...], list[Tensor | None]]:
-            """Names of classes, and the classes of one list of rows or of two by number."""
+            """(names of the classes, numbers of the classes for each column of `of`, or None)."""
             given = [columns[name] for name in of if name in columns]
             if not given:
                 return (), [None] * len(of)
@@ -179,13 +179,13 @@ class Space:
 
 
 class FolderPictures:
-    """Images of a folder, by their names relative to it; those that cannot be read are counted.
+    """Images of a folder, by their names relative to it.
 
     Args:
         folder: the folder.
 
     Attributes:
-        failed: name -> why it could not be read.
+        failed: name of each image that could not be read -> the reason.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -193,7 +193,7 @@ class FolderPictures:
         self.failed: dict[str, str] = {}
 
     def get(self, name: str) -> Tensor | None:
-        """The image, small; None: it is not to be had."""
+        """The image as a thumbnail; None: it cannot be read."""
         from ..datasets.images import read_image
 
         try:
@@ -204,24 +204,24 @@ class FolderPictures:
 
 
 class Pictures:
-    """The images of an evaluated split, by their names; those that cannot be read are counted.
+    """The images of an evaluated split, by their names.
 
     Attributes:
-        failed: name -> why it could not be read.
+        failed: name of each image that could not be read -> the reason.
     """
 
     def __init__(self, table: Rows) -> None:
         self.table = table
         times = Counter(table.names)
-        # a name that stands for several images stands for none: a wrong picture is worse than no picture
+        # a repeated name is not used: no picture is better than a wrong one
         self._row = {name: row for row, name in enumerate(table.names) if times[name] == 1}
         self.failed: dict[str, str] = {}
 
     def get(self, name: str) -> Tensor | None:
-        """The image, uint8 [channel, height, width], small where it comes from a file; None: it is not to be had."""
+        """The image, uint8 [channel, height, width], a thumbnail if read from a file; None: it cannot be read."""
         row = self._row.get(name)
         if row is None:
-            self.failed.setdefault(name, "the data set has no image of this name, or several")
+            self.failed.setdefault(name, "the data set has no image with this name, or several")
             return None
         try:
             return self.table.picture(row, THUMBNAIL)
@@ -232,7 +232,7 @@ class Pictures:
 
 @dataclass(frozen=True, eq=False)
 class RetrievalRun(RunContent):
-    """A run that retrieves, as a page shows it.
+    """A retrieval run, as a page shows it.
 
     Attributes:
         name, config, facts, curves, latest, notes, siblings: see `RunContent`.
@@ -261,9 +261,9 @@ class RetrievalRun(RunContent):
 
     @property
     def thresholds(self) -> tuple[float, float] | None:
-        """(alpha, beta) of the calibration; None: the loss has none, or none were logged.
+        """(alpha, beta) of the calibration loss; None: the loss has no calibration, or its thresholds are unknown.
 
-        Those that follow the scores are the last ones that were logged.
+        If the thresholds adapt during training, these are the last logged values.
         """
         loss = self.config.get("loss", {})
         logged = [self.curves.get(name) for name in ("alpha", "beta")]

@@ -1,4 +1,4 @@
-"""Sections of the page of runs that retrieve: similarities, retrieved images, confused classes, tables, a map."""
+"""Sections of a page about retrieval runs: similarities, retrieved images, confused classes, tables, a map."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ REASONS = {
     "random": "random",
     "worst": "lowest AP",
     "best": "highest AP",
-    "failures": "hardest failures: a wrong item far nearer than any right one, in every run",
+    "failures": "hardest failures: in every run a wrong item is far nearer than any right one",
     "disagree": "the runs disagree most",
 }
 CONFUSED = 30  # pairs of classes
-# Bytes of pictures: cards stop at the first, points of the map have none after the second. With what a set of 60 000
-# images needs besides (a few MB of tables) a page stays under 20 MB.
+# Bytes of pictures on a page: no card is added beyond the first number, no picture of a map point beyond the second.
+# With the tables of a set of 60 000 images (a few MB), a page stays under 20 MB.
 CARD_BYTES, PICTURE_BYTES = 9_000_000, 14_000_000
 
 
 def sections(runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
-    """All of them, and what a reader must know about the queries and the pictures."""
+    """(all sections of a page about retrieval runs, notes on the queries and the pictures)."""
     seed = int(runs[0].config.get("seed") or 0)
     measured = compare(runs, extent.queries, extent.items, seed)
     shelf = Shelf(runs, images)
@@ -55,13 +55,13 @@ def sections(runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tu
 
 
 def _lost(runs: Sequence[RetrievalRun], shown: int) -> list[str]:
-    """Images that were wanted and could not be read."""
+    """A note on the images that could not be read."""
     failed = {name: why for run in runs if run.pictures is not None for name, why in run.pictures.failed.items()}
     if not failed:
         return []
     name, why = next(iter(failed.items()))
     if not shown:
-        return [f"No pictures: the images of the data set cannot be read any more (the first, {name}: {why})."]
+        return [f"No pictures: the images of the data set cannot be read (the first, {name}: {why})."]
     return [f"{len(failed):,} images could not be read and are not shown (the first, {name}: {why})."]
 
 
@@ -69,7 +69,7 @@ def _lost(runs: Sequence[RetrievalRun], shown: int) -> list[str]:
 
 
 def paired(runs: Sequence[RetrievalRun], measured: SideBySide, seed: int = 0) -> Markup:
-    """Every other run minus the first one, query by query."""
+    """Table of the differences of each other run minus the first one, query by query."""
     first, *others = runs
     rows = []
     for place, other in enumerate(others, 1):
@@ -93,13 +93,13 @@ def paired(runs: Sequence[RetrievalRun], measured: SideBySide, seed: int = 0) ->
 
 
 def _paired(first: RetrievalRun, other: RetrievalRun, rows: Any, others: Any, name: str, seed: int) -> Paired | None:
-    """None where one run has no such numbers, or they are not of the queries whose embeddings it has."""
+    """The difference in one metric; None if a run lacks it for the queries of its embeddings."""
     values, keep = [], np.ones(len(rows), dtype=bool)
     for run, own in ((first, rows), (other, others)):
         per_query = run.after.per_query.get(name) if run.after is not None else None
         if run.after is None or run.space is None or per_query is None or len(per_query) != len(run.space.queries):
             return None
-        if run.after.settings.get("weights"):  # a mean of another kind
+        if run.after.settings.get("weights"):  # its metrics are weighted means
             return None
         counted = np.ones(len(per_query), dtype=bool)
         if run.after.settings.get("query_without_relevant") != "miss":
@@ -116,7 +116,7 @@ def _paired(first: RetrievalRun, other: RetrievalRun, rows: Any, others: Any, na
 
 
 def ranking(runs: Sequence[RetrievalRun], measured: SideBySide) -> Section:
-    """Similarities of pairs, precision and recall, R@K."""
+    """Histograms of similarities, the precision-recall curve, and the R@K curve."""
     several = len(runs) > 1
     known = [(i, run) for i, run in enumerate(measured.runs) if run is not None]
     drawn = []
@@ -128,7 +128,7 @@ def ranking(runs: Sequence[RetrievalRun], measured: SideBySide) -> Section:
         summary = "" if several else f"area = AP {percent(areas[0])}"
         drawn.append(charts.lines("Precision at recall", series, "recall", summary=summary, y=(0, 1), size=charts.WIDE))
     hits = {i: numbers.recall_curve(run.after) for i, run in enumerate(runs) if run.after is not None}
-    level = max((_level_from(points) for points in hits.values()), default=0)  # nothing is seen beyond it
+    level = max((_level_from(points) for points in hits.values()), default=0)  # all curves are constant beyond it
     series = [
         charts.Series(runs[i].name if several else "", [(k, share) for k, share in points if k <= level], i)
         for i, points in hits.items()
@@ -151,7 +151,7 @@ def ranking(runs: Sequence[RetrievalRun], measured: SideBySide) -> Section:
 
 
 def _level_from(points: Sequence[tuple[int, float]]) -> int:
-    """K from which a curve stays as it is; 0 without points."""
+    """K from which on a curve is constant; 0 without points."""
     return next((k for k, share in points if share >= points[-1][1]), 0)
 
 
@@ -160,11 +160,14 @@ def _whose_thresholds(runs: Sequence[RetrievalRun]) -> str:
     if not own:
         return ""
     whose = "the loss" if len(own) == len(runs) else f"the loss of {enumeration(own, 8)}"
-    return f" Upright lines: where the calibration in {whose} pulls them, above \u03b1 and below \u03b2."
+    return (
+        f" Vertical lines: the thresholds of the calibration in {whose}. It pulls pairs of the same class above \u03b1 "
+        "and pushes other pairs below \u03b2."
+    )
 
 
 def _histograms(runs: Sequence[RetrievalRun], measured: SideBySide) -> list[Markup]:
-    """One per run, on the same axes: as wide as the pairs and the thresholds need."""
+    """One histogram per run, all with the same axes, whose range covers the pairs and the thresholds."""
     known = [(i, run.similarities) for i, run in enumerate(measured.runs) if run is not None]
     shares = [both for _, similarities in known for both in similarities.shares]
     used = [place for share in shares for place in (share > 5e-4).nonzero().flatten().tolist()]
@@ -208,7 +211,7 @@ def _histograms(runs: Sequence[RetrievalRun], measured: SideBySide) -> list[Mark
 
 
 def gallery(runs: Sequence[RetrievalRun], compared: SideBySide, shelf: Shelf) -> Section:
-    """One card per query, a strip of items per run, and what filters them."""
+    """One card per query with a strip of items per run, and filters."""
     places: list[int] = []
     cards: list[dict[str, Any]] = []
     for place in _in_turn(compared.shown):
@@ -235,7 +238,7 @@ def gallery(runs: Sequence[RetrievalRun], compared: SideBySide, shelf: Shelf) ->
 
 
 def _in_turn(shown: dict[str, list[int]]) -> list[int]:
-    """Each query once, reasons in turn: whatever is cut off at the end, every reason is there."""
+    """Each query once, reasons in turn, so that every reason is present if the end is cut off."""
     longest = max(map(len, shown.values()), default=0)
     order = [places[turn] for turn in range(longest) for places in shown.values() if turn < len(places)]
     return list(dict.fromkeys(order))
@@ -282,7 +285,7 @@ def _items(index: int, run: Answers, place: int, shelf: Shelf) -> list[Neighbour
 
 
 def _picture(shelf: Shelf, index: int, text: str | None, name: str) -> str | None:
-    """The picture of a row; None where a text stands in its place."""
+    """The picture of a row; None if the row has a text instead."""
     return shelf.show(index, name) if text is None else None
 
 
@@ -290,7 +293,7 @@ def _picture(shelf: Shelf, index: int, text: str | None, name: str) -> str | Non
 
 
 def confusions(runs: Sequence[RetrievalRun], measured: SideBySide, shelf: Shelf) -> Section:
-    """Table of the pairs of classes that are most often confused, with the most similar pair of images of each."""
+    """Table of the most often confused pairs of classes, each with its most similar pair of images."""
     known = [(i, run) for i, run in enumerate(measured.runs) if run is not None]
     counts: dict[tuple[str, str], dict[int, int]] = {}
     for i, run in known:
@@ -338,7 +341,7 @@ def classes(runs: Sequence[RetrievalRun]) -> Section:
         if made is not None:
             parts.append(made[0])
             data[kind] = made[1]
-    lead = "Each number is the mean over the queries of the class, in per cent; hardest first."
-    leads = "; a class that is among the retrieved images leads to them"
+    lead = "Each number is the mean over the queries of the class, in per cent. The hardest classes come first."
+    leads = "; if a class has retrieved images above, its name links to them"
     body = render("report/tables_of_classes.html", lead=lead, leads=leads, tables=parts)
     return Section("classes", "Classes", body if parts else Markup(), {"tables": data} if parts else {})

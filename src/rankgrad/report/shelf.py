@@ -1,4 +1,4 @@
-"""The pictures that several runs show on one page."""
+"""The pictures of several runs on one page."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .retrieved import RetrievalRun
 
 @dataclass(frozen=True, eq=False)
 class Shelf:
-    """Where pictures come from and go to.
+    """Adds pictures of runs to a page.
 
     Attributes:
-        runs: with their pictures; several may share them.
-        images: the store of the page.
+        runs: with their pictures; several runs may share them.
+        images: the pictures of the page.
     """
 
     runs: Sequence[RetrievalRun]
     images: Images
 
     def show(self, run: int, name: str, budget: float = math.inf) -> str | None:
-        """Class that shows an image of a run; None: it is not to be had, or would be one beyond so many bytes."""
+        """CSS class of an image of a run; None: it cannot be read, or the pictures would exceed `budget` bytes."""
         pictures = self.runs[run].pictures
         if pictures is None:
             return None

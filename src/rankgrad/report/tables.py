@@ -1,4 +1,4 @@
-"""Tables of a page, of runs of any kind: metrics with their intervals, classes, settings."""
+"""Tables of a page about runs of any kind: metrics with their intervals, classes, settings."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from ..html.text import DASH, clean, percent
 from .content import Evaluated, RunContent, Section
 from .glossary import definition, short, shown
 
-READABLE = 50  # rows of a table of classes that are in the page as they are; a script shows the others
-FEW = 12  # rows that need no filter
-FORMATS = {"detections": "count", "at score": "score"}  # of columns that are no shares
+READABLE = 50  # rows of a table of classes that are visible without the script
+FEW = 12  # tables with at most this many rows have no filter
+FORMATS = {"detections": "count", "at score": "score"}  # columns that are not in per cent
 
 
 # ------------------------------------------------------------------------------------------------------------- results
 
 
 def results(runs: Sequence[RunContent], extra: Markup | None = None) -> Section:
-    """The headline metrics, large, and all others with their intervals; of a single run also before training.
+    """The headline metrics in tiles, and all metrics with their intervals; for a single run also before training.
 
     Args:
         runs: side by side.
-        extra: what stands between the tables and the meaning of the metrics.
+        extra: HTML between the tables and the glossary of the metrics.
     """
     names = _names(runs)
     main = [name for name in dict.fromkeys(name for run in runs for name in run.main) if name in names]
     others = [name for name in names if name not in main]
     groups = [group for group in (main, others) if group]
     if len(runs) == 1 and runs[0].before is None and set(names) <= set(runs[0].headline) and not _sure(runs):
-        groups = []  # the tiles hold everything
+        groups = []  # the tiles show everything
     body = render(
         "report/results.html",
         runs=runs,
@@ -52,7 +52,7 @@ def results(runs: Sequence[RunContent], extra: Markup | None = None) -> Section:
 
 
 def _sure(runs: Sequence[RunContent]) -> str:
-    """Coverage of the intervals in per cent; empty without any."""
+    """Coverage of the intervals in per cent; empty without intervals."""
     known = [run.after for run in runs if run.after is not None and run.after.intervals]
     return f"{100 * known[0].settings.get('confidence', 0.95):g}" if known else ""
 
@@ -62,7 +62,7 @@ def _names(runs: Sequence[RunContent]) -> list[str]:
 
 
 def _tiles(runs: Sequence[RunContent]) -> list[dict[str, Any]]:
-    """Show each headline metric in every run, the best one marked."""
+    """Each headline metric in every run; the best value is marked."""
     tiles = []
     for name in dict.fromkeys(name for run in runs for name in run.headline):
         values = [run.values.get(name, math.nan) for run in runs]
@@ -90,7 +90,7 @@ def _interval(name: str, evaluated: Evaluated | None) -> str:
 
 
 def _metric_row(name: str, runs: Sequence[RunContent]) -> dict[str, Any]:
-    """Cells of a metric in every run; of a single one before and after, and the change."""
+    """Cells of a metric: one for every run; for a single run, its values before and after training and the change."""
     before = runs[0].before if len(runs) == 1 else None
     sides: list[tuple[str, Evaluated | None, Mapping[str, float]]] = []
     if before is not None:
@@ -109,12 +109,12 @@ def _metric_row(name: str, runs: Sequence[RunContent]) -> dict[str, Any]:
 
 
 def _counted(report: Evaluated) -> str:
-    """Queries, items, classes, ... in one line."""
+    """Numbers of queries, items, classes, ... in one line."""
     return " · ".join(f"{name.replace('_', ' ')}: {value:,}" for name, value in report.counts.items())
 
 
 def seeds(runs: Sequence[RunContent]) -> Section:
-    """Mean and standard deviation of runs and their siblings, with the value of every one, and paired differences."""
+    """Mean and standard deviation over the seeds of each variant, all single values, and paired differences."""
     names = [name for name in dict.fromkeys(name for run in runs for name in run.main) if name in _names(runs)]
     rows = []
     for run in runs:
@@ -140,7 +140,7 @@ def seeds(runs: Sequence[RunContent]) -> Section:
 
 
 def _over_seeds(run: RunContent, first: RunContent, name: str) -> PairedDifference | None:
-    """One variant minus another, over the seeds that both have; None for fewer than two."""
+    """One variant minus another, over their common seeds; None for fewer than two."""
     both = [
         {each.config.get("seed"): each.values[name] for each in (of, *of.siblings) if name in each.values}
         for of in (run, first)
@@ -163,18 +163,18 @@ def class_table(
     beside: Sequence[str] = (),
     count: str = "queries",
 ) -> tuple[Markup, dict[str, Any]] | None:
-    """A table by class or by super-label that a script sorts, filters and turns the pages of.
+    """A table by class or by super-label, which a script sorts, filters and divides into pages.
 
-    Without a script it shows the rows with the lowest of a metric.
+    Without the script, it shows the rows with the lowest values of one metric.
 
     Args:
-        runs: whose rows they are.
+        runs: the runs.
         kind: "class" or "super-label".
-        tables: rows of each run, empty for a run that has none; with a name, a count and metrics.
-        metrics: columns of a single run.
-        by: the metric that the table begins sorted by; of several runs it is shown of each, with its range.
-        beside: further metrics of several runs.
-        count: what is counted of each class.
+        tables: rows of each run, empty for a run that has none; a row has a name, a count and metrics.
+        metrics: columns for a single run.
+        by: the metric by which the table is sorted first. For several runs, it is shown for each run, with its range.
+        beside: further metrics for several runs.
+        count: key of the count in a row.
 
     Returns:
         (HTML, the whole table for the script); None if there is nothing to show.
@@ -197,7 +197,7 @@ def class_table(
         names.append(f"range of {by}")
         formats.append("share")
         meanings.append("largest minus smallest, over the runs")
-    lead = 2 + (0 if several else len(columns) - 1)  # the column that the table begins sorted by
+    lead = 2 + (0 if several else len(columns) - 1)  # the column by which the table is sorted first
     rows.sort(key=lambda row: (row[lead] is None, row[lead] if row[lead] is not None else 0.0, row[0]))
     bars = -1 if several else lead
     html = render(
@@ -220,7 +220,7 @@ def class_table(
 def _class_columns(
     tables: Sequence[Sequence[Row]], known: Sequence[str], by: str, beside: Sequence[str]
 ) -> list[tuple[int, str]]:
-    """(run, metric) of each column: of a single run all metrics, of several `by` and those beside it, run by run."""
+    """(run, metric) of each column: all metrics for a single run; `by` and `beside` of each run for several."""
     if len(tables) == 1:
         return [(0, name) for name in (*(name for name in known if name != by), by)]
     wanted = [by, *(name for name in beside if name in known and name != by)]
@@ -230,13 +230,13 @@ def _class_columns(
 def _class_rows(
     tables: Sequence[Sequence[Row]], columns: Sequence[tuple[int, str]], count: str, ranged: str | None
 ) -> list[list[Any]]:
-    """Of each class its name, its count and its values; and the range of a metric over the runs, if one is named.
+    """[name, count, values] of each class; and the range of one metric over the runs, if `ranged` names it.
 
     Args:
         tables: rows of each run.
         columns: (run, metric) of each column.
-        count: what is counted of each class.
-        ranged: the metric.
+        count: key of the count in a row.
+        ranged: the metric, or None.
     """
     by_name: list[dict[str, Row]] = [{str(row["name"]): row for row in table} for table in tables]
     rows = []
@@ -255,7 +255,7 @@ def _class_rows(
 
 
 def configuration(runs: Sequence[RunContent]) -> Section:
-    """Settings: of several runs first those that differ, then all."""
+    """Settings; for several runs, first those that differ and then the others."""
     tables = [{key: clean(value) for key, value in run.settings.items()} for run in runs]
     everything = sorted(dict.fromkeys(key for table in tables for key in table), key=lambda key: ": " in key)
     rows = [(key, [table.get(key, DASH) for table in tables]) for key in everything]
