@@ -492,7 +492,7 @@ def test_wrong_settings_of_a_cache_are_named(photo_folder):
     table = load_photos(photo_folder, cache="ram")
     with pytest.raises(ValueError, match=r"one image per row \(12\); got 3"):
         replace(table, pixels=table.pixels.take([0, 1, 2]))
-    with pytest.raises(ValueError, match="either in memory or in a file"):
+    with pytest.raises(ValueError, match="either in memory= or in a file"):
         datasets_cache.Pixels([], [])
 
 
