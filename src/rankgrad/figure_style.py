@@ -1,8 +1,8 @@
-"""How figures look: one set of colours, two widths, one way to make a figure, one way to write it.
+"""The style of all figures: colours, two widths, and functions that make and write a figure.
 
-Figures are drawn at the width that they are printed at, one or two columns of a page, so that letters have the size
-they were given. Colours are Okabe and Ito's, which the colour-blind tell apart; dashes and markers differ too, so that
-the figures survive a grey printer. Green and solid is relevant, vermilion and hollow is irrelevant, everywhere.
+Figures are drawn at their printed width, one or two columns of a page, so that font sizes are true. The colours are
+those of Okabe and Ito, which colour-blind readers can distinguish. Dashes and markers differ, too, so that figures are
+readable in grey. In all figures, green and solid means relevant; vermilion and hollow means irrelevant.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 RELEVANT, IRRELEVANT = GREEN, VERMILION
-SURFACE = "cividis"  # of values over a plane: even steps of lightness, and made for the colour-blind
+SURFACE = "cividis"  # colour map: even steps of lightness, readable for colour-blind people
 FORMATS = (".svg", ".png", ".pdf")
-ONE, TWO = 3.3, 6.9  # inches: one and two columns of a page
-SMALL = 7.0  # points: the smallest letters
+ONE, TWO = 3.3, 6.9  # inches: width of one and two columns of a page
+SMALL = 7.0  # points: smallest font size
 
 SETTINGS: dict[Any, Any] = {
     "font.size": 8,
@@ -46,7 +46,7 @@ SETTINGS: dict[Any, Any] = {
     "ytick.labelsize": 7.5,
     "grid.color": PALE,
     "grid.linewidth": 0.6,
-    # text stays text in an svg and in a pdf, and the same numbers give the same file
+    # text stays text in svg and pdf; equal data gives equal files
     "svg.fonttype": "none",
     "svg.hashsalt": "rankgrad",
     "pdf.fonttype": 42,
@@ -56,7 +56,7 @@ R = TypeVar("R")
 
 
 def styled(draw: Callable[..., R]) -> Callable[..., R]:
-    """Decorator of a function that draws: inside it, and only there, the settings above hold."""
+    """Decorator of a function that draws: the settings above are active only inside it."""
 
     @wraps(draw)
     def inside(*arguments: Any, **options: Any) -> R:
@@ -69,7 +69,7 @@ def styled(draw: Callable[..., R]) -> Callable[..., R]:
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches, for files: it belongs to no window and to no pyplot state."""
+    """An empty figure for files, size in inches. It has no window and no pyplot state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -85,25 +85,25 @@ def letters(axes: Sequence[Any]) -> None:
 
 
 def check_format(path: Path) -> None:
-    """Raise unless the ending of a file is one that `save` can write.
+    """Raise unless `save` can write a file with this extension.
 
     Raises:
-        ValueError: another ending.
+        ValueError: another extension.
     """
     if path.suffix not in FORMATS:
-        raise ValueError(f"a figure is written as {', '.join(FORMATS)}; got {str(path)!r}")
+        raise ValueError(f"a figure must be {', '.join(FORMATS)}; got {str(path)!r}")
 
 
 def save(drawing: Figure, path: Path, dpi: int = 200) -> Path:
     """Write a figure; equal figures give equal files.
 
     Args:
-        drawing: what a `draw` function returned.
-        path: file; the ending says as what: pdf, png or svg. Its folder is made.
-        dpi: of a png, dots per inch.
+        drawing: result of a `draw` function.
+        path: file; its extension decides the format: pdf, png or svg. Its folder is made if needed.
+        dpi: dots per inch of a png.
 
     Raises:
-        ValueError: another ending.
+        ValueError: another extension.
     """
     import matplotlib
 

@@ -1,1 +1,1 @@
-"""What every page is made with: skeleton and policy, colours, text, pictures, charts, strips of neighbours."""
+"""Building blocks of all HTML pages: frame and security policy, colours, text, pictures, charts, strips of items."""

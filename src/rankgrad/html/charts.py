@@ -12,9 +12,9 @@ from .text import escaped, number, shortened
 
 Points = Sequence[tuple[float, float]]
 
-SMALL, WIDE = (360, 210), (540, 280)  # width and height: three or two of them stand in a row
+SMALL, WIDE = (360, 210), (540, 280)  # width and height; a row has three small or two wide charts
 LEFT, RIGHT, TOP, BOTTOM = 48, 10, 10, 34
-LINE_POINTS = 240  # a curve of more points is drawn as its range, with a running mean over it
+LINE_POINTS = 240  # a curve with more points is drawn as its range and a running mean
 MEAN_POINTS = 60
 
 
@@ -23,10 +23,10 @@ class Series:
     """One line of a chart.
 
     Attributes:
-        name: of the run; empty if there is one only.
-        points: (x, y) in order; values that are not finite are left out and counted.
+        name: of the run; empty if there is only one.
+        points: (x, y) in order; points that are not finite are left out and counted.
         kind: number of its colour and dashes.
-        pale: drawn behind the others, such as the same with another seed.
+        pale: drawn pale behind the others, e.g. a run with another seed.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Axis:
     """A scale.
 
     Attributes:
-        name: what is measured.
-        low: smallest value shown.
-        high: largest value shown.
-        log: by powers of ten.
-        ticks: values that are written.
+        name: label.
+        low: smallest value.
+        high: largest value.
+        log: whether the scale is logarithmic.
+        ticks: values with a number.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Axis:
     ticks: tuple[float, ...] = ()
 
     def share(self, value: float) -> float:
-        """Where a value stands between low, 0, and high, 1."""
+        """Position of a value on the axis: 0 at low, 1 at high."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -67,7 +67,7 @@ class Frame:
     Attributes:
         across: horizontal axis.
         up: vertical axis.
-        width: of the drawing, with the numbers at its axes.
+        width: of the drawing, including the numbers at its axes.
         height: likewise.
     """
 
@@ -77,7 +77,7 @@ class Frame:
     height: int
 
     def place(self, point: tuple[float, float]) -> tuple[str, str]:
-        """Where a point is drawn; y counts downwards."""
+        """Coordinates of a point in the drawing; y points down."""
         x = LEFT + self.across.share(point[0]) * (self.width - LEFT - RIGHT)
         y = self.height - BOTTOM - self.up.share(point[1]) * (self.height - TOP - BOTTOM)
         return f"{x:.1f}", f"{y:.1f}"
@@ -96,20 +96,32 @@ class Frame:
         foot = self.height - BOTTOM + 17
         for tick in self.across.ticks:
             x = float(self.place((tick, self.up.low))[0])
-            # the last label would reach into the margin where it stands at the very edge
+            # a label at the right edge would reach into the margin
             anchor = "end" if x > self.width - RIGHT - 12 else "middle"
             drawn.append(f'<text x="{x:.1f}" y="{foot}" text-anchor="{anchor}">{tick:.6g}</text>')
         end = f'x="{self.width - RIGHT}" y="{self.height - 3}" text-anchor="end"'
         return "".join([*drawn, f"<text {end}>{escaped(self.across.name)}</text>"])
 
     def drawing(self, spoken: str, body: str) -> str:
-        """The whole, and in words for screen readers."""
+        """The SVG element.
+
+        Args:
+            spoken: the drawing in words, for screen readers.
+            body: its content.
+        """
         box = f'viewBox="0 0 {self.width} {self.height}"'
         return f'<svg {box} role="img" aria-label="{escaped(spoken)}">{body}</svg>'
 
 
 def figure(title: str, summary: str, body: str, meaning: str = "") -> Markup:
-    """A card: title, what stands beside it, what it means, and the drawing with what stands below."""
+    """A card with a chart.
+
+    Args:
+        title: heading.
+        summary: text beside the title.
+        body: the drawing, as HTML.
+        meaning: line below the title.
+    """
     said = f'<p class="small muted">{escaped(meaning)}</p>' if meaning else ""
     beside = f'<span class="muted small">{escaped(summary)}</span>'
     caption = f"<figcaption><h3>{shortened(title)}</h3>{beside}{said}</figcaption>"
@@ -117,13 +129,13 @@ def figure(title: str, summary: str, body: str, meaning: str = "") -> Markup:
 
 
 def key(kind: int) -> Markup:
-    """The sign of a series in a legend."""
+    """The line of a series in a legend."""
     path = f'<path class="line s{kind}" d="M0 4H28" />'
     return Markup(f'<svg class="key" viewBox="0 0 28 8" aria-hidden="true">{path}</svg>')
 
 
 def square(kind: str) -> Markup:
-    """A filled square of a colour's class, for a legend."""
+    """A filled square for a legend, with the colour of a CSS class."""
     path = f'<rect class="at {kind}" width="10" height="10" />'
     return Markup(f'<svg class="square" viewBox="0 0 10 10" aria-hidden="true">{path}</svg>')
 
@@ -143,21 +155,21 @@ def lines(
     """A figure with one line per series.
 
     Args:
-        title: what the curves are of.
+        title: heading.
         series: at least one.
-        x: what stands under the horizontal axis.
-        summary: what stands beside the title; None: first and last value, of a single series.
-        meaning: one line on what is measured.
-        x_range: of the horizontal axis; None: that of the values.
+        x: label of the horizontal axis.
+        summary: text beside the title; None: first and last value, for a single series.
+        meaning: line below the title.
+        x_range: range of the horizontal axis; None: that of the values.
         y: range of the vertical axis; None: that of the values.
-        log_x: horizontal axis by powers of ten; values must be > 0.
+        log_x: logarithmic horizontal axis; values must be > 0.
         size: width and height of the drawing.
     """
     finite = [[(float(a), float(b)) for a, b in one.points if math.isfinite(a) and math.isfinite(b)] for one in series]
     given, kept = sum(len(one.points) for one in series), sum(map(len, finite))
     warning = ""
     if given > kept:
-        warning = f'<p class="small">{given - kept} of {given} values are not finite and left out.</p>'
+        warning = f'<p class="small">{given - kept} of {given} values are not finite and are left out.</p>'
     if not kept:
         return figure(title, "", warning, meaning)
     every = [point for points in finite for point in points]
@@ -203,17 +215,17 @@ def histogram(
     below: str,
     size: tuple[int, int] = SMALL,
 ) -> Markup:
-    """Two outlines over the same bins: positive pairs solid, negative ones dashed.
+    """Two histograms as outlines over the same bins: positive pairs solid, negative pairs dashed.
 
     Args:
-        title: whose pairs.
-        edges: borders of the bins, one more than bins.
-        positive: height of each bin, as a share.
-        negative: the same of the others.
-        marks: (name, place) of vertical lines.
+        title: heading.
+        edges: edges of the bins, one more than bins.
+        positive: [bin] fraction of the positive pairs.
+        negative: [bin] fraction of the negative pairs.
+        marks: (name, value) of vertical lines.
         top: upper end of the vertical axis.
         spoken: the figure in words, for screen readers.
-        below: what stands under it, if anything.
+        below: text below the drawing; may be empty.
         size: width and height of the drawing.
     """
     across = Axis("similarity", edges[0], edges[-1], ticks=tuple(ticks(edges[0], edges[-1], 6)))
@@ -232,7 +244,7 @@ def histogram(
             anchor, shift = ("end", -5) if x > frame.width / 2 else ("start", 5)
             at = f'x="{x + shift:.1f}" y="{TOP + 10 + 16 * place}" text-anchor="{anchor}"'
             upright.append(f'<path class="mark" d="M{x:.1f} {TOP}V{frame.height - BOTTOM}" />')
-            names.append(f'<text class="strong" {at}>{escaped(name)}</text>')  # above all lines
+            names.append(f'<text class="strong" {at}>{escaped(name)}</text>')  # drawn last, above all lines
     body = [frame.grid(lambda share: f"{100 * share:.6g} %"), outline(negative, "area negative")]
     body += [outline(positive, "area positive"), *upright, *names]
     words = f'<p class="small muted">{escaped(below)}</p>' if below else ""
@@ -240,7 +252,7 @@ def histogram(
 
 
 def bar(share: float) -> Markup:
-    """A bar from 0 to 1, for a cell of a table."""
+    """A horizontal bar for a cell of a table; its length is a value from 0 to 1."""
     width = 100 * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
     return Markup(
         '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
@@ -249,15 +261,15 @@ def bar(share: float) -> Markup:
 
 
 def intervals(marks: Sequence[tuple[str, float, tuple[float, float] | None]]) -> Markup:
-    """Values with their intervals from 0 to 1, one below the other.
+    """Values from 0 to 1 with their intervals, one below the other.
 
     Args:
-        marks: (class, value, interval) of each.
+        marks: (CSS class, value, interval) of each.
     """
     height = 13 * len(marks) + 4
     drawn = [f'<path class="grid" d="M{x} 1V{height - 1}" />' for x in (0.5, 50, 100, 150, 199.5)]
     for place, (kind, value, around) in enumerate(marks):
-        if not 0 <= value <= 1:  # NaN, or no share
+        if not 0 <= value <= 1:  # NaN, or a metric with another range
             continue
         y = 4 + 13 * place
         if around is not None:
@@ -270,7 +282,7 @@ def intervals(marks: Sequence[tuple[str, float, tuple[float, float] | None]]) ->
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers inside [low, high], `most` of them at most but at least one.
+    """Round numbers inside [low, high], about `most` of them, at least one.
 
     >>> ticks(0, 10, 5), ticks(3, 17, 4)
     ([0.0, 2.0, 4.0, 6.0, 8.0, 10.0], [5.0, 10.0, 15.0])
@@ -283,7 +295,7 @@ def ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def thinned(points: Points, buckets: int) -> list[tuple[float, float]]:
-    """Lowest and highest point of each of `buckets` stretches, in their order: the same picture from fewer points."""
+    """Lowest and highest point of each of `buckets` intervals, in order: fewer points, but the same drawing."""
     size = math.ceil(len(points) / buckets)
     kept = []
     for start in range(0, len(points), size):
@@ -293,7 +305,7 @@ def thinned(points: Points, buckets: int) -> list[tuple[float, float]]:
 
 
 def running_mean(points: Points, buckets: int) -> list[tuple[float, float]]:
-    """Mean of each of `buckets` stretches."""
+    """Mean point of each of `buckets` intervals."""
     size = math.ceil(len(points) / buckets)
     stretches = [points[start : start + size] for start in range(0, len(points), size)]
     return [(math.fsum(x for x, _ in s) / len(s), math.fsum(y for _, y in s) / len(s)) for s in stretches]
@@ -306,8 +318,8 @@ def _axis(name: str, values: Sequence[float], log: bool = False) -> Axis:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         written = [m * 10.0**p for p in powers for m in ((1, 2, 5) if high <= 300 * low else (1,))]
         return Axis(name, low, high, True, tuple(value for value in written if low <= value <= high))
-    if name:  # horizontal: from the first to the last value
+    if name:  # a horizontal axis: from the first to the last value
         low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
         return Axis(name, low, high, ticks=tuple(ticks(low, high, 6)))
-    pad = 0.06 * (high - low) or max(abs(low) * 0.05, 1e-3)  # a constant curve still needs a scale
+    pad = 0.06 * (high - low) or max(abs(low) * 0.05, 1e-3)  # > 0 also for a constant curve
     return Axis(name, low - pad, high + pad, ticks=tuple(ticks(low - pad, high + pad, 5)))

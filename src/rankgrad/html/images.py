@@ -1,4 +1,4 @@
-"""The pictures of a page: small, each stored once however often it is shown, decoded where it comes into sight."""
+"""The pictures of a page: thumbnails, each stored once, and decoded when they become visible."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 THUMBNAIL = 96  # longest side of a stored image in pixels; a report shows them at about 80
-# Drawings stay as they are, pixel by pixel: images of so few values, or of so few colours. Others become JPEG.
+# Images with at most this many values or colours are stored as PNG without loss (drawings). Others become JPEG.
 FEW_VALUES, FEW_COLOURS = 3000, 64
 QUALITY = 80
 
 
 class Images:
-    """Pictures as rules of a style sheet: an element shows one by its class.
+    """Pictures as rules of a style sheet: an element shows a picture by its CSS class.
 
-    Unlike an <img> with the data in it, a rule is written once for all elements that show the picture. A browser
-    decodes it when the first of them is drawn, so rows that are out of sight cost nothing, and no script is needed.
+    Unlike an <img> that contains the data, a rule is written once for all elements that show the picture. A browser
+    decodes it when the first of them is drawn. So hidden rows cost nothing, and no script is needed.
 
     Args:
         side: longest side of a stored picture in pixels.
@@ -44,13 +44,13 @@ class Images:
         return len(self._rules)
 
     def add(self, image: Tensor) -> str:
-        """Store a picture unless it is there already; the class that shows it.
+        """Store a picture, unless it is stored already; returns its CSS class.
 
         Args:
             image: uint8 [1 or 3, height, width].
 
         Raises:
-            ValueError: another kind of image.
+            ValueError: the image has another dtype or shape.
         """
         from PIL import Image as Picture
 
@@ -70,12 +70,12 @@ class Images:
         return self._names[key]
 
     def get(self, key: Hashable, read: Callable[[], Tensor | None], budget: float = float("inf")) -> str | None:
-        """The class that shows the picture of a key, which is read when it is wanted for the first time.
+        """The CSS class of the picture of a key, which is read at the first call; None: there is no picture.
 
         Args:
             key: of the picture.
-            read: gives it; None: it is not to be had.
-            budget: bytes of rules beyond which no further picture is read.
+            read: returns the picture, or None if it cannot be read.
+            budget: if the rules have more bytes than this, no further picture is read.
         """
         if key not in self._read:
             if self.size > budget:
@@ -90,7 +90,7 @@ class Images:
 
 
 def data_uri(picture: Image, quality: int = QUALITY) -> str:
-    """A picture as an address that holds it: PNG for a drawing, JPEG for a photograph."""
+    """A picture as a data URI: PNG for a drawing, JPEG for a photograph."""
     values = picture.width * picture.height * len(picture.getbands())
     few = values <= FEW_VALUES or picture.getcolors(FEW_COLOURS) is not None
     kind, buffer = "png" if few else "jpeg", io.BytesIO()

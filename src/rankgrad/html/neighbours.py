@@ -1,4 +1,4 @@
-"""A strip of neighbours: a query, and what was found for it. Drawn by the macros of neighbours.html."""
+"""A query and a strip of its nearest items. The macros of neighbours.html draw them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ class Asked:
     """A query.
 
     Attributes:
-        picture: the class that shows it, None if there is none; see `images.Images`.
-        spoken: the picture in words.
-        name: what it is.
-        detail: more of its name.
-        quality: what was measured of its answers.
-        text: what stands in the place of the picture, where it is a text.
+        picture: CSS class of its picture, see `images.Images`; None: no picture.
+        spoken: the picture in words, for screen readers.
+        name: its class or its name.
+        detail: second line, such as its file.
+        quality: metrics of its results.
+        text: the query itself, if it is a text; it replaces the picture.
     """
 
     picture: str | None
@@ -28,17 +28,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """An item that was found.
+    """A retrieved item.
 
     Attributes:
-        picture: as of a query.
+        picture: as for a query.
         rank: 1 is the nearest.
-        score: its similarity.
-        name: what it is.
-        title: its whole name.
-        right: is it relevant? None: nobody knows.
-        file: its file's name, where it says more than what it is.
-        text: as of a query.
+        score: similarity to the query.
+        name: its class.
+        title: its full name, shown under the pointer.
+        right: whether it is relevant; None: unknown.
+        file: name of its file; empty: not shown.
+        text: as for a query.
     """
 
     picture: str | None

@@ -1,7 +1,7 @@
-"""One page, one file: its templates, its skeleton, and a policy by which it loads nothing and runs its own script only.
+"""Writes an HTML page to one file. Its security policy forbids to load anything and to run scripts of others.
 
-Templates are Jinja2's and stand beside the code that fills them, `ROOM/NAME.html`. Everything that is put into one is
-escaped unless it is markup already; a name that a template asks for and does not get is an error.
+Templates are Jinja2 files beside the code that fills them, `ROOM/NAME.html`. All content is escaped, unless it is
+markup already. A missing variable of a template is an error.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def write_page(
     images: Images | None = None,
     **content: object,
 ) -> Path:
-    """Write a page; replaced as a whole if it is there.
+    """Write a page. An existing file is replaced.
 
     Args:
         path: the file; its folder must exist.
-        template: one that extends html/page.html, such as "report/page.html".
-        styles: style sheets as such names; the colours come before them.
-        script: the script as such a name; None: the page runs none.
-        images: pictures that the page shows by their class.
-        content: what the template needs.
+        template: a template that extends html/page.html, such as "report/page.html".
+        styles: style sheets, named in the same way; the colours are added before them.
+        script: the script, named in the same way; None: no script.
+        images: pictures, which the page shows by their CSS class.
+        content: variables of the template.
 
     Returns:
         The path written.
 
     Raises:
-        FileNotFoundError: no such folder.
+        FileNotFoundError: the folder does not exist.
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -62,7 +62,7 @@ def write_page(
 
 
 def render(template: str, **content: object) -> Markup:
-    """A template, filled."""
+    """A template, filled with content."""
     return Markup(_templates().get_template(template).render(content))
 
 
@@ -88,7 +88,7 @@ def _source(name: str) -> str:
 
 
 def _policy(script: str, styles: Sequence[str]) -> str:
-    """Nothing but the page's own script, style sheets and pictures."""
+    """The security policy: only the page's own script, style sheets and pictures are allowed."""
 
     def digest(text: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

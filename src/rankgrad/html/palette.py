@@ -1,10 +1,10 @@
-"""The colours of every page and of what is drawn into its pictures: one table, in light and in dark."""
+"""The colours of all pages and their charts, for light and dark schemes and for printing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# s0 to s7: runs. g0 to g9: groups of a map, with `rest` for those beyond.
+# s0 to s7: runs. g0 to g9: groups of a map; `rest`: all further groups.
 LIGHT = {
     **{"page": "#f7f7f5", "card": "#fff", "text": "#1c1e22", "muted": "#5d626b", "line": "#dfdfda", "soft": "#efefeb"},
     **{"blue": "#1f5fbf", "grey": "#8b9099", "right": "#087a57", "wrong": "#c2410c"},
@@ -25,7 +25,7 @@ PAPER = {**LIGHT, "page": "#fff", "text": "#000", "muted": "#444", "line": "#ccc
 
 
 def rules() -> str:
-    """The colours as custom properties of a style sheet, by the reader's scheme and for a printer."""
+    """The colours as custom properties of a style sheet, for light and dark schemes and for printing."""
 
     def root(colours: Mapping[str, str]) -> str:
         return f":root{{{';'.join(f'--{name}:{colour}' for name, colour in colours.items())}}}"

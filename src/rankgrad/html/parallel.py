@@ -1,4 +1,4 @@
-"""Parallel coordinates as inline SVG: one upright axis for each setting, one line across them for each trial."""
+"""Parallel coordinates as inline SVG: one vertical axis for each setting, one line across the axes for each trial."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WIDTH, HEIGHT, SIDE, TOP, BOTTOM = 1080, 330, 70, 44, 24
 
 @dataclass(frozen=True)
 class Upright:
-    """An axis.
+    """A vertical axis.
 
     Attributes:
-        name: what stands above it.
-        marks: what is written beside it, and where between the lower end, 0, and the upper end, 1.
+        name: label above it.
+        marks: (text, position) of the labels beside it; the position is 0 at the lower end and 1 at the upper end.
     """
 
     name: str
@@ -28,13 +28,13 @@ class Upright:
 
 @dataclass(frozen=True)
 class Across:
-    """A line.
+    """A line across the axes.
 
     Attributes:
-        places: on each axis, 0 .. 1; None: the line goes on at the next axis.
-        strength: of its colour, 0 .. 1.
-        kind: class of its colour, such as "best".
-        told: what it is, under the pointer and for screen readers.
+        places: [axis] position, 0 .. 1; None: the line skips this axis.
+        strength: opacity, 0 .. 1.
+        kind: CSS class of its colour, such as "best".
+        told: its description, under the pointer and for screen readers.
     """
 
     places: tuple[float | None, ...]
@@ -47,11 +47,11 @@ def parallel(title: str, axes: Sequence[Upright], lines: Sequence[Across], *, su
     """A figure with one line per trial.
 
     Args:
-        title: whose trials.
+        title: heading.
         axes: from left to right.
         lines: later ones are drawn above earlier ones.
-        summary: what stands beside the title.
-        meaning: one line on how to read it.
+        summary: text beside the title.
+        meaning: line below the title.
 
     >>> drawn = parallel("one", [Upright("tau", (("0.1", 0.0),))], [Across((0.5,), 1, "best", "first")],
     ...                  summary="", meaning="")
@@ -59,12 +59,12 @@ def parallel(title: str, axes: Sequence[Upright], lines: Sequence[Across], *, su
     True
     """
     step = (WIDTH - 2 * SIDE) / max(len(axes) - 1, 1)
-    drawn, above = [], []  # what is written beside an axis stands above all lines
+    drawn, above = [], []  # labels beside the axes are drawn last, above all lines
     for place, axis in enumerate(axes):
         x = SIDE + place * step
         drawn.append(f'<path class="grid" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}" />')
         short = axis.name if len(axis.name) <= 22 else f"\N{HORIZONTAL ELLIPSIS}{axis.name[-21:]}"
-        # names of neighbours stand on two levels, as they are wider than the space between the axes
+        # names of adjacent axes are on two levels, since they may be wider than the space between the axes
         head = f'x="{x:.1f}" y="{14 + 16 * (place % 2)}" text-anchor="middle"'
         drawn.append(f"<text {head}><title>{escaped(axis.name)}</title>{escaped(short)}</text>")
         for text, share in axis.marks:

@@ -1,4 +1,4 @@
-"""Text of a page: what may stand in it, where it may break, and numbers as a reader expects them."""
+"""Text of a page: escaping, line breaks, and the format of numbers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from markupsafe import Markup, escape
 from ..files import shown
 
 DASH = "\N{EN DASH}"
-LONG = 32  # letters of a name that is shortened where it has no room
+LONG = 32  # letters; a longer name is shortened
 
 
 def clean(value: object) -> str:
-    r"""Text as `files.shown` gives it, with its ends of line: HTML has no place for the rest.
+    r"""Text as in `files.shown`, but with its tabs and line ends. HTML forbids other control characters.
 
     >>> clean("a\x00b\n")
     'a\\x00b\n'
@@ -25,7 +25,7 @@ def clean(value: object) -> str:
 
 
 def escaped(value: object) -> Markup:
-    """Text that is safe between tags and inside a quoted attribute; markup stays as it is.
+    """Text that is safe between tags and inside a quoted attribute; markup is not changed.
 
     >>> escaped("<b title='x'>")
     Markup('&lt;b title=&#39;x&#39;&gt;')
@@ -34,7 +34,7 @@ def escaped(value: object) -> Markup:
 
 
 def breakable(value: object) -> Markup:
-    """Escaped text that may break after / _ - . as long names of classes do not fit a thumbnail.
+    """Escaped text that may break after / _ - . because long names of classes are wider than a thumbnail.
 
     >>> breakable("a/b.png")
     Markup('a/<wbr>b.<wbr>png')
@@ -43,7 +43,7 @@ def breakable(value: object) -> Markup:
 
 
 def shortened(value: object) -> Markup:
-    """A name for a place without much room: a long one ends in an ellipsis there, and is whole under the pointer.
+    """A name for a narrow place. A long name ends in an ellipsis; the full name appears under the pointer.
 
     >>> shortened("a/b"), shortened("x" * 40)[:30]
     (Markup('a/<wbr>b'), Markup('<span class="cut" title="xxxxx'))
@@ -55,7 +55,7 @@ def shortened(value: object) -> Markup:
 
 
 def as_json(value: object) -> Markup:
-    r"""JSON that may stand inside a <script> element: nothing in it ends the element or opens a comment.
+    r"""JSON that is safe inside a <script> element: nothing in it ends the element or opens a comment.
 
     >>> print(as_json({"a": "</script>"}))
     {"a":"\u003c/script>"}
@@ -65,7 +65,7 @@ def as_json(value: object) -> Markup:
 
 
 def _cleaned(value: Any) -> Any:
-    """What a script puts on the page is as clean as what stands there."""
+    """All texts of a value cleaned, since a script may put them on the page."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
@@ -74,17 +74,17 @@ def _cleaned(value: Any) -> Any:
 
 
 def percent(value: float | None) -> str:
-    """A share in per cent with one digit, a dash if there is none or it is not finite."""
+    """A fraction in per cent with one decimal; a dash if it is None or not finite."""
     return f"{100 * value:.1f}" if value is not None and math.isfinite(value) else DASH
 
 
 def number(value: float | None) -> str:
-    """Four significant digits, a dash if there is no value or it is not finite."""
+    """A number with four significant digits; a dash if it is None or not finite."""
     return f"{value:.4g}" if value is not None and math.isfinite(value) else DASH
 
 
 def enumeration(words: list[str], most: int = 3) -> str:
-    """The first words, and how many more there are.
+    """The first words, and the number of the others.
 
     >>> enumeration(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
