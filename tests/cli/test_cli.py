@@ -398,7 +398,9 @@ def test_what_is_no_npz_is_named(capsys, tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((2, 2)))
     (tmp_path / "a.csv").write_text("1,2")
     for name in ("a.npy", "a.csv"):
-        assert f"{name} is no npz file: write one with numpy.savez" in fails(capsys, "evaluate", str(tmp_path / name))
+        assert f"{name} is not an npz file: write one with numpy.savez" in fails(
+            capsys, "evaluate", str(tmp_path / name)
+        )
 
 
 def test_a_folder_for_the_report_is_looked_for_before_the_work(capsys, tmp_path, monkeypatch):

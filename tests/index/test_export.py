@@ -164,7 +164,7 @@ class Mirrored(PhotoEval):
 
 def test_a_transform_that_is_derived_from_ours_is_not_described_as_ours(of_photos):
     embedder = Embedder.load(of_photos)
-    with pytest.raises(ValueError, match="Mirrored is a transform of your own"):
+    with pytest.raises(ValueError, match="Mirrored is your own transform"):
         preparation(replace(embedder, transform=Mirrored(32)))
 
 
@@ -200,7 +200,7 @@ def test_a_model_that_cannot_be_followed_says_so():
         def forward(self, images: Tensor) -> Tensor:
             return images.mean((2, 3)) if float(images.sum()) > 0 else images.amax((2, 3))
 
-    with pytest.raises(ValueError, match="torch.export can't follow this model"):
+    with pytest.raises(ValueError, match="torch.export cannot export this model"):
         exports.exported(Choosy(), torch.zeros(2, 1, 4, 4))
 
 
@@ -210,7 +210,7 @@ def test_images_of_the_run_that_are_gone_are_asked_for(photos, tmp_path, capsys)
     weights = saved(tmp_path / "model.pt", settings, model)
     out = str(tmp_path / "model.pt2")
     assert main(["export", str(weights), "-o", out]) == 2
-    assert "Say with --images DIR what to compare the exported model on" in capsys.readouterr().err
+    assert "Give images for the comparison with --images DIR" in capsys.readouterr().err
     assert main(["export", str(weights), "-o", out, "--images", str(photos)]) == 0
     shown = capsys.readouterr().out
     assert "RGB images float32 [batch, 3, 32, 32] -> 8-d" in shown and "on 20 images" in shown
@@ -235,5 +235,5 @@ def test_preparation_tells_every_step_of_a_transform(of_photos, of_ink):
     ]
     embedder = Embedder.load(of_ink)
     assert describe(embedder)["similarity"] == "cosine"
-    with pytest.raises(ValueError, match="is a transform of your own"):
+    with pytest.raises(ValueError, match="is your own transform"):
         preparation(Embedder(embedder.model, lambda images, index, epoch: images[0], {}, of_ink, ""))

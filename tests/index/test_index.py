@@ -153,13 +153,13 @@ def test_a_vector_that_is_damaged_is_noticed_when_it_is_read(many, coded, tmp_pa
     assert main(["check", str(folder)]) == 2 and re.search(r"rows-\S+ +damaged", capsys.readouterr().out)
     index = Index.load(folder)
     index.topk(torch.from_numpy(many.embeddings[many.labels != many.labels[17]][:5]), 3)
-    with pytest.raises(ValueError, match="rows-.*f32 is damaged: row 17"):
+    with pytest.raises(ValueError, match="rows-.*f32 is damaged: the checksum of row 17"):
         index.topk(torch.from_numpy(many.embeddings[17:18]), 3)
     file.write_bytes(held[:-4])
     with pytest.raises(ValueError, match="should have 680000"):
         Index.load(folder)
     file.unlink()
-    with pytest.raises(FileNotFoundError, match="the vectors .*Copy the folder"):
+    with pytest.raises(FileNotFoundError, match="original vectors.*Copy the whole folder"):
         Index.load(folder)
     with pytest.raises(ValueError, match="9,984 rows.*got 200.*ivf"):
         build(some(), "ivfpq")
@@ -176,7 +176,7 @@ def test_a_gallery_of_one_image_can_be_asked_and_measured():
 WRONG = [
     (dict(kind="flat"), "unknown kind of index 'flat'; known: exact, hnsw, ivf, ivfpq"),
     (dict(kind="ivf", effort=0), "an integer >= 1; got 0"),
-    (dict(effort=3), "an exact index looks at everything"),
+    (dict(effort=3), "an exact index always searches everything"),
 ]
 
 
@@ -189,9 +189,9 @@ def test_an_index_that_cannot_be_built_says_why(options, message):
 def test_an_index_says_what_it_can_be_asked_with():
     index = build(some())
     for queries, k, message in (
-        (torch.zeros(2, 5), 1, r"holds 12-d embeddings and is asked with float \[query, 12\]; got .* \(2, 5\)"),
-        (torch.zeros(12), 1, "is asked with float"),
-        (torch.zeros(1, 12, dtype=torch.long), 1, "is asked with float"),
+        (torch.zeros(2, 5), 1, r"holds 12-d embeddings and needs queries float \[query, 12\]; got .* \(2, 5\)"),
+        (torch.zeros(12), 1, "needs queries float"),
+        (torch.zeros(1, 12, dtype=torch.long), 1, "needs queries float"),
         (torch.full((1, 12), torch.nan), 1, "NaN or infinity"),
         (torch.zeros(1, 12), 0, "an integer >= 1; got 0"),
     ):
@@ -292,9 +292,9 @@ def test_vectors_that_cannot_be_searched_are_named_when_they_are_read(tmp_path, 
 def test_an_index_takes_no_place_that_is_not_its_own(tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "to.txt").write_text("you")
-    with pytest.raises(FileExistsError, match="is there and is no index"):
+    with pytest.raises(FileExistsError, match="exists and is not an index"):
         build(some()).save(tmp_path / "letters")
-    with pytest.raises(FileExistsError, match="is there and is no index"):
+    with pytest.raises(FileExistsError, match="exists and is not an index"):
         build(some()).save(tmp_path / "letters" / "to.txt")
     with pytest.raises(FileNotFoundError, match="no folder"):
         build(some()).save(tmp_path / "missing" / "x")
@@ -344,37 +344,40 @@ def _mix(folder: Path) -> None:
 
 DAMAGES = [
     (lambda folder: (folder / HEAD).unlink(), "no index at .*: make one with rankgrad index EMB.npz -o"),
-    (lambda folder: (folder / HEAD).write_text("{"), "is damaged: it is no json .*Write the index again"),
+    (lambda folder: (folder / HEAD).write_text("{"), "is damaged: it is not json .*Write the index again"),
     (lambda folder: (folder / HEAD).write_bytes(b"\xff\xfe"), "is damaged"),
     (lambda folder: (folder / HEAD).write_text('{"format": "other"}'), "not written by this version"),
     (
         lambda folder: (folder / HEAD).write_text('{"format": "rankgrad-index-1"}'),
         "is damaged: it lacks vectors, images",
     ),
-    (lambda folder: next(folder.glob("*.faiss")).unlink(), "lacks vectors-.*Copy the folder as a whole"),
+    (lambda folder: next(folder.glob("*.faiss")).unlink(), "lacks vectors-.*Copy the whole folder"),
     (_cut, "is damaged: it has .* bytes and should have"),
-    (_flip, "is damaged: it has another SHA-256 than when it was written"),
-    (_elsewhere, "is damaged: vectors not as rankgrad index writes it"),
-    (lambda folder: _agree(folder, kind="hnsw"), "is no index of the kind hnsw but a IndexFlat"),
-    (lambda folder: _agree(folder, kind="pq"), "is damaged: kind not as rankgrad index writes it"),
-    (lambda folder: _agree(folder, labels=[10**9] * 20), "is damaged: labels not as rankgrad index writes it"),
+    (_flip, "is damaged: its SHA-256 is wrong"),
+    (_elsewhere, "is damaged: vectors has a wrong type or value"),
+    (lambda folder: _agree(folder, kind="hnsw"), "must be an index of the kind hnsw; got a IndexFlat"),
+    (lambda folder: _agree(folder, kind="pq"), "is damaged: kind has a wrong type or value"),
+    (lambda folder: _agree(folder, labels=[10**9] * 20), "is damaged: labels has a wrong type or value"),
     (lambda folder: _agree(folder, labels=[0]), "is damaged: labels not as"),
     (lambda folder: _agree(folder, labels=[0.5] * 20), "is damaged: labels not as"),
     (lambda folder: _agree(folder, names=3, dim="8"), "is damaged: images, dim; class_names, names not as"),
     (lambda folder: _agree(folder, images=True), "is damaged: images, dim not as"),
     (lambda folder: _agree(folder, measured={"recall": 1}), "missing 3 required"),
-    (lambda folder: _agree(folder, origin={"root": 1, "model": "", "sha256": ""}), "root, model and sha256 are texts"),
+    (
+        lambda folder: _agree(folder, origin={"root": 1, "model": "", "sha256": ""}),
+        "root, model and sha256 must be texts",
+    ),
     (
         lambda folder: _agree(folder, names=["../../secret.png"] * 20),
-        "secret.png' is no name below its folder",
+        "secret.png' must be a name below its folder",
     ),
     (
         lambda folder: _agree(folder, names=["/etc/secret.png"] * 20),
-        "secret.png' is no name below its folder",
+        "secret.png' must be a name below its folder",
     ),
-    (lambda folder: (folder / HEAD).write_text("[" * 100000), "is damaged: it is no json"),
-    (_scramble, "is damaged: faiss can't read it"),
-    (_mix, "do not belong together: index.json speaks of 20 images in 8 dimensions, .* holds 30"),
+    (lambda folder: (folder / HEAD).write_text("[" * 100000), "is damaged: it is not json"),
+    (_scramble, "is damaged: faiss cannot read it"),
+    (_mix, "do not belong together: index.json has 20 images in 8 dimensions, .* has 30"),
 ]
 
 
@@ -448,17 +451,17 @@ BAD_EMBEDDINGS = [
     ({**TWO, "labels": np.array([-1, 0]), "class_names": np.array(["x"])}, "no name for class -1"),
     (
         {**TWO, "labels": np.array(["x", "y"]), "class_names": np.array(["x"])},
-        "class_names .* belong to labels that are",
+        "class_names .* need labels that are",
     ),
-    ({**TWO, "labels": np.array([None, {}])}, "which are not unpickled"),
+    ({**TWO, "labels": np.array([None, {}])}, "does not unpickle them"),
     ({**TWO, "names": np.array([0.5, 1])}, r"names in .* must be texts \[image\]; got float64"),
-    ({**TWO, "names": np.array(["a", "../b"]), **FROM}, "'../b' is no name below its folder of images"),
-    ({**TWO, **FROM, "invert": np.array([1, 2])}, "root, model and sha256 are texts, invert is true or false"),
+    ({**TWO, "names": np.array(["a", "../b"]), **FROM}, "'../b' must be a name below its folder of images"),
+    ({**TWO, **FROM, "invert": np.array([1, 2])}, "root, model and sha256 must be texts, invert true or false"),
     ({"embeddings": np.zeros(2), "names": np.array(["a", "b"])}, r"must be float \[image, dim\]; got float64 \(2,\)"),
     ({"embeddings": np.zeros((0, 3)), "names": np.array([])}, r"must be float \[image, dim\]"),
     (
         {"embeddings": np.zeros((1, 3)), "names": np.array(["a"]), "ref_embeddings": np.zeros((1, 3))},
-        "divided into queries and a gallery",
+        "separate queries and a gallery",
     ),
 ]
 
@@ -584,7 +587,7 @@ def test_files_and_folders_can_be_asked_with_and_others_say_why_not(photos, tmp_
     (tmp_path / "bad.png").write_bytes(b"x")
     for given, error, message in (
         (photos / "none.png", FileNotFoundError, "no image or folder at"),
-        (tmp_path / "bad.png", ValueError, "can't be asked with: not an image of a known format"),
+        (tmp_path / "bad.png", ValueError, "cannot be a query: not an image of a known format"),
         (tmp_path, ValueError, "no readable image below .*\\nskipped 1 file"),
     ):
         with pytest.raises(error, match=message):
@@ -618,8 +621,8 @@ def test_the_command_says_what_it_needs(photos, made, tmp_path, capsys):
         (["search", query, "--index", str(made), "-k", "0"], "an integer >= 1; got 0"),
         (["search", str(tmp_path / "none.png"), "--index", str(made)], "no image or folder at"),
         (["search", query, "--index", str(made), "--html", str(tmp_path / "no" / "a.html")], "to write a.html into"),
-        (["index", str(tmp_path / "none.npz")], "no embeddings at"),
-        (["index", str(made.with_suffix(".npz")), "--effort", "3"], "an exact index looks at everything"),
+        (["index", str(tmp_path / "none.npz")], "write it with rankgrad embed"),
+        (["index", str(made.with_suffix(".npz")), "--effort", "3"], "an exact index always searches everything"),
     ):
         assert main(words) == 2
         assert message in capsys.readouterr().err.strip().splitlines()[-1]
@@ -659,7 +662,7 @@ def test_a_page_survives_lost_pictures_and_odd_names(tmp_path):
     answers = [Answer(tmp_path / "a&<b>.png", (lost, broken)), Answer(tmp_path / "a&<b>.png", ())]
     page = write_answers(tmp_path / "page.html", answers).read_text()
     assert page.count('class="pic gone"') == 2 and "<b>.png" not in page and "<i>" not in page
-    assert page.count("{background-image:") == 1 and "nothing was found" in page
+    assert page.count("{background-image:") == 1 and "no items" in page
     with pytest.raises(FileNotFoundError, match="to write s.html into"):
         write_answers(tmp_path / "no" / "s.html", answers)
 
@@ -683,7 +686,7 @@ def test_names_do_nothing_to_a_terminal():
 
 
 def test_a_table_of_nothing_says_so():
-    assert "nothing: the index holds no other image" in as_text([Answer(Path("a.png"), ())])
+    assert "no results: the index holds no other image" in as_text([Answer(Path("a.png"), ())])
 
 
 # ----------------------------------------------------------------------------------------------------- dark on bright
@@ -701,7 +704,7 @@ def test_paper_is_noticed_where_bright_ink_was_learned_and_inverted_on_demand(tm
             drawing.paste(255 - ground, (4 + 5 * number, 3, 8 + 5 * number, 25))
             drawing.save(tmp_path / folder / "k" / f"{number}.png")
     embed_folder(weights, tmp_path / "ink", tmp_path / "ink.npz")
-    with pytest.warns(GroundWarning, match="give --invert"):
+    with pytest.warns(GroundWarning, match="use --invert"):
         embed_folder(weights, tmp_path / "paper", tmp_path / "paper.npz")
     with pytest.warns(GroundWarning, match="leave out --invert"):
         embed_folder(weights, tmp_path / "ink", tmp_path / "wrong.npz", invert=True)

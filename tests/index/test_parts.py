@@ -68,7 +68,7 @@ def test_what_was_cut_off_goes_on_after_the_last_part_that_is_there(
     monkeypatch.setattr(parts, "embed_alone", lambda *a, **k: embedded.append(len(a[1])) or real(*a, **k))
     monkeypatch.setattr("rankgrad.index.folder.check_images", lambda paths: pytest.fail("they were checked before"))
     embed_folder(weights, photos, out, batch_size=3)
-    assert embedded == [6, 2] and "going on: 2 of 4 parts are there" in capsys.readouterr().err
+    assert embedded == [6, 2] and "continuing: 2 of 4 parts are finished" in capsys.readouterr().err
     assert out.read_bytes() == whole and not folder.exists()
 
 
@@ -210,7 +210,7 @@ def test_a_process_that_is_killed_loses_one_part(photos, weights, whole, tmp_pat
     killed = subprocess.run(words, env={**os.environ, "die": "1"}, capture_output=True, check=False)
     assert killed.returncode == -9 and len(list((tmp_path / "photos.npz.parts").glob("part-*.npz"))) == 2
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "2 of 4 parts are there" in done.stderr and out.read_bytes() == whole
+    assert done.returncode == 0 and "2 of 4 parts are finished" in done.stderr and out.read_bytes() == whole
 
 
 # ------------------------------------------------------------------------------------------------------------- the npz

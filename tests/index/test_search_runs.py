@@ -52,7 +52,7 @@ def test_who_does_not_say_where_to_search_is_told_how(texts, tmp_path, capsys):
     for words, said in (
         (["search", "my card"], "rankgrad search RUN my card, among what the run was tested on; or rankgrad embed"),
         (["search", str(texts.folder)], "what to look for in"),
-        (["search", str(lean.folder), "my card"], "holds no embeddings.npz and no model.pt to search in: train it"),
+        (["search", str(lean.folder), "my card"], "holds no embeddings.npz and no model.pt: train it"),
     ):
         capsys.readouterr()
         assert main(words) == 2

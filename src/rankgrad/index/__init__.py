@@ -1,4 +1,4 @@
-"""A gallery that can be asked with pictures: embed files, build an index, query it, show what was found, export."""
+"""Search a gallery with images or texts: embed files, build an index, query it, show the results, export a model."""
 
 from .builder import KINDS, Index, Kind, Measured, build, measure
 

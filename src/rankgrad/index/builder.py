@@ -1,13 +1,14 @@
-"""A gallery that can be asked: embeddings in a faiss index, with what it takes to ask them with further pictures.
+"""An index of a gallery: embeddings in a faiss index, with the information to search it with new images or texts.
 
-On disk an index is a folder of two files: `index.json` (which model with its hash, which images, how it was built) and
-the file of vectors that it names, written by faiss. The json is written last and replaced as a whole, and names the
-vectors by their hash: a reader finds the old index or the new one, whenever the writer dies.
+On disk, an index is a folder with two files: `index.json` (the model with its hash, the images, the settings of the
+index) and a file of vectors, written by faiss. The json names the vectors by their hash; it is written last and
+atomically. So if the writer dies, a reader finds the complete old or new index.
 
-Exact by default, like `search.topk`, whose scores it gives up to rounding. The other kinds look at a part of the
-gallery only; what they miss is measured when they are built. "ivfpq" is for more vectors than memory holds: it keeps
-short codes of them, and compares the candidates with the vectors themselves, in a third file (`rows`) that is mapped
-into memory. Whatever the kind, the gallery is read block by block, and may itself be mapped (`Embedded.load`).
+An exact index is the default; its scores equal those of `search.topk` up to rounding. The other kinds search only a
+part of the gallery; their recall is measured when they are built. "ivfpq" is for more vectors than fit in memory. It
+keeps short codes in memory and compares the best candidates with the original vectors, which are in a third file
+(`rows`) that is mapped into memory. For all kinds, the gallery is read block by block and may be mapped
+(`Embedded.load`).
 """
 
 from __future__ import annotations
@@ -39,34 +40,34 @@ from .rows import StoredRows, write_rows
 Kind = Literal["exact", "hnsw", "ivf", "ivfpq"]
 KINDS: tuple[Kind, ...] = ("exact", "hnsw", "ivf", "ivfpq")
 
-# What faiss calls each.
+# Name of each class in faiss.
 TYPES = {"exact": "IndexFlat", "hnsw": "IndexHNSWFlat", "ivf": "IndexIVFFlat", "ivfpq": "IndexIVFPQ"}
 
 FORMAT = "rankgrad-index-1"
 HEAD = "index.json"
-COPY = "Copy the folder as a whole, or write it again with rankgrad index"
+COPY = "Copy the whole folder, or write it again with rankgrad index"
 
-ASKED = 1000  # rows that `measure` asks with
+ASKED = 1000  # rows that `measure` uses as queries
 RECALL_AT = 10
-LINKS = 32  # of a node of hnsw; its authors' range is 5 to 48, higher for high dimensions
-PER_CELL = 39  # rows that faiss wants for each cell of ivf; with fewer it warns that cells are poor
-TRAINED = 64  # rows per cell that the cells are made of, where there are more
-CODED = 39 * 256  # rows that faiss wants for codes of bytes
-CANDIDATES = 10  # of ivfpq: how many times the length of the list are compared exactly, and at least ...
-FEWEST = 100
+LINKS = 32  # links per node of hnsw; its authors recommend 5 to 48, more for high dimensions
+PER_CELL = 39  # smallest number of rows per cell of ivf; below it, faiss warns of poor cells
+TRAINED = 64  # largest number of rows per cell for training the cells
+CODED = 39 * 256  # smallest number of rows for training codes of bytes in faiss
+CANDIDATES = 10  # ivfpq compares this multiple of the length of the list exactly ...
+FEWEST = 100  # ... but at least this many candidates
 BLOCK = 2**25  # numbers of the gallery that are in memory at once
 TILE = 2**14  # rows that are compared with `ASKED` queries at once
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What an approximate index was worth when it was built, asked with rows of its own.
+    """Quality of an approximate index, measured with rows of its gallery as queries.
 
     Attributes:
-        recall: share of the k exact nearest others that it finds; an item that is as close as the k-th counts.
+        recall: fraction of the k exact nearest other rows that it finds; a row as close as the k-th one counts.
         k: length of the lists.
-        queries: rows it was asked with.
-        faster: time of the exact search over its own, one query at a time.
+        queries: number of queries.
+        faster: time of the exact search divided by its own time, one query at a time.
     """
 
     recall: float
@@ -77,22 +78,22 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """Embeddings of a gallery, ready to be asked.
+    """Embeddings of a gallery, ready for search.
 
     Attributes:
         vectors: the faiss index.
         names: of the images, relative to `origin.root`.
         labels: [image] long.
         class_names: of the labels.
-        kind: "exact": every row is compared; "hnsw": a graph is walked (Malkov and Yashunin, TPAMI 2018,
-            arXiv:1603.09320); "ivf": the cells nearest to the query are searched; "ivfpq": of these cells by codes
-            of some bytes (product quantization: Jégou, Douze and Schmid, TPAMI 2011), the best of which are compared
-            exactly.
-        normalized: rows and queries are made to have length 1, so that scores are cosines.
-        origin: model and folder; None: it can be asked with vectors only.
-        measured: of all kinds but "exact".
-        texts: what the rows are, where that is text; empty where it is not.
-        rows: of "ivfpq", the vectors themselves: an array [image, dim], or `rows.StoredRows`.
+        kind: "exact": every row is compared. "hnsw": a graph is searched (Malkov and Yashunin, TPAMI 2018,
+            arXiv:1603.09320). "ivf": only the cells nearest to the query are searched. "ivfpq": the rows of these cells
+            are compared by codes of some bytes (product quantization: Jégou, Douze and Schmid, TPAMI 2011), then the
+            best candidates exactly.
+        normalized: whether rows and queries are normalised to length 1, so that scores are cosines.
+        origin: model and folder; None: the index can be searched with vectors only.
+        measured: quality of an approximate index; None for "exact".
+        texts: [row] the texts of the rows; empty if the rows are not texts.
+        rows: for "ivfpq", the original vectors: an array [image, dim], or `rows.StoredRows`.
 
     >>> gallery = Embedded(np.eye(3, dtype=np.float32), ("a.png", "b.png", "c.png"), np.arange(3), ("a", "b", "c"))
     >>> index = build(gallery)
@@ -112,12 +113,12 @@ class Index:
     rows: Any = field(default=None, repr=False)
 
     def __len__(self) -> int:
-        """Images."""
+        """Number of rows."""
         return len(self.names)
 
     @property
     def dim(self) -> int:
-        """Dimensions of an embedding."""
+        """Dimension of an embedding."""
         return int(self.vectors.d)
 
     def path(self, row: int) -> Path:
@@ -126,32 +127,32 @@ class Index:
         return name if self.origin is None else self.origin.root / name
 
     def topk(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k rows of highest inner product with each query, best first, of level scores the lower row first.
+        """The k rows with the highest inner product with each query, best first; of equal scores the lower row first.
 
-        Of rows that are level across the end of the list any may be in it. With all kinds but "exact" a row may be
-        missing, and where fewer than k were found the list ends with score -inf and row -1.
+        Of rows with the same score as the k-th one, any may be in the list. All kinds but "exact" may miss rows. If
+        fewer than k are found, the list ends with score -inf and row -1.
 
         Args:
             queries: [query, dim] float, finite, on any device.
-            k: rows per query, >= 1; as many as there are, if fewer.
+            k: rows per query, >= 1; fewer if there are fewer.
 
         Returns:
             (scores [query, k] float32, rows [query, k] long), on the CPU.
 
         Raises:
-            ValueError: another width than the index holds, values that are not finite, k < 1; a vector of the index
-                that is not as it was written.
+            ValueError: the queries have another width than the index, or are not finite; k < 1; a vector of the index
+                is damaged.
         """
         if queries.dim() != 2 or not queries.is_floating_point() or queries.shape[1] != self.dim:
             raise ValueError(
-                f"the index holds {self.dim}-d embeddings and is asked with float [query, {self.dim}]; got "
-                f"{queries.dtype} {tuple(queries.shape)}. Another model?"
+                f"the index holds {self.dim}-d embeddings and needs queries float [query, {self.dim}]; got "
+                f"{queries.dtype} {tuple(queries.shape)}. Did another model make them?"
             )
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ValueError(f"k is the length of the lists, an integer >= 1; got {k!r}")
         rows = queries.detach().float().cpu()
         if not bool(rows.isfinite().all()):
-            raise ValueError("queries hold NaN or infinity; look at the model's output for these images")
+            raise ValueError("queries contain NaN or infinity; check the model's output for these images")
         asked = (unit_rows(rows) if self.normalized else rows).contiguous().numpy()
         k = min(k, len(self))
         wanted = k if self.rows is None else min(max(CANDIDATES * k, FEWEST), len(self))
@@ -160,13 +161,13 @@ class Index:
             scores = np.stack([self._exact(*pair) for pair in zip(asked, items, strict=True)])
         best, place = torch.from_numpy(scores), torch.from_numpy(items)
         best = best.masked_fill(place < 0, -torch.inf)
-        by_row = torch.where(place < 0, len(self), place).argsort(1)  # then stable by score: ties by row
+        by_row = torch.where(place < 0, len(self), place).argsort(1)  # first by row, then stable by score
         best, place = best.gather(1, by_row), place.gather(1, by_row)
         best, order = torch.sort(best, dim=1, descending=True, stable=True)
         return best[:, :k], place.gather(1, order)[:, :k]
 
     def _exact(self, asked: npt.NDArray[np.float32], items: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Scores of a query with some items; any number where the item is -1."""
+        """Scores of a query with some items; the score of item -1 is arbitrary."""
         rows = torch.from_numpy(self.rows[items.clip(min=0)])
         return ((unit_rows(rows) if self.normalized else rows) @ torch.from_numpy(asked)).numpy()
 
@@ -177,59 +178,59 @@ class Index:
         trust: Sequence[str] = (),
         device: torch.device | str | None = None,
     ) -> Embedder:
-        """The model that the gallery was embedded with.
+        """The model with which the gallery was embedded.
 
         Args:
-            model: where its run or model.pt is now; None: where it was.
+            model: its run or model.pt; None: the path in the index.
             trust: see `Embedder.load`.
             device: where it computes; None: on the CPU.
 
         Raises:
-            FileNotFoundError: it is not there.
-            ValueError: it is another model, or the index knows none.
+            FileNotFoundError: the model does not exist.
+            ValueError: it is another model, or the index names none.
         """
         if self.origin is None:
             raise ValueError(
-                "this index does not say which model made its embeddings, so it can't be asked with images: make them "
-                "with rankgrad embed RUN DIR, or ask with vectors (Index.topk)"
+                "this index does not name the model of its embeddings, so it cannot be searched with images: make the "
+                "embeddings with rankgrad embed RUN DIR, or search with vectors (Index.topk)"
             )
         try:
             weights = weights_of(self.origin.model if model is None else model)
         except FileNotFoundError as error:
             if model is not None:
                 raise
-            raise FileNotFoundError(f"{error}. Was the run moved? Say where it is with --model RUN") from None
+            raise FileNotFoundError(f"{error}. If the run was moved, give its folder with --model RUN") from None
         if sha256_of(weights) != self.origin.sha256:
             raise ValueError(
-                f"{weights} is not the model that made this index (another SHA-256): scores between two models mean "
-                "nothing. Embed and index the folder again, or say with --model where that model is"
+                f"{weights} is not the model that made this index (another SHA-256), and scores between two models "
+                "have no meaning. Embed and index the folder again, or give the right model with --model"
             )
         return Embedder.load(weights, invert=self.origin.invert, trust=trust, device=device)
 
     def at(self, root: str | Path) -> Index:
-        """Return this index for images that are in another folder now.
+        """Return this index for images that were moved to another folder.
 
         Raises:
-            ValueError: the index knows no folder at all.
+            ValueError: the index names no folder.
         """
         if self.origin is None:
-            raise ValueError("this index does not say which folder its images are from")
+            raise ValueError("this index does not name the folder of its images")
         return replace(self, origin=replace(self.origin, root=Path(os.path.abspath(root))))
 
     # ------------------------------------------------------------------ on disk
 
     def save(self, folder: str | Path) -> Path:
-        """Write the index into a folder, which is made if need be; an index that is there is replaced as a whole.
+        """Write the index into a folder, which is made if needed. An existing index is replaced atomically.
 
         Raises:
-            FileNotFoundError: no folder to make it in.
-            FileExistsError: something else is there.
+            FileNotFoundError: the parent folder does not exist.
+            FileExistsError: the path exists and is not an index.
         """
         folder = Path(folder)
         if not folder.parent.is_dir():
             raise FileNotFoundError(f"no folder {folder.parent} to write {folder.name} into")
         if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / HEAD).is_file())):
-            raise FileExistsError(f"{folder} is there and is no index: choose another name with -o")
+            raise FileExistsError(f"{folder} exists and is not an index: choose another name with -o")
         folder.mkdir(exist_ok=True)
         kept, stored = _written(folder), dict[str, Any]()
         try:
@@ -253,7 +254,7 @@ class Index:
                 "names": list(self.names),
                 **({"texts": list(self.texts)} if self.texts else {}),
             }
-            write_text(folder / HEAD, json.dumps(head, indent=0))  # from here on it is the new index
+            write_text(folder / HEAD, json.dumps(head, indent=0))  # this makes the new index valid
             kept = {folder / about["file"] for about in stored.values()}
         finally:
             for path in _written(folder) - kept:
@@ -263,18 +264,18 @@ class Index:
     def _write_vectors(self, file: IO[bytes]) -> None:
         try:
             _faiss().write_index(self.vectors, file.name)
-        except RuntimeError as error:  # such as of a full disk
+        except RuntimeError as error:  # e.g. a full disk
             why = str(error).splitlines()[-1].rpartition("(")[2].rstrip(")")
             number = errno.ENOSPC if why == os.strerror(errno.ENOSPC) else errno.EIO
-            raise OSError(number, f"faiss can't write: {why}", file.name) from None
+            raise OSError(number, f"faiss cannot write: {why}", file.name) from None
 
     @classmethod
     def load(cls, folder: str | Path) -> Index:
-        """Read an index that `save` wrote; its vectors are held to their SHA-256, those of "ivfpq" when they are read.
+        """Read an index of `save`. The SHA-256 of its vectors is checked; the `rows` of "ivfpq" are checked when read.
 
         Raises:
-            FileNotFoundError: no index there, or its vectors are gone.
-            ValueError: another kind of file or folder, a damaged one, or parts that do not belong together.
+            FileNotFoundError: there is no index, or its vectors are missing.
+            ValueError: the path is not an index, it is damaged, or its files do not belong together.
             ModuleNotFoundError: faiss is not installed.
         """
         folder = Path(folder)
@@ -289,27 +290,27 @@ class Index:
                 "with rankgrad index"
             )
         if sha256_of(path) != head["vectors"]["sha256"]:
-            raise ValueError(f"{path} is damaged: it has another SHA-256 than when it was written. Write it again")
+            raise ValueError(f"{path} is damaged: its SHA-256 is wrong. Write it again with rankgrad index")
         faiss = _faiss()
         try:
             vectors = faiss.read_index(str(path))
         except (RuntimeError, MemoryError) as error:
-            raise ValueError(f"{path} is damaged: faiss can't read it ({str(error).splitlines()[-1]})") from None
+            raise ValueError(f"{path} is damaged: faiss cannot read it ({str(error).splitlines()[-1]})") from None
         if not isinstance(vectors, getattr(faiss, TYPES[head["kind"]])):
-            raise ValueError(f"{path} is no index of the kind {head['kind']} but a {type(vectors).__name__}")
+            raise ValueError(f"{path} must be an index of the kind {head['kind']}; got a {type(vectors).__name__}")
         wrong = _wrong(vectors)
         if wrong:
             raise ValueError(f"{path} is damaged: {wrong}. Write it again with rankgrad index")
         if (vectors.ntotal, vectors.d) != (head["images"], head["dim"]) or head["images"] != len(head["names"]):
             raise ValueError(
-                f"the files of {folder} do not belong together: {HEAD} speaks of {head['images']} images in "
-                f"{head['dim']} dimensions, {path.name} holds {vectors.ntotal} in {vectors.d}"
+                f"the files of {folder} do not belong together: {HEAD} has {head['images']} images in {head['dim']} "
+                f"dimensions, {path.name} has {vectors.ntotal} in {vectors.d}"
             )
         rows = None
         if head["kind"] == "ivfpq":
             stored = folder / head["rows"]["file"]
             if not stored.is_file():
-                raise FileNotFoundError(f"{folder} lacks {stored.name}, the vectors themselves. {COPY}")
+                raise FileNotFoundError(f"{folder} lacks {stored.name}, its original vectors. {COPY}")
             rows = StoredRows(stored, head["images"], head["dim"])
         return cls(
             vectors,
@@ -326,10 +327,10 @@ class Index:
 
 
 def _wrong(vectors: Any) -> str:
-    """What is wrong with vectors that faiss has read; it checks few things itself. "" if they can be searched."""
+    """The error in vectors that faiss has read, since faiss checks little itself; "" if they can be searched."""
     faiss = _faiss()
     if vectors.metric_type != faiss.METRIC_INNER_PRODUCT:
-        return "its scores are no inner products"
+        return "its scores are not inner products"
     if not isinstance(vectors, faiss.IndexIVF):
         return ""
     if not vectors.is_trained or (vectors.quantizer.ntotal, vectors.quantizer.d) != (vectors.nlist, vectors.d):
@@ -350,7 +351,7 @@ def _written(folder: Path) -> set[Path]:
 
 
 def _stored(folder: Path, what: str, ending: str, write: Callable[[IO[bytes]], object]) -> dict[str, Any]:
-    """Write a file that is named after its hash; what the head says of it: its name, its size and hash."""
+    """Write a file and name it after its hash; returns its name, size and hash for the head."""
     path = folder / f"{what}.{ending}"
     with atomic_write(path) as file:
         write(file)
@@ -363,8 +364,8 @@ def _stored(folder: Path, what: str, ending: str, write: Callable[[IO[bytes]], o
 def _read_head(folder: Path) -> dict[str, Any]:
     make = f"make one with rankgrad index EMB.npz -o {folder}"
     if folder.is_file():
-        hint = f"make one of it with rankgrad index {folder}" if folder.suffix == ".npz" else "an index is a folder"
-        raise ValueError(f"{folder} is a file and no index: {hint}")
+        hint = f"make an index with rankgrad index {folder}" if folder.suffix == ".npz" else "an index is a folder"
+        raise ValueError(f"{folder} is a file and not an index: {hint}")
     path = folder / HEAD
     if not path.is_file():
         raise FileNotFoundError(f"no index at {folder}: {make}")
@@ -379,7 +380,7 @@ def _read_head(folder: Path) -> dict[str, Any]:
 
 
 def _check_head(path: Path, head: dict[str, Any]) -> None:
-    """Raise unless everything is there and of its kind; origin and measured become what they stand for."""
+    """Raise unless the head has all entries with the right types; converts origin and measured to their classes."""
     known = ("vectors", "images", "dim", "kind", "normalized", "measured", "origin", "class_names", "labels", "names")
     missing = [name for name in known if name not in head]
     if missing:
@@ -404,7 +405,7 @@ def _check_head(path: Path, head: dict[str, Any]) -> None:
     if not wrong and (len(labels) != head["images"] or not all(0 <= label < classes for label in labels)):
         wrong = ["labels"]
     if wrong:
-        raise ValueError(f"{path} is damaged: {'; '.join(wrong)} not as rankgrad index writes it")
+        raise ValueError(f"{path} is damaged: {'; '.join(wrong)} has a wrong type or value")
     if head["origin"] is not None:
         head["origin"] = Origin.from_columns(head["origin"])
         check_inside(path, head["names"])
@@ -413,7 +414,7 @@ def _check_head(path: Path, head: dict[str, Any]) -> None:
 
 
 def _names_file(about: object, names: str) -> bool:
-    """Whether a head says of a file what `_synced` says; its name is one of this folder."""
+    """Whether an entry of the head has the name, size and hash of a file, with a name of this form."""
     return (
         isinstance(about, dict)
         and isinstance(about.get("bytes"), int)
@@ -434,26 +435,27 @@ def build(
     """An index of these embeddings, in memory; `Index.save` writes it.
 
     Args:
-        gallery: what to find; see `Embedded.load`.
-        kind: "exact", or "hnsw", "ivf" or "ivfpq", which look at a part of a large gallery and are measured on the
-            way. All but "ivfpq" hold the vectors in memory while they are built.
+        gallery: the embeddings; see `Embedded.load`.
+        kind: "exact"; or "hnsw", "ivf" or "ivfpq", which search a part of a large gallery and whose recall is measured
+            here. All but "ivfpq" hold the vectors in memory while they are built.
         normalize: search by cosine; False: by inner product, for a model that was trained without normalisation.
-        effort: how far "hnsw" (candidates kept on the walk), "ivf" and "ivfpq" (cells searched) look; None: 64, and one
-            cell in 16. More finds more and takes longer. Not used by "exact".
-        seed: of the cells and codes, and of the rows that are measured.
+        effort: for "hnsw", the number of candidates kept during the search (default 64); for "ivf" and "ivfpq", the
+            number of cells searched (default one cell in 16). A larger value finds more and takes longer. Not for
+            "exact".
+        seed: of the cells and codes, and of the queries of the measurement.
 
     Raises:
-        ValueError: an unknown kind, effort < 1, embeddings that are not finite, too few of them for "ivfpq".
+        ValueError: the kind is unknown, effort < 1, embeddings are not finite, or there are too few for "ivfpq".
         ModuleNotFoundError: faiss is not installed.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind of index {kind!r}; known: {', '.join(KINDS)}")
     if effort is not None and (isinstance(effort, bool) or not isinstance(effort, int) or effort < 1):
-        raise ValueError(f"effort is how many candidates or cells are looked at, an integer >= 1; got {effort!r}")
+        raise ValueError(f"effort is the number of searched candidates or cells, an integer >= 1; got {effort!r}")
     if effort is not None and kind == "exact":
-        raise ValueError("an exact index looks at everything: effort is for the other kinds")
+        raise ValueError("an exact index always searches everything: use effort with the other kinds")
     if kind == "ivfpq" and len(gallery.names) < CODED:
-        raise ValueError(f"ivfpq learns its codes from {CODED:,} rows or more; got {len(gallery.names):,}: take ivf")
+        raise ValueError(f"ivfpq needs {CODED:,} rows or more to learn its codes; got {len(gallery.names):,}: use ivf")
     vectors = _vectors(gallery, kind, effort, normalize, seed)
     index = Index(
         *(vectors, gallery.names, gallery.labels, gallery.class_names, kind, normalize, gallery.origin),
@@ -464,14 +466,14 @@ def build(
 
 
 def _blocks(embeddings: npt.NDArray[np.float32], normalize: bool) -> Iterator[Tensor]:
-    """The rows as they are compared, some at a time."""
+    """Blocks of the rows, normalised if wanted."""
     step = max(1, BLOCK // embeddings.shape[1])
     for start in range(0, len(embeddings), step):
         yield _as_compared(embeddings[start : start + step], normalize)
 
 
 def _as_compared(rows: npt.NDArray[np.float32], normalize: bool) -> Tensor:
-    block = torch.from_numpy(np.array(rows, np.float32))  # a copy: what lies in a file is read-only, and not aligned
+    block = torch.from_numpy(np.array(rows, np.float32))  # a copy: rows in a mapped file are read-only and not aligned
     return unit_rows(block) if normalize else block
 
 
@@ -485,7 +487,7 @@ def _vectors(gallery: Embedded, kind: Kind, effort: int | None, normalize: bool,
         vectors.hnsw.efConstruction = 200
         vectors.hnsw.efSearch = 64 if effort is None else effort
     else:
-        # cells as large as there are many: both parts of the search take equally long
+        # the number of cells is near the size of a cell, so that both parts of the search take equally long
         cells = max(1, min(round(4 * math.sqrt(count)), count // PER_CELL))
         if kind == "ivf":
             vectors = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, cells, faiss.METRIC_INNER_PRODUCT)
@@ -496,7 +498,7 @@ def _vectors(gallery: Embedded, kind: Kind, effort: int | None, normalize: bool,
         vectors.cp.seed = seed + 1
         drawn = np.random.default_rng(seed).choice(count, min(count, max(TRAINED * cells, CODED)), replace=False)
         sample = _as_compared(gallery.embeddings[np.sort(drawn)], normalize)
-        if bool(sample.isfinite().all()):  # else the rows are named below
+        if bool(sample.isfinite().all()):  # otherwise the error below names the row
             vectors.train(sample.numpy())
         vectors.nprobe = min(cells, math.ceil(cells / 16) if effort is None else effort)
     bad, first, done = 0, -1, 0
@@ -512,12 +514,12 @@ def _vectors(gallery: Embedded, kind: Kind, effort: int | None, normalize: bool,
 
 
 def measure(index: Index, embeddings: npt.NDArray[np.float32], *, seed: int = 0) -> Measured:
-    """How much of the exact result an index finds, and how much faster, asked with rows of its own gallery.
+    """Recall and speed of an index compared with the exact search, with rows of its gallery as queries.
 
     Args:
         index: the index.
-        embeddings: [image, dim] of which it was built.
-        seed: of the rows that ask.
+        embeddings: [image, dim] from which it was built.
+        seed: of the choice of queries.
     """
     count, dim = embeddings.shape
     k = min(RECALL_AT, count - 1)
@@ -528,10 +530,10 @@ def measure(index: Index, embeddings: npt.NDArray[np.float32], *, seed: int = 0)
     best = _exact_scores(_blocks(embeddings, index.normalized), queries, k, own)
     scores, items = index.topk(queries, k + 1)
     nearest = scores.masked_fill(items == own, -torch.inf).sort(1, descending=True).values[:, :k]
-    # by score: another item that is as close is no miss
+    # compare scores and not rows: another row with the same score is not an error
     last = best[:, -1:]
     recall = float((nearest >= last - 1e-6 * last.abs().clamp(min=1)).double().mean())
-    # the exact search of one block, in memory, as many times as there are blocks
+    # time the exact search on one block in memory, and scale it to the whole gallery
     block = next(_blocks(embeddings, index.normalized)).numpy()
     flat = _faiss().IndexFlatIP(dim)
     flat.add(block)
@@ -545,7 +547,7 @@ def measure(index: Index, embeddings: npt.NDArray[np.float32], *, seed: int = 0)
 
 
 def _exact_scores(blocks: Iterable[Tensor], queries: Tensor, k: int, own: Tensor) -> Tensor:
-    """[query, k] scores of the k best rows of the blocks; those of the rows `own` [query, 1] do not count."""
+    """[query, k] scores of the k best rows of all blocks, without each query's own row `own` [query, 1]."""
     best, start = queries.new_empty(len(queries), 0), 0
     for block in (part for whole in blocks for part in torch.split(whole, TILE)):
         scores = queries @ block.T
@@ -559,7 +561,7 @@ def _exact_scores(blocks: Iterable[Tensor], queries: Tensor, k: int, own: Tensor
 def _faiss() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of its generated bindings, on newer Pythons
+            warnings.simplefilter("ignore", DeprecationWarning)  # from its generated bindings on newer Python versions
             import faiss
     except ModuleNotFoundError as error:
         if error.name != "faiss":

@@ -1,4 +1,4 @@
-"""Image files or texts -> embeddings with a trained model, read as its evaluation did; where they came from."""
+"""Image files, texts or vectors -> embeddings with a trained model, prepared as in its evaluation; and their origin."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ BATCH = 64  # images read and embedded at once
 
 
 class GroundWarning(UserWarning):
-    """Drawings that are dark on bright were given to a model that learned bright ink on a dark ground."""
+    """The model learned bright ink on a dark background, but the drawings are dark on bright."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where embeddings came from: what it takes to embed further images alike, and to find the old ones again.
+    """Origin of embeddings: the model, to embed further images in the same way, and the folder of the images.
 
     Attributes:
-        root: absolute folder that the names of the images are relative to; of texts, their file.
+        root: absolute folder, the base of the names of the images; for texts, their file.
         model: absolute path of the weights.
         sha256: of the file of weights.
-        invert: the images were turned to their negatives first.
+        invert: whether the images were inverted (255 - pixel) first.
     """
 
     root: Path
@@ -46,38 +46,38 @@ class Origin:
     invert: bool = False
 
     def columns(self) -> dict[str, Any]:
-        """For an npz; `from_columns` is the way back."""
+        """Columns for an npz; `from_columns` reads them."""
         return {"root": str(self.root), "model": str(self.model), "sha256": self.sha256, "invert": self.invert}
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any]) -> Origin | None:
-        """Read the columns of an npz or json; None if they do not say.
+        """Read the origin from the columns of an npz or json; None if root, model or sha256 is missing.
 
         Raises:
-            ValueError: values of other kinds.
+            ValueError: a value has a wrong type.
         """
         if any(name not in columns for name in ("root", "model", "sha256")):
             return None
-        # in an npz each is an array without dimensions
+        # in an npz each value is an array without dimensions
         given = {name: columns[name] for name in ("root", "model", "sha256", "invert") if name in columns}
         values = {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in given.items()}
         invert = values.pop("invert", False)
         if not isinstance(invert, bool) or not all(isinstance(value, str) for value in values.values()):
-            raise ValueError(f"root, model and sha256 are texts, invert is true or false; got {values}, {invert!r}")
+            raise ValueError(f"root, model and sha256 must be texts, invert true or false; got {values}, {invert!r}")
         return cls(Path(values["root"]), Path(values["model"]), values["sha256"], invert)
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """Embeddings of images or texts, as an npz holds them.
+    """Embeddings of images or texts, read from an npz.
 
     Attributes:
         embeddings: [image, dim] float32.
         names: of the images: paths relative to `origin.root`.
-        labels: [image] long, the class of each: its place in class_names.
+        labels: [image] long, the class of each as an index into class_names.
         class_names: of the classes.
-        origin: model and folder; None if the file does not say.
-        texts: what the rows are, where that is text; empty where it is not.
+        origin: model and folder; None: unknown.
+        texts: [row] the texts of the rows; empty if the rows are not texts.
     """
 
     embeddings: npt.NDArray[np.float32]
@@ -89,20 +89,21 @@ class Embedded:
 
     @classmethod
     def load(cls, path: str | Path, *, mapped: bool = False) -> Embedded:
-        """Read the npz of `rankgrad embed`, or any that holds embeddings and names.
+        """Read the npz of `rankgrad embed`, or any npz with embeddings and names.
 
         Args:
-            path: npz with embeddings [image, dim] and names [image]; optionally labels [image], which are places in
-                class_names, or without these any integers or texts; and what `Origin.columns` holds.
-            mapped: leave the embeddings in the file, if they are float32; memory holds what of them is looked at.
+            path: npz with embeddings [image, dim] and names [image]. Optional are labels [image], which are indices
+                into class_names, or any integers or texts if there are no class_names; and the columns of `Origin`.
+            mapped: map the embeddings into memory instead of reading them, if they are float32.
 
         Raises:
-            FileNotFoundError: no such file.
-            ValueError: no npz, a damaged one, one without embeddings or names, columns of other kinds or lengths.
+            FileNotFoundError: the file does not exist.
+            ValueError: the file is not an npz, is damaged, has no embeddings or names, or a column has a wrong type or
+                length.
         """
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"no embeddings at {path}: write them with rankgrad embed RUN DIR -o {path}")
+            raise FileNotFoundError(f"{path} does not exist: write it with rankgrad embed RUN DIR -o {path}")
         columns = read_npz(path, "embeddings", "names", mapped="embeddings" if mapped else "")
         embeddings, names = columns["embeddings"], columns["names"]
         if embeddings.ndim != 2 or not len(embeddings) or not np.issubdtype(embeddings.dtype, np.floating):
@@ -119,10 +120,10 @@ class Embedded:
         if len(names) != len(embeddings) or len(labels) != len(embeddings):
             raise ValueError(
                 f"{path} holds {len(embeddings)} embeddings, {len(names)} names and {len(labels)} labels; "
-                "each image has one of each"
+                "these numbers must be equal"
             )
         if "ref_embeddings" in columns:
-            raise ValueError(f"{path} is divided into queries and a gallery; an index takes one list of images")
+            raise ValueError(f"{path} has separate queries and a gallery; an index needs one list of images")
         called, texts = tuple(map(str, names.tolist())), _texts(path, columns, len(embeddings))
         if origin is not None:
             check_inside(path, called)
@@ -130,7 +131,7 @@ class Embedded:
 
 
 def _texts(path: Path, columns: Mapping[str, npt.NDArray[Any]], rows: int) -> tuple[str, ...]:
-    """What the rows are, where that is text."""
+    """The texts of the rows; empty if there are none."""
     column = columns.get("texts")
     if column is None:
         return ()
@@ -140,12 +141,12 @@ def _texts(path: Path, columns: Mapping[str, npt.NDArray[Any]], rows: int) -> tu
 
 
 def check_inside(path: Path, names: Sequence[str]) -> None:
-    """Raise if a file names an image that is not below its folder: whoever wrote it would choose what is shown.
+    """Raise if a file names an image outside of its folder: its author could show any file of this machine.
 
     Raises:
-        ValueError: a name that is absolute, or that goes up with "..".
+        ValueError: a name is absolute, or contains "..".
     """
-    # a million names are looked at in a blink; what looks odd is asked about
+    # a cheap test first, since there may be a million names
     for name in names:
         if ".." not in name and ":" not in name and "\0" not in name and not name.startswith(("/", "\\")):
             continue
@@ -156,10 +157,10 @@ def check_inside(path: Path, names: Sequence[str]) -> None:
 
 
 def _classes(columns: Mapping[str, npt.NDArray[Any]], images: int) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """Labels as places in the names of the classes.
+    """(labels as indices into the names of the classes, these names).
 
     Raises:
-        ValueError: labels that are no integers or texts, or that have no name.
+        ValueError: labels are neither integers nor texts, or a label has no name.
 
     >>> _classes({"labels": np.array([-7, 1_000_000_000, -7])}, 3)
     (array([0, 1, 0]), ('-7', '1000000000'))
@@ -169,22 +170,22 @@ def _classes(columns: Mapping[str, npt.NDArray[Any]], images: int) -> tuple[npt.
         return np.zeros(images, np.int64), ("",)
     if labels.ndim != 1 or labels.dtype.kind not in "iuU":
         raise ValueError(f"labels must be integers or texts, one per image; got {labels.dtype} {labels.shape}")
-    if "class_names" not in columns:  # labels without names are their own
+    if "class_names" not in columns:  # the labels are their own names
         known, places = np.unique(labels, return_inverse=True)
         return places.astype(np.int64), tuple(map(str, known.tolist()))
     names = columns["class_names"]
     if labels.dtype.kind == "U" or names.ndim != 1:
-        raise ValueError("class_names [class] belong to labels that are integers, places in them; leave them out")
+        raise ValueError("class_names [class] need labels that are integers, indices into them; remove class_names")
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(names):
         wrong = int(labels.max()) if int(labels.max()) >= len(names) else int(labels.min())
         there = f"no name for class {wrong}: {len(names)} class_names were given"
-        raise ValueError(f"{there}. Complete them, or leave them out")
+        raise ValueError(f"{there}. Complete them, or remove them")
     return labels.astype(np.int64), tuple(map(str, names.tolist()))
 
 
 @dataclass(frozen=True)
 class Inverted:
-    """A transform of the negatives: 255 - pixel, then the transform.
+    """A transform of the inverted images: 255 - pixel, then the inner transform.
 
     >>> blank = torch.full((1, 2, 2), 255, dtype=torch.uint8)
     >>> Inverted(InkEval(size=2))([blank], torch.tensor([0]), epoch=0).max()
@@ -194,21 +195,21 @@ class Inverted:
     transform: Transform
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
-        """As the transform inside, of the negatives."""
+        """Apply the inner transform to the inverted images."""
         return self.transform([255 - image for image in images], index, epoch)
 
 
 @dataclass(frozen=True)
 class Embedder:
-    """A trained model with what it takes to feed files to it.
+    """A trained model with the preparation of its inputs.
 
     Args:
         model: in eval mode.
         transform: of its evaluation.
         reading: how its training read files: `shorter_side`, `draft`, see `datasets.Table`.
-        weights: the file it was loaded from.
+        weights: the file from which it was loaded.
         sha256: of that file.
-        invert: turn images to their negatives first.
+        invert: invert images (255 - pixel) first.
     """
 
     model: EmbeddingModel
@@ -231,26 +232,26 @@ class Embedder:
 
         Args:
             source: folder of a finished run, or its model.pt.
-            invert: turn images to their negatives first: for dark ink on paper, where the model learned bright ink on
-                a dark ground (Omniglot and the glyphs).
-            trust: packages whose transforms the file may name beside ours; see `targets.packages`.
+            invert: invert images (255 - pixel) first. Use it for dark ink on paper, if the model learned bright ink on
+                a dark background (Omniglot and the glyphs).
+            trust: packages whose transforms the file may name besides ours; see `targets.packages`.
             device: where the model computes; None: on the CPU.
 
         Raises:
-            FileNotFoundError: no run, or an unfinished one.
-            ValueError: no weights of a run, weights that do not say how images were prepared, or that name something
-                which is no transform; nothing was run then.
+            FileNotFoundError: the run does not exist or is not finished.
+            ValueError: the file holds no weights of a run, does not name a transform, or names something else; no code
+                of it was run then.
         """
         weights = weights_of(source)
         model, extra = load_weights(weights)
         takes = model.inputs.takes
         kinds: dict[str, type[Embedder]] = {"texts": TextEmbedder, "vectors": VectorEmbedder}
         if invert and takes != "images":
-            raise ValueError(f"invert turns images to their negatives, and {weights} takes {takes}")
+            raise ValueError(f"invert is for images, but {weights} takes {takes}")
         data = extra.get("data")
         if not isinstance(data, dict) or "eval_transform" not in data:
             raise ValueError(
-                f"{weights} does not say how its images were prepared: it was not written by a run. Embed with "
+                f"{weights} does not name the transform of its images, so it is not from a run. Embed with "
                 "training.embed and your own transform"
             )
         where = f"{weights}: data.eval_transform"
@@ -258,7 +259,7 @@ class Embedder:
         load = data.get("load", {})
         side, draft = (load.get("shorter_side"), load.get("draft", False)) if isinstance(load, dict) else (0, False)
         if not (side is None or (isinstance(side, int) and side > 0)) or not isinstance(draft, bool):
-            raise ValueError(f"{weights} is damaged: data.load says shorter_side={side!r}, draft={draft!r}")
+            raise ValueError(f"{weights} is damaged: data.load has shorter_side={side!r}, draft={draft!r}")
         reading = {"shorter_side": side, "draft": draft}
         model = model if device is None else model.to(device)
         return kinds.get(takes, cls)(
@@ -266,11 +267,11 @@ class Embedder:
         )
 
     def table(self, paths: Sequence[Path], root: Path, classes: Sequence[str] | None = None) -> Table:
-        """The files as a table that is read as in training.
+        """The files as a table, with the reading settings of the training.
 
         Args:
             paths: of images, below root.
-            root: that their names are relative to.
+            root: base folder of their names.
             classes: [image] names; None: the images have no classes.
         """
         names = [path.relative_to(root).as_posix() for path in paths]
@@ -287,10 +288,10 @@ class Embedder:
         )
 
     def pixels(self, paths: Sequence[Path]) -> Tensor:
-        """[image, channel, height, width] float32: what the model sees of these files.
+        """[image, channel, height, width] float32: the files as input of the model.
 
         Raises:
-            OSError: a file can't be read; it names the file.
+            OSError: a file cannot be read; it names the file.
         """
         paths = [Path(path).absolute() for path in paths]
         images = ImageSet(self.table(paths, Path(paths[0].anchor)))
@@ -301,7 +302,7 @@ class Embedder:
 
         Raises:
             ValueError: no paths.
-            OSError: a file can't be read; it names the file.
+            OSError: a file cannot be read; it names the file.
         """
         if not paths:
             raise ValueError("no image to embed")
@@ -313,16 +314,16 @@ class Embedder:
         return torch.cat(parts).clone()
 
     def check_ground(self, paths: Sequence[Path]) -> None:
-        """Warn if drawings look like the negatives of what the model learned, judging by the first files."""
+        """Warn if the first drawings are mostly bright, since the model learned bright ink on a dark background."""
         inner = self.transform.transform if isinstance(self.transform, Inverted) else self.transform
         if not isinstance(inner, InkEval) or not paths:
             return
         bright = float(self.pixels(paths[:BATCH]).mean())
-        if bright > 0.5:  # ink covers the smaller part of a drawing
-            change = "leave out --invert (invert=True)" if self.invert else "give --invert (invert=True)"
+        if bright > 0.5:  # ink covers less than half of a drawing
+            change = "leave out --invert (invert=True)" if self.invert else "use --invert (invert=True)"
             warnings.warn(
-                f"this model learned bright ink on a dark ground, but these images are mostly bright (mean "
-                f"{bright:.2f} of 1): {change}, else it looks at the paper",
+                f"this model learned bright ink on a dark background, but these images are mostly bright (mean "
+                f"{bright:.2f} of 1): {change}",
                 GroundWarning,
                 stacklevel=3,
             )
@@ -360,10 +361,10 @@ class VectorEmbedder(Embedder):
 
 
 def weights_of(source: str | Path) -> Path:
-    """The file of weights that a run's folder holds, or the file itself.
+    """The file of weights in the folder of a run; or `source` itself, if it is a file.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
     """
     source = Path(source)
     path = Run(source).weights if source.is_dir() else source

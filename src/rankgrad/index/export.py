@@ -1,4 +1,4 @@
-"""A model as one file that needs torch alone: torch.export's program, with a description of its input inside.
+"""Writes a model to one file that needs only torch: a program of torch.export, with a description of its input.
 
     import json, torch
     words = {"rankgrad.json": ""}
@@ -6,8 +6,8 @@
     embeddings = program.module()(images)            # float32 [batch, channel, height, width], prepared as it says
     about = json.loads(words["rankgrad.json"])
 
-The file is written only if the program that is read back from it gives the embeddings of the model, on real images and
-in batches of several sizes.
+The file is written only if its program, read back, gives the same embeddings as the model, on real images and for
+several batch sizes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .embedder import Embedder, Inverted
 FORMAT = "rankgrad-export-1"
 ABOUT = "rankgrad.json"  # name of the description inside the file
 TOLERANCE = 1e-4
-CHECKED = 32  # real images that the program is tried on
+CHECKED = 32  # number of real images on which the program is checked
 
 
 class Normalized(nn.Module):
@@ -68,41 +68,41 @@ def export(
     tolerance: float = TOLERANCE,
     trust: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Write the model of a run for use without rankgrad, after comparing it with the original.
+    """Write the model of a run for use without rankgrad, after a comparison with the original.
 
     Args:
         source: folder of a finished run, or its model.pt.
-        out: file to write, usually `NAME.pt2`; replaced as a whole.
-        images: folder of images to compare on; None: those that the run was made with.
-        normalize: embeddings of length 1 come out; False: as the model gives them.
-        tolerance: largest difference that is accepted, times the largest entry of an embedding where that is above 1.
+        out: file to write, usually `NAME.pt2`; an existing file is replaced.
+        images: folder of images for the comparison; None: the data of the run.
+        normalize: the program returns embeddings of length 1; False: the embeddings of the model unchanged.
+        tolerance: largest accepted difference, times the largest entry of an embedding if that is above 1.
         trust: packages of your own classes, see `Embedder.load`.
 
     Returns:
-        What the file says about itself (`rankgrad.json` inside it), with the largest difference that was seen.
+        The description in the file (`rankgrad.json`), and the largest difference that was observed.
 
     Raises:
-        FileNotFoundError: no run, no images to compare on, or no folder to write into.
-        ValueError: the model can't be exported (one that takes texts never can), or the program differs from it.
-            Nothing is written then.
+        FileNotFoundError: the run, the images for the comparison, or the folder of `out` does not exist.
+        ValueError: the model cannot be exported (models of texts never can), or the program differs from it. Nothing
+            is written then.
     """
     out = Path(out)
     if not out.parent.is_dir() or out.is_dir():
-        raise FileNotFoundError(f"{out} cannot be written: give a file in a folder that exists")
+        raise FileNotFoundError(f"{out} cannot be written: give a file in an existing folder")
     embedder = Embedder.load(source, trust=trust)
     if embedder.model.inputs.takes == "texts":
         raise ValueError(
-            f"{source} takes texts, and dividing and hashing them is nothing that torch.export can hold. Load its "
-            "model.pt with rankgrad.models.load_weights, or embed with rankgrad embed"
+            f"{source} takes texts, and torch.export cannot export the processing of texts. Load its model.pt with "
+            "rankgrad.models.load_weights, or embed with rankgrad embed"
         )
     pixels = _real_pixels(embedder, None if images is None else Path(images), trust)
     model: nn.Module = Normalized(embedder.model) if normalize else embedder.model
     program = exported(model.eval(), pixels)
     about = describe(embedder, normalize=normalize)
     about["checked"] = {"images": len(pixels), "tolerance": tolerance}
-    memory = BytesIO()  # and not the file itself: where the disk is full, torch ends the process
+    memory = BytesIO()  # not the file itself: on a full disk, torch would end the process
     with _quiet():
-        # the difference is not known yet; it goes to the caller, the file keeps what it was held to
+        # the file holds the tolerance; the difference is known only later, and the caller gets it
         torch.export.save(program, memory, extra_files={ABOUT: json.dumps(about, indent=1)})
         memory.seek(0)
         again = torch.export.load(memory).module()
@@ -117,22 +117,22 @@ def exported(model: nn.Module, pixels: Tensor) -> torch.export.ExportedProgram:
 
     Args:
         model: in eval mode.
-        pixels: [image, channel, height, width] example; height and width become fixed. Or vectors [row, width].
+        pixels: example [image, channel, height, width], whose height and width become fixed; or vectors [row, width].
 
     Raises:
-        ValueError: torch.export can't follow the model.
+        ValueError: torch.export cannot export the model.
     """
-    example = torch.cat([pixels, pixels])[:2]  # a batch of 1 would be taken for constant
+    example = torch.cat([pixels, pixels])[:2]  # torch.export treats a batch size of 1 as a constant
     try:
         with _quiet(), torch.no_grad():
             return torch.export.export(model, (example.clone(),), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    except Exception as error:  # torch's own, of many kinds, and whatever the model raises
+    except Exception as error:  # torch raises many types, and the model may raise any
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"torch.export can't follow this model: {reason}") from error
+        raise ValueError(f"torch.export cannot export this model: {reason}") from error
 
 
 def describe(embedder: Embedder, *, normalize: bool = False) -> dict[str, Any]:
-    """What a user of the file must know: input, output, how to prepare an image, where it came from."""
+    """Description for users of the file: input, output, preparation of an image, origin."""
     model = embedder.model
     return {
         "format": FORMAT,
@@ -148,7 +148,7 @@ def describe(embedder: Embedder, *, normalize: bool = False) -> dict[str, Any]:
 
 
 def _input(embedder: Embedder) -> dict[str, Any]:
-    """Shape of the input, and of images their colour."""
+    """Shape of the input; for images also their colour."""
     model = embedder.model
     if model.inputs.takes == "vectors":
         return {"shape": ["batch", model.inputs.asks["width"]]}
@@ -160,10 +160,10 @@ def _input(embedder: Embedder) -> dict[str, Any]:
 
 
 def preparation(embedder: Embedder) -> list[dict[str, Any]]:
-    """Steps from an image file to the input, in their order, as plain values.
+    """Steps from an image file to the input, in order, as plain values.
 
     Raises:
-        ValueError: a transform of one's own, which can't be put into words here.
+        ValueError: the transform is your own, and this function cannot describe it.
     """
     steps: list[dict[str, Any]] = [
         {"step": "decode", "mode": "L" if embedder.model.in_channels == 1 else "RGB", "transparent": "white"}
@@ -175,7 +175,7 @@ def preparation(embedder: Embedder) -> list[dict[str, Any]]:
     if isinstance(transform, Inverted):
         steps.append({"step": "invert"})
         transform = transform.transform
-    if type(transform) is InkEval:  # one derived from it may do anything
+    if type(transform) is InkEval:  # not a subclass, which may do anything
         steps += [
             {"step": "divide", "by": 255, "note": "ink is bright on a dark ground"},
             {"step": "resize", "height": transform.size, "width": transform.size, "filter": "bilinear, antialiased"},
@@ -191,8 +191,8 @@ def preparation(embedder: Embedder) -> list[dict[str, Any]]:
         ]
     else:
         raise ValueError(
-            f"{type(transform).__name__} is a transform of your own: export the model with export.exported, and "
-            "describe how images are prepared yourself"
+            f"{type(transform).__name__} is your own transform: export the model with export.exported, and describe "
+            "the preparation of images yourself"
         )
     return steps
 
@@ -203,14 +203,14 @@ def _size(embedder: Embedder) -> int:
 
 
 def _real_pixels(embedder: Embedder, folder: Path | None, trust: Sequence[str]) -> Tensor:
-    """[image, channel, height, width] of images to compare on, spread over those there are; or vectors."""
+    """[image, channel, height, width] of images for the comparison, evenly spaced over the data; or vectors."""
     takes = embedder.model.inputs.takes
     if folder is not None and takes != "images":
         raise ValueError(f"--images is for a model of images; {embedder.weights} takes {takes}")
     if folder is not None:
         paths, _ = find_images(folder, check=False)
         if not paths:
-            raise FileNotFoundError(f"no image below {folder} to compare the exported model on")
+            raise FileNotFoundError(f"no image below {folder} for the comparison with the exported model")
         return embedder.pixels([paths[row] for row in _spread(len(paths))])
     _, extra = load_weights(embedder.weights)
     where = f"{embedder.weights}: data.load"
@@ -220,8 +220,7 @@ def _real_pixels(embedder: Embedder, folder: Path | None, trust: Sequence[str]) 
         table = _table(load, trust, where)
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
-            f"the {takes} of this run are not there any more ({error}). Say with --images DIR what to compare the "
-            "exported model on"
+            f"the {takes} of this run cannot be read ({error}). Give images for the comparison with --images DIR"
         ) from None
     rows = _spread(len(table))
     images: Any = ImageSet(table, embedder.model.in_channels) if isinstance(table, Table) else table.dataset()
@@ -229,7 +228,7 @@ def _real_pixels(embedder: Embedder, folder: Path | None, trust: Sequence[str]) 
 
 
 def _table(load: Any, trust: Sequence[str], where: str) -> Rows:
-    """The data of a run, without looking at every file or filling a cache: a few images are wanted."""
+    """The data of a run, without a check of every file and without a cache, since only a few images are needed."""
     takes = inspect.signature(named(load, slot="data", trust=trust, where=where)).parameters
     cheap = {name: value for name, value in (("check", False), ("cache", "none")) if name in takes}
     table: Rows = make({**load, **cheap}, slot="data", trust=trust, where=where)
@@ -241,7 +240,7 @@ def _spread(count: int) -> list[int]:
 
 
 def _compare(model: nn.Module, program: nn.Module, pixels: Tensor, tolerance: float) -> float:
-    """Largest difference over batches of all, of several sizes; raises if it is too large."""
+    """Largest difference between model and program, for several batch sizes; raises if it is too large."""
     with torch.no_grad():
         wanted = model(pixels).float()
         worst = 0.0
@@ -252,14 +251,14 @@ def _compare(model: nn.Module, program: nn.Module, pixels: Tensor, tolerance: fl
     if not worst <= allowed:
         raise ValueError(
             f"the exported program differs from the model by {worst:.3g}, more than {allowed:.3g}: nothing was "
-            "written. Does the model do something that depends on more than its input?"
+            "written. Does the output of the model depend on more than its input?"
         )
     return worst
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's remarks about its own insides."""
+    """Context without torch's internal warnings and log messages."""
     logger = logging.getLogger("torch")
     level = logger.level
     logger.setLevel(logging.ERROR)

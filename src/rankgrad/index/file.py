@@ -1,4 +1,4 @@
-"""Embedding a file of texts or vectors with the model of a run, into one npz."""
+"""Embeds a file of texts or vectors with the model of a run, into one npz."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ def embed_file(
     trust: Sequence[str] = (),
     device: torch.device | str | None = None,
 ) -> int:
-    """Embed the rows of a file with the model of a run; returns how many there are. In parts, as `embed_folder`.
+    """Embed the rows of a file with the model of a run; returns their number. It works in parts, as `embed_folder`.
 
-    The npz holds embeddings, names (the lines of the file), labels with class_names, the texts, and what an index needs
-    later: the absolute file as `root`, `model` with its `sha256`.
+    The npz holds embeddings, names (the lines of the file), labels with class_names, and the texts. For an index, it
+    also holds the absolute file as `root`, and `model` with its `sha256`.
 
     Args:
         source: folder of a run on texts or vectors, or its model.pt.
-        file: for a model of texts csv, tsv, jsonl, parquet, or txt with a text per line; for one of vectors npz or
+        file: for a model of texts csv, tsv, jsonl, parquet, or txt with a text per line; for a model of vectors npz or
             parquet.
         out: npz to write.
         batch_size: rows at once.
         text: column of the texts.
-        label: column of the classes; "auto": if there is one; None: none.
+        label: column of the classes; "auto": the usual column, if it exists; None: no classes.
         embeddings: column of the vectors, see `load_table`.
         delimiter: of a csv, see `read_texts`.
         trust: packages of your own classes that the model's settings may name, see `Embedder`.
         device: where the model computes; None: on the CPU.
 
     Raises:
-        FileNotFoundError: no file, no run, or no folder to write into.
-        ValueError: the model takes images; a bad file, named with its row.
+        FileNotFoundError: the file, the run, or the folder of `out` does not exist.
+        ValueError: the model takes images; or the file is wrong (the message names the row).
     """
     if not out.parent.is_dir() or out.is_dir():
-        raise FileNotFoundError(f"{out} cannot be written: give a file in a folder that exists")
+        raise FileNotFoundError(f"{out} cannot be written: give a file in an existing folder")
     embedder = Embedder.load(source, trust=trust)
     takes = embedder.model.inputs.takes
     if takes == "images":

@@ -1,4 +1,4 @@
-"""Embedding a folder of images with the model of a run, into one npz."""
+"""Embeds a folder of images with the model of a run, into one npz."""
 
 from __future__ import annotations
 
@@ -31,33 +31,34 @@ def embed_folder(
 ) -> tuple[int, tuple[tuple[str, str], ...], str]:
     """Embed the images below a folder with the model of a run.
 
-    Returns how many there are, (path, reason) of what was left out, and a sentence that says how the folder was
-    understood. Folders are read as for training: see `datasets.folder.read_folder`.
+    Returns the number of images, (path, reason) of the skipped files, and a sentence on how the folder was understood.
+    Folders are read as in training: see `datasets.folder.read_folder`.
 
-    It is done in parts: cut off, the same call goes on after the last one that is finished. All processes of a running
-    torch.distributed group, which see the same files, call it alike and share the work. See `parts`.
+    The work is done in parts. If the call is interrupted, call it again and it continues after the last finished part.
+    In a torch.distributed group, all processes make the same call and share the work; they must see the same files. See
+    `parts`.
 
-    The npz holds embeddings, names (paths relative to the folder), labels with class_names, and what an index needs
-    later: the absolute folder as `root`, `model` with its `sha256`, `invert`.
+    The npz holds embeddings, names (paths relative to the folder) and labels with class_names. For an index, it also
+    holds the absolute folder as `root`, `model` with its `sha256`, and `invert`.
 
     Args:
         source: folder of a run, or its model.pt.
         images: the folder.
         out: npz to write; None: `embeddings_file(images)`.
         batch_size: images at once.
-        invert: turn the images to their negatives first, see `Embedder`.
+        invert: invert the images (255 - pixel) first, see `Embedder`.
         trust: packages of your own classes that the model's settings may name, see `Embedder`.
         device: where the model computes; None: on the CPU.
-        workers: processes that read images, beside this one.
+        workers: number of additional processes that read images.
     """
     weights_of(source)
     out = embeddings_file(images) if out is None else out
     if not out.parent.is_dir() or out.is_dir():
-        raise FileNotFoundError(f"{out} cannot be written: give a file in a folder that exists")
+        raise FileNotFoundError(f"{out} cannot be written: give a file in an existing folder")
     embedder = Embedder.load(source, invert=invert, trust=trust)
     if embedder.model.inputs.takes != "images":
         raise ValueError(f"{source} takes {embedder.model.inputs.takes}: give a file of them; {images} is a folder")
-    root = Path(os.path.abspath(images))  # without . and .., but links stay as they were named
+    root = Path(os.path.abspath(images))  # without . and .., but links are not resolved
     folder = on_first(partial(read_folder, root))
     image_paths = [path for _, _, path in folder.images]
     if not image_paths:
@@ -85,7 +86,7 @@ def embed_folder(
 
 
 def _unreadable(paths: Sequence[Path], names: Sequence[str]) -> list[tuple[str, str]]:
-    """(name, reason) of the files that can't be used, in order; each process looks at a share of them."""
+    """(name, reason) of the files that cannot be used, in order; the processes share the work."""
     mine = range(len(paths))[share(len(paths))]
     reasons = on_all(lambda: check_images([paths[row] for row in mine]))
     told = gather_objects([(row, reason) for row, reason in zip(mine, reasons, strict=True) if reason is not None])
@@ -102,7 +103,7 @@ def _nothing(images: Path, skipped: Sequence[object]) -> str:
 
 
 def embeddings_file(images: Path) -> Path:
-    """Where the embeddings of a folder go if nobody says: NAME.npz in the folder you are in, NAME that of the images.
+    """The default file for the embeddings of a folder: NAME.npz in the working directory, NAME from the folder.
 
     >>> embeddings_file(Path("photos/birds/")).name
     'birds.npz'

@@ -1,4 +1,4 @@
-"""A page of answers: each query and what was found for it in one HTML file, which loads nothing and runs no script."""
+"""A page of search results: each query and its results in one HTML file, which loads nothing and runs no script."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def write_answers(
     title: str = "What is like these?",
     facts: Mapping[str, object] | None = None,
 ) -> Path:
-    """Write the page; replaced as a whole if it is there.
+    """Write the page. An existing file is replaced.
 
-    A picture is stored once, however often it was found. A file that can't be read any more is shown by its name.
+    A repeated picture is stored once. A file that cannot be read is shown by its name.
 
     Args:
         path: the file; its folder must exist.
         answers: from `query.find`.
         title: heading of the page.
-        facts: what stands under the heading, name -> value.
+        facts: name -> value, below the heading.
 
     Returns:
         The path written.
 
     Raises:
-        FileNotFoundError: no such folder.
+        FileNotFoundError: the folder does not exist.
     """
     images = Images(SIDE)
 
@@ -83,7 +83,7 @@ def write_answers(
 def _read(file: Path) -> Tensor | None:
     try:
         return read_image(file, 3)
-    except OSError:  # moved or broken since the index was made; its name is still worth showing
+    except OSError:  # moved or damaged since the index was made: the page shows only its name
         return None
 
 

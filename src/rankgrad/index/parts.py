@@ -1,12 +1,12 @@
-"""Embedding many rows in parts: each is a file as soon as it is done, and a command that was cut off goes on.
+"""Embeds many rows in parts. A finished part is written to a file at once, so an interrupted command can continue.
 
-Beside NAME.npz lies the folder NAME.npz.parts while it is being made: what it is of, and the embeddings of some
-thousand rows per file. When all are there they become the npz, and the folder goes.
+While NAME.npz is being made, the folder NAME.npz.parts is beside it. It holds a description of the rows and the model,
+and the embeddings of some thousand rows per file. When all parts are finished, they are written to the npz and the
+folder is removed.
 
-Several processes, of one machine or of several that see the folder, take turns at the parts. Nothing else goes between
-them. A part is embedded by one process, in the batches in which a process alone would embed it. So the npz is the same,
-byte by byte, however many there are and however often they were cut off; as long as the machines compute alike, with
-equally many threads.
+Several processes, on one or several machines that share the folder, divide the parts among them. They exchange nothing
+else. One process embeds a whole part, in the same batches as a single process would. So the npz has the same bytes for
+any number of processes and interruptions, if the machines compute alike with the same number of threads.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from ..files.folders import lock, make_folder, remove_folder
 from ..training.inference import embed_alone
 from .embedder import Embedder
 
-PART = 2**14  # rows of a part, at most: minutes of work are lost when a process is killed
+PART = 2**14  # largest number of rows of a part, so that a killed process loses only minutes of work
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The folder of the parts, the same for all processes. See `begun`.
+    """The folder of the parts, which all processes share. See `begun`.
 
     Attributes:
-        folder: where they are.
+        folder: the folder.
     """
 
     folder: Path
 
     @property
     def root(self) -> Path:
-        """The folder that the npz is to be in."""
+        """The folder of the npz."""
         return self.folder.parent
 
     def remove(self) -> None:
@@ -54,21 +54,21 @@ class Parts:
         remove_folder(self.folder, self.root)
 
     def kept(self, name: str, make: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
-        """What was found out when the parts were begun; if that is now, find it out and keep it.
+        """A value that was computed when the parts were started and is stored in a json; computed now if it is not.
 
         Args:
-            name: of it.
-            make: called on all processes; what it gives on the first, plain values for json, is kept.
-            fits: whether it is of the right kind.
+            name: of the json file.
+            make: computes the value; called on all processes. The value of the first process is stored, as json.
+            fits: whether a stored value has the right type.
 
         Raises:
-            ValueError: what was kept is damaged.
+            ValueError: the json file is damaged.
         """
         path = self.folder / f"{name}.json"
         there = on_first(lambda: [load_json(path)] if path.exists() else [])
         if there:
             if not fits(there[0]):
-                raise ValueError(f"{path} is damaged. Delete {self.folder}, and the same command begins again")
+                raise ValueError(f"{path} is damaged. Delete {self.folder} and run the same command again")
             return there[0]
         value = make()
         on_first(lambda: write_text(path, json.dumps(value), self.root))
@@ -83,20 +83,20 @@ class Parts:
         workers: int = 0,
         device: torch.device | str | None = None,
     ) -> Pieces:
-        """Embeddings [row, dim] of a table: those that are there, and those that are embedded now.
+        """Embeddings [row, dim] of a table: finished parts are read, missing parts are computed.
 
         Args:
             embedder: the model.
             table: the rows.
             batch_size: rows at once.
             workers: of the DataLoader.
-            device: where the model computes; None: where it is.
+            device: where the model computes; None: the model's device.
 
         Raises:
             ValueError: a file of a part is damaged.
         """
         rank, processes = world()
-        batches = math.ceil(math.ceil(len(table) / batch_size) / processes)  # few rows are shared, too
+        batches = math.ceil(math.ceil(len(table) / batch_size) / processes)  # a small table is divided, too
         rows = self.kept(
             *("rows", lambda: batch_size * max(1, min(batches, PART // batch_size))),
             lambda kept: type(kept) is int and kept > 0,
@@ -104,7 +104,7 @@ class Parts:
         count = math.ceil(len(table) / rows)
         missing = on_first(lambda: [number for number in range(count) if not self._file(number).exists()])
         if rank == 0 and len(missing) < count:
-            print(f"going on: {count - len(missing)} of {count} parts are there", file=sys.stderr)
+            print(f"continuing: {count - len(missing)} of {count} parts are finished", file=sys.stderr)
         for number in missing[share(len(missing))]:
             name = "embedding" if count == 1 else f"embedding, part {number + 1} of {count}"
             here = table.take(range(number * rows, min((number + 1) * rows, len(table))))
@@ -116,7 +116,7 @@ class Parts:
                 device=device,
             )
             write_npz(self._file(number), {"embeddings": embedded.numpy()}, self.root)
-        gather_objects(None)  # all have come so far: the parts are there
+        gather_objects(None)  # wait for all processes: then all parts are finished
         width = self._read(0, rows if count > 1 else len(table)).shape[1]
         sizes = [min(rows, len(table) - number * rows) for number in range(count)]
         pieces = (self._read(number, size, width) for number, size in enumerate(sizes))
@@ -132,21 +132,21 @@ class Parts:
             if saved.dtype != np.float32 or saved.ndim != 2 or saved.shape != (rows, width or saved.shape[1]):
                 raise ValueError(f"{path} is damaged: it holds {saved.dtype} {saved.shape}, for {rows} rows")
         except ValueError as error:
-            raise ValueError(f"{error}. Or delete it and give the same command again, which embeds its rows") from None
+            raise ValueError(f"{error}. Or delete it and run the same command again, which embeds its rows") from None
         return saved
 
 
 @contextmanager
 def begun(out: Path, of: Mapping[str, object]) -> Iterator[Parts]:
-    """The parts of an npz, to begin or to go on with; their folder goes when this ends without an error.
+    """Context with the parts of an npz, new or existing. If it ends without an error, their folder is removed.
 
     Args:
-        out: the npz that is to be.
-        of: what decides about the embeddings, plain values; parts of something else are refused.
+        out: the npz to make.
+        of: everything that the embeddings depend on, as plain values. Existing parts with other values are an error.
 
     Raises:
         LockedError: another command makes the same npz.
-        ValueError: the parts that are there are of other rows or of another model.
+        ValueError: the existing parts are of other rows or of another model.
     """
     parts = Parts(out.with_name(f"{out.name}.parts"))
     folder = parts.folder
@@ -162,8 +162,8 @@ def begun(out: Path, of: Mapping[str, object]) -> Iterator[Parts]:
         if there != of:
             differ = ", ".join(name for name in of if there.get(name) != of[name])
             raise ValueError(
-                f"{folder} holds parts of other embeddings (another {differ}), which were cut off: finish those, "
-                "choose another file with -o, or delete the folder"
+                f"{folder} holds parts of other unfinished embeddings (another {differ}): finish those, choose another "
+                "file with -o, or delete the folder"
             )
         yield parts
         on_first(parts.remove)

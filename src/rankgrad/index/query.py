@@ -1,4 +1,4 @@
-"""Asking an index with pictures or sentences: what of the gallery is like them, as records and as text."""
+"""Searches an index with images or sentences. The results are records, text or json."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .embedder import Embedder
 
 @dataclass(frozen=True)
 class Hit:
-    """One image or text that was found.
+    """One image or text in a result.
 
     Attributes:
         rank: 1 is the nearest.
-        score: its similarity to the query; cosine, unless the index was built without normalisation.
-        class_name: its class: the folder it lies in, "" at the top.
+        score: similarity to the query: the cosine, or the inner product if the index was built without normalisation.
+        class_name: its class, such as its folder; "" if it has none.
         name: its path relative to the gallery's folder.
         path: its file.
-        text: what it is, where that is text.
+        text: the text; None for an image.
     """
 
     rank: int
@@ -38,11 +38,11 @@ class Hit:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found for one query, best first.
+    """The result of one query, best first.
 
     Attributes:
-        query: the file that was asked with, or the sentence.
-        hits: the nearest rows; a query that is an image of the gallery is not among them.
+        query: the image file, or the sentence.
+        hits: the nearest rows, without the query itself if it is an image of the gallery.
     """
 
     query: Path | str
@@ -50,23 +50,23 @@ class Answer:
 
 
 def find(queries: Sequence[str | Path], index: Index, k: int = 10, *, embedder: Embedder | None = None) -> list[Answer]:
-    """The k images or texts of a gallery that are most like each query.
+    """The k images or texts of a gallery that are most similar to each query.
 
-    An image that lies in the gallery itself does not find itself: its own file is left out. A copy of it is not.
+    If a query is a file of the gallery, this file is left out of its results. Copies of it are not.
 
     Args:
         queries: image files, see `query_files`; for an index of texts, sentences.
         index: of the gallery.
-        k: images per query, >= 1.
+        k: results per query, >= 1.
         embedder: the model of the index, if it is loaded already; None: `index.embedder()`.
 
     Raises:
-        ValueError: no queries, k < 1, another model than that of the index.
-        FileNotFoundError: the model is not there.
-        OSError: an image can't be read; it names the file.
+        ValueError: there are no queries, k < 1, or the model is not that of the index.
+        FileNotFoundError: the model does not exist.
+        OSError: an image cannot be read; it names the file.
     """
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ValueError(f"k is the number of images to find, an integer >= 1; got {k!r}")
+        raise ValueError(f"k is the number of results per query, an integer >= 1; got {k!r}")
     if index.texts:
         return _find_texts([str(query) for query in queries], index, k, embedder)
     paths = [Path(query) for query in queries]
@@ -79,10 +79,10 @@ def find(queries: Sequence[str | Path], index: Index, k: int = 10, *, embedder: 
 
 
 def _find_texts(queries: list[str], index: Index, k: int, embedder: Embedder | None) -> list[Answer]:
-    """The k texts of a gallery that are most like each sentence."""
+    """The k texts of a gallery that are most similar to each sentence."""
     embedder = index.embedder() if embedder is None else embedder
     if embedder.model.inputs.takes != "texts":
-        raise ValueError(f"this index was made by a model that takes {embedder.model.inputs.takes}, not sentences")
+        raise ValueError(f"the model of this index takes {embedder.model.inputs.takes}, not sentences")
     scores, rows = index.topk(embedder(queries), k)
     return [
         Answer(
@@ -108,7 +108,7 @@ def _hits(index: Index, query: Path, k: int, nearest: Iterable[tuple[float, int]
     own = query.resolve()
     hits: list[Hit] = []
     for score, row in nearest:
-        if row < 0 or len(hits) == k:  # an approximate index may run out early
+        if row < 0 or len(hits) == k:  # an approximate index may find fewer than k
             break
         path = index.path(row)
         if path.resolve() != own:
@@ -118,14 +118,14 @@ def _hits(index: Index, query: Path, k: int, nearest: Iterable[tuple[float, int]
 
 
 def query_files(given: Sequence[str | Path]) -> list[Path]:
-    """Image files to ask with: the files themselves, and all images below a folder.
+    """The image files of a query: the given files, and all images below the given folders.
 
     Raises:
-        FileNotFoundError: no such file or folder.
-        ValueError: a file that is no readable image, or a folder without one.
+        FileNotFoundError: a file or folder does not exist.
+        ValueError: a file is not a readable image, or a folder has none.
 
     Warns:
-        SkippedWarning: files of a folder that can't be used.
+        SkippedWarning: some files of a folder cannot be used.
     """
     files: list[Path] = []
     for entry in map(Path, given):
@@ -141,7 +141,7 @@ def query_files(given: Sequence[str | Path]) -> list[Path]:
         else:
             reason = check_image(entry)
             if reason is not None:
-                raise ValueError(f"{shown(entry)} can't be asked with: {reason}")
+                raise ValueError(f"{shown(entry)} cannot be a query: {reason}")
             files.append(entry)
     return files
 
@@ -165,7 +165,7 @@ def as_text(answers: Sequence[Answer]) -> str:
             for hit, name in zip(answer.hits, names, strict=True)
         ]
         if not answer.hits:
-            lines.append("  nothing: the index holds no other image")
+            lines.append("  no results: the index holds no other image")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Vectors of a gallery in a file: memory holds what is looked at, and what is read is held to its checksum."""
+"""Vectors of a gallery in a file that is mapped into memory. The checksum of each vector is checked when it is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 
 def _record(dim: int) -> np.dtype[Any]:
-    """One row in the file: its numbers and their CRC-32."""
+    """One row of the file: a vector and its CRC-32."""
     return np.dtype([("vector", "<f4", (dim,)), ("crc32", "<u4")])
 
 
@@ -21,7 +21,7 @@ def write_rows(file: IO[bytes], blocks: Iterable[npt.NDArray[np.float32]], dim: 
 
     Args:
         file: to write to.
-        blocks: the vectors in their order, [some, dim] at a time.
+        blocks: the vectors in order, in blocks [row, dim].
         dim: their width.
     """
     for block in blocks:
@@ -32,11 +32,11 @@ def write_rows(file: IO[bytes], blocks: Iterable[npt.NDArray[np.float32]], dim: 
 
 
 class StoredRows:
-    """The vectors of a file, mapped into memory. Rows are picked by their numbers.
+    """The vectors of a file, mapped into memory and indexed by row numbers.
 
     Args:
-        path: that `write_rows` has written.
-        count: vectors in it.
+        path: file of `write_rows`.
+        count: number of vectors.
         dim: their width.
 
     Raises:
@@ -58,16 +58,16 @@ class StoredRows:
         self.path, self._records = path, np.memmap(path, _record(dim), "r", shape=(count,))
 
     def __getitem__(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """[row, dim] of these rows.
+        """[row, dim] vectors of these rows.
 
         Raises:
-            ValueError: one is not as it was written.
+            ValueError: the checksum of a vector is wrong.
         """
         records = self._records[rows]
         vectors = np.ascontiguousarray(records["vector"])
         for row, vector, checksum in zip(rows.tolist(), vectors, records["crc32"].tolist(), strict=True):
             if zlib.crc32(vector) != checksum:
-                raise ValueError(f"{self.path} is damaged: row {row} is not what was written. Write the index again")
+                raise ValueError(f"{self.path} is damaged: the checksum of row {row} is wrong. Write the index again")
         return vectors
 
 

@@ -1,4 +1,4 @@
-"""The gallery of a run as an index in memory: what it was evaluated on can be asked without writing an index."""
+"""The gallery of a run as an index in memory: its evaluated rows can be searched without writing an index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows that are compared one and all, called like an index of faiss."""
+    """Exact search with the interface of a faiss index."""
 
     rows: Tensor
 
@@ -41,24 +41,29 @@ class _Rows:
 
 
 def index_of_run(folder: str | Path, trust: Sequence[str] = ()) -> Index:
-    """The rows that a run was evaluated on, as an index in memory; without faiss. Of a division into queries and a
-    gallery it is the gallery.
+    """The evaluated rows of a run as an index in memory. It does not need faiss.
+
+    If the run has separate queries and a gallery, the index holds the gallery.
 
     Args:
         folder: of a finished run.
         trust: packages whose classes its settings may name.
 
     Raises:
-        FileNotFoundError: no run, or one that has no embeddings or no model.
-        ValueError: damaged files.
+        FileNotFoundError: the folder is not a run, or it has no embeddings or no model.
+        ValueError: a file is damaged.
     """
     run = Run(Path(folder))
     if not run.config.is_file():
-        raise FileNotFoundError(f"{folder} is no run: it has no {run.config.name}")
+        raise FileNotFoundError(f"{folder} is not a run: it has no {run.config.name}")
     lacking = [path.name for path in (run.embeddings, run.weights) if not path.is_file()]
     if lacking:
-        why = f"it is not finished: rankgrad train resume={folder}" if run.interrupted else "train it without lean=true"
-        raise FileNotFoundError(f"{folder} holds no {' and no '.join(lacking)} to search in: {why}")
+        why = (
+            f"the run is not finished, continue it with rankgrad train resume={folder}"
+            if run.interrupted
+            else "train it without lean=true"
+        )
+        raise FileNotFoundError(f"{folder} holds no {' and no '.join(lacking)}: {why}")
     columns = read_npz(run.embeddings, "embeddings", "labels", "names", "class_names")
     of = "ref_" if "ref_embeddings" in columns else ""
     rows = torch.from_numpy(np.ascontiguousarray(columns[f"{of}embeddings"], np.float32))
