@@ -1,4 +1,4 @@
-"""What a search found: all trials as a csv file, the budget, the winners, and what the comparison of them says."""
+"""The result of a search: all trials as a csv file, the budget, the best trials, and their comparison on the test."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ FINAL = "final"
 
 @dataclass(frozen=True)
 class Budget:
-    """What the search of one loss took.
+    """The cost of the search for one loss.
 
     Attributes:
-        trials: that have ended: complete, pruned and failed ones.
-        pruned: of these.
-        failed: of these.
-        steps: of training, those of pruned trials too.
-        seconds: of training.
+        trials: number of finished trials: complete, pruned or failed.
+        pruned: number of pruned trials.
+        failed: number of failed trials.
+        steps: training steps of all trials, including pruned ones.
+        seconds: training time of all trials.
     """
 
     trials: int
@@ -44,16 +44,16 @@ class Budget:
 
 @dataclass(frozen=True)
 class LossDifference:
-    """A winner minus the first one, on the test classes.
+    """The best trial of a loss minus that of the first loss, on the test classes.
 
     Attributes:
-        loss: that is compared with the first one.
+        loss: the loss that is compared with the first one.
         mean: of the differences over the seeds.
-        low: end of the 95 % interval.
-        high: the other end.
-        p: of a paired t-test; None where all differences are equal.
-        corrected: the same by Holm, over all losses that are compared.
-        seeds: that both have.
+        low: lower end of the 95 % interval.
+        high: upper end of the 95 % interval.
+        p: p-value of a paired t-test; None if all differences are equal.
+        corrected: p-value with Holm's correction over all compared losses.
+        seeds: number of common seeds.
     """
 
     loss: str
@@ -67,17 +67,17 @@ class LossDifference:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        metric: that was maximised.
+        metric: the metric that was maximised.
         trials: loss -> its trials.
-        winners: loss -> the best of them, of the losses that have one.
+        winners: loss -> its best trial, if it has one.
         spaces: loss -> setting -> values.
-        importances: loss -> setting -> its share in what came out; of losses with enough trials.
-        budgets: loss -> what it took.
+        importances: loss -> setting -> its importance for the metric; only for losses with enough trials.
+        budgets: loss -> cost of its search.
         final: loss -> metric -> values over the seeds, on the test classes.
-        differences: of the metric that was maximised, from the first loss.
+        differences: in the maximised metric, from the first loss.
         runs: loss -> folders of the runs on the test classes.
     """
 
@@ -110,7 +110,7 @@ class Outcome:
         return "\n\n".join(parts)
 
     def chosen(self) -> list[list[str]]:
-        """Rows of a table: the best trial of each loss, and what its search took."""
+        """Rows of a table: the best trial of each loss, and the cost of its search."""
         head = ["loss", "best", "first trial", "trials", "pruned", "failed", "steps", "minutes"]
         rows = []
         for loss, budget in self.budgets.items():
@@ -121,14 +121,14 @@ class Outcome:
         return [head, *rows]
 
     def tested(self) -> list[list[str]]:
-        """Rows of a table: the winners on the test classes, the best one first."""
+        """Rows of a table: the best trials on the test classes, best first."""
         columns = list(dict.fromkeys(name for values in self.final.values() for name in values))
         ordered = sorted(self.final, key=lambda loss: -statistics.mean(self.final[loss].get(self.metric, [0.0])))
         rows = [[loss, *(_spread(self.final[loss].get(name, ())) for name in columns)] for loss in ordered]
         return [["loss", *columns], *rows]
 
     def compared(self) -> list[list[str]]:
-        """Rows of a table: each winner against that of the first loss."""
+        """Rows of a table: differences of each loss from the first loss."""
         head = ["loss", "difference", "95 % interval", "p", "p (Holm)", "seeds"]
         rows = [
             [each.loss, f"{each.mean:+.2f}", f"{each.low:+.2f} to {each.high:+.2f}", _p(each.p), _p(each.corrected)]
@@ -139,7 +139,7 @@ class Outcome:
 
 
 def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
-    """Write trials.csv, tune.json and tune.md below `out`, and return what they hold.
+    """Write trials.csv, tune.json and tune.md below `out`, and return their content.
 
     Args:
         out: folder of the search.
@@ -168,12 +168,12 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
 
 
 def final_name(loss: str, winner: Tried) -> str:
-    """What a winner is called in the comparison: a longer search may have another one."""
+    """Name of a best trial in the comparison, with its number, since a longer search may find a better trial."""
     return f"{loss} #{winner.number}"
 
 
 def _final(out: Path, plan: Plan, winners: Mapping[str, Tried]) -> dict[str, dict[str, list[float]]]:
-    """The values of the comparison, if that is of these winners, in the order of loss=."""
+    """The values of the comparison in the order of loss=; empty if it does not have these winners."""
     path = out / FINAL / "compare.json"
     if not path.exists() or len(winners) < len(plan.losses):
         return {}
@@ -188,7 +188,7 @@ def _differences(final: Mapping[str, Mapping[str, Sequence[float]]], metric: str
     values = {loss: columns[metric] for loss, columns in final.items() if metric in columns}
     first = next(iter(values), None)
     if first is None or any(len(each) != len(values[first]) or len(each) < 2 for each in values.values()):
-        return []  # runs are missing: no pairs
+        return []  # runs are missing, so there are no pairs
     tests = {loss: paired_t_test(each, values[first]) for loss, each in values.items() if loss != first}
     told = [test.p for test in tests.values() if test.p is not None]
     corrected = iter(holm(told))

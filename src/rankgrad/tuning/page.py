@@ -1,4 +1,4 @@
-"""The page of a search: the winners on the test classes, what every loss was given, and all its trials."""
+"""The page of a search: the best trials on the test classes, the budget of every loss, and all its trials."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from .space import Values
     from .study import Tried
 
-MOST_LINES = 8  # colours and dashes that can be told apart
+MOST_LINES = 8  # number of colours and dashes that readers can distinguish
 
 
 def write_tuning(path: str | os.PathLike[str], outcome: Outcome) -> Path:
-    """Write the page of a search; replaced as a whole if it is there.
+    """Write the page of a search. An existing file is replaced.
 
     Args:
         path: the file; its folder must exist.
-        outcome: of the search.
+        outcome: result of the search.
 
     Returns:
         The path written.
 
     Raises:
-        FileNotFoundError: no such folder.
+        FileNotFoundError: the folder does not exist.
     """
     notes = []
     if len(outcome.trials) > MOST_LINES:
-        notes.append(f"The curves are of the first {MOST_LINES} of {len(outcome.trials)} losses.")
+        notes.append(f"The curves show the first {MOST_LINES} of {len(outcome.trials)} losses.")
     counts = {len(trials) for trials in outcome.trials.values()}
     if len(counts) > 1:
-        notes.append("The losses have not had the same number of trials: the search was stopped.")
+        notes.append("The losses have different numbers of trials, because the search was stopped.")
     return write_page(
         path,
         "tuning/page.html",
@@ -62,7 +62,7 @@ def write_tuning(path: str | os.PathLike[str], outcome: Outcome) -> Path:
 
 
 def _curves(outcome: Outcome) -> Markup:
-    """The best value so far against the steps that were trained until then."""
+    """The best value so far against the number of training steps so far."""
     series = []
     for kind, (name, trials) in enumerate(list(outcome.trials.items())[:MOST_LINES]):
         points, steps, best = [], 0, -math.inf
@@ -77,15 +77,15 @@ def _curves(outcome: Outcome) -> Markup:
     return charts.lines(
         f"Best {outcome.metric} so far",
         series,
-        "steps of training, over all trials and folds",
+        "training steps, over all trials and folds",
         summary="",
-        meaning="Of the trials that were trained on all folds; the first one has the defaults.",
+        meaning="Only trials that were trained on all folds count. The first trial has the default settings.",
         size=charts.WIDE,
     )
 
 
 def _loss(outcome: Outcome, name: str) -> dict[str, object]:
-    """What the template shows of one loss."""
+    """Variables of the template for one loss."""
     winner, space = outcome.winners.get(name), outcome.spaces[name]
     shares = outcome.importances.get(name, {})
     return {
@@ -97,7 +97,7 @@ def _loss(outcome: Outcome, name: str) -> dict[str, object]:
 
 
 def _trials(outcome: Outcome, name: str) -> Markup:
-    """Parallel coordinates: the settings that were searched, and last what came out."""
+    """Parallel coordinates: an axis for each searched setting, and the last axis for the metric."""
     space, trials = outcome.spaces[name], [trial for trial in outcome.trials[name] if trial.value is not None]
     if not trials or not space:
         return Markup()
@@ -109,7 +109,7 @@ def _trials(outcome: Outcome, name: str) -> Markup:
     winner = outcome.winners.get(name)
     lines = [_line(trial, space, low, high, winner) for trial in ordered]
     meaning = (
-        "Each line is a trial, from its settings to its value at the right. Thick: the best one; dashed: given up."
+        "Each line is a trial, from its settings to its value on the right. Thick: the best trial. Dashed: pruned."
     )
     return parallel("Trials", axes, lines, summary=f"{len(trials)} trials", meaning=meaning)
 

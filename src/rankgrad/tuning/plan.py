@@ -1,4 +1,4 @@
-"""What a search is asked for: losses, trials, folds, spaces, in the words of a command."""
+"""The settings of a search: losses, trials, folds, spaces; read from the arguments of the command."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from ..plugins import registered
 from ..runs.compare import read_losses, read_seeds
 from ..tasks import TASKS, TaskRow, of_command
 
-OURS = ("fold", "lean", "seed", "out", "resume", "evaluation.split")  # settings that a search gives its runs itself
-K_MEANS = "NMI"  # a trial leaves it out
+OURS = ("fold", "lean", "seed", "out", "resume", "evaluation.split")  # settings of runs that the search sets itself
+K_MEANS = "NMI"  # a trial does not compute it
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a command asks for.
+    """The settings of a search.
 
     Attributes:
         losses: with the settings of their variants.
-        trials: of each loss.
-        folds: of each trial.
-        seeds: of the comparison; empty: search only.
-        metric: that is maximised.
+        trials: number of trials of each loss.
+        folds: number of folds of each trial.
+        seeds: of the comparison; empty: no comparison.
+        metric: the metric to maximise.
         search_seed: of the search, and of its runs.
-        space: setting -> values that replace those of the table.
-        final: settings of the comparison alone.
+        space: setting -> values, which replace those of spaces.yaml.
+        final: settings of the comparison only.
         rest: settings of all runs.
     """
 
@@ -48,10 +48,10 @@ class Plan:
 
 
 def read_plan(settings: Sequence[str]) -> Plan:
-    """The plan of KEY=VALUE words.
+    """Read a plan from KEY=VALUE arguments.
 
     Raises:
-        ConfigError: no loss, or a word that does not fit.
+        ConfigError: no loss is given, or an argument is wrong.
 
     >>> plan = read_plan(["loss=supap,pnp", "trials=10", "space.loss.tau=log(0.01,0.1)", "recipe=small"])
     >>> plan.losses, plan.trials, plan.space, plan.rest
@@ -83,18 +83,18 @@ def read_plan(settings: Sequence[str]) -> Plan:
             plan = replace(plan, final=(*plan.final, setting.removeprefix("final.")))
         elif key in OURS:
             raise ConfigError(
-                f"{key}= is set by the search; its own are trials=, folds=, seeds=, metric=, search_seed="
+                f"{key}= is set by the search itself; set trials=, folds=, seeds=, metric= or search_seed= instead"
             )
         else:
             plan = replace(plan, rest=(*plan.rest, setting))
     if not plan.losses:
-        raise ConfigError("which losses? loss=supap,pnp,pml/multi_similarity")
+        raise ConfigError("no loss is given; name the losses, such as loss=supap,pnp,pml/multi_similarity")
     if len(set(plan.losses)) < len(plan.losses):
-        raise ConfigError(f"a loss is named twice: {', '.join(plan.losses)}")
+        raise ConfigError(f"each loss may be named once; got {', '.join(plan.losses)}")
     return plan
 
 
 def _whole(key: str, value: str, low: int) -> int:
     if not value.isdecimal() or int(value) < low:
-        raise ConfigError(f"{key} is an integer >= {low}; got {value!r}")
+        raise ConfigError(f"{key} must be an integer >= {low}; got {value!r}")
     return int(value)

@@ -3,11 +3,11 @@
     log(0.002, 0.1)    a number, uniform in its logarithm
     range(0, 1)        a number, uniform
     int(5, 50)         an integer
-    times(0.2, 5)      a factor on what the other settings give, uniform in its logarithm
-    linear, none       one of these; after a colon an option brings further settings: sum:weight=0.3+size=512 of a
-                       group its own, any others by their whole name
+    times(0.2, 5)      a factor on the value of the other settings, uniform in its logarithm
+    linear, none       one of these options. An option may have further settings after a colon, such as
+                       sum:weight=0.3+size=512: settings of its own group, or others by their full name
 
-The spaces of the losses stand in spaces.yaml.
+spaces.yaml lists the spaces of the losses.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from ..losses.sum import SumLoss, missing_references
 Value = float | int | str
 
 _NUMBERS = re.compile(r"(log|range|int|times)\(([^,()]+),([^,()]+)\)")
-_COMMA = re.compile(r",(?![^\[(]*[\])])")  # none inside brackets: k=[1,2] is one value
+_COMMA = re.compile(r",(?![^\[(]*[\])])")  # a comma outside of brackets: k=[1,2] is one value
 FORMS = "log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH) or values such as linear,none"
 
 
 @dataclass(frozen=True)
 class NumberRange:
-    """A setting that takes a number from an interval.
+    """A setting with numbers from an interval as values.
 
     Attributes:
         kind: "log", "range", "int" or "times".
-        low: smallest.
-        high: largest.
+        low: smallest value.
+        high: largest value.
     """
 
     kind: str
@@ -50,32 +50,32 @@ class NumberRange:
     high: float
 
     def suggest(self, name: str, trial: Trial) -> Value:
-        """A value of a trial."""
+        """Ask Optuna for a value for a trial."""
         if self.kind == "int":
             return trial.suggest_int(name, int(self.low), int(self.high))
         return trial.suggest_float(name, self.low, self.high, log=self.kind in ("log", "times"))
 
     def settings(self, name: str, value: Value, base: DictConfig) -> list[str]:
-        """The setting, with a value."""
+        """[NAME=VALUE] of the setting."""
         if self.kind == "int":
             value = int(value)
         else:
             factor = OmegaConf.select(base, name) if self.kind == "times" else 1.0
-            value = float(f"{float(value) * factor:.6g}")  # digits that a person can copy
+            value = float(f"{float(value) * factor:.6g}")  # few digits, so that people can copy it
         return [f"{name}={value!r}"]
 
     def ends(self) -> tuple[float, ...]:
-        """Values that must work if all are to work."""
+        """Values to check before the search: both ends of the interval."""
         return self.low, self.high
 
     def share(self, value: Value) -> float:
-        """Where a value stands between low, 0, and high, 1."""
+        """Position of a value on an axis: 0 at low, 1 at high."""
         scale = math.log if self.kind in ("log", "times") else float
         low, here, high = (scale(number) for number in (self.low, float(value), self.high))
         return (here - low) / (high - low)
 
     def default(self, name: str, base: DictConfig) -> Value | None:
-        """The value that the other settings give; None: the interval does not have it."""
+        """The value in the other settings; None if it is outside of the interval."""
         value = 1.0 if self.kind == "times" else OmegaConf.select(base, name)
         inside = isinstance(value, (int, float)) and self.low <= value <= self.high
         return value if inside else None
@@ -86,36 +86,36 @@ class NumberRange:
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting that takes one of several values.
+    """A setting with several options as values.
 
     Attributes:
-        options: as they stand on a command line.
+        options: as written on a command line.
     """
 
     options: tuple[str, ...]
 
     def suggest(self, name: str, trial: Trial) -> Value:
-        """A value of a trial."""
+        """Ask Optuna for an option for a trial."""
         option: str = trial.suggest_categorical(name, self.options)
         return option
 
     def settings(self, name: str, value: Value, base: DictConfig) -> list[str]:
-        """The setting with a value, and the settings that the value brings."""
+        """[NAME=OPTION] of the setting, and the further settings of the option."""
         option, _, own = str(value).partition(":")
         sections = tuple(f"{section!s}." for section in base)
         more = [each if each.startswith(sections) else f"{name}.{each}" for each in own.split("+") if each]
         return [f"{name}={option}", *more]
 
     def ends(self) -> tuple[str, ...]:
-        """Values that must work if all are to work."""
+        """Values to check before the search: all options."""
         return self.options
 
     def share(self, value: Value) -> float:
-        """Where a value stands between the last one, 0, and the first, 1."""
+        """Position of an option on an axis: 1 for the first, 0 for the last."""
         return 1 - self.options.index(str(value)) / max(len(self.options) - 1, 1)
 
     def default(self, name: str, base: DictConfig) -> Value | None:
-        """The first option for a group; else the option that the other settings give, or None."""
+        """The first option of a group; else the option in the other settings, or None if it is not an option here."""
         if name in GROUPS:
             return self.options[0]
         now = plain(OmegaConf.select(base, name))
@@ -131,15 +131,15 @@ Space = Mapping[str, Values]
 
 
 def read(text: str, where: str) -> Values:
-    """The values that a text stands for.
+    """Read the values of a setting from a text.
 
     Args:
-        text: see the beginning of this file.
+        text: see the docstring of this module.
         where: the setting, for messages.
 
     Raises:
-        ConfigError: none of the forms; bounds that are no numbers, in the wrong order, or <= 0 where a logarithm is
-            taken.
+        ConfigError: the text has another form; or its bounds are not numbers, are in the wrong order, or are <= 0 for a
+            logarithm.
 
     >>> read("log(0.002,0.1)", "loss.tau")
     NumberRange(kind='log', low=0.002, high=0.1)
@@ -150,10 +150,10 @@ def read(text: str, where: str) -> Values:
     match = _NUMBERS.fullmatch(text)
     if match is None:
         if re.match(r"\w*\(|\w+\(", text):
-            raise ConfigError(f"space.{where} is {FORMS}; got {text!r}")
+            raise ConfigError(f"space.{where} must be {FORMS}; got {text!r}")
         options = tuple(option.strip() for option in _COMMA.split(text))
         if not all(options) or len(set(options)) < len(options):
-            raise ConfigError(f"space.{where} names a value twice, or an empty one: {text!r}")
+            raise ConfigError(f"space.{where} has a repeated or an empty value: {text!r}")
         return Choice(options)
     kind = match[1]
     try:
@@ -161,7 +161,7 @@ def read(text: str, where: str) -> Values:
         if math.isinf(low) or math.isinf(high):
             raise ValueError
     except ValueError:
-        raise ConfigError(f"space.{where}: {kind}(LOW,HIGH) takes two numbers; got {text!r}") from None
+        raise ConfigError(f"space.{where}: {kind}(LOW,HIGH) needs two numbers; got {text!r}") from None
     if not low < high:
         raise ConfigError(f"space.{where}: the first bound must be below the second; got {text!r}")
     if kind in ("log", "times") and low <= 0:
@@ -181,18 +181,18 @@ def _listed() -> dict[str, Any]:
 def space_of(
     loss: str, settings: Sequence[str], base: DictConfig, given: Mapping[str, str], tree: str = "train"
 ) -> Space:
-    """The space of a loss: the shared settings, its own, and what the command says; without what the command fixes.
+    """The space of a loss: shared settings, its own settings, and those of the command, without fixed settings.
 
     Args:
-        loss: its name, with the settings of a variant or without: only the name counts.
-        settings: KEY=VALUE of its runs, the loss among them.
-        base: the same, composed.
-        given: setting -> values, of the command; they replace those of the table. Those of "loss." concern the losses
-            that have the setting.
+        loss: its name; the settings of a variant after a colon are ignored.
+        settings: KEY=VALUE of its runs, including the loss.
+        base: the same settings, composed.
+        given: setting -> values, from the command. They replace those of spaces.yaml. A setting "loss.NAME" is used
+            only for losses that have it.
         tree: of the settings, see `config.TREES`.
 
     Raises:
-        ConfigError: an unknown setting; values that can't be read, or don't fit.
+        ConfigError: a setting is unknown; or values cannot be read or do not fit.
     """
     listed = _listed()
     texts = {**listed["shared"], **_own(loss.partition(":")[0])}
@@ -213,13 +213,13 @@ def space_of(
         if isinstance(values, NumberRange):
             now = plain(OmegaConf.select(base, name))
             if values.kind == "times" and (isinstance(now, bool) or not isinstance(now, (int, float))):
-                raise ConfigError(f"space.{name}: times is a factor on a number, but {name} is {now!r}")
+                raise ConfigError(f"space.{name}: times needs a setting that is a number, but {name} is {now!r}")
     _check(space, settings, base, tree)
     return space
 
 
 def _own(loss: str) -> dict[str, str]:
-    """The space of a loss itself. That of a sum: those of its parts, and the weights beside that of the first part."""
+    """The own settings of a loss. For a sum: those of its parts, and the weights of all parts but the first."""
     listed = _listed()
     names = loss.split("+")
     if len(names) == 1:
@@ -237,7 +237,7 @@ def _own(loss: str) -> dict[str, str]:
 
 
 def _check(space: Space, settings: Sequence[str], base: DictConfig, tree: str) -> None:
-    """Raise unless every end of every interval, and every option, is a setting that exists."""
+    """Raise unless the settings with every end of every interval, and with every option, are valid."""
     ends = {name: values.ends() for name, values in space.items()}
     for turn in range(max(map(len, ends.values()), default=0)):
         chosen = {name: each[min(turn, len(each) - 1)] for name, each in ends.items()}
@@ -250,15 +250,15 @@ def settings_of(space: Space, chosen: Mapping[str, Value], base: DictConfig) -> 
     Args:
         space: of a loss.
         chosen: setting -> value.
-        base: the settings that `times` multiplies.
+        base: composed settings, whose values `times` multiplies.
     """
-    # groups first: the settings of a group's option are known only once it is chosen
+    # groups first, because the option of a group decides which settings exist
     order = sorted(space, key=lambda name: name not in GROUPS)
     return [word for name in order for word in space[name].settings(name, chosen[name], base)]
 
 
 def _takes_references(config: DictConfig) -> bool:
-    """Whether a loss, or each part of a sum, can be given a memory."""
+    """Whether a loss, or each part of a sum, can use a memory."""
     trust = packages(config.get("trust"))
     kind = named(config.loss, slot="loss", trust=trust)
     parts = config.loss.losses.values() if kind is SumLoss else [config.loss]

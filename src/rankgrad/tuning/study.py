@@ -1,7 +1,7 @@
-"""The trials of one loss, by Optuna: which settings are tried next, which trial is given up early, which is the best.
+"""The trials of one loss, with Optuna: the settings of the next trial, pruning, and the best trial.
 
-Trials are asked for one after the other, each by a sampler that is seeded by the trial's number. So what is tried is a
-function of the seed and of what came out before, and a study that was stopped goes on as if it had not been.
+Trials are sampled one after the other, each by a sampler that is seeded with the trial's number. So the settings of a
+trial depend only on the seed and on earlier results, and a study that was stopped continues as if without a stop.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from ..files.folders import refuse_links
 from ..runs.folder import Run
 from .space import Space, Value, settings_of
 
-# Trials before the model of TPE, and before the median, has a say: the defaults, and points drawn at random.
+# Number of trials before TPE's model and the median pruner are used: the defaults, and random points.
 DRAWN = 6
-FOLDS, ERROR, SPACE = "folds", "error", "space"  # what a trial and a study keep beside Optuna's own
+FOLDS, ERROR, SPACE = "folds", "error", "space"  # our attributes of a trial or a study in Optuna's storage
 STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
 class _Ours:
-    """The lock of a journal, which needs none: whoever tunes holds the folder. Optuna's own outlives a process."""
+    """A journal lock that does nothing: `tune` locks the whole folder. Optuna's own lock remains if a process dies."""
 
     def acquire(self) -> bool:
         return True
 
     def release(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 def storage(path: Path) -> JournalStorage:
-    """Optuna's storage in one file, a line for each event; what a killed process left half written is cut off.
+    """Optuna's storage in one file, with a line for each event. An incomplete last line of a killed process is removed.
 
     Raises:
         ConfigError: the file is damaged.
@@ -55,14 +55,14 @@ def storage(path: Path) -> JournalStorage:
     if whole != content:
         os.truncate(path, len(whole))
     try:
-        for line in whole.splitlines():  # Optuna finds a damaged last line when it has added another one
+        for line in whole.splitlines():  # Optuna notices a damaged last line only after it adds another one
             json.loads(line)
         kept = JournalStorage(JournalFileBackend(str(path), lock_obj=_Ours()))  # type: ignore[arg-type]
         for study in kept.get_all_studies():
             dict(study.user_attrs.get(SPACE, {}))
             for trial in kept.get_all_trials(study._study_id, deepcopy=False):
                 [float(value) for value in trial.user_attrs.get(FOLDS, ())]
-    except Exception as error:  # json, Optuna and what is read of it each raise their own
+    except Exception as error:  # json, Optuna and the conversions each raise their own
         raise ConfigError(
             f"{path} is damaged ({type(error).__name__}): copy it again, or choose another folder with --out"
         ) from None
@@ -71,17 +71,17 @@ def storage(path: Path) -> JournalStorage:
 
 @dataclass(frozen=True)
 class Tried:
-    """A trial that has ended.
+    """A finished trial.
 
     Attributes:
         number: from 0, in the order of the search.
         state: "complete", "pruned" or "failed".
-        value: mean over the folds that were trained; None: none was.
-        folds: value of each.
-        chosen: setting -> value of the space.
-        settings: KEY=VALUE that the trial added to those of all runs.
-        steps: of training, over all folds.
-        seconds: of training; None for runs that were resumed.
+        value: mean over the trained folds; None: no fold was trained.
+        folds: value of each fold.
+        chosen: setting -> value in the space.
+        settings: KEY=VALUE settings of the trial, in addition to those of all runs.
+        steps: training steps, over all folds.
+        seconds: training time, over all folds.
     """
 
     number: int
@@ -100,8 +100,8 @@ class _Open:
 
     trial: Trial
     settings: list[str]
-    told: set[int]  # folds whose mean Optuna knows, from 0
-    started: set[int] = field(default_factory=set)  # folds, from 1
+    told: set[int]  # folds whose mean was reported to Optuna, from 0
+    started: set[int] = field(default_factory=set)  # started folds, from 1
     done: dict[int, float] = field(default_factory=dict)
 
 
@@ -109,15 +109,15 @@ class Study:
     """The search for one loss.
 
     Args:
-        loss: its name, and that of the study.
+        loss: its name, which is also the name of the study.
         settings: KEY=VALUE of all its runs.
-        space: what is searched.
+        space: search space.
         base: the composed settings, see `space.settings_of`.
         kept: storage of all losses.
         folder: of its trials.
-        folds: of each trial.
-        trials: the budget.
-        metric: to be maximised.
+        folds: number of folds of each trial.
+        trials: number of trials.
+        metric: the metric to maximise.
         seed: of the search.
 
     Raises:
@@ -160,13 +160,13 @@ class Study:
         elif there != texts:
             changed = [name for name in {**there, **texts} if there.get(name) != texts.get(name)]
             raise ConfigError(
-                f"{self.loss} was searched in another space ({', '.join(changed)}); choose another folder with --out"
+                f"{self.loss} was searched in another space ({', '.join(changed)}): choose another folder with --out"
             )
-        if not self.study.trials:  # the defaults come first: what is chosen is at least as good, on the folds
+        if not self.study.trials:  # the defaults come first, so that the best trial is at least as good on the folds
             defaults = {name: values.default(name, self.base) for name, values in self.space.items()}
             self.study.enqueue_trial({name: value for name, value in defaults.items() if value is not None})
 
-    # ---------------------------------------------------------------------------------------------- what comes next
+    # -------------------------------------------------------------------------------------------------- the next run
 
     @property
     def idle(self) -> bool:
@@ -175,16 +175,16 @@ class Study:
 
     @property
     def ended(self) -> int:
-        """Trials that have ended."""
+        """Number of finished trials."""
         return len(self.study.get_trials(deepcopy=False, states=tuple(STATES)))
 
     @property
     def runs_done(self) -> int:
-        """Runs that need not be trained any more, of folds x trials."""
+        """Number of runs that are done or no longer needed, of folds x trials."""
         return self.ended * self.folds + (0 if self.open is None else len(self.open.done))
 
     def following(self) -> tuple[Path, list[str]] | None:
-        """Folder and settings of the next run; None: all are begun, or this loss was given up."""
+        """(folder, settings) of the next run; None: all runs are started, or this loss was given up."""
         while not self.given_up:
             if self.open is None:
                 if self.ended >= self.trials:
@@ -205,7 +205,7 @@ class Study:
         return self.folder / f"{number:03d}" / f"fold{fold}"
 
     def _next_trial(self) -> _Open:
-        """The trial that was begun before, or a new one."""
+        """The trial that was started before an interruption, or a new one."""
         begun = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         number = begun[0].number if begun else self.ended
         seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
@@ -219,24 +219,24 @@ class Study:
         study = self.kept.get_study_id_from_name(self.loss)
         return self.kept.get_trial_id_from_study_id_trial_number(study, number)
 
-    # ------------------------------------------------------------------------------------------------ what came out
+    # --------------------------------------------------------------------------------------------- results of a run
 
     def run_ended(self, folder: Path, error: str | None) -> None:
-        """Take note of a run.
+        """Record the result of a run.
 
         Args:
             folder: of the run.
-            error: what went wrong, if something did.
+            error: error message of a failed run; None: it succeeded.
         """
         now, fold = self.open, int(folder.name.removeprefix("fold"))
         if now is None or folder != self.folder_of(now.trial.number, fold):
-            return  # of a trial that has been given up meanwhile
+            return  # its trial was pruned or failed in the meantime
         if error is not None:
             self._failed(now, f"trial {now.trial.number}, fold {fold}: {error}")
             return
         values = Run(folder).read_values()
         if self.metric not in values:
-            raise ConfigError(f"the runs have no {self.metric}; give metric= one of {', '.join(values)}")
+            raise ConfigError(f"the runs do not compute {self.metric}; give metric= one of {', '.join(values)}")
         now.done[fold] = values[self.metric]
         for step in range(1, self.folds + 1):
             if step not in now.done:
@@ -251,7 +251,7 @@ class Study:
             self._end(now, TrialState.COMPLETE, self.folds)
 
     def _failed(self, now: _Open, error: str) -> None:
-        """Count a trial that failed; if none has worked yet, give up, so that the same command tries it again."""
+        """Record a failed trial. If no trial has succeeded yet, give up, so that the same command tries it again."""
         self.errors.append(error)
         if not self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
             self.given_up, self.open = True, None
@@ -268,7 +268,7 @@ class Study:
     # --------------------------------------------------------------------------------------------------- the outcome
 
     def tried(self) -> list[Tried]:
-        """All trials that have ended, in order."""
+        """All finished trials, in order."""
         return [self._tried(trial) for trial in self.study.get_trials(deepcopy=False, states=tuple(STATES))]
 
     def _tried(self, trial: FrozenTrial) -> Tried:
@@ -287,12 +287,12 @@ class Study:
         )
 
     def best(self) -> Tried | None:
-        """The best of the trials that were trained on all folds, the earliest of equal ones; None: there is none."""
+        """The best trial of those trained on all folds; the earliest of equal ones. None: there is none."""
         whole = [trial for trial in self.tried() if trial.state == "complete"]
         return max(whole, key=lambda trial: trial.value or 0.0, default=None)
 
     def importances(self) -> dict[str, float]:
-        """Share of each setting in whether a trial is among the best, the largest first; {} of too few trials."""
+        """Setting -> importance for being among the best trials, largest first; {} for too few trials."""
         whole = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(whole) < DRAWN or len({trial.value for trial in whole}) == 1:
             return {}
@@ -300,12 +300,12 @@ class Study:
 
 
 def settings_for(space: Space, chosen: dict[str, Value], settings: Sequence[str], tree: str = "train") -> list[str]:
-    """The settings of a point of the space beside other settings than those of the search.
+    """The settings of a point of the space for runs with other base settings than the search.
 
     Args:
         space: of a loss.
         chosen: setting -> value.
-        settings: of all runs, which `times` multiplies.
+        settings: of these runs; `times` multiplies their values.
         tree: of the settings, see `config.TREES`.
     """
     return settings_of(space, chosen, compose(settings, tree))

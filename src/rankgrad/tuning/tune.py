@@ -1,4 +1,4 @@
-"""Tune several losses with the same budget on held-out training classes, then compare the winners on the test."""
+"""Tunes several losses with the same budget on held-out training classes, then compares the best trials on the test."""
 
 from __future__ import annotations
 
@@ -27,21 +27,20 @@ JOURNAL = "journal.log"
 
 
 def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
-    """Search the settings of every loss with the same budget, and compare the winners on the test classes.
+    """Search the settings of every loss with the same budget, and compare the best trials on the test classes.
 
-    A trial is a training run on each of several folds of the training classes (`datasets.folds`); its value is the
-    mean of a metric on the classes that were held out. Trials whose mean over the first folds is below the median of
-    the trials before are given up; they count like the others. If the
-    command is interrupted, run it again and it continues.
+    A trial has one training run for each of several folds of the training classes (`datasets.folds`). Its value is the
+    mean of a metric on the held-out classes. A trial is pruned if its mean over the first folds is below the median of
+    earlier trials; pruned trials count as trials. If the command is interrupted, run it again and it continues.
 
     Args:
-        settings: see `Plan`; launcher=submitit or ray trains the runs on other machines, see `runs.launchers`.
-        out: folder of everything.
-        jobs: runs at a time.
+        settings: see `Plan`. launcher=submitit or launcher=ray trains on other machines, see `runs.launchers`.
+        out: folder of all files.
+        jobs: number of runs at a time.
 
     Raises:
-        ConfigError: settings that do not fit, a folder with another search, a loss of which no trial worked.
-        LockedError: another process works in the folder.
+        ConfigError: a setting is wrong; the folder holds another search; all trials of a loss failed.
+        LockedError: another process uses the folder.
     """
     launcher, settings = read_launcher(settings)
     plan = read_plan(settings)
@@ -54,7 +53,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
     _check_overrides(plan, spaces)
     finals = [*rest, *plan.final]
     for loss in plan.losses if plan.final else ():
-        compose([*finals, *own[loss]], tree)  # a misspelt setting fails now, and not after the search
+        compose([*finals, *own[loss]], tree)  # a misspelt setting fails here, before the search
     same = [f"folds={plan.folds}", f"metric={plan.metric}", f"search_seed={plan.search_seed}"]
     words = [word for word in plan.rest if not word.startswith("threads=")]
     with shared(out, [*words, *same, *(f"space.{name}={text}" for name, text in plan.space.items())]):
@@ -80,7 +79,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
             outcome = write_outcome(out, plan, studies)
         errors = [f"{study.loss}: {error}" for study in studies if study.given_up for error in study.errors]
         if errors:
-            raise ConfigError("\n".join(["these losses were given up, as no trial of theirs worked:", *errors]))
+            raise ConfigError("\n".join(["these losses were given up, because all their trials failed:", *errors]))
         if plan.seeds:
             winners = {
                 final_name(loss, outcome.winners[loss]): [
@@ -96,16 +95,16 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
 
 
 def _check_overrides(plan: Plan, spaces: Mapping[str, Mapping[str, object]]) -> None:
-    """Raise if a setting that is to be searched belongs to none of the losses."""
+    """Raise if a setting of the search space belongs to none of the losses."""
     for name in plan.space:
         if not any(name in space for space in spaces.values()):
             raise ConfigError(f"unknown setting in space.{name}: none of {', '.join(plan.losses)} has it")
 
 
 def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = LOCAL) -> None:
-    """Train the trials of all studies below `out`, so many runs at a time; who has had fewest trials comes first.
+    """Train the trials of all studies below `out`, `jobs` runs at a time. The study with the fewest trials comes first.
 
-    With more jobs than losses, the folds of a trial are trained side by side. What is tried does not depend on that.
+    With more jobs than losses, the folds of a trial are trained in parallel. The trials do not depend on `jobs`.
     """
     total = sum(study.trials * study.folds for study in studies)
     done = sum(study.runs_done for study in studies)
@@ -113,7 +112,7 @@ def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = 
     with bar(total=max(total, done), initial=done, delay=0, desc="search", unit="run") as shown:
 
         def following() -> tuple[Path, Sequence[str]] | None:
-            waiting = sorted(studies, key=lambda study: (not study.idle, study.ended))  # idle ones first
+            waiting = sorted(studies, key=lambda study: (not study.idle, study.ended))  # idle studies first
             for study in waiting:
                 task = study.following()
                 if task is not None:
