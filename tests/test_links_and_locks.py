@@ -203,5 +203,5 @@ def test_a_holder_that_cannot_be_read_is_another_process(tmp_path):
     with lock(tmp_path, "this run"):
         for said in ("", "null", "[" * 10**5, '{"pid": 1}'):
             (tmp_path / HOLDER).write_text(said)
-            with pytest.raises(LockedError, match="held by another process"), lock(tmp_path, "this run"):
+            with pytest.raises(LockedError, match="locked by another process"), lock(tmp_path, "this run"):
                 pass

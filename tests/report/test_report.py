@@ -981,14 +981,16 @@ def test_run_whose_data_was_moved_has_a_page_without_pictures(finished, photos, 
     (copy / "embeddings.npz").unlink()
     assert main(["report", str(copy)]) == 0
     page = Page(copy / "report.html")
-    assert "has no embeddings.npz any more" in page.text and not page.all("article") and "R@1" in page.text
+    assert (
+        "the file embeddings.npz of the run is missing" in page.text and not page.all("article") and "R@1" in page.text
+    )
     (copy / "embeddings.npz").write_bytes(b"no npz")
     assert "embeddings.npz cannot be read" in " ".join(read_run(Run(copy)).notes)
 
 
 def test_what_is_no_run_or_the_same_run_twice_is_refused(finished, tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
-    assert "is no run: it has no config.yaml" in capsys.readouterr().err
+    assert "is not a run: it has no config.yaml" in capsys.readouterr().err
     assert main(["report", str(finished.folder), f"{finished.folder}/../run"]) == 2
     assert "more than once" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

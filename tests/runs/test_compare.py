@@ -179,7 +179,7 @@ def test_a_path_of_the_data_is_the_same_however_it_is_written(tmp_path, monkeypa
 
 
 def test_a_folder_that_another_process_works_in_is_refused_and_named(photos, tmp_path, here):
-    told = f"this folder of runs is in use: {tmp_path} is held by process {os.getpid()} on"
+    told = f"this folder of runs is in use: {tmp_path} is locked by process {os.getpid()} on"
     with lock(tmp_path, "another comparison"), pytest.raises(LockedError, match=re.escape(told)):
         compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path)
     assert here.calls == [] and not (tmp_path / "settings.json").exists()
@@ -203,8 +203,8 @@ def test_other_settings_need_another_folder(photos, tmp_path, here):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ([], "which losses"),
-        (["loss="], "which losses"),
+        ([], "no loss is given"),
+        (["loss="], "no loss is given"),
         (["loss=pnp,smoothap"], "unknown loss 'smoothap'; did you mean 'smooth_ap'"),
         (["loss=pnp:alhpa=1"], "unknown setting 'loss.alhpa'; did you mean 'loss.alpha'"),
         (["loss=pnp", "optimizer.rate=1"], "unknown setting 'optimizer.rate'"),

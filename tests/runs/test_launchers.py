@@ -231,7 +231,7 @@ def test_a_run_waits_until_the_process_that_had_it_has_ended(run, monkeypatch):
     monkeypatch.setattr(base, "LEASE", 0.1)
     with lock(one.home / one.folder, "this run"):
         told = one.here()
-    assert isinstance(told, str) and f"this run is in use: {one.home / one.folder} is held by process" in told
+    assert isinstance(told, str) and f"this run is in use: {one.home / one.folder} is locked by process" in told
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

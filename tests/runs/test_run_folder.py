@@ -61,7 +61,7 @@ def test_a_second_user_of_a_folder_is_told_who_has_it(tmp_path):
 
     child = forked(hold)
     assert os.read(held, 1) == b"x"
-    with pytest.raises(LockedError, match=rf"this run is in use: .* is held by process {child} on \S+ since 20"):
+    with pytest.raises(LockedError, match=rf"this run is in use: .* is locked by process {child} on \S+ since 20"):
         with lock(tmp_path, "this run"):
             pass
     os.kill(child, signal.SIGKILL)
@@ -77,7 +77,7 @@ def test_a_run_in_use_is_not_resumed(photos, tmp_path, capsys):
         # the lock of a process is its own: another process asks
         log = tmp_path / "log.txt"
         status = wait(forked(lambda: main(["train", f"resume={tmp_path / 'run'}"]), log))
-    assert status != 0 and f"is held by process {os.getpid()}" in log.read_text()
+    assert status != 0 and f"is locked by process {os.getpid()}" in log.read_text()
     assert "Traceback" not in log.read_text()
 
 

@@ -1,4 +1,4 @@
-"""Files: written as a whole or not at all, read with a word on what is wrong."""
+"""Files are written atomically, and errors in reading say what is wrong."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ import numpy.typing as npt
 
 from .folders import naming, opened_folder
 
-AGAIN = "Copy it again, or write it again"  # what helps against a damaged file
+AGAIN = "Copy it again, or write it again"  # advice for a damaged file
 _TEMPORARY = re.compile(r"^\..+\.\d+\.tmp$")
 
 
 @contextmanager
 def atomic_write(path: Path, root: Path | None = None) -> Iterator[IO[bytes]]:
-    """A new file to write to, which then takes the place of another: a reader finds the old file or the new one.
+    """A new file to write to, which replaces `path` at the end: a reader finds the complete old or new file.
 
-    The content and the new name are on the disk when this ends, so that a later file never outlives an earlier one in
-    a power cut. On an error, Ctrl-C and a full disk included, what was there stays and nothing is left beside it. A
-    process that is killed leaves its temporary file; see `remove_leftovers`.
+    At the end, the content and the new name are on the disk, so that files survive a power cut in the order in which
+    they were written. On an error, also Ctrl-C or a full disk, the old file stays and the temporary file is removed. A
+    killed process leaves its temporary file; see `remove_leftovers`.
 
     Args:
-        path: the file; it need not exist, its folder must.
+        path: the file; its folder must exist.
         root: see `folders.opened_folder`.
 
     >>> import tempfile
@@ -50,7 +50,7 @@ def atomic_write(path: Path, root: Path | None = None) -> Iterator[IO[bytes]]:
             folder.remove(name)
             with folder.file(name, "w+b", os.O_EXCL) as file:
                 yield file
-            with folder.file(name, "rb+") as file:  # again: a library may have put another in its place
+            with folder.file(name, "rb+") as file:  # opened again, since a library may have replaced the file
                 os.fsync(file.fileno())
             folder.replace(name, path.name)
             folder.sync()
@@ -59,17 +59,17 @@ def atomic_write(path: Path, root: Path | None = None) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: Path, text: str, root: Path | None = None) -> None:
-    """Write a text file, UTF-8, in this way."""
+    """Write a text file in UTF-8, atomically (`atomic_write`)."""
     with atomic_write(path, root) as file:
         file.write(text.encode())
 
 
 def remove_leftovers(folder: Path, name: str | None = None, root: Path | None = None) -> None:
-    """Remove what `atomic_write` left in a folder when its process was killed.
+    """Remove temporary files of `atomic_write` that killed processes left in a folder.
 
     Args:
-        folder: hold its lock: see `folders.lock`. It need not exist.
-        name: only of the file of this name; then its own lock is enough.
+        folder: the folder, which need not exist. The caller must hold its lock: see `folders.lock`.
+        name: only temporary files of this file; then a lock of this file is enough.
         root: see `folders.opened_folder`.
     """
     mine = "." if name is None else f".{name}."
@@ -89,19 +89,19 @@ def sha256_of(path: Path) -> str:
 
 
 def check_archive(path: Path) -> None:
-    """Raise if a file of numpy (npz) or torch, both zip archives with a checksum per entry, is not as it was written.
+    """Raise if a checksum in a file of numpy (npz) or torch is wrong. Both are zip archives with checksums.
 
-    Neither library looks at the checksums: one bit that flipped on a disk would become a weight of 1e38.
+    Neither library checks them: one flipped bit on a disk could become a weight of 1e38.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is damaged.
+        ValueError: the file is damaged.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             wrong = archive.testzip()
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged, or no file of this kind ({error})") from None
+        raise ValueError(f"{path} is damaged, or has another format ({error})") from None
     except OSError as error:
         raise OSError(f"{path} cannot be read ({error})") from None
     if wrong is not None:
@@ -109,28 +109,28 @@ def check_archive(path: Path) -> None:
 
 
 def load_json(path: Path) -> Any:
-    """What a json file holds.
+    """The content of a json file.
 
     Raises:
-        OSError: the file can't be read.
-        ValueError: no json; the message names the file.
+        OSError: the file cannot be read.
+        ValueError: the file is not json; the message names it.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # also of text that is not UTF-8
-        raise ValueError(f"{path} is damaged: it is no json ({error}). {AGAIN}") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also for text that is not UTF-8
+        raise ValueError(f"{path} is damaged: it is not json ({error}). {AGAIN}") from None
 
 
 def read_json(path: Path, *needed: str) -> dict[str, Any]:
-    """The object that a json file holds.
+    """The object in a json file.
 
     Args:
         path: the file.
-        needed: names that must be in it.
+        needed: names that the object must have.
 
     Raises:
-        OSError: the file can't be read.
-        ValueError: no json, no object, or one that lacks a name.
+        OSError: the file cannot be read.
+        ValueError: the file is not json, is not an object, or lacks a name.
     """
     content = load_json(path)
     missing = [name for name in needed if name not in content] if isinstance(content, dict) else ["an object"]
@@ -141,12 +141,12 @@ def read_json(path: Path, *needed: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Pieces:
-    """An array that comes piece by piece, so that memory never holds it as a whole.
+    """An array in pieces, so that memory never holds the whole array.
 
     Attributes:
-        shape: of the whole.
-        dtype: of the whole, and of each piece.
-        pieces: its rows in their order, some at a time.
+        shape: of the whole array.
+        dtype: of the whole array, and of each piece.
+        pieces: blocks of its rows, in order.
     """
 
     shape: tuple[int, ...]
@@ -155,11 +155,11 @@ class Pieces:
 
 
 def write_npz(path: Path, columns: Mapping[str, Any], root: Path | None = None) -> None:
-    """Write an npz as `numpy.savez` does, byte by byte, whole or not at all.
+    """Write an npz with the same bytes as `numpy.savez`, atomically.
 
     Args:
-        path: the file, replaced as a whole.
-        columns: name -> what numpy makes an array of, or `Pieces`.
+        path: the file; an existing file is replaced.
+        columns: name -> array, anything that numpy converts to an array, or `Pieces`.
         root: see `folders.opened_folder`.
 
     >>> import tempfile
@@ -181,23 +181,23 @@ def write_npz(path: Path, columns: Mapping[str, Any], root: Path | None = None) 
 
 
 def read_npz(path: Path, *needed: str, mapped: str = "") -> dict[str, npt.NDArray[Any]]:
-    """All columns of an npz, its checksums held.
+    """Read all columns of an npz and check its checksums.
 
     Args:
         path: the file.
-        needed: columns that must be there.
-        mapped: a column that stays in the file, if it is not compressed: an array that is read-only, of which memory
-            holds what is looked at.
+        needed: columns that must exist.
+        mapped: a column to map into memory instead of reading it, if it is not compressed. The array is read-only.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: no npz, a damaged one, one of Python objects (which would be unpickled), or one that lacks a column.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not an npz, is damaged, holds Python objects (they would be unpickled), or lacks a
+            column.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist")
     if not is_zipfile(path):
         wanted = ", ".join(f"{name}=..." for name in needed or ("NAME",))
-        raise ValueError(f"{path} is no npz file: write one with numpy.savez(FILE, {wanted})")
+        raise ValueError(f"{path} is not an npz file: write one with numpy.savez(FILE, {wanted})")
     try:
         check_archive(path)
         with np.load(path, allow_pickle=False) as file:
@@ -209,8 +209,8 @@ def read_npz(path: Path, *needed: str, mapped: str = "") -> dict[str, npt.NDArra
     except Exception as error:  # numpy, zip and zlib each raise their own
         if "allow_pickle" in str(error):
             raise ValueError(
-                f"{path} holds Python objects in {name!r}, which are not unpickled: write numbers, or texts as "
-                f"numpy.asarray({name}).astype(str)"
+                f"{path} holds Python objects in {name!r}, and rankgrad does not unpickle them: write numbers, or "
+                f"texts as numpy.asarray({name}).astype(str)"
             ) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(f"{path} is damaged ({reason}). {AGAIN}") from None
@@ -224,12 +224,12 @@ def read_npz(path: Path, *needed: str, mapped: str = "") -> dict[str, npt.NDArra
 
 
 def _native(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The same numbers in this machine's order of bytes, which torch asks for."""
+    """The same numbers in this machine's byte order, which torch needs."""
     return column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
 
 
 def _mapped(path: Path, name: str) -> npt.NDArray[Any] | None:
-    """A column of an npz, mapped into memory; None if it lies there in another way than `write_npz` writes it."""
+    """A column of an npz, mapped into memory; None if it has another format than `write_npz` writes."""
     with zipfile.ZipFile(path) as archive:
         about = archive.getinfo(f"{name}.npy")
         if about.compress_type != zipfile.ZIP_STORED:
@@ -241,23 +241,23 @@ def _mapped(path: Path, name: str) -> npt.NDArray[Any] | None:
             head = entry.tell()
     if fortran or dtype.hasobject or not dtype.isnative:
         return None
-    with path.open("rb") as file:  # the lengths of the name and of what follows it stand in the entry's own head
+    with path.open("rb") as file:  # the entry's local header has the lengths of its name and of its extra field
         file.seek(about.header_offset + 26)
         start = about.header_offset + 30 + sum(struct.unpack("<HH", file.read(4))) + head
     return np.memmap(path, dtype, "r", offset=start, shape=shape)
 
 
-# What is not shown of the name of a file, in a terminal or on a page: control characters, ends of line, marks that turn
-# the direction of writing, and bytes that are no text (Python keeps those as lone surrogates).
+# Characters of a file name that are escaped in a terminal and on a page: control characters, line ends, marks that
+# change the direction of writing, and bytes that are not text (Python stores them as lone surrogates).
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def shown(name: object, keep: str = "") -> str:
-    r"""A name as it may stand in a message, in a table or on a page: what is not to be shown is written as an escape.
+    r"""A name that is safe in a message, in a table or on a page: dangerous characters are escaped.
 
     Args:
         name: any text.
-        keep: characters that stay, such as ends of line.
+        keep: characters that are not escaped, such as line ends.
 
     >>> shown("caf\xe9\n\x1b[2J.png"), shown("\udcff.png")
     ('caf\xe9\\n\\x1b[2J.png', '\\xff.png')
@@ -273,21 +273,19 @@ def _escaped(character: str) -> str:
 
 
 def inside(root: Path, name: str) -> Path:
-    """The file of a name that was read from a file: below `root`, wherever the name would like to lead.
+    """The path `root / name` for a name that was read from a file. It must stay below `root`.
 
     Raises:
-        ValueError: it is absolute, or goes up with "..".
+        ValueError: the name is absolute, or contains "..".
 
     >>> inside(Path("photos"), "cat/1.png").as_posix()
     'photos/cat/1.png'
     >>> inside(Path("photos"), "../secret.png")
     Traceback (most recent call last):
         ...
-    ValueError: '../secret.png' is no name below photos: it may not be absolute and not go up with '..'
+    ValueError: '../secret.png' must be a name below photos: not absolute, and without '..'
     """
     path = Path(name)
     if path.is_absolute() or path.drive or ".." in path.parts or "\0" in name:
-        raise ValueError(
-            f"{shown(name)!r} is no name below {shown(root)}: it may not be absolute and not go up with '..'"
-        )
+        raise ValueError(f"{shown(name)!r} must be a name below {shown(root)}: not absolute, and without '..'")
     return root / path

@@ -1,8 +1,8 @@
-"""Folders that may have come from somebody else: no link in them is followed, and one process at a time uses them.
+"""Folders that may come from an untrusted source: no link in them is followed, and one process at a time uses them.
 
-What is written, appended to, locked or removed in such a folder is looked up beneath a descriptor of the folder, name
-by name, and no name may be a link: a link may lead out of the folder. The path up to the folder is the user's own, and
-may hold links.
+A file that is written, appended to, locked or removed in such a folder is opened relative to a descriptor of the
+folder, name by name. No name may be a link, because a link may lead out of the folder. The path up to the folder
+belongs to the user and may contain links.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from pathlib import Path
 from typing import IO, Any
 
 LOCK, HOLDER = ".lock", ".lock-holder.json"
-POLL = 0.05  # seconds between two tries for a lock that another process has
-# Whether the system looks up names beneath a descriptor, as all but Windows do. Where it does not, each name is looked
-# at before it is used: a process that puts a link there in between is not noticed.
+POLL = 0.05  # seconds between two attempts to get a lock that another process has
+# Whether the system can open names relative to a descriptor, as all but Windows can. Otherwise each name is checked
+# before its use, and a link that another process makes in between is not noticed.
 BENEATH = {os.open, os.mkdir, os.rename, os.stat, os.unlink} <= os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 
 
 class LinkError(ValueError):
-    """A link stands where something is to be written. The message says where the link leads."""
+    """A path to be written is a link. The message names its target."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"{path} is a link to {os.readlink(path)}, and nothing is written through a link, which may lead out of "
-            "its folder. Delete it, or put a copy of what it leads to in its place"
+            f"{path} is a link to {os.readlink(path)}. rankgrad does not write through a link, because it may lead out "
+            "of its folder. Delete the link, or replace it by a copy of its target"
         )
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder that is open: what is done by its methods follows no link. See `opened_folder`.
+    """An open folder. Its methods follow no link. See `opened_folder`.
 
     Attributes:
         path: of the folder.
-        handle: the descriptor that names are looked up beneath; None where the system has no such thing.
+        handle: the descriptor of the folder; None if the system cannot open names relative to it.
     """
 
     path: Path
@@ -53,24 +53,24 @@ class Folder:
         """A descriptor of a file or folder in this folder.
 
         Raises:
-            LinkError: it is a link.
+            LinkError: the name is a link.
         """
         if self.handle is None:
             self._refuse(name)
         try:
             return os.open(self._at(name), flags | getattr(os, "O_NOFOLLOW", 0), 0o666, dir_fd=self.handle)
         except OSError as error:
-            self._refuse(name)  # each system has another error for a link
+            self._refuse(name)  # systems differ in their error for a link
             error.filename = str(self.path / name)
             raise
 
     def file(self, name: str, mode: str, flags: int = 0) -> IO[Any]:
-        """A file in this folder, as the built-in `open` gives it; texts are UTF-8.
+        """Open a file in this folder like the built-in `open`; text is UTF-8.
 
         Args:
             name: of the file.
-            mode: of the built-in `open`.
-            flags: further ones of `os.open`.
+            mode: as for the built-in `open`.
+            flags: further flags of `os.open`.
         """
         encoding, newline = (None, None) if "b" in mode else ("utf-8", "")
 
@@ -80,36 +80,36 @@ class Folder:
         return open(self.path / name, mode, encoding=encoding, newline=newline, opener=opener)
 
     def make(self, name: str) -> None:
-        """Make a folder in this folder, if it is not there."""
+        """Make a folder in this folder, if it does not exist."""
         with suppress(FileExistsError):
             os.mkdir(self._at(name), dir_fd=self.handle)
 
     def replace(self, name: str, other: str) -> None:
-        """Give a file another name. What has that name, be it a link, is no longer there."""
+        """Rename a file. An existing file or link with the other name is replaced."""
         os.replace(self._at(name), self._at(other), src_dir_fd=self.handle, dst_dir_fd=self.handle)
 
     def remove(self, name: str) -> None:
-        """Remove a file or a link, if it is there."""
+        """Remove a file or a link, if it exists."""
         with suppress(FileNotFoundError):
             os.unlink(self._at(name), dir_fd=self.handle)
 
     def names(self) -> list[str]:
-        """What is in this folder."""
+        """Names of the entries of this folder."""
         return os.listdir(self.path if self.handle is None else self.handle)
 
     def stat(self, name: str) -> os.stat_result:
-        """What the system knows of a file, or of a link."""
+        """Status of a file; of a link itself, not of its target."""
         return os.stat(self._at(name), dir_fd=self.handle, follow_symlinks=False)
 
     def has(self, name: str, handle: int) -> bool:
-        """Whether a name still is that of an open file."""
+        """Whether a name still belongs to this open file."""
         try:
             return os.path.samestat(self.stat(name), os.fstat(handle))
         except FileNotFoundError:
             return False
 
     def sync(self) -> None:
-        """Bring the names in this folder to the disk; where folders cannot be opened, the system does it itself."""
+        """Write the names of this folder to the disk. Systems that cannot open folders do this themselves."""
         if self.handle is not None:
             os.fsync(self.handle)
 
@@ -123,12 +123,12 @@ class Folder:
 
 @contextmanager
 def opened_folder(path: Path, root: Path | None = None, *, make: bool = False) -> Iterator[Folder]:
-    """Open a folder, to write in it.
+    """Open a folder for writing in it.
 
     Args:
         path: of the folder.
-        root: a folder above it, from which on no name in the path may be a link; None: the folder itself.
-        make: make the folder, and those above it, if they are not there.
+        root: a parent folder; no name of the path below it may be a link. None: the folder itself.
+        make: make the folder and its parents, if they do not exist.
 
     Raises:
         LinkError: a folder below `root` is a link.
@@ -162,18 +162,18 @@ def opened_folder(path: Path, root: Path | None = None, *, make: bool = False) -
 
 @contextmanager
 def naming(path: Path, temporary: str = "") -> Iterator[None]:
-    """Errors of the system in here name a file: of a full disk the system names none.
+    """Context in which system errors name this file. The system itself names no file for a full disk.
 
     Args:
         path: of the file.
-        temporary: the name that it has until it is whole.
+        temporary: its name until it is complete.
     """
     try:
         yield
     except OSError as error:
         first: BaseException | None = error
-        while isinstance(first, OSError):  # what went wrong first, and what on the way out
-            names = (str(first.filename), str(first.filename2))  # a library may have moved a file of its own there
+        while isinstance(first, OSError):  # this error, and the earlier ones that led to it
+            names = (str(first.filename), str(first.filename2))  # filename2: a library may have renamed its own file
             if first.errno is not None and (first.filename is None or (temporary and temporary in "".join(names))):
                 first.filename = str(path)
                 if first.filename2 is not None:
@@ -183,7 +183,7 @@ def naming(path: Path, temporary: str = "") -> Iterator[None]:
 
 
 def make_folder(path: Path, root: Path) -> None:
-    """Make a folder below another one, and those between them, if they are not there.
+    """Make a folder below `root`, and those between them, if they do not exist.
 
     Raises:
         LinkError: one of them is a link.
@@ -193,22 +193,22 @@ def make_folder(path: Path, root: Path) -> None:
 
 
 def remove_folder(path: Path, root: Path) -> None:
-    """Remove a folder below another one, if it is there, with all that is in it. Links in it are not followed.
+    """Remove a folder below `root` with its content, if it exists. Links in it are not followed.
 
     Raises:
-        LinkError: the folder, or one between them, is a link.
+        LinkError: the folder, or one between it and `root`, is a link.
     """
     with suppress(FileNotFoundError):
         with opened_folder(path, root):
             pass
-        shutil.rmtree(path)  # which follows no link either
+        shutil.rmtree(path)  # follows no link either
 
 
 def refuse_links(path: Path) -> None:
-    """Raise if a path is a link, or a folder that holds one: a library that opens files by itself is to write there.
+    """Raise if a path is a link, or a folder with a link in it. Use it before a library opens files there by itself.
 
     Raises:
-        LinkError: with the first link that was found.
+        LinkError: naming the first link.
     """
     below = (Path(where, name) for where, folders, files in os.walk(path) for name in (*folders, *files))
     for each in (path, *below):
@@ -217,28 +217,28 @@ def refuse_links(path: Path) -> None:
 
 
 class LockedError(ValueError):
-    """Another process is using a folder; the message says which."""
+    """Another process uses a folder; the message names it."""
 
 
 @contextmanager
 def lock(folder: Path, what: str, *, wait: float = 0.0, root: Path | None = None) -> Iterator[None]:
-    """Hold a folder for this process alone. The system lets go of it when the process ends, however that happens.
+    """Lock a folder for this process. The system releases the lock when the process ends for any reason.
 
-    It is a lock of the file system (flock): it holds between machines if that file system passes it on.
+    It is a lock of the file system (flock). It works between machines if the file system supports this.
 
     Args:
-        folder: which exists.
-        what: it is, for the message: "this run", "this comparison".
-        wait: seconds for another process to let go of it.
+        folder: an existing folder.
+        what: noun for the message: "this run", "this comparison".
+        wait: seconds to wait for the lock of another process.
         root: see `opened_folder`.
 
     Raises:
-        LockedError: another process holds it; the message says its number, its machine and since when.
+        LockedError: another process has the lock; the message has its id, its machine and its start time.
         OSError: the file system has no locks.
     """
     with opened_folder(folder, root) as opened, _locked(opened, LOCK, wait) as taken:
         if not taken:
-            raise LockedError(f"{what} is in use: {folder} is held by {_holder(opened)}. Wait for it, or stop it")
+            raise LockedError(f"{what} is in use: {folder} is locked by {_holder(opened)}. Wait for it, or stop it")
         try:
             opened.remove(HOLDER)
             who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
@@ -246,26 +246,26 @@ def lock(folder: Path, what: str, *, wait: float = 0.0, root: Path | None = None
                 json.dump(who, file)
             yield
         finally:
-            for name in (HOLDER, LOCK):  # while it is held: who has opened the file meanwhile looks again
+            for name in (HOLDER, LOCK):  # removed before the lock is released: waiting processes then open it again
                 opened.remove(name)
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Wait for a lock, a file that stays, and hold it. The system lets go of it when the process ends."""
+    """Context with the lock of a file, for which it waits. The file stays. The lock ends with the process."""
     with opened_folder(path.parent) as folder, _locked(folder, path.name, math.inf):
         yield
 
 
 @contextmanager
 def _locked(folder: Folder, name: str, wait: float) -> Iterator[bool]:
-    """Hold the lock of a file; False: another process has had it for so many seconds."""
+    """Context with the lock of a file: True; or False if another process has it for longer than `wait` seconds."""
     end = time.monotonic() + wait
     while True:
         handle = folder.open(name, os.O_RDWR | os.O_CREAT)
         try:
             taken = _flock(handle, folder.path)
-            # who had the lock before may have removed this file since it was opened: others would find another one
+            # the earlier owner may have removed this file after we opened it; other processes would lock a new file
             if taken and folder.has(name, handle):
                 yield True
                 return
@@ -278,7 +278,7 @@ def _locked(folder: Folder, name: str, wait: float) -> Iterator[bool]:
 
 
 def _flock(handle: int, folder: Path) -> bool:
-    """Lock an open file, unless another process has done so."""
+    """Lock an open file; False if another process has locked it."""
     try:
         import fcntl
 
@@ -289,14 +289,14 @@ def _flock(handle: int, folder: Path) -> bool:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return False
         raise OSError(
-            f"{folder} cannot be locked ({error.strerror}): its file system has no locks, or they are switched off. "
-            "Choose a folder on another disk, or have it mounted with locks (NFS: without nolock)"
+            f"{folder} cannot be locked ({error.strerror}): its file system has no locks, or they are disabled. "
+            "Choose a folder on another disk, or mount it with locks (NFS: without nolock)"
         ) from None
     return True
 
 
 def _unlock(handle: int) -> None:
-    """Close a file, and let go of its lock: a process that was forked meanwhile has the descriptor, too."""
+    """Release the lock of a file, and close it. Closing alone is not enough if a forked process has the descriptor."""
     with suppress(ModuleNotFoundError, OSError):
         import fcntl
 
@@ -309,5 +309,5 @@ def _holder(folder: Folder) -> str:
         with folder.file(HOLDER, "r") as file:
             who = json.load(file)
         return f"process {who['pid']} on {who['host']} since {who['since']}"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it is just being written, or damaged
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # the file is incomplete or damaged
         return "another process"
