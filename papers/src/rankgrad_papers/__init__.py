@@ -1,1 +1,1 @@
-"""What the papers need and a user's product does not: their tables, figures and studies, and SoDeep's sorter."""
+"""Code to reproduce the papers: their tables, figures and studies, their data sets, and SoDeep's sorter."""

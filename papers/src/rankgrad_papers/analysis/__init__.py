@@ -1,16 +1,15 @@
-"""The papers' studies that need no training of a large network: as numbers, and as figures.
+"""The papers' studies that need no large network, as numbers and as figures.
 
-A file per study. Each has a frozen record of what was found, a function that finds it (seeded, no drawing) and one
-that draws it on a matplotlib `Figure`. `FIGURES` names them as `rankgrad reproduce` and `rankgrad paper-figure` do:
+One file per study. Each has a frozen record of results, a function that computes it (with a seed), and a function that
+draws it on a matplotlib `Figure`. `FIGURES` has the same names as `rankgrad reproduce` and `rankgrad paper-figure`:
 
     study = FIGURES["rambo/fig2"]
     found = study.compute()
     print(found)
     style.save(study.draw(found), Path("bias.pdf"))
 
-`retrieved` is the odd one out: it draws what finished runs retrieve. Two studies can do more than their default:
-`decomposability.gaps` (ROADMAP's table 9) takes the embeddings of any model, and `landscapes.compute("6", sorters=...)`
-any sorter.
+Two studies accept more than their default: `decomposability.gaps` (ROADMAP's table 9) takes the embeddings of any
+model, and `landscapes.compute("6", sorters=...)` takes any sorter.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ class Study:
     Attributes:
         title: what it shows.
         sees: what to look for in it.
-        compute: finds the numbers.
-        draw: what `compute` found -> a figure.
-        seconds: what `compute` and `draw` take on one core, roughly.
-        note: what a reader must be told about it; empty if it is the paper's own.
+        compute: computes the numbers.
+        draw: result of `compute` -> a figure.
+        seconds: rough time of `compute` and `draw` on one core.
+        note: how it differs from the paper's figure; empty if it does not.
     """
 
     title: str

@@ -1,10 +1,10 @@
-r"""AUC: which slope of the sigmoid goes with which step of the thresholds.
+r"""AUC: the slope of the sigmoid for a given step between the thresholds.
 
-`AUCLoss` counts by sigmoid(slope (score - t)) at thresholds t that are one step apart. A steep sigmoid blurs less, but
-leaves hardly any gradient between two thresholds: with hardest irrelevant scores spread evenly, a hardest relevant
-score that stands x steps behind a threshold is pushed by
+`AUCLoss` counts by sigmoid(slope (score - t)) at thresholds t that are one step apart. A steep sigmoid is more
+accurate, but has nearly no gradient between two thresholds. If the hardest irrelevant scores are spread evenly, a
+hardest relevant score at a distance of x steps from a threshold has the gradient
     sum_m c s'(c (x - m)),    s the logistic function, c = slope * step,
-whose mean over x is 1. The paper's table of slopes is not in its public parts; the library's default is c = 5.3, the
+whose mean over x is 1. The paper's table of slopes is not in its public parts. The library's default is c = 5.3: the
 logistic function closest in least squares to the ramp by which the trapezoid rule spreads a score over one step [ours].
 """
 
@@ -30,14 +30,14 @@ DEFAULT = 5.3  # slope * step of `AUCLoss` without a slope
 
 @dataclass(frozen=True, eq=False)
 class Slopes:
-    """How far the estimated area is off, and how evenly scores are pushed.
+    """Error of the estimated area, and gradient of a score between two thresholds.
 
     Attributes:
         steps: distances of the thresholds, score units.
         products: slope * step of the curves.
         errors: [product, step] float64, mean of |estimated - exact area|.
-        position: [point] 0 .. 1, where a score stands between two thresholds.
-        push: [product, point] its gradient, 1 on average.
+        position: [point] 0 .. 1, position of a score between two thresholds.
+        push: [product, point] gradient of the score, 1 on average.
     """
 
     steps: tuple[float, ...]
@@ -105,7 +105,7 @@ def compute(
 
 
 def _push(position: Tensor, product: float) -> Tensor:
-    """The sum of the formula over the thresholds that matter: 40 / c steps away nothing is left."""
+    """The sum of the formula over the near thresholds; beyond 40 / c steps the terms are negligible."""
     reach = int(40 / product) + 2
     near = torch.sigmoid(product * (position - torch.arange(-reach, reach + 1).unsqueeze(1)))
     return product * (near * (1 - near)).sum(0)

@@ -1,8 +1,8 @@
-r"""RaMBO, Fig. 2: mean average precision inside random batches overrates that of the whole set.
+r"""RaMBO, Fig. 2: mean average precision inside random batches is higher than that of the whole set.
 
-Construction [ours, the paper names none]: N items of C classes drawn evenly, one list per class, and the score of item
-i for class c is N(0, 1) + signal [label_i = c]. A batch is a random set of items; its mAP is over the classes that are
-present in it.
+Construction [ours, the paper gives none]: N items with uniformly random labels of C classes, one list per class. The
+score of item i for class c is N(0, 1) + signal [label_i = c]. A batch is a random set of items; its mAP is over the
+classes in it.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def compute(
         sizes: batch sizes, at most `items`.
         items: N.
         classes: C.
-        signal: what is added to the score of an item for its own class, in units of the noise.
+        signal: added to the score of an item for its own class, in units of the noise.
         batches: per size, >= 2.
-        seed: of everything drawn.
+        seed: of all random numbers.
 
     >>> result = compute([16, 64], items=400, classes=10)
     >>> bool(result.means[0] > result.means[1] > result.full)

@@ -1,8 +1,8 @@
-r"""ROADMAP, Figs. 1b, 9, 10, eqs. 6, 8, 9 and table 9: what AP inside batches says about AP over everything.
+r"""ROADMAP, Figs. 1b, 9, 10, eqs. 6, 8, 9 and table 9: the gap between AP inside batches and AP over all items.
 
-Three studies. `example`: two batches, each ranked perfectly, whose union is not, and what calibrated scores change.
-`bounds`: the gap of eq. 6 against its bounds, eqs. 8 and 9, over random draws. `gaps`: the gap of a whole test set, of
-which table 9 has the mean.
+Three studies. `example`: two batches that are each ranked perfectly, but whose union is not, and the effect of
+calibrated scores. `bounds`: the gap of eq. 6 and its bounds, eqs. 8 and 9, over random draws. `gaps`: the gap of each
+query of a test set; table 9 has the mean.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Example:
         batch: [item] long.
         batch_ap: AP inside each batch.
         ap: AP over all items.
-        alpha: what relevant scores should exceed.
-        beta: what irrelevant scores should stay below.
-        bound: eq. 8's bound of the gap.
-        calibrated_bound: eq. 9's.
+        alpha: threshold; relevant scores should be above it.
+        beta: threshold; irrelevant scores should be below it.
+        bound: bound of the gap by eq. 8.
+        calibrated_bound: bound of the gap by eq. 9.
     """
 
     scores: Tensor
@@ -124,7 +124,7 @@ def examples_height(results: Sequence[Example]) -> float:
 
 
 def examples_onto(drawing: Any, results: Sequence[Example]) -> None:
-    """Draw it on a figure, or on part of one."""
+    """Draw the examples on a figure, or on part of one."""
     panels = []
     for axes, result in zip(drawing.subplots(1, len(results), squeeze=False)[0], results, strict=True):
         _columns(axes, result)
@@ -203,18 +203,18 @@ class Batches:
 def perfect_batches(
     rng: np.random.Generator, sizes: Sequence[tuple[int, int]], thresholds: tuple[float, float] = (0.0, 1.0)
 ) -> Batches:
-    """A query's scores with AP 1 in every batch, as eqs. 8 and 9 presuppose [ours].
+    """A query's scores with AP 1 in every batch, as eqs. 8 and 9 require [ours].
 
-    Every batch has a threshold of its own; its relevant scores are uniform between that and 1, the irrelevant ones
-    between 0 and that. Worst-order bounds hold for any draw, but how often a given order breaks them, and how often
-    eq. 9 is the tighter one, depends on the draw: this family was chosen among several because its rates resemble those
-    found before. Scores uniform in a random interval per batch made eq. 9 the tighter one in only 73 % (alpha .7,
-    beta .5, equal batches).
+    Every batch has its own threshold. Its relevant scores are uniform between the threshold and 1, its irrelevant
+    scores between 0 and the threshold. Bounds with the worst order hold for any draw. How often a given order violates
+    them, and how often eq. 9 is tighter, depends on the distribution. This one was chosen among several, because its
+    rates are similar to earlier results. With scores uniform in a random interval per batch, eq. 9 is tighter in only
+    73 % (alpha .7, beta .5, equal batches).
 
     Args:
-        rng: source of randomness.
+        rng: random generator.
         sizes: (relevant, irrelevant) items of each batch.
-        thresholds: range of the thresholds. The narrower, the better one batch's scores agree with another's.
+        thresholds: range of the thresholds. With a narrower range, the scores of the batches agree better.
     """
     scores, relevant, batch = [], [], []
     for number, (good, bad) in enumerate(sizes):
@@ -247,7 +247,7 @@ class Bounds:
 
     @property
     def violations(self) -> dict[str, int]:
-        """How many gaps exceed each bound (by more than rounding)."""
+        """Number of gaps above each bound (by more than rounding)."""
         bounds = {
             "eq. 8, worst order": self.bound,
             "eq. 8, given order": self.given,
@@ -258,7 +258,7 @@ class Bounds:
 
     @property
     def tighter(self) -> float:
-        """Share of the draws in which eq. 9 is at most eq. 8, both in their worst order."""
+        """Fraction of the draws in which eq. 9 is at most eq. 8, both with the worst order."""
         return float((self.calibrated <= self.bound + 1e-12).double().mean())
 
     def __str__(self) -> str:
@@ -281,24 +281,24 @@ def bounds(
     thresholds: tuple[float, float] = (0.0, 1.0),
     seed: int = 0,
 ) -> Bounds:
-    """Draw batches and compare their gaps with the bounds.
+    """Draw random batches and compare their gaps with the bounds.
 
-    That no gap exceeds a bound of the worst order is a result; the other rates are properties of the draws.
+    No gap exceeds a bound with the worst order: this is a result. The other rates depend on the distribution.
 
     Args:
-        sizes: "equal": 1 .. 6 relevant and 1 .. 10 irrelevant items, the same in every batch; "unequal": drawn anew for
-            every batch.
-        draws: number of them.
+        sizes: 1 .. 6 relevant and 1 .. 10 irrelevant items; "equal": the same numbers in every batch; "unequal": drawn
+            for each batch.
+        draws: number of draws.
         batches: K, at most 7 (all orders are tried).
         alpha: of eq. 9.
         beta: of eq. 9, below alpha.
         thresholds: see `perfect_batches`.
-        seed: of everything drawn.
+        seed: of all random numbers.
     """
     if sizes not in ("equal", "unequal"):
         raise ValueError(f"sizes must be 'equal' or 'unequal'; got {sizes!r}")
     if not 1 <= batches <= 7:
-        raise ValueError(f"the worst order is found by trying all: 1 .. 7 batches; got {batches}")
+        raise ValueError(f"batches must be 1 .. 7, since all their orders are tried; got {batches}")
     rng = np.random.default_rng(seed)
     rows = []
     for _ in range(draws):
@@ -339,18 +339,17 @@ def draw_bounds(results: Bounds) -> Figure:
 
 
 def class_batches(labels: Tensor, batch_size: int = 64, per_class: int = 4, seed: int = 0) -> Tensor:
-    """[image] number of a batch: every image in one, `per_class` of each class that is in it.
+    """[image] number of its batch. Every image is in one batch, with `per_class` images of each class of the batch.
 
-    A class is cut into random groups of `per_class`, and its groups go to the emptiest batches, largest class first: so
-    batches are equally full, and no class is twice in one as long as it has no more groups than there are batches.
+    Each class is divided into random groups of `per_class`. Its groups go to the emptiest batches, largest class first.
+    So batches are equally full, and no batch has two groups of a class, unless a class has more groups than there are
+    batches.
 
     >>> class_batches(torch.arange(4).repeat_interleave(4), batch_size=8).bincount()
     tensor([8, 8])
     """
     if per_class < 1 or batch_size < per_class or batch_size % per_class:
-        raise ValueError(
-            f"a batch holds whole groups: batch_size must be a multiple of per_class; got {batch_size}, {per_class}"
-        )
+        raise ValueError(f"batch_size must be a multiple of per_class, both >= 1; got {batch_size}, {per_class}")
     rng = np.random.default_rng(seed)
     classes = [np.flatnonzero(labels.cpu().numpy() == c) for c in torch.unique(labels).tolist()]
     groups = [-(-len(members) // per_class) for members in classes]
@@ -359,17 +358,17 @@ def class_batches(labels: Tensor, batch_size: int = 64, per_class: int = 4, seed
     # ties, among classes and among batches, are broken at random
     for c in np.lexsort((rng.random(len(classes)), -np.array(groups))):
         emptiest = np.lexsort((rng.random(len(load)), load))
-        target = np.resize(emptiest, groups[c])  # a class of more groups than batches goes round again
+        target = np.resize(emptiest, groups[c])  # a class with more groups than batches starts again at the first
         np.add.at(load, target, 1)
         batch[rng.permutation(classes[c])] = torch.from_numpy(np.repeat(target, per_class)[: len(classes[c])])
     return batch
 
 
 def gaps(embeddings: Tensor, labels: Tensor, batch: Tensor) -> Tensor:
-    """[query] gap (eq. 6) of every image as a query, NaN where it has no relevant image or meets none in any batch.
+    """[query] gap (eq. 6) of every image as a query; NaN if it has no relevant image, or none in any batch.
 
-    The same numbers as `metrics.decomposability_gap` on the whole score matrix with the query left out; but a query is
-    compared with the batches that hold its class only, and the AP of all is read off blocks.
+    The result equals `metrics.decomposability_gap` on the whole score matrix without the query itself. It is faster: a
+    query is compared only with the batches that hold its class, and the AP over all images is computed in blocks.
 
     Args:
         embeddings: [image, dim] float.
@@ -387,7 +386,7 @@ def _over_all(embeddings: Tensor, labels: Tensor) -> Tensor:
 
 
 def _inside(embeddings: Tensor, labels: Tensor, batch: Tensor) -> Tensor:
-    """[query] mean AP over the batches that have a relevant image, NaN where none has."""
+    """[query] mean AP over the batches that have a relevant image; NaN if none has."""
     unit = F.normalize(computed(embeddings.detach()), dim=1)
     labels, batch = labels.to(unit.device), batch.to(unit.device)
     order = labels.argsort(stable=True)

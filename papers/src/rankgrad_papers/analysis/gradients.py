@@ -1,9 +1,9 @@
 r"""ROADMAP, Figs. 1a, 7, 8 (gradients on three scores) and Figs. 3, 11 (the steps behind them).
 
-The list: two relevant items with scores .50 and .51, below an irrelevant one with .64. Smooth-AP's value lies below
-the loss it stands for and its gradient pushes the two relevant items apart, leaving the irrelevant one alone; with
-the exact step among relevant items the push is gone but nothing is left; SupAP bounds the loss from above and moves
-everything the right way.
+The list has two relevant items with scores .50 and .51, below an irrelevant one with .64. Smooth-AP is below the exact
+loss; its gradient pushes the two relevant items apart and does not move the irrelevant one. With the exact step among
+relevant items, this push is gone, but nearly no gradient is left. SupAP bounds the exact loss from above, and its
+gradient moves all items in the right direction.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Toy:
         scores: [item] float64.
         relevant: [item] bool.
         values: name of a loss -> value.
-        gradients: name of a loss -> [item] d value / d score; descent moves the scores against it.
+        gradients: name of a loss -> [item] d value / d score; gradient descent moves the scores against it.
     """
 
     scores: Tensor
@@ -55,7 +55,7 @@ class Toy:
 
 
 def losses(tau: float = 0.01) -> dict[str, RankLoss]:
-    """The four losses that are compared: exact, both steps relaxed, one step relaxed, and bounded from above."""
+    """The four compared losses: exact, both steps relaxed, one step relaxed, and an upper bound."""
     return {
         "1 - AP": RankLoss(exact_ranks, metric=average_precision),
         "Smooth-AP": SmoothAPLoss(tau),
@@ -74,7 +74,7 @@ def toy(
 
     Args:
         scores: of the items.
-        relevant: which of them should stand in front.
+        relevant: whether each item is relevant.
         tau: temperature of the sigmoids.
 
     >>> result = toy()
@@ -99,7 +99,7 @@ def draw_toy(results: Toy, names: Sequence[str] | None = None) -> Figure:
 
     Args:
         results: of `toy`.
-        names: which losses; all by default. ROADMAP's Figs. 1a and 7 show Smooth-AP, Fig. 8 SupAP.
+        names: losses to draw; None: all. ROADMAP's Figs. 1a and 7 show Smooth-AP, Fig. 8 SupAP.
     """
     shown = list(results.values) if names is None else list(names)
     drawing = style.figure(style.ONE, toy_height(len(shown)))
@@ -108,12 +108,12 @@ def draw_toy(results: Toy, names: Sequence[str] | None = None) -> Figure:
 
 
 def toy_height(rows: int) -> float:
-    """Inches that `toy_onto` needs for so many losses."""
+    """Inches that `toy_onto` needs for this number of losses."""
     return 0.78 * rows + 0.65
 
 
 def toy_onto(drawing: Any, results: Toy, shown: Sequence[str]) -> None:
-    """Draw it on a figure, or on part of one."""
+    """Draw the losses on a figure, or on part of one."""
     rows = drawing.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
     span = float(results.scores.max() - results.scores.min())
     largest = max(float(results.gradients[name].abs().max()) for name in shown)
@@ -139,7 +139,7 @@ def _row(axes: Any, results: Toy, name: str, scale: float) -> None:
         face = colour if good else "white"
         axes.plot([score], [0], "o" if good else "s", color=colour, markerfacecolor=face, markersize=6, zorder=3)
         move = -float(gradient[item]) * scale
-        # relevant items stand so close that their arrows need their own heights
+        # relevant items are so close that their arrows need different heights
         height = 0.2 + 0.16 * (item % 2)
         if abs(float(gradient[item])) >= 0.01 * float(max(g.abs().max() for g in results.gradients.values())):
             arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0}
@@ -191,14 +191,14 @@ def steps(tau: float = 0.01, rho: float = 100.0, epsilon: float = 0.01, *, point
     Args:
         tau: temperature of the sigmoid and of H^-.
         rho: slope of H^-'s linear part.
-        epsilon: what the sigmoid lacks to 1 at delta, in (0, 1/2).
-        points: of the grid, which is symmetric about 0 and holds it if odd.
+        epsilon: 1 - sigmoid at delta, in (0, 1/2).
+        points: number of points of the grid, which is symmetric about 0; it contains 0 if the number is odd.
 
     >>> round(steps().delta, 5)
     0.04595
     """
     if not 0 < epsilon < 0.5:
-        raise ValueError(f"epsilon is what the sigmoid lacks to 1 at delta and must lie in (0, 0.5); got {epsilon}")
+        raise ValueError(f"epsilon is 1 - sigmoid at delta and must be in (0, 0.5); got {epsilon}")
     delta = tau * float(torch.logit(torch.tensor(1 - epsilon, dtype=torch.float64)))
     difference = torch.linspace(-12 * tau, 12 * tau, points, dtype=torch.float64)
     known: dict[str, Step] = {
@@ -222,7 +222,7 @@ NAMES = {"H+ (exact)": r"$H^+$: exact, no gradient", "sigmoid": r"$\sigma$: Smoo
 
 @style.styled
 def draw_steps(results: Steps) -> Figure:
-    """Fig. 3: the steps, and beside them the slopes that are left of them."""
+    """Fig. 3: the steps, and their slopes."""
     drawing = style.figure(style.TWO, 2.3)
     left, right = drawing.subplots(1, 2)
     # the widest first: H^- is the sigmoid below 0
@@ -247,7 +247,7 @@ def draw_steps(results: Steps) -> Figure:
 
 @style.styled
 def draw_delta(results: Steps) -> Figure:
-    """Fig. 11: the slope of the sigmoid, and delta, from where on hardly any is left."""
+    """Fig. 11: the slope of the sigmoid, and delta, beyond which it is nearly 0."""
     drawing = style.figure(style.ONE, 2.2)
     axes = drawing.subplots()
     axes.plot(results.difference, results.slopes["sigmoid"], color=style.BLUE)

@@ -1,14 +1,14 @@
-r"""RaMBO, Figs. 1, 5, 6: a linear function of ranks over a plane of score space, and what makes it differentiable.
+r"""RaMBO, Figs. 1, 5, 6: a linear function of ranks over a plane of score space, and its differentiable versions.
 
-f(w) = a . rk(w) / n is piecewise constant. Algorithm 1's gradient is that of the interpolation (Vlastelica et al.,
+f(w) = a . rk(w) / n is piecewise constant. The gradient of Algorithm 1 is that of the interpolation (Vlastelica et al.,
 ICLR 2020), with y = rk(w) / n, y_lambda = rk(w + lambda a) / n and c(w, y) = w . y:
     f_lambda(w) = a . y_lambda - (1 / lambda) [c(w, y) - c(w, y_lambda)]
                 = (1 / lambda) [min_y {w . y + lambda a . y} - min_y w . y].
-It never exceeds f and never falls below the minimum of f. Others replace the ranks: FastAP's soft bins, a trained
+It is never above f and never below the minimum of f. Other versions replace the ranks: FastAP's soft bins, a trained
 sorter.
 
-The papers name neither seed nor scale. Ours: n = 20, w0 = n U(0, 1)^n (mean gap 1), a ~ N(0, 1)^n, two orthonormal
-random directions, both coordinates in [-5, 5]. Planes differ: f_0.5 lies .067 below f on average over the plane of seed
+The papers give neither seed nor scale. Ours are n = 20, w0 = n U(0, 1)^n (mean gap 1), a ~ N(0, 1)^n, two orthonormal
+random directions, both coordinates in [-5, 5]. Planes differ: f_0.5 is .067 below f on average over the plane of seed
 0, and between .11 and .33 over those of seeds 1 to 19.
 """
 
@@ -65,7 +65,7 @@ class Landscapes:
     """Surfaces over one plane.
 
     Attributes:
-        plane: what they are over.
+        plane: the plane.
         surfaces: name -> [tick, tick] values; the first is the exact function.
     """
 
@@ -73,7 +73,7 @@ class Landscapes:
     surfaces: dict[str, Tensor]
 
     def __str__(self) -> str:
-        """How far each surface lies below the exact one on average, and its range."""
+        """Mean difference of each surface from the exact one, and its range."""
         first = next(iter(self.surfaces.values()))
         return "\n".join(
             f"{name:<18} below the exact one by {float((first - values).mean()):+.3f}; "
@@ -89,7 +89,7 @@ def plane(items: int = 20, *, ticks: int = 121, reach: float = 5.0, seed: int = 
         items: n.
         ticks: of the grid along each coordinate.
         reach: largest coordinate, in mean gaps between scores.
-        seed: of everything drawn.
+        seed: of all random numbers.
     """
     rng = np.random.default_rng(seed)
     origin, weights = (torch.from_numpy(drawn) for drawn in (items * rng.random(items), rng.standard_normal(items)))
@@ -120,8 +120,8 @@ def interpolated(scores: Tensor, weights: Tensor, lambda_: float) -> Tensor:
 def soft_bin_ranks(scores: Tensor, bins: int, low: float | None = None, high: float | None = None) -> Tensor:
     r"""[point, item] ranks by FastAP's soft bins: sum_l delta_l(w_i) sum_{m >= l} sum_j delta_m(w_j).
 
-    delta_l(x) = max(0, 1 - |x - z_l| / D) around bins + 1 centres z_l from low to high, D apart. Equals the exact rank
-    where all scores sit on different centres.
+    delta_l(x) = max(0, 1 - |x - z_l| / D) around bins + 1 centres z_l from low to high, D apart. It equals the exact
+    rank if all scores are at different centres.
 
     Args:
         scores: [point, item].
@@ -154,11 +154,11 @@ def surfaces(
     """The exact function and relaxations of it.
 
     Args:
-        over: where.
+        over: the plane.
         lambdas: of the interpolations.
         bins: numbers of FastAP's bins over the range of the scores on the whole plane.
-        sorters: name -> anything that gives ranks for scores, for instance a trained sorter (SoDeep). It maps the
-            scores to the range that it was trained on itself, and returns ranks 1 .. n, not divided by n.
+        sorters: name -> function from scores to ranks, e.g. a trained sorter (SoDeep). It maps the scores to its
+            training range by itself, and returns ranks 1 .. n, not divided by n.
     """
     by_function = {"exact": exact(over.scores, over.weights)}
     for lambda_ in lambdas:
@@ -179,7 +179,7 @@ def surfaces(
 
 
 def learned(items: int = 20) -> Mapping[str, Sorter]:
-    """SoDeep's sorter for so many scores by its name, if one is kept (`rankgrad sodeep train --items 20`)."""
+    """{"SoDeep": sorter} for lists of `items` scores, if it is stored (`rankgrad sodeep train --items 20`); else {}."""
     from ..sodeep.store import read_sorter, sorter_file
     from ..sodeep.training import Recipe
 
@@ -195,7 +195,7 @@ def compute(
     ticks: int = 121,
     seed: int = 0,
 ) -> Landscapes:
-    """What one of RaMBO's figures shows.
+    """The surfaces of one of RaMBO's figures.
 
     Args:
         which: "1": the function, lambda .5 and 2; "5": lambda .2, .5, 1, 2 and 5, 10, 20, 40 bins; "6": the function,
@@ -211,19 +211,19 @@ def compute(
         "6": ((0.5,), (10,)),
     }
     if which not in contents:
-        raise ValueError(f"which figure: one of {', '.join(contents)}; got {which!r}")
+        raise ValueError(f"which must be one of the figures {', '.join(contents)}; got {which!r}")
     if sorters and which != "6":
-        raise ValueError(f"learned sorters belong to figure 6; figure {which} shows none")
+        raise ValueError(f"only figure 6 shows learned sorters; got sorters for figure {which}")
     lambdas, bins = contents[which]
     return surfaces(plane(items, ticks=ticks, seed=seed), lambdas=lambdas, bins=bins, sorters=sorters)
 
 
-COLUMNS = 5  # of a figure; what is no interpolation of the function begins a row of its own if one is not enough
+COLUMNS = 5  # of a figure; with more surfaces, those that are no interpolations start a second row
 
 
 @style.styled
 def draw(results: Landscapes) -> Figure:
-    """The surfaces side by side, each lowered by its own minimum, under one scale."""
+    """The surfaces side by side with one scale; each is shifted so that its minimum is 0."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -241,7 +241,7 @@ def draw(results: Landscapes) -> Figure:
     colours = ScalarMappable(Normalize(0, top), style.SURFACE)
     steep = len(x) / max(top, 1e-12) / 3
     for line, row in enumerate(rows):
-        for column, name in enumerate(row, columns - len(row)):  # flush right, below their like
+        for column, name in enumerate(row, columns - len(row)):  # aligned to the right
             axes = drawing.add_subplot(len(rows), columns, line * columns + column + 1, projection="3d")
             height = lowered[name].numpy()
             lit = _lit(colours.to_rgba(height)[..., :3], height * steep)
@@ -271,7 +271,7 @@ def draw(results: Landscapes) -> Figure:
 
 
 def _lit(colours: Any, height: Any) -> Any:
-    """Colours in light from the left, so that plateaus and cliffs show; what is level keeps its colour.
+    """Shade colours with light from the left, so that plateaus and cliffs are visible; level parts keep their colour.
 
     Args:
         colours: [row, column, 3] 0 .. 1.

@@ -1,12 +1,12 @@
-r"""RaMBO, Fig. 3: a rank loss is satisfied by any gap, however small, so scores collapse unless they are shifted.
+r"""RaMBO, Fig. 3: a rank loss is 0 for any gap, however small, so scores collapse unless they are shifted.
 
-Free scores on a line go down the recall loss (eq. 17, weight "log") by gradient descent, and are pulled towards 0 as
-by weight decay [ours; the figure of the paper is a sketch]. Once the order is right the loss is 0 and only the pull is
-left: all scores meet. With the shift of eq. 14 (irrelevant + alpha/2, relevant - alpha/2) the order counts as right
-only from a gap of alpha on, and there the scores stay.
+Gradient descent on the recall loss (eq. 17, weight "log") moves free scores on a line, with weight decay towards 0
+[ours; the figure of the paper is a sketch]. Once the order is right, the loss is 0 and only the weight decay is left:
+all scores collapse. With the shift of eq. 14 (irrelevant + alpha/2, relevant - alpha/2), the order is right only for
+gaps of at least alpha, and the scores keep this gap.
 
-The tiny gap needs no pull: without the shift it is below .01 for any. How far the scores come together in the given
-number of steps depends on the pull; the default was chosen so that they do (.02 leaves a spread of .87).
+The tiny gap needs no weight decay: without the shift it is below .01 for any value. How much the scores collapse in the
+given number of steps depends on the weight decay. The default was chosen so that they do (.02 leaves a spread of .87).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Scores while they are optimised.
+    """Scores during gradient descent.
 
     Attributes:
         margin: alpha, in score units.
-        scores: [step, item] float64, the start included.
+        scores: [step, item] float64, including the start.
         relevant: [item] bool.
-        disturbed_map: mAP when noise is added to the final scores (the mean over many draws).
+        disturbed_map: mAP of the final scores with noise (mean over many draws).
     """
 
     margin: float
@@ -43,7 +43,7 @@ class Descent:
 
     @property
     def gap(self) -> Tensor:
-        """[step] lowest relevant score - highest irrelevant score; > 0 where the order is right."""
+        """[step] lowest relevant score - highest irrelevant score; > 0 if the order is right."""
         return self.scores[:, self.relevant].amin(1) - self.scores[:, ~self.relevant].amax(1)
 
     @property
@@ -54,12 +54,12 @@ class Descent:
 
 @dataclass(frozen=True, eq=False)
 class MarginCollapse:
-    """Begin alike with and without the shift.
+    """Two descents from the same start, with and without the shift.
 
     Attributes:
         without: alpha = 0.
         shifted: alpha > 0.
-        noise: standard deviation of what was added for `disturbed_map`, score units.
+        noise: standard deviation of the noise of `disturbed_map`, score units.
     """
 
     without: Descent
@@ -67,7 +67,7 @@ class MarginCollapse:
     noise: float
 
     def __str__(self) -> str:
-        """Where both runs end."""
+        """Final gap, spread and mAP of both descents."""
         return "\n".join(
             f"margin {run.margin:g}: gap {run.gap[-1]:.2g}, spread {run.spread[-1]:.2g}, "
             f"mAP under noise of {self.noise:g}: {run.disturbed_map:.3f}"
@@ -97,7 +97,7 @@ def compute(
         steps: of gradient descent.
         rate: its learning rate.
         pull: weight decay: pull * score is added to the gradient.
-        noise: standard deviation of the disturbance of the final scores.
+        noise: standard deviation of the noise on the final scores.
         seed: of start and noise.
 
     >>> result = compute(steps=100)

@@ -1,4 +1,4 @@
-"""ROADMAP, Fig. 1: both flaws of relaxed AP side by side, the gradient on three scores and the gap between batches."""
+"""ROADMAP, Fig. 1: two flaws of relaxed AP side by side: the gradient on three scores, and the gap between batches."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ LOSSES = ("Smooth-AP", "SupAP")
 
 @dataclass(frozen=True, eq=False)
 class Overview:
-    """What both halves show.
+    """The results of both halves.
 
     Attributes:
-        toy: losses and gradients of a list of three.
-        example: two batches, each ranked perfectly, whose union is not.
+        toy: losses and gradients of a list of three items.
+        example: two batches that are each ranked perfectly, but whose union is not.
     """
 
     toy: gradients.Toy
     example: decomposability.Example
 
     def __str__(self) -> str:
-        """Both, one after the other."""
+        """Both results, one after the other."""
         return f"{self.toy}\n{self.example}"
 
 
 def compute() -> Overview:
-    """Both halves.
+    """Compute both halves.
 
     >>> print(compute().example)
     AP in the batches 1.0000, 1.0000; of all 0.8105; gap 0.1895; bounds 0.1895 (eq. 8), 0.1895 (eq. 9)
@@ -43,7 +43,7 @@ def compute() -> Overview:
 
 @style.styled
 def draw(results: Overview) -> Figure:
-    """(a) arrows where descent moves three scores, (b) two batches and their union."""
+    """(a) arrows show how gradient descent moves three scores; (b) two batches and their union."""
     height = max(gradients.toy_height(len(LOSSES)), decomposability.examples_height([results.example])) + 0.2
     drawing = style.figure(style.TWO, height)
     parts: Any = drawing.subfigures(1, 2)

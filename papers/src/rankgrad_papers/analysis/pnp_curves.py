@@ -1,9 +1,9 @@
-r"""PNP, Figs. 1, 3, 5: what AP does with irrelevant items in front, and what the PNP losses do.
+r"""PNP, Figs. 1, 3, 5: how AP and the PNP losses depend on the irrelevant items in front.
 
 For one relevant item with R_P relevant and R_N irrelevant items in front, AP's loss is (eq. 4)
     L_AP = 1 - (1 + R_P) / (1 + R_P + R_N),    dL_AP / dR_N = (1 + R_P) / (1 + R_P + R_N)^2.
-It falls when more relevant items come in front (Fig. 1: its gradient rewards putting an item *behind* other relevant
-ones). PNP's losses f(R_N) do not see R_P; PNP-Dq with alpha = 1 is L_AP at R_P = 0.
+It falls when more relevant items are in front (Fig. 1: its gradient rewards putting an item *behind* other relevant
+items). PNP's losses f(R_N) do not depend on R_P; PNP-Dq with alpha = 1 is L_AP at R_P = 0.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Curves:
     """Losses of one relevant item and their derivatives, against the irrelevant items in front.
 
     Attributes:
-        above_neg: [point] R_N, 0 .. the most that was asked.
+        above_neg: [point] R_N, from 0 to `most`.
         above_pos: [curve] R_P of AP's curves.
         ap_loss: [curve, point] L_AP.
         ap_slope: [curve, point] dL_AP / dR_N.
         losses: name of a PNP variant -> [point] f(R_N).
         slopes: name of a PNP variant -> [point] f'(R_N).
-        shown: name of the variant that Fig. 5 compares with AP.
+        shown: name of the variant that is compared with AP in Fig. 5.
     """
 
     above_neg: Tensor
@@ -47,7 +47,7 @@ class Curves:
 
 
 def variants(b: float = 2.0, alpha: Sequence[float] = (1.0, 2.0, 4.0)) -> dict[str, Penalty]:
-    """PNP's penalties by the name under which they are drawn."""
+    """Name in the figure -> PNP's penalty."""
     fixed: dict[str, Penalty] = {"PNP-O": Identity(), "PNP-Iu": XLog(), f"PNP-Ib, b={b:g}": Rational(b)}
     return fixed | {"PNP-Ds": Log()} | {f"PNP-Dq, α={a:g}": Power(a) for a in alpha}
 
@@ -118,7 +118,7 @@ def draw_surface(results: Curves) -> Figure:
 
 
 def _at(level: float, radius: float) -> tuple[float, float]:
-    """(R_P, R_N) where L_AP has this value, so far from the origin."""
+    """(R_P, R_N) at this distance from the origin where L_AP has the value `level`."""
     steep = level / (1 - level)  # R_N = steep (1 + R_P)
     pos = (math.sqrt(radius**2 * (1 + steep**2) - steep**2) - steep**2) / (1 + steep**2)
     return pos, steep * (1 + pos)
@@ -146,7 +146,7 @@ def _lines(axes: Any, results: Curves, curves: dict[str, Tensor]) -> None:
 
 @style.styled
 def draw_gradients(results: Curves) -> Figure:
-    """Fig. 5: the derivative of AP's loss for some R_P, and PNP-Dq's, which knows no R_P."""
+    """Fig. 5: the derivative of AP's loss for several R_P, and that of PNP-Dq, which does not depend on R_P."""
     drawing = style.figure(style.ONE, 2.4)
     axes = drawing.subplots()
     for pos, slope, colour, dash in zip(

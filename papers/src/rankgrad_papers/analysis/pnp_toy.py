@@ -1,13 +1,12 @@
-r"""PNP, Fig. 6: a small network on points of the plane, and which PNP losses keep the clusters of a class apart.
+r"""PNP, Fig. 6: a small network on points of the plane shows which PNP losses keep the clusters of a class apart.
 
-A network 2-30-30-2 maps points to the unit circle; classes seen in training have two clusters each, classes of the test
-set one. A loss that insists on every relevant item (O, Iu, Ib) pulls both clusters of a class to one place and so
-folds the plane; one that lets far-off relevant items be (Dq with a large alpha) need not, and unseen classes stay
-apart.
+A network 2-30-30-2 maps points to the unit circle. Training classes have two clusters each, test classes one. A loss
+with a large gradient on every relevant item (O, Iu, Ib) pulls both clusters of a class together and so folds the plane.
+A loss that ignores distant relevant items (Dq with a large alpha) need not do this, and unseen classes stay apart.
 
-The paper gives no coordinates. Two layouts are ours, "squares" and "ring"; see `CAPTION`.
+The paper gives no coordinates. The two layouts, "squares" and "ring", are ours; see `CAPTION`.
 
-All runs (variant x seed) are trained at once: their parameters are stacked and do not touch each other.
+All runs (variant x seed) are trained at once: their parameters are stacked and independent of each other.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ WIDTH = 30  # of the hidden layers
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the clusters are, and the budget that the layout is trained with.
+    """The clusters of a layout, and its training settings.
 
     Attributes:
         name: "squares" or "ring".
@@ -106,7 +105,7 @@ def variants(alpha: float = 4.0, b: float = 2.0) -> dict[str, Penalty]:
 
 @dataclass(frozen=True, eq=False)
 class Toy:
-    """What came out of one layout.
+    """The results of one layout.
 
     Attributes:
         layout: where the clusters are.
@@ -118,7 +117,7 @@ class Toy:
         train_intra: [variant, seed] mean cosine distance inside a training class (`metrics.dists_intra`).
         test_intra: [variant, seed] the same on the test classes.
         points: "train" and "test" -> [class, point, 2] points of the first seed.
-        angles: "train" and "test" -> [variant, class, point] where the first seed's network puts them, radians.
+        angles: "train" and "test" -> [variant, class, point] angles of the first seed's embeddings, radians.
     """
 
     layout: Layout
@@ -261,14 +260,14 @@ def _descend(
     layout: Layout,
     tau: float,
 ) -> None:
-    """Adam on all runs at once; it is elementwise, so that each run goes its own way."""
+    """Adam on all runs at once. Adam is elementwise, so the runs are independent."""
     seeds, classes = points.shape[:2]
     size = classes * layout.per_class
     runs = len(penalties) * seeds
     relevant, valid = from_labels(torch.arange(classes).repeat_interleave(layout.per_class))
     assert valid is not None  # a batch against itself: the diagonal is left out
     relevant, valid = relevant.repeat(runs, 1), valid.repeat(runs, 1)
-    source = PNPLoss(tau=tau)  # where the relevant items stand is the same question for all variants
+    source = PNPLoss(tau=tau)  # all variants have the same ranks
     optimizer = torch.optim.Adam(weights, lr=layout.rate)
     for chosen in batches:
         index = torch.stack(chosen).unsqueeze(-1).expand(-1, -1, -1, 2)  # [seed, class, slot, 2]
@@ -276,7 +275,7 @@ def _descend(
         embeddings = _network(weights, inputs)
         scores = embeddings @ embeddings.mT
         above = source.ranked(scores.flatten(0, 1), relevant, valid).above_neg.view(len(penalties), -1)
-        # every query has equally many relevant items: the mean of a run is the mean over its pairs
+        # all queries have the same number of relevant items, so the mean of a run is the mean over its pairs
         costs = torch.stack([penalty(row).sum() for penalty, row in zip(penalties, above, strict=True)])
         loss = costs.sum() / (size * (layout.per_class - 1))
         for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
@@ -299,9 +298,9 @@ UNSEEN = (style.BLACK, style.ORANGE, style.SKY, style.GREY)
 
 @style.styled
 def draw(results: Toy) -> Figure:
-    """The points, and where the first seed's networks put them on the circle: training classes inside, unseen outside.
+    """The points, and the first seed's embeddings on the circle: training classes inside, unseen classes outside.
 
-    Each class has a radius of its own, so that classes in the same place stay visible.
+    Each class has its own radius, so that classes at the same angle stay visible.
     """
     panels = 1 + len(results.variants)
     columns = min(panels, 4)
@@ -321,7 +320,7 @@ def draw(results: Toy) -> Figure:
         grid[0].set_xlabel(text, fontsize=style.SMALL, labelpad=1)
     for row, (axes, name) in enumerate(zip(grid[1:], results.variants, strict=False)):
         _circle(axes, results, row)
-        # what is drawn is one seed and may be far from the mean
+        # the drawing shows one seed, which may be far from the mean
         lines = (_both("test R@1", results.recall[row]), _both("train intra", results.train_intra[row]))
         axes.set_title(f"PNP-{name}", loc="center")
         axes.set_xlabel("\n".join(lines), fontsize=style.SMALL, labelpad=1)

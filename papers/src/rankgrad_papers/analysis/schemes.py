@@ -1,11 +1,11 @@
-r"""The papers' drawings with numbers behind them: PNP's Figs. 2 and 4, ROADMAP's Fig. 2.
+r"""The papers' sketches, computed from numbers: PNP's Figs. 2 and 4, ROADMAP's Fig. 2.
 
-* PNP, Fig. 2: a ranked list. An irrelevant item is pushed once by every relevant item behind it, and how hard is the
+* PNP, Fig. 2: a ranked list. Every relevant item behind an irrelevant one pushes it back, with the strength of the
   variant's f'(R) at that relevant item: increasing for PNP-I, decreasing for PNP-D.
-* PNP, Fig. 4: a class of two clusters with another class between them, as unit vectors in a plane. What draws two
-  relevant items together is f'(R) with the irrelevant items R that are nearer: PNP-I draws most across the other class,
-  PNP-D within a cluster.
-* ROADMAP, Fig. 2: what happens to a query's scores: irrelevant items are counted by H^-, relevant ones by H^+, and the
+* PNP, Fig. 4: a class of two clusters with another class between them, as unit vectors in a plane. The force between
+  two relevant items is f'(R), where R is the number of nearer irrelevant items. PNP-I pulls most across the other
+  class, PNP-D within a cluster.
+* ROADMAP, Fig. 2: from a query's scores to the loss. Irrelevant items are counted by H^-, relevant ones by H^+, and the
   calibration adds a cost of absolute scores.
 
 The lists, angles and scores are ours; the papers give no numbers.
@@ -36,13 +36,13 @@ VARIANTS: dict[str, Penalty] = {"PNP-Ib": Rational(2.0), "PNP-Dq": Power(2.0)}
 
 @dataclass(frozen=True, eq=False)
 class Pushes:
-    """A ranked list and what each variant does to it.
+    """A ranked list and the forces of each variant on it.
 
     Attributes:
         relevant: [item] bool, best score first.
-        behind: [item] relevant items behind an irrelevant one; 0 of relevant items.
-        front: [item] irrelevant items in front of a relevant one; 0 of irrelevant items.
-        pull: name of a variant -> [item] f'(R) of relevant items, how hard they are drawn to the front.
+        behind: [item] number of relevant items behind an irrelevant one; 0 for relevant items.
+        front: [item] number of irrelevant items in front of a relevant one; 0 for irrelevant items.
+        pull: name of a variant -> [item] f'(R) of relevant items, the force that pulls them to the front.
         push: name of a variant -> [item] sum of f'(R) over the relevant items behind an irrelevant one.
     """
 
@@ -113,7 +113,7 @@ def draw_pushes(results: Pushes) -> Figure:
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Unit vectors in a plane, and how hard relevant ones are drawn together.
+    """Unit vectors in a plane, and the forces between relevant ones.
 
     Attributes:
         angle: [item] degrees from the middle.
@@ -164,7 +164,7 @@ def clusters(spread: float = 55.0, width: float = 6.0) -> Clusters:
 
 @style.styled
 def draw_clusters(results: Clusters) -> Figure:
-    """An arc of the unit circle for each variant; arrows across it as long as what draws the clusters together."""
+    """An arc of the unit circle for each variant; the length of the arrows is the force between the clusters."""
     drawing = style.figure(style.TWO, 2.2)
     panels = drawing.subplots(1, len(results.across))
     x, y = torch.sin(results.angle * math.pi / 180), torch.cos(results.angle * math.pi / 180)
@@ -197,15 +197,15 @@ def draw_clusters(results: Clusters) -> Figure:
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """A query's scores on their way to ROADMAP's loss.
+    """From a query's scores to ROADMAP's loss.
 
     Attributes:
         scores: [item] cosines.
         relevant: [item] bool.
         diff: [point] score differences.
-        steps: name -> [point] what a difference counts.
+        steps: name -> [point] value of the step at a difference.
         cosine: [point] scores.
-        costs: name -> [point] the calibration's cost of a score.
+        costs: name -> [point] calibration cost of a score.
         supap, calibration: the two losses of the query.
     """
 
@@ -244,7 +244,7 @@ def path() -> Path:
 
 @style.styled
 def draw_path(results: Path) -> Figure:
-    """Scores, how they are counted, what they cost."""
+    """The scores, the steps that count them, and their calibration costs."""
     drawing = style.figure(style.TWO, 2.2)
     first, second, third = drawing.subplots(1, 3)
     for good in (True, False):

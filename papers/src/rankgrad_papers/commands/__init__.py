@@ -1,1 +1,1 @@
-"""The commands that the laboratory adds to rankgrad."""
+"""The commands that rankgrad-papers adds to rankgrad."""

@@ -12,49 +12,51 @@ if TYPE_CHECKING:
     from ..experiments.figures import Drawable, Drawn
 
 HELP = """\
-Draw a figure of the four papers. Without a NAME, list all figures: what one sees, and what they need.
+Draw a figure of the four papers. Without a NAME, list all figures with their content and the data that they need.
 
   rankgrad paper-figure
-  rankgrad paper-figure rambo/fig1                                         rambo-fig1.png in this folder
-  rankgrad paper-figure rambo/fig1 -o landscape.pdf --json landscape.json  as vectors, and its numbers
-  rankgrad paper-figure --all -o DIR                                       all figures that need nothing
+  rankgrad paper-figure rambo/fig1                                         writes rambo-fig1.png
+  rankgrad paper-figure rambo/fig1 -o landscape.pdf --json landscape.json  as a pdf, with its numbers
+  rankgrad paper-figure --all -o DIR                                       all figures that need no data
   rankgrad paper-figure roadmap/fig4 --runs runs/reproduce                 curves over a setting, from runs
-  rankgrad paper-figure pnp/fig8 --runs runs/compare --over loss.alpha     curves over a setting of your own
-  rankgrad paper-figure roadmap/fig6 --run RUN RUN --show differ           what runs retrieve for the same queries
+  rankgrad paper-figure pnp/fig8 --runs runs/compare --over loss.alpha     curves over your own setting
+  rankgrad paper-figure roadmap/fig6 --run RUN RUN --show differ           retrieved images for the same queries
   rankgrad paper-figure rambo/table1 --results benchmarks/results.json     time and memory against the batch size
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the options of the command."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="figure, such as roadmap/fig3")
-    parser.add_argument("-o", "--out", type=Path, help=".png, .pdf or .svg (default: NAME.png here); of --all a folder")
-    parser.add_argument("--all", action="store_true", help="draw all that need nothing into the folder --out")
-    parser.add_argument("--format", choices=("png", "pdf", "svg"), help="of --all (default: png)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers")
-    parser.add_argument("--dpi", type=int, default=200, help="of a png, dots per inch (default: 200)")
+    parser.add_argument("-o", "--out", type=Path, help=".png, .pdf or .svg (default: NAME.png); with --all a folder")
+    parser.add_argument("--all", action="store_true", help="draw all figures that need no data into the folder --out")
+    parser.add_argument("--format", choices=("png", "pdf", "svg"), help="format of --all (default: png)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers to this file")
+    parser.add_argument("--dpi", type=int, default=200, help="dots per inch of a png (default: 200)")
     runs = parser.add_argument_group("curves over a setting")
     runs.add_argument("--runs", type=Path, nargs="+", metavar="DIR", help="folders of runs, or one csv or json")
-    runs.add_argument("--over", metavar="KEY", help="setting on the axis (default: those of the figure)")
-    runs.add_argument("--metric", help="such as R@1 (default: that of the figure)")
+    runs.add_argument("--over", metavar="KEY", help="setting on the axis (default: the settings of the figure)")
+    runs.add_argument("--metric", help="metric, such as R@1 (default: that of the figure)")
     runs.add_argument(
-        "--rule", choices=("best", "held_out", "last"), help="evaluation of a run (default: that of the figure)"
+        "--rule", choices=("best", "held_out", "last"), help="evaluation to use of a run (default: as in the figure)"
     )
     run = parser.add_argument_group("retrieved examples")
-    # `run` is taken: it is what does the command
+    # dest is not `run`, which is the function of the command
     run.add_argument("--run", dest="run_", type=Path, nargs="+", metavar="RUN", help="folders of finished runs")
     run.add_argument(
-        "--show", choices=("random", "failures", "differ"), help="queries: of all (default), wrong in all, or in some"
+        "--show",
+        choices=("random", "failures", "differ"),
+        help="queries: any (default), wrong in all runs, or wrong in some runs",
     )
-    run.add_argument("--queries", type=int, help="how many (default: 4)")
+    run.add_argument("--queries", type=int, help="number of queries (default: 4)")
     run.add_argument("-k", type=int, help="images per query (default: 8)")
-    run.add_argument("--seed", type=int, help="of the draw of queries (default: 0)")
-    run.add_argument("--data-root", type=Path, metavar="DIR", help="where the images are, if they have moved")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="of the benchmarks, for the growth")
+    run.add_argument("--seed", type=int, help="seed of the choice of queries (default: 0)")
+    run.add_argument("--data-root", type=Path, metavar="DIR", help="folder of the images, if they were moved")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="results of the benchmarks, for rambo/table1")
     add_trust(parser)
 
 
-# Which options belong to which need.
+# Need of a figure -> options that belong to it.
 OPTIONS = {
     "nothing": (),
     "runs": ("runs", "over", "metric", "rule"),
@@ -71,7 +73,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
     name, out = arguments.name, arguments.out
     if arguments.dpi < 1:
-        raise ValueError(f"--dpi is dots per inch, such as 200; got {arguments.dpi}")
+        raise ValueError(f"--dpi is dots per inch and must be >= 1, such as 200; got {arguments.dpi}")
     if arguments.all:
         _check_all(arguments)
         for figure in figures.drawables().values():
@@ -80,10 +82,12 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
                 print(f"wrote {style.save(figures.draw(figure).drawing, path, arguments.dpi)}", flush=True)
         return
     if arguments.format:
-        raise ValueError(f"--format goes with --all; here the ending of -o says it: -o FILE.{arguments.format}")
+        raise ValueError(f"--format needs --all; for one figure use the extension: -o FILE.{arguments.format}")
     if name is None:
         if any(value is not None for value in (out, arguments.json, arguments.runs, arguments.run_, arguments.results)):
-            raise ValueError("which figure? rankgrad paper-figure NAME -o FILE; rankgrad paper-figure lists them")
+            raise ValueError(
+                "no figure is given: use rankgrad paper-figure NAME -o FILE; rankgrad paper-figure lists the names"
+            )
         print(figures.listing())
         return
     figure = figures.find(name)
@@ -108,15 +112,15 @@ def _check_all(arguments: argparse.Namespace) -> None:
     from rankgrad import figure_style as style
 
     if arguments.name is not None:
-        raise ValueError(f"--all draws all figures; leave out --all, or {arguments.name}")
+        raise ValueError(f"--all draws all figures: remove --all, or {arguments.name}")
     if arguments.json or any(getattr(arguments, option) is not None for names in OPTIONS.values() for option in names):
-        raise ValueError("--all draws the figures that need nothing and takes --out, --format and --dpi alone")
+        raise ValueError("--all draws the figures that need no data; it accepts only --out, --format and --dpi")
     if arguments.out is None or arguments.out.suffix in style.FORMATS or arguments.out.is_file():
-        raise ValueError(f"--all writes into a folder: rankgrad paper-figure --all -o DIR; got {arguments.out}")
+        raise ValueError(f"--all needs a folder: rankgrad paper-figure --all -o DIR; got {arguments.out}")
 
 
 def _drawn(figure: Drawable, arguments: argparse.Namespace) -> Drawn:
-    """The figure, with what it needs."""
+    """Draw the figure from its data."""
     from rankgrad.config import packages
 
     from ..experiments import figures

@@ -6,15 +6,15 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Run a table of the four papers and put our numbers beside the printed ones. Without an ID, list all tables and figures.
+Run a table of the four papers and show our numbers beside the printed ones. Without an ID, list all tables and figures.
 
   rankgrad reproduce
   rankgrad reproduce roadmap/table2 --data-root sop=DIR --data-root cub=DIR       the cells of these two data sets
   rankgrad reproduce roadmap/table2 --stand-in omniglot --data-root DIR -j 2      the same grid with a small network
-  rankgrad reproduce pnp/table1 --stand-in glyphs --seeds 0,1 --dry-run           list the runs, and which are done
-  rankgrad reproduce pnp/table1 --sources                                         where each setting comes from
+  rankgrad reproduce pnp/table1 --stand-in glyphs --seeds 0,1 --dry-run           list the runs and their state
+  rankgrad reproduce pnp/table1 --sources                                         source of each setting
 
-KEY=VALUE settings of `rankgrad train` go to all runs. A stand-in is not the paper's data, and every file says so.
+KEY=VALUE settings of `rankgrad train` apply to all runs. A stand-in is not the paper's data; every file says so.
 If the command is interrupted, run it again and it continues. Finished runs are kept.
 launcher=submitit (SLURM) or launcher=ray trains on other machines: docs/clusters.md.
 """
@@ -22,23 +22,23 @@ SETTINGS = True  # takes KEY=VALUE settings
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the options of the command."""
     parser.add_argument("id", nargs="?", metavar="ID", help="table or figure, such as roadmap/table2")
     parser.add_argument(
-        "--data-root", action="append", default=[], metavar="NAME=DIR", help="of a data set; DIR: of all"
+        "--data-root", action="append", default=[], metavar="NAME=DIR", help="folder of a data set; DIR: of all others"
     )
     parser.add_argument(
-        "--stand-in", choices=("omniglot", "glyphs", "bccd"), help="the same grid on these, with a small network"
+        "--stand-in", choices=("omniglot", "glyphs", "bccd"), help="run the grid on this data with a small network"
     )
-    parser.add_argument("--seeds", help="such as 0,1,2 or 0..4 (default: those of the table)")
+    parser.add_argument("--seeds", help="seeds, such as 0,1,2 or 0..4 (default: those of the table)")
     parser.add_argument(
         "--rule",
         choices=("best", "held_out", "last"),
-        help="evaluation to report: best on the test classes, best on a tenth of the training classes that is held "
-        "out, or last (default: the paper's)",
+        help="evaluation to report: best on the test classes, best on a held-out tenth of the training classes, or "
+        "last (default: that of the paper)",
     )
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and stop")
-    parser.add_argument("--sources", action="store_true", help="say where each setting comes from, and stop")
+    parser.add_argument("--sources", action="store_true", help="print the source of each setting, and stop")
     parser.add_argument("-o", "--out", type=Path, help="folder (default: runs/reproduce, runs/reproduce-STAND_IN)")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
 
@@ -48,11 +48,11 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..experiments.reproduce import reproduce, sources_of
 
     name = arguments.id
-    if name is not None and "=" in name:  # a setting that stands where the ID belongs
-        raise ValueError(f"which table? rankgrad reproduce ID {name}; rankgrad reproduce lists them")
+    if name is not None and "=" in name:  # a setting in the place of the ID
+        raise ValueError(f"no table is given: use rankgrad reproduce ID {name}; rankgrad reproduce lists the IDs")
     if arguments.sources:
         if name is None:
-            raise ValueError("whose sources? rankgrad reproduce ID --sources; rankgrad reproduce lists the IDs")
+            raise ValueError("no table is given: use rankgrad reproduce ID --sources; rankgrad reproduce lists the IDs")
         print(sources_of(name))
         return
     text = reproduce(

@@ -1,23 +1,23 @@
-"""Learned sorters: train, judge, list."""
+"""Learned sorters: train, evaluate, list."""
 
 from __future__ import annotations
 
 import argparse
 
 HELP = """\
-Train a network that sorts (SoDeep), and measure how far its ranks are from the exact ones.
+Train a network that sorts (SoDeep), and measure the error of its ranks.
 
-  rankgrad sodeep                           list the sorters that are kept
-  rankgrad sodeep train --items 128         for lists of up to 128 scores: minutes on a CPU; kept for loss=sodeep_ap
-  rankgrad sodeep check --items 128         print its table again
-  rankgrad sodeep cost --lengths 100,384    time and memory, beside exact and sigmoid ranks
+  rankgrad sodeep                           list the stored sorters
+  rankgrad sodeep train --items 128         for lists of up to 128 scores: minutes on a CPU; stored for loss=sodeep_ap
+  rankgrad sodeep check --items 128         print its table of errors again
+  rankgrad sodeep cost --lengths 100,384    time and memory, compared with exact and sigmoid ranks
 
-Sorters are kept in sodeep/ of $XDG_CACHE_HOME/rankgrad, or of ~/.cache/rankgrad.
+Sorters are stored in sodeep/ of $XDG_CACHE_HOME/rankgrad, or of ~/.cache/rankgrad.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the options of the command."""
     parser.add_argument("action", nargs="?", choices=("train", "check", "cost"))
     parser.add_argument("--items", type=int, default=20, help="length of the lists (default: 20)")
     parser.add_argument("--architecture", default="lstm_small", help="see rankgrad_papers.sodeep.ARCHITECTURES")
@@ -25,12 +25,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--lr", type=float, default=1e-2)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--again", action="store_true", help="train: also if it is kept already")
-    parser.add_argument("--lengths", help="lists to judge or time it on, such as 128,64 (default: items, and half)")
+    parser.add_argument("--again", action="store_true", help="train it again, even if it is stored already")
+    parser.add_argument("--lengths", help="lengths of the test lists, such as 128,64 (default: items, and half of it)")
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Train, judge or time a sorter, or list those that are kept."""
+    """Train, evaluate or time a sorter, or list the stored ones."""
     from .. import sodeep
 
     if arguments.action is None:
@@ -44,9 +44,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         try:
             lengths = [int(n) for n in arguments.lengths.split(",")]
         except ValueError:
-            raise ValueError(f"--lengths takes integers such as 128,64; got {arguments.lengths!r}") from None
+            raise ValueError(f"--lengths needs integers such as 128,64; got {arguments.lengths!r}") from None
         if min(lengths) < 2:
-            raise ValueError(f"--lengths: a list to sort has two items or more; got {arguments.lengths}")
+            raise ValueError(f"--lengths must be >= 2; got {arguments.lengths}")
     if arguments.action == "cost":
         from ..sodeep.costs import costs
 
@@ -60,9 +60,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     else:
         sorter = sodeep.read_sorter(path)
     if sorter is None:
-        raise FileNotFoundError(f"there is no {path}: train it first, rankgrad sodeep train with the same options")
+        raise FileNotFoundError(f"{path} does not exist: train it first with rankgrad sodeep train and these options")
     print(sodeep.table(sorter, lengths))
-    print(f"\nkept in {path}")
+    print(f"\nstored in {path}")
 
 
 def _list() -> None:
@@ -71,7 +71,7 @@ def _list() -> None:
     folder = sodeep.default_folder()
     sorters = [(path, sodeep.read_sorter(path)) for path in sorted(folder.glob("*.sorter"))]
     if not sorters:
-        print(f"no sorters in {folder}; rankgrad sodeep train makes one")
+        print(f"no sorters in {folder}; train one with rankgrad sodeep train")
     for path, sorter in sorters:
         if sorter is not None:
             print(f"{sorter!r:52} off by {sorter.facts['error']:.2f} ranks on average  {path}")

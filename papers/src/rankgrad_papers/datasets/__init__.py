@@ -1,4 +1,4 @@
-"""The papers' data sets, and others that have a loader of their own: files on disk -> a table.
+"""Loaders of the papers' data sets and of some others: files on disk -> a table.
 
 The entry points in pyproject.toml name the loaders, so that `rankgrad train data=sop` finds them.
 """
@@ -21,7 +21,7 @@ from .omniglot import load_omniglot
 from .sop import load_sop
 from .vehicleid import load_vehicleid
 
-#: Name -> loader; the entry points name the same.
+#: Name -> loader; the entry points have the same names.
 DATASETS: dict[str, Callable[..., Rows]] = {
     "cub": load_cub,
     "cub_cropped": load_cub_cropped,
@@ -35,7 +35,7 @@ DATASETS: dict[str, Callable[..., Rows]] = {
     "clinc150": load_clinc150,
     "banking77": load_banking77,
 }
-#: Name -> what was published of it.
+#: Name -> its published layout and counts.
 OFFICIAL: dict[str, Official] = {
     "cub": cub.OFFICIAL,
     "cub_cropped": cub.OFFICIAL_CROPPED,

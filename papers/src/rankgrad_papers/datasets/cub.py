@@ -1,7 +1,7 @@
 """CUB-200-2011: 11 788 photographs of 200 kinds of birds, with a box around each bird.
 
 Wah, Branson, Welinder, Perona and Belongie, Caltech technical report CNS-TR-2011-001, 2011. Retrieval papers train on
-classes 1 to 100 and test on 101 to 200; the `train_test_split.txt` that comes with it divides each class, and is not
+classes 1 to 100 and test on 101 to 200. The file `train_test_split.txt` of the data set divides each class and is not
 used.
 """
 
@@ -25,7 +25,7 @@ TITLE = "CUB-200-2011"
 GET = "Get CUB_200_2011.tgz (1.1 GB) from https://www.vision.caltech.edu/datasets/cub_200_2011/ and unpack it."
 COUNTS = {"train": (5864, 100), "test": (5924, 100)}
 LISTS = ("images.txt", "image_class_labels.txt", "classes.txt")
-TRAIN_CLASSES = 100  # the first
+TRAIN_CLASSES = 100  # the first 100 classes
 
 
 def load_cub(
@@ -37,14 +37,14 @@ def load_cub(
     """CUB-200-2011: train is the first 100 kinds of birds, test the other 100 (5864 and 5924 images).
 
     Args:
-        root: the folder CUB_200_2011, or the one it was unpacked in.
-        cropped: show of each image what is inside its box (x, y, x + width, y + height; cut off at the border).
-        check: see that every listed file is there, and warn if the counts are not those published.
+        root: the folder CUB_200_2011, or its parent folder.
+        cropped: crop each image to its box (x, y, x + width, y + height; clipped to the image).
+        check: check that every listed file exists, and warn if the counts differ from the published ones.
         reading: shorter_side, draft, cache and cache_dir, see `load_folder`.
 
     Raises:
-        FileNotFoundError: if the folder, a list or a listed image is not there.
-        ValueError: if a list is not as it should be; it names file and line.
+        FileNotFoundError: if the folder, a list or a listed image does not exist.
+        ValueError: if a list has a wrong format; it names file and line.
     """
     return finished(lambda: _table(_home(root), cropped), COUNTS, check=check, **reading)
 
@@ -98,7 +98,7 @@ def _cropped(table: Table, boxes_list: Path, files_list: Path, images: list[int]
 def _need_same_ids(one: Path, there: set[int], other: Path, here: set[int]) -> None:
     if there != here:
         raise ValueError(
-            f"{one.name} and {other.name} in {one.parent} should be about the same images; "
+            f"{one.name} and {other.name} in {one.parent} must list the same images; "
             f"{len(there - here)} are only in the first and {len(here - there)} only in the second, such as image "
             f"{min(there ^ here)}"
         )

@@ -1,4 +1,4 @@
-"""Drawings of several kinds as one set to pretrain on: glyphs, icons, and letters written by hand."""
+"""Drawings of several data sets as one set for pretraining: glyphs, icons, and handwritten letters."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .omniglot import load_omniglot
 def load_drawings(
     icons: str | Path | None = None, omniglot: str | Path | None = None, seed: int = 0, hard: float = 0.6
 ) -> Table:
-    """Glyphs, beside them the training names of the icons, the training alphabets of Omniglot, or both: 28 x 28, grey.
+    """Glyphs, and the training classes of the icons, of Omniglot, or of both: 28 x 28, grey.
 
-    A network for small drawings can be pretrained on it, and then fine-tuned on the set that was left out: with `icons`
-    alone for Omniglot, with `omniglot` alone for the icons. Of each set only the training classes train. The glyphs'
-    val and test classes, which are of scripts that do not train, stay as they are: they say how good the network is
-    before the other set is looked at.
+    A network for small drawings can be pretrained on this set and fine-tuned on the set that was left out: with only
+    `icons` for Omniglot, with only `omniglot` for the icons. Only the training classes of each set are used for
+    training. The val and test classes of the glyphs keep their splits; their scripts are not trained on. So the network
+    can be evaluated before the other set is used.
 
     Args:
         icons: folder of `icons48.npz`, see `load_icons`; None: without icons.
         omniglot: folder of Omniglot, see `load_omniglot`; None: without it.
         seed: of the glyphs, see `load_glyphs`.
-        hard: of the glyphs.
+        hard: of the glyphs, see `load_glyphs`.
 
     Returns:
-        Table; super-label = the glyphs' script, the icon's first word or Omniglot's alphabet, after the set's name;
-        class names begin with the set's name too.
+        Table; super-label = the glyphs' script, the icon's first word or Omniglot's alphabet, after the name of the
+        set; class names begin with the name of the set, too.
 
     Raises:
         FileNotFoundError, ValueError: see the loaders.
@@ -49,7 +49,7 @@ def load_drawings(
 
 
 def _joined(name: str, parts: Sequence[tuple[str, Table]]) -> Table:
-    """The rows of all parts, classes and super-labels apart, those without a row left out."""
+    """The rows of all parts, with separate classes and super-labels; those without a row are left out."""
     label, names, super_label, super_names, images = [], list[str](), [], list[str](), []
     for part, table in parts:
         assert table.images is not None and table.super_label is not None

@@ -1,8 +1,8 @@
-"""Icons: 2122 symbols of Material Design in five styles, small drawings of many classes with few images each.
+"""Icons: 2122 symbols of Material Design in five styles: small drawings of many classes with few images each.
 
 Google, Material Design icons, Apache License 2.0, rendered at 48 x 48 pixels. As in Stanford Online Products and
-In-shop a class has a handful of images; here a query has four to find. The first word of a name (arrow, battery) is the
-super-label. Some symbols are drawn alike in several styles, and some under two names: that is the data.
+In-shop, a class has few images; here a query has four relevant images. The first word of a name (arrow, battery) is the
+super-label. Some symbols look equal in several styles, and some have two names; this is so in the original data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .lists import numbered
 PACKED = "icons48.npz"
 ARRAYS = ("images", "name", "names", "split", "style", "styles")
 SIDE = 48  # pixels of a drawing
-QUERY_STYLE = "outlined"  # of the protocol query_gallery
+QUERY_STYLE = "outlined"  # style of the queries in the protocol query_gallery
 
 Protocol = Literal["leave_one_out", "query_gallery"]
 Families = Literal["mixed", "apart"]
@@ -38,19 +38,19 @@ def load_icons(
 
     Args:
         root: folder that holds `icons48.npz`, or the path of that file.
-        size: height and width, 1 .. 48 pixels; below 48 the adaptive average pool.
-        protocol: "leave_one_out": every image is a query, and finds the four other styles of its name; "query_gallery":
-            the outlined style asks, the four others are the gallery.
-        families: "mixed": the division that comes with the file: 1032 names train, 367 val and 723 test, by a checksum
-            of the name; arrow_back may train and arrow_forward test. "apart": by a checksum of the first word, so that
-            the test has words that training never saw.
+        size: height and width, 1 .. 48 pixels; below 48 by adaptive average pooling.
+        protocol: "leave_one_out": every image is a query, and the four other styles of its name are relevant.
+            "query_gallery": images of the outlined style are queries, those of the four others are the gallery.
+        families: "mixed": the division in the file, by a checksum of the name: 1032 names train, 367 val and 723 test;
+            arrow_back may be in train and arrow_forward in test. "apart": by a checksum of the first word, so that the
+            words of the test are not in training.
 
     Returns:
         Table; names such as "arrow_back/round".
 
     Raises:
-        FileNotFoundError: if the file is not there.
-        ValueError: if an argument is out of range, or the file does not hold what it should.
+        FileNotFoundError: if the file does not exist.
+        ValueError: if an argument is out of range, or the file has wrong columns.
     """
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= SIDE:
         raise ValueError(f"size must be 1 .. {SIDE} pixels, the size of the drawings; got {size!r}")
@@ -62,7 +62,7 @@ def load_icons(
     path = root if root.is_file() else root / PACKED
     if not path.is_file():
         raise FileNotFoundError(
-            f"the icons are read from {path}, which is not there; give its folder: {setting('root', 'DIR')}"
+            f"the icons are read from {path}, which does not exist; give its folder: {setting('root', 'DIR')}"
         )
     packed = _read(path)
     names: list[str] = packed["names"].tolist()
@@ -94,7 +94,7 @@ def load_icons(
 
 
 def _part(word: str) -> int:
-    """Place in `SPLITS` of a first word: two of six words test, one validates.
+    """Index in `SPLITS` of a first word: two of six words are test, one is val.
 
     >>> [_part(word) for word in ("arrow", "battery", "wifi")]
     [0, 2, 2]

@@ -1,8 +1,8 @@
 """iNaturalist 2018 as a retrieval data set: 461 939 photographs of 8142 species, divided by species.
 
 Van Horn et al., The iNaturalist Species Classification and Detection Dataset, CVPR 2018; division by Brown, Xie,
-Kalogeiton and Zisserman, Smooth-AP, ECCV 2020 (arXiv:2007.12163). The division is read from the authors' files and
-never made here: they may not be passed on, and another one would give other numbers.
+Kalogeiton and Zisserman, Smooth-AP, ECCV 2020 (arXiv:2007.12163). The division is read from the authors' files, which
+may not be redistributed. It is never made here, because another division would give other results.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def load_inaturalist(
 ) -> Table:
     """Species of iNaturalist 2018: 325 846 images of 5690 to train, 136 093 of 2452 others to test; 14 super-labels.
 
-    Classes are called by their folder, such as "Aves/3111"; the super-label is its first part.
+    The name of a class is its folder, such as "Aves/3111"; the super-label is the first part.
 
     Args:
-        root: the folder that has train_val2018 and Inat_dataset_splits (its two files may also lie beside).
-        check: see that every listed file is there, and warn if the counts are not those published.
+        root: the folder with train_val2018 and Inat_dataset_splits, or with train_val2018 and the two lists.
+        check: check that every listed file exists, and warn if the counts differ from the published ones.
         reading: shorter_side, draft, cache and cache_dir, see `load_folder`. No image has more than 800 pixels
             on a side.
 
     Raises:
-        FileNotFoundError: if the folder, a list or a listed image is not there.
-        ValueError: if a list is not as it should be; it names file and line.
+        FileNotFoundError: if the folder, a list or a listed image does not exist.
+        ValueError: if a list has a wrong format; it names file and line.
     """
     return finished(lambda: _table(_home(root)), COUNTS, check=check, **reading)
 

@@ -34,17 +34,17 @@ def load_inshop(
 ) -> Table:
     """In-shop clothes: 25 882 images of 3997 garments to train; 14 218 queries and a gallery of 12 612, of 3985 others.
 
-    Super-labels are its 23 categories, such as "WOMEN/Dresses". Split "test" is queries and gallery together; `role`
-    and the protocol "query_gallery" keep them apart.
+    Super-labels are its 23 categories, such as "WOMEN/Dresses". The split "test" contains the queries and the gallery;
+    `role` and the protocol "query_gallery" separate them.
 
     Args:
-        root: the benchmark's folder, that has Eval/list_eval_partition.txt and Img/img; or both in it directly.
-        check: see that every listed file is there, and warn if the counts are not those published.
+        root: the benchmark's folder with Eval/list_eval_partition.txt and Img/img, or with the list and img themselves.
+        check: check that every listed file exists, and warn if the counts differ from the published ones.
         reading: shorter_side, draft, cache and cache_dir, see `load_folder`. The images of img.zip are 256 x 256.
 
     Raises:
-        FileNotFoundError: if the folder, the list or a listed image is not there.
-        ValueError: if the list is not as it should be; it names the line.
+        FileNotFoundError: if the folder, the list or a listed image does not exist.
+        ValueError: if the list has a wrong format; it names the line.
     """
     return finished(lambda: _table(_home(root)), COUNTS, check=check, **reading)
 
@@ -67,15 +67,15 @@ def _item(text: str) -> int:
 def _table(home: Path) -> Table:
     partition = first_of(home, *LIST)
     columns: Columns = {"image_name": str, "item_id": _item, "evaluation_status": str}
-    # names come first: whatever spaces they have
+    # names are in the first column and may contain spaces
     rows = read_rows(partition, columns, header=" ".join(columns), counted=True, name_first=True)
     strange = sorted({status for *_, status in rows} - set(ROLES))
     if strange:
-        raise ValueError(f"{partition}: evaluation_status is train, query or gallery; got {strange[0]!r}")
+        raise ValueError(f"{partition}: evaluation_status must be train, query or gallery; got {strange[0]!r}")
     parts = [name.split("/") for name, _, _ in rows]  # img/WOMEN/Dresses/id_00000002/02_1_front.jpg
     short = next((name for name, part in zip(rows, parts, strict=True) if len(part) < 4), None)
     if short is not None:
-        raise ValueError(f"{partition}: image_name is img/SEX/CATEGORY/ITEM/FILE; got {short[0]!r}")
+        raise ValueError(f"{partition}: image_name must be img/SEX/CATEGORY/ITEM/FILE; got {short[0]!r}")
     return listed(
         "inshop",
         home / "Img" if (home / "Img" / "img").is_dir() else home,

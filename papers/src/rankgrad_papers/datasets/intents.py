@@ -1,4 +1,4 @@
-"""Two public sets of sentences with intents, divided by intents: the test asks for classes that training never saw."""
+"""Two public data sets of sentences with intents, divided by intents: the test classes are not in training."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ def load_clinc150(root: str | Path, validation: Validation = "apart") -> TextTab
     """CLINC150: 22 500 sentences of 150 intents in 10 domains, divided by intents; super-label = domain.
 
     Larson et al., An Evaluation Dataset for Intent Classification and Out-of-Scope Prediction, EMNLP-IJCNLP 2019
-    (CC BY 3.0). The out-of-scope sentences are `distractors`. The official splits share their intents. Here intents are
-    divided: those of a domain sorted by name, the domains sorted by name, number i of 0 .. 149: i % 3 == 2 is test
-    (50), i % 6 == 0 val (25), the rest train (75); all sentences of the three official splits together.
+    (CC BY 3.0). The out-of-scope sentences are `distractors`. The official splits have the same intents. Here the
+    sentences of the three official splits are joined, and the intents are divided. Domains are sorted by name, and the
+    intents of a domain as well. Intent number i of 0 .. 149 is test if i % 3 == 2 (50), val if i % 6 == 0 (25), else
+    train (75).
 
     Args:
         root: folder with data_full.json and domains.json.
-        validation: "apart", for choosing settings; "train": the 25 intents belong to training, for final numbers.
+        validation: "apart": the 25 intents are val, for choosing settings; "train": they are train, for final results.
     """
     root = Path(root)
     data, domains = (_json(root / name, "CLINC150") for name in ("data_full.json", "domains.json"))
@@ -33,7 +34,7 @@ def load_clinc150(root: str | Path, validation: Validation = "apart") -> TextTab
     rows = [(text, intent) for part in ("train", "val", "test") for text, intent in data[part]]
     lost = next((intent for _, intent in rows if intent not in of), None)
     if lost is not None:
-        raise ValueError(f"domains.json of CLINC150 knows no intent {lost!r}: the two files do not belong together")
+        raise ValueError(f"domains.json of CLINC150 has no intent {lost!r}: the two files do not belong together")
     table = text_table(
         "clinc150",
         [text for text, _ in rows],
@@ -48,15 +49,15 @@ def load_clinc150(root: str | Path, validation: Validation = "apart") -> TextTab
 
 
 def load_banking77(root: str | Path, validation: Validation = "apart") -> TextTable:
-    """BANKING77: 13 083 questions to a bank, of 77 intents that are close to each other, divided by intents.
+    """BANKING77: 13 083 questions to a bank, of 77 similar intents, divided by intents.
 
     Casanueva et al., Efficient Intent Detection with Dual Sentence Encoders, 2020, arXiv:2003.04807 (CC BY 4.0).
-    Intents sorted by name, number i of 0 .. 76: i % 3 == 2 is test (25), i % 6 == 0 val (13), the rest train (39);
-    the questions of train.csv and test.csv together.
+    The questions of train.csv and test.csv are joined. Intents are sorted by name; number i of 0 .. 76 is test if
+    i % 3 == 2 (25), val if i % 6 == 0 (13), else train (39).
 
     Args:
         root: folder with train.csv and test.csv.
-        validation: as of `load_clinc150`.
+        validation: see `load_clinc150`.
     """
     root = Path(root)
     rows: list[tuple[str, str]] = []
@@ -66,7 +67,7 @@ def load_banking77(root: str | Path, validation: Validation = "apart") -> TextTa
             raise FileNotFoundError(f"{shown(root)} has no {name}: BANKING77 is a folder with train.csv and test.csv")
         for place, row in read_rows(root / name, None):
             if not {"text", "category"} <= set(row):
-                raise ValueError(f"{place} is not of BANKING77: its columns are text and category")
+                raise ValueError(f"{place} is not from BANKING77, whose columns are text and category")
             rows.append((word(row["text"], "text", place), word(row["category"], "category", place)))
             names.append(f"{name} {place.rpartition(', ')[2]}")
     intents = {intent: number for number, intent in enumerate(sorted({intent for _, intent in rows}))}
@@ -85,8 +86,8 @@ def _of_number(number: int, validation: str) -> str:
 
 def _json(path: Path, title: str) -> Any:
     if not path.is_file():
-        raise FileNotFoundError(f"{shown(path.parent)} has no {path.name}, which belongs to {title}")
+        raise FileNotFoundError(f"{shown(path.parent)} has no {path.name}; {title} needs it")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{shown(path)} is no JSON, or it is damaged: {error}") from None
+        raise ValueError(f"{shown(path)} is not JSON, or it is damaged: {error}") from None

@@ -1,4 +1,4 @@
-"""Text lists that come with image data sets -> rows -> a `Table`; what is wrong is named with file and line."""
+"""Text lists of image data sets -> rows -> a `Table`. Errors name file and line."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class Reading(TypedDict, total=False):
 
 
 def find_home(root: str | Path, title: str, markers: Sequence[str], inside: Sequence[str], get: str) -> Path:
-    """The folder of a data set: `root`, or a folder in it that archives make when they are unpacked.
+    """The folder of a data set: `root`, or a folder in it that was made when an archive was unpacked.
 
     Args:
-        root: what the user gave.
+        root: folder given by the user.
         title: of the data set.
-        markers: paths below the folder, one of which has to be there.
-        inside: names of such folders.
-        get: what to do if it is not found.
+        markers: paths below the folder; at least one must exist.
+        inside: names of folders that archives make.
+        get: what to do if the data set is not found.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: if it is not found.
+        FileNotFoundError, NotADirectoryError: if the data set is not found.
     """
     root = Path(root)
     if not root.exists():
-        raise FileNotFoundError(f"there is no folder {root}: {setting('root')} is that of {title}. {get}")
+        raise FileNotFoundError(f"there is no folder {root}: {setting('root')} must be that of {title}. {get}")
     if not root.is_dir():
         raise NotADirectoryError(f"{setting('root')} must be the folder of {title}; {root} is a file")
     for folder in (root, *(root / name for name in inside)):
@@ -71,26 +71,26 @@ def read_rows(
     counted: bool = False,
     name_first: bool = False,
 ) -> list[Row]:
-    """Rows of a list whose columns are separated by runs of spaces or tabs. Empty lines mean nothing.
+    """Rows of a list whose columns are separated by spaces or tabs. Empty lines are skipped.
 
     Args:
         path: the file, UTF-8.
-        columns: name of each column -> what makes a value of its text, `int`, `float` or `str`. The last column (the
-            first, with name_first) may have spaces in it: file names do.
+        columns: name of each column -> function that converts its text, such as `int`, `float` or `str`. The last
+            column (the first, with name_first) may contain spaces, as file names do.
         header: words of the line above the rows.
-        counted: the very first line is the number of rows.
+        counted: the first line is the number of rows.
         name_first: see columns.
 
     Raises:
-        FileNotFoundError: if it is not there.
-        ValueError: naming the line that is not as it should be; or if there are no rows, or not as many as it says.
+        FileNotFoundError: if the file does not exist.
+        ValueError: if a line has a wrong format (the message names it), there are no rows, or their number is wrong.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: it lists {', '.join(columns)}")
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start}); was it damaged?") from None
+        raise ValueError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); is it damaged?") from None
     kinds, last = list(columns.values()), len(columns) - 1
     expected, rows = None, []
     for number, line in enumerate(lines, start=1):
@@ -98,7 +98,7 @@ def read_rows(
             continue
         if counted and expected is None:
             if not line.strip().isdecimal():
-                raise ValueError(f"{path}, line {number}: needed the number of images it lists; got {line!r}")
+                raise ValueError(f"{path}, line {number}: needed the number of listed images; got {line!r}")
             expected = int(line)
         elif header is not None:
             if line.split() != header.split():
@@ -111,11 +111,11 @@ def read_rows(
             except ValueError:
                 raise ValueError(f"{path}, line {number}: needed {', '.join(columns)}; got {line!r}") from None
     if not rows:
-        raise ValueError(f"{path} lists nothing; was it downloaded to its end?")
+        raise ValueError(f"{path} lists nothing; was it downloaded completely?")
     if expected is not None and expected != len(rows):
         raise ValueError(
-            f"{path} says in its first line that it lists {expected} images, but it lists {len(rows)}; was it "
-            "downloaded to its end?"
+            f"the first line of {path} says that it lists {expected} images, but it lists {len(rows)}; was it "
+            "downloaded completely?"
         )
     return rows
 
@@ -135,7 +135,7 @@ def by_id(path: Path, rows: Sequence[Row], what: str) -> dict[int, Row]:
 
 
 def numbered(keys: Sequence[Key]) -> tuple[Tensor, list[Key]]:
-    """Labels 0 .. C - 1 of keys, and the C keys in order.
+    """(labels 0 .. C - 1 of the keys, the C different keys, sorted).
 
     >>> numbered([7, 3, 7])
     (tensor([1, 0, 1]), [3, 7])
@@ -154,16 +154,16 @@ def listed(
     super_labels: Sequence[str] | None = None,
     **columns: Any,
 ) -> Table:
-    """The table of listed files: classes numbered in the order of their keys, super-labels in that of their names.
+    """The table of listed files. Classes are numbered in the order of their keys, super-labels of their names.
 
     Args:
         name: of the table.
-        folder: that the files are below.
-        files: [image] path of each below it, with "/".
+        folder: of the files.
+        files: [image] path below the folder, with "/".
         split: [image] "train" or "test".
-        classes: [image] a key, number or text, of each class.
+        classes: [image] key of the class, number or text.
         class_name: key -> name.
-        super_labels: [image] name of the coarser class; None: there is none.
+        super_labels: [image] name of the coarser class; None: there are none.
         columns: further columns of the table.
 
     Raises:
@@ -195,22 +195,22 @@ def finished(
     cache: Cache = "none",
     cache_dir: str | Path | None = None,
 ) -> Table:
-    """The table as a loader gives it: its files are there, its counts are right, its files are read as wanted.
+    """The last steps of a loader: check the settings, the files and the counts, and add the settings to the table.
 
     Args:
-        make: reads the lists; called when the settings are known to be right.
-        counts: as published.
-        check: see that every listed file is there, and compare the counts.
-        shorter_side: see `load_folder`, and so for the others.
-        draft: of large JPEG files.
-        cache: of decoded files.
-        cache_dir: its folder.
+        make: reads the lists; called after the settings are checked.
+        counts: published counts.
+        check: check that every listed file exists, and compare the counts.
+        shorter_side: see `load_folder`.
+        draft: see `load_folder`.
+        cache: see `load_folder`.
+        cache_dir: see `load_folder`.
 
     Raises:
         FileNotFoundError: if listed files are missing.
 
     Warns:
-        CountWarning: if the counts are others.
+        CountWarning: if the counts differ from the published ones.
     """
     check_reading(shorter_side=shorter_side, draft=draft, cache=cache, cache_dir=cache_dir)
     table = make()
@@ -223,7 +223,7 @@ def finished(
                 "'rankgrad datasets check' says what to do"
             )
         counted = {name: count(part) for name, part in parts_of(table).items()}
-        off = [f"{p}: {counted.get(p, (0, 0))} and not {n}" for p, n in counts.items() if counted.get(p) != n]
+        off = [f"{p}: {counted.get(p, (0, 0))} instead of {n}" for p, n in counts.items() if counted.get(p) != n]
         if off:
             warnings.warn(
                 f"{table.name} does not have the published counts (images, classes): {'; '.join(off)}. Its results are "

@@ -1,7 +1,7 @@
 """Omniglot, the official minimal sets: 4840 drawings of 242 characters of 8 alphabets by 20 people.
 
 Lake, Salakhutdinov and Tenenbaum, Science 2015; https://github.com/brendenlake/omniglot (MIT). Three whole alphabets
-are the test set, so that the test asks for classes and alphabets never seen.
+are the test set, so that the classes and the alphabets of the test are unseen.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ def load_omniglot(
 
     Args:
         root: folder that holds the two official archives `images_background_small1.zip` and
-            `images_background_small2.zip`, or their union packed as `omniglot_small.npz` (which is taken if both are
-            there: it loads faster); or the path of that npz.
+            `images_background_small2.zip`, or their union packed as `omniglot_small.npz` (if both exist, this file is
+            used, because it loads faster); or the path of that npz.
         size: height and width, 1 .. 105 pixels.
-        holdout: None is the benchmark: train 136 classes / 2720 images (Balinese, Early_Aramaic, Greek, Korean,
-            Latin), test 106 / 2120 (Japanese_(katakana), Sanskrit, Tagalog). The other two are for choosing settings;
-            they leave the test alphabets out, so that nothing can be chosen on them: "latin" trains on the other 110
-            training classes (2200 images) and has the 26 Latin classes (520) as val; "latin4" has them as val turned
-            by 0, 90, 180 and 270 degrees, each turn its own class (104 / 2080). "latin4" orders methods as the test
-            does; "latin" has too few classes for that.
-        turns: 4 adds every training class turned by 90, 180 and 270 degrees as classes of their own, as few-shot work
-            on Omniglot does (Vinyals et al., NeurIPS 2016). Evaluation classes stay as they are.
-        long_tail: for studies of classes with few images: training classes keep 20 images down to 1, their number
-            falling geometrically over the classes in an order drawn once. +data.load.long_tail=true
-        test_alphabets: the alphabets of the test set; all others are trained on. None: the benchmark's three. One
-            name after the other makes a leave-one-alphabet-out study. +data.load.test_alphabets=[Greek]
+        holdout: None: the benchmark: train 136 classes / 2720 images (Balinese, Early_Aramaic, Greek, Korean, Latin),
+            test 106 / 2120 (Japanese_(katakana), Sanskrit, Tagalog). The other two are for choosing settings; they have
+            no test alphabets, so that nothing can be chosen on them. "latin": train is the other 110 training classes
+            (2200 images), val the 26 Latin classes (520). "latin4": val is the Latin classes turned by 0, 90, 180 and
+            270 degrees, each turn its own class (104 / 2080). "latin4" orders methods as the test does; "latin" has too
+            few classes for that.
+        turns: 4: adds every training class turned by 90, 180 and 270 degrees as further classes, as few-shot papers on
+            Omniglot do (Vinyals et al., NeurIPS 2016). Evaluation classes are not changed.
+        long_tail: for studies of classes with few images: training classes keep between 20 images and 1. The number
+            falls geometrically over the classes, in a random but fixed order. +data.load.long_tail=true
+        test_alphabets: the alphabets of the test set; all others are trained on. None: the benchmark's three. For a
+            leave-one-alphabet-out study, give one name at a time. +data.load.test_alphabets=[Greek]
 
     Returns:
         Table; names such as "Greek/character01/0394_17.png", where 17 is the drawer.
 
     Raises:
-        FileNotFoundError: if the files are not there.
-        ValueError: if size or holdout is out of range, test_alphabets names an alphabet that is not there or all
-            of them, or a file does not hold what it should.
+        FileNotFoundError: if the files do not exist.
+        ValueError: if size or holdout is out of range, test_alphabets contains an unknown alphabet or all alphabets, or
+            a file has wrong content.
     """
     if not 1 <= size <= SIDE:
         raise ValueError(f"size must be 1 .. {SIDE} pixels, the size of the drawings; got {size}")
@@ -82,7 +82,7 @@ def load_omniglot(
         names, ink = _from_zips(zips)
     else:
         raise FileNotFoundError(
-            f"Omniglot is read from {packed} or from {' and '.join(ZIPS)} in {root}; not found. "
+            f"Omniglot is read from {packed} or from {' and '.join(ZIPS)} in {root}; none of them exists. "
             f"Get the two archives from {SOURCE} and give their folder: {setting('root', 'DIR')}"
         )
     table = _table(names, _pool(torch.from_numpy(ink), size), test_alphabets)
@@ -103,7 +103,7 @@ def _from_packed(path: Path) -> tuple[list[str], npt.NDArray[np.uint8]]:
 
 
 def _from_zips(paths: list[Path]) -> tuple[list[str], npt.NDArray[np.uint8]]:
-    """Read names and masks from the official archives, sorted by name; what is in both of them counts once."""
+    """Names and ink masks from the official archives, sorted by name; a drawing in both archives is used once."""
     from PIL import Image
 
     drawings: dict[str, npt.NDArray[np.uint8]] = {}
@@ -137,7 +137,7 @@ def _table(names: list[str], images: Tensor, test_alphabets: Sequence[str] | Non
         test_alphabets = TEST_ALPHABETS
     elif isinstance(test_alphabets, str) or not set(test_alphabets) < set(alphabets):
         raise ValueError(
-            f"test_alphabets is a list of some of {', '.join(alphabets)}, and not of all; got {test_alphabets!r}"
+            f"test_alphabets must be a list of some, but not all, of {', '.join(alphabets)}; got {test_alphabets!r}"
         )
     class_number = {name: i for i, name in enumerate(classes)}
     alphabet_number = {name: i for i, name in enumerate(alphabets)}
@@ -155,10 +155,10 @@ def _table(names: list[str], images: Tensor, test_alphabets: Sequence[str] | Non
 
 
 def _cut_training(table: Table) -> Table:
-    """The table with the first so many images of each training class, from all of one class to one of the last."""
+    """The table with only the first images of each training class: all images of the first class, one of the last."""
     train = [row for row, split in enumerate(table.split) if split == "train"]
     classes = torch.unique(table.label[train]).numpy()
-    order = np.random.RandomState(0).permutation(classes)  # numpy promises never to change its stream
+    order = np.random.RandomState(0).permutation(classes)  # numpy guarantees the numbers of RandomState
     most = int(torch.bincount(table.label[train]).max())
     sizes = np.round(most ** (1 - np.arange(len(order)) / max(len(order) - 1, 1))).astype(int).tolist()
     left = dict(zip(order.tolist(), sizes, strict=True))

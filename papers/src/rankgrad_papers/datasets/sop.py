@@ -31,14 +31,14 @@ def load_sop(
     """Stanford Online Products: 59 551 images of 11 318 products to train, 60 502 of 11 316 to test; 12 super-labels.
 
     Args:
-        root: the folder Stanford_Online_Products, or the one it was unpacked in; the lists may also be in its
-            Info_Files and the images in its `images`, as some published code wants it.
-        check: see that every listed file is there, and warn if the counts are not those published.
+        root: the folder Stanford_Online_Products, or its parent folder. The lists may also be in its folder Info_Files
+            and the images in its folder `images`, as some published code needs it.
+        check: check that every listed file exists, and warn if the counts differ from the published ones.
         reading: shorter_side, draft, cache and cache_dir, see `load_folder`.
 
     Raises:
-        FileNotFoundError: if the folder, a list or a listed image is not there.
-        ValueError: if a list is not as it should be; it names file and line.
+        FileNotFoundError: if the folder, a list or a listed image does not exist.
+        ValueError: if a list has a wrong format; it names file and line.
     """
     return finished(lambda: _table(_home(root)), COUNTS, check=check, **reading)
 
@@ -58,7 +58,9 @@ def _table(home: Path) -> Table:
     for _, _, super_id, path in rows:
         kind = path.split("/")[0].removesuffix("_final")  # bicycle_final/111085122871_0.JPG
         if kinds.setdefault(super_id, kind) != kind:
-            raise ValueError(f"{home}: super_class_id {super_id} is both {kinds[super_id]!r} and {kind!r}, of {path}")
+            raise ValueError(
+                f"{home}: super_class_id {super_id} is {kinds[super_id]!r}, but {path} gives it as {kind!r}"
+            )
     kind_of = {label: kinds[super_id] for _, label, super_id, _ in rows}
     images = home / "images"
     return listed(

@@ -1,8 +1,8 @@
 """PKU VehicleID: 221 567 pictures of 26 328 vehicles from surveillance cameras; three test lists.
 
 Liu, Tian, Wang, Pang and Huang, Deep Relative Distance Learning: Tell the Difference Between Similar Vehicles, CVPR
-2016. What is distributed (version 1.0) has other numbers than that paper: its authors found faked licence plates and
-corrected the lists, as the README that comes with it says. Papers still print the first numbers.
+2016. The distributed data set (version 1.0) has other counts than that paper: its README says that the authors found
+faked licence plates and corrected the lists. Papers still print the first counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TITLE = "PKU VehicleID"
 GET = "Ask its authors by e-mail (https://www.pkuml.org/resources/pku-vehicleid.html), and unpack VehicleID_V1.0."
-SIZES = {"small": 800, "medium": 1600, "large": 2400}  # vehicles of the test list
+SIZES = {"small": 800, "medium": 1600, "large": 2400}  # number of vehicles of each test list
 LISTS = ("train_test_split/train_list.txt", *(f"train_test_split/test_list_{n}.txt" for n in SIZES.values()))
 TRAIN = (113346, 13164)
 TESTS = {"small": (6493, 800), "medium": (13377, 1600), "large": (19777, 2400)}
@@ -43,18 +43,18 @@ def load_vehicleid(
     """PKU VehicleID: 113 346 images of 13 164 vehicles to train; a test of 800, 1600 or 2400 other vehicles.
 
     Args:
-        root: the folder VehicleID_V1.0, or the one it was unpacked in.
-        test: "small" (800 vehicles), "medium" (1600) or "large" (2400): lists of their own, each a benchmark.
+        root: the folder VehicleID_V1.0, or its parent folder.
+        test: "small" (800 vehicles), "medium" (1600) or "large" (2400): three test lists, each a benchmark.
         protocol: "leave_one_out" (FastAP, Smooth-AP, PNP) or "one_gallery" (Liu et al., re-identification): see
-            `protocols.trials`. The numbers of one say nothing about the other.
-        super_labels: "model" (of 250) or "color" (of 7) of the vehicle. Only a part of the vehicles was labelled: the
-            others have the super-label "not labelled". None: no super-labels.
-        check: see that every listed file is there, and warn if the counts are not those published.
+            `protocols.trials`. Their results are not comparable.
+        super_labels: "model" (of 250) or "color" (of 7) of the vehicle. Only some vehicles are labelled; the others
+            have the super-label "not labelled". None: no super-labels.
+        check: check that every listed file exists, and warn if the counts differ from the published ones.
         reading: shorter_side, draft, cache and cache_dir, see `load_folder`.
 
     Raises:
-        FileNotFoundError: if the folder, a list or a listed image is not there.
-        ValueError: if a list is not as it should be (it names file and line), or an argument is unknown.
+        FileNotFoundError: if the folder, a list or a listed image does not exist.
+        ValueError: if a list has a wrong format (it names file and line), or an argument is unknown.
     """
     if test not in SIZES:
         raise ValueError(f"test must be one of {', '.join(SIZES)}; got {test!r}")
@@ -95,7 +95,7 @@ def _table(home: Path, test: str, protocol: str = "leave_one_out", super_labels:
 
 
 def _attribute(attribute: Mapping[int, tuple[int, ...]], kind: str | None, vehicle: int) -> str:
-    # a number: the names are in Chinese, in a file whose format is not described
+    # use the number, since the names are in Chinese, in a file without a described format
     return f"{kind} {attribute[vehicle][0]}" if vehicle in attribute else "not labelled"
 
 
