@@ -1,5 +1,5 @@
-"""The papers' tables and figures: what each needs, its numbers, and the runs that it takes.
+"""The papers' tables and figures: their data, their printed numbers, and their runs.
 
-`paper_tables.csv` has the printed numbers, `tables/*.yaml` the runs of a table, `catalogue` the list of everything,
-`reproduce` the command.
+`paper_tables.csv` has the printed numbers, `tables/*.yaml` the runs of each table, `catalogue` the list of all tables
+and figures, `reproduce` the command.
 """

@@ -1,4 +1,4 @@
-"""Every table and figure of the four papers: what it needs, how long it takes, and how it is made here."""
+"""All tables and figures of the four papers: the data that each needs, its time, and how it is made here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAPERS = {
     "pnp": "PNP: Li et al., AAAI 2022, arXiv:2102.04640",
     "roadmap": "ROADMAP: Ramzi et al., NeurIPS 2021, arXiv:2110.01445",
 }
-# What each way means, and the command.
+# How an entry is made -> explanation and command.
 WAYS: Mapping[How, str] = {
     "runs": "training runs: rankgrad reproduce ID; a figure also from runs of yours, paper-figure ID --runs DIR",
     "computed": "computed or read from the settings: rankgrad reproduce ID",
@@ -44,7 +44,7 @@ DATA = {
     "vehicleid_medium": "VehicleID",
     "vehicleid_large": "VehicleID",
 }
-# A stand-in run on Omniglot, with the start of its process and an evaluation after each of 12 epochs, on one EPYC core.
+# Time of a stand-in run on Omniglot on one EPYC core, including its start and an evaluation after each of 12 epochs.
 SECONDS_PER_STAND_IN = 20
 
 
@@ -55,10 +55,10 @@ class Entry:
     Attributes:
         id: paper/table2, paper/fig4.
         title: what it shows.
-        needs: data, weights, a GPU in practice; or nothing.
-        time: rough.
+        needs: data, weights, in practice a GPU; or "nothing".
+        time: rough time.
         how: see `WAYS`.
-        same_as: id of the entry that has the same content, or None.
+        same_as: id of the entry with the same content, or None.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Entry:
 
     @property
     def there(self) -> bool:
-        """Whether `rankgrad reproduce` can make it today."""
+        """Whether `rankgrad reproduce` can make it."""
         return self.how in ("runs", "computed", "bench", "figure", "detection")
 
     @property
@@ -86,7 +86,7 @@ class Entry:
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """All of them, paper by paper."""
+    """All entries, paper by paper."""
     runs, nothing = grids(), "nothing"
 
     def figure(name: str) -> Entry:
@@ -160,15 +160,15 @@ def _of_grid(grid: Grid) -> Entry:
 
 
 def stand_in_seeds(grid: Grid) -> tuple[int, ...]:
-    """Take the seeds of the table, and at least three: runs of seconds can be repeated."""
+    """The seeds of the table, but at least three, since a run takes only seconds."""
     return grid.seeds if len(grid.seeds) > 1 else (0, 1, 2)
 
 
 def find(name: str) -> Entry:
-    """The entry of an id; one that only repeats another gives that.
+    """The entry with an id; if it repeats another entry, the other entry.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the id is unknown.
     """
     known = {entry.id: entry for entry in entries()}
     if name not in known:

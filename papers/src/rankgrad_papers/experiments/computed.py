@@ -1,4 +1,4 @@
-"""Tables that need no training: read from the settings, or measured in a minute."""
+"""Tables without training: read from the settings, or measured in a minute."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from .page import Sheet
 # RaMBO's table 9 (= table 1 of its supplement): row -> setting; data set -> experiment.
 HYPERPARAMETERS = {"lr": "optimizer.lr", "margin": "loss.margin", "lambda": "loss.lambda_"}
 EXPERIMENTS = {"sop": "rambo/sop_loglog", "inshop": "rambo/inshop_log", "cub": "rambo/cub_loglog"}
-# Lengths over which the growth of table 1 is fitted.
+# Lengths of lists for the fitted growth in table 1.
 LENGTHS = (250_000, 500_000, 1_000_000, 2_000_000, 4_000_000)
-SHORTER = (128, 256, 512, 1024)  # of a network, whose weights grow with the square of the length
+SHORTER = (128, 256, 512, 1024)  # for a network, whose number of weights grows with the square of the length
 STEPS = (0.5, 0.25, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 
 @dataclass(frozen=True)
 class Computed:
-    """A table and what to know about it."""
+    """A table and notes on it."""
 
     sheet: Sheet
     notes: Sequence[str]
@@ -44,7 +44,7 @@ def make(entry: Entry, out: Path, dry_run: bool = False) -> str:
     """Make an entry below `out`, as ID.md, .csv, .tex and .json; returns its text.
 
     Raises:
-        ConfigError: there is no such computation.
+        ConfigError: the entry has no computation.
     """
     stem = entry.id.replace("/", "-")
     if dry_run:
@@ -67,7 +67,7 @@ def make(entry: Entry, out: Path, dry_run: bool = False) -> str:
 
 
 def _timed(stem: Path) -> str:
-    """RaMBO's table 6: the time of a long list, on one thread."""
+    """RaMBO's table 6: the time for a long list, on one thread."""
     from ..timing.clocks import threads
     from ..timing.long_list import long_list
     from ..timing.results import Options, as_text
@@ -81,7 +81,7 @@ def _timed(stem: Path) -> str:
 
 
 def hyperparameters() -> Computed:
-    """RaMBO's table 9: what the experiments are set to, beside what is printed."""
+    """RaMBO's table 9: the settings of our experiments beside the printed ones."""
     rows = []
     for data, experiment in EXPERIMENTS.items():
         config = compose([f"experiment={experiment}", "data.root=DIR"])
@@ -96,7 +96,7 @@ def hyperparameters() -> Computed:
 
 
 def complexity() -> Computed:
-    """RaMBO's table 1: the growth that the paper states, beside the measured one where the method is here."""
+    """RaMBO's table 1: the growth in the paper, and the measured growth if the method is in this library."""
     from ..timing.clocks import threads
 
     with threads(1):
@@ -124,7 +124,7 @@ def complexity() -> Computed:
 
 
 def _sorted_by_network(scores: Tensor, relevant: Tensor) -> Tensor:
-    """Sum of the ranks that SoDeep's network gives the relevant items; its time does not depend on its weights."""
+    """Sum of the relevant items' ranks by SoDeep's network, untrained: its time does not depend on its weights."""
     from ..sodeep import Sorter
 
     return _network(Sorter, scores.shape[1])(scores)[relevant].sum()
@@ -136,7 +136,7 @@ def _network(kind: Callable[[int], Callable[[Tensor], Tensor]], items: int) -> C
 
 
 def growth(loss: Callable[[Tensor, Tensor], Tensor], lengths: Sequence[int] = LENGTHS, positives: int = 10) -> float:
-    """Exponent a of time ~ n^a of a loss of one list."""
+    """Exponent a of time ~ n^a for a loss of one list."""
     points = []
     for n in lengths:
         generator = torch.Generator().manual_seed(0)
@@ -154,7 +154,7 @@ def growth(loss: Callable[[Tensor, Tensor], Tensor], lengths: Sequence[int] = LE
 
 
 def slopes(batches: int = 20, size: int = 128) -> Computed:
-    """The slope of AUC's sigmoid for a step: 5.3 / step, and how far the estimate is from the exact area."""
+    """The slope of AUC's sigmoid for a step, 5.3 / step, and the error of the estimated area."""
     slopes = auc_slopes.compute(STEPS, [auc_slopes.DEFAULT], batches=batches, size=size)
     rows = [
         [f"{step:g}", f"{round(2 / step)}", f"{auc_slopes.DEFAULT / step:g}", f"{error:.4f}"]

@@ -1,4 +1,4 @@
-"""What the runs of a table cost at full size: images, counted from their settings, and hours from a published rate."""
+"""Cost of the full-size runs of a table: images, counted from the settings, and hours, from a published rate."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SIDE = 224
 
 @dataclass(frozen=True)
 class Work:
-    """What runs do, in images of 224 x 224; a larger image counts as its area.
+    """Work of runs, in images of 224 x 224; a larger image counts by its area.
 
     Attributes:
-        trained: images that go forward and backward.
-        embedded: images that are evaluated.
-        hours: at these rates, if the images come fast enough.
+        trained: number of images in forward and backward passes.
+        embedded: number of images in evaluations.
+        hours: time at the rates above, if reading images is fast enough.
     """
 
     trained: float = 0.0
@@ -36,16 +36,16 @@ class Work:
         return Work(self.trained + other.trained, self.embedded + other.embedded, self.hours + other.hours)
 
     def times(self, runs: int) -> Work:
-        """The same for several runs, such as those of some seeds."""
+        """The work of several such runs, e.g. one for each seed."""
         return Work(self.trained * runs, self.embedded * runs, self.hours * runs)
 
 
 def work_of(settings: Sequence[str], data: str) -> Work:
-    """What a run of `rankgrad train` does, without its data.
+    """The work of a run of `rankgrad train`, computed without its data.
 
     Args:
-        settings: KEY=VALUE, as `compose` takes them.
-        data: name in `datasets.OFFICIAL`, whose published numbers of images are taken.
+        settings: KEY=VALUE settings.
+        data: name in `datasets.OFFICIAL`, which has the published numbers of images.
 
     >>> work = work_of(["experiment=roadmap/sop"], "sop")
     >>> round(work.trained / 1e6, 1), round(work.embedded / 1e6, 1)
@@ -54,7 +54,7 @@ def work_of(settings: Sequence[str], data: str) -> Work:
     config, official = compose([*settings, "data.root=DIR"]), OFFICIAL[data]  # the folder is not opened
     images, classes = official.counts["train"]
     tests = sum(count for part, (count, _) in official.counts.items() if part != "train")
-    if "test" in config.data.load:  # of several lists; the others, once after the run, are left out
+    if "test" in config.data.load:  # one of several test lists; the others are evaluated once later and are ignored
         tests, _ = official.counts[f"test {config.data.load.test}"]
     sampler, epochs = config.sampler, config.trainer.max_epochs
     of_class = images / classes if sampler.samples_per_class == "all" else sampler.samples_per_class
@@ -70,7 +70,7 @@ def work_of(settings: Sequence[str], data: str) -> Work:
 
 
 def work_of_grid(grid: Grid) -> dict[str, tuple[int, int, Work]]:
-    """Data set -> cells, runs and their work, of a table of `rankgrad train`; cells may share a run."""
+    """Data set -> (cells, runs, work of the runs) of a table of `rankgrad train`. Cells may share a run."""
     cells: dict[str, int] = {}
     runs: dict[str, dict[tuple[str, ...], Work]] = {}
     for cell in grid.cells:

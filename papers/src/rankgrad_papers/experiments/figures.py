@@ -1,4 +1,4 @@
-"""All that `rankgrad paper-figure` draws: the studies, curves over runs, retrieved examples, growth with the batch."""
+"""The figures of `rankgrad paper-figure`: studies, curves over runs, retrieved examples, growth with the batch size."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Needs = Literal["nothing", "runs", "run", "results"]
-# What each need means to the one who asks for the figure.
+# Need of a figure -> explanation for the user.
 NEEDS: Mapping[Needs, str] = {
     "nothing": "nothing",
     "runs": "--runs DIR: a folder of rankgrad reproduce or compare, or a csv or json of results",
     "run": "--run RUN [RUN ...]: folders of finished runs, of any data set",
     "results": "--results FILE: of make bench ARGS='scaling --json FILE'",
 }
-LARGEST = 100_000  # numbers of one array in a json; larger ones are named, not written
+LARGEST = 100_000  # numbers of an array in a json; of a larger array only the shape is written
 
-# What to look for in the figures that are drawn from results.
+# What to look for in the figures that need results.
 SEES = {
     "pnp/fig8": (
         "R@1 over α, b and the images per class. Compare the effect of each choice with the spread of the seeds."
@@ -60,8 +60,8 @@ class Drawable:
         title: what it shows.
         sees: what to look for, one sentence.
         needs: see `NEEDS`.
-        seconds: what it takes on one core, roughly; None where that depends on what it is drawn from.
-        note: what a reader must be told; empty if it is the paper's own.
+        seconds: rough time on one core; None if it depends on the data.
+        note: how it differs from the paper's figure; empty if it does not.
     """
 
     id: str
@@ -84,11 +84,11 @@ class Drawable:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure and what is behind it.
+    """A figure and its numbers.
 
     Attributes:
         drawing: the figure.
-        found: record of its numbers; its `str` is for people.
+        found: record of its numbers; `str` gives a readable text.
     """
 
     drawing: Figure
@@ -97,7 +97,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Growth:
-    """Tables of a benchmark, and the same as text."""
+    """Tables of a benchmark, also as text."""
 
     tables: Sequence[Any]
     text: str
@@ -109,7 +109,7 @@ class Growth:
 
 @cache
 def drawables() -> Mapping[str, Drawable]:
-    """All of them by id, in the order of the catalogue."""
+    """Id -> figure, in the order of the catalogue."""
     by_id: dict[str, Drawable] = {}
     for entry in catalogue.entries():
         if entry.same_as is not None:
@@ -127,10 +127,10 @@ def drawables() -> Mapping[str, Drawable]:
 
 
 def find(name: str) -> Drawable:
-    """The figure of a name; one that only repeats another gives that.
+    """The figure with a name; if it repeats another figure, the other figure.
 
     Raises:
-        ConfigError: there is none, or it is a table.
+        ConfigError: the name is unknown or that of a table.
     """
     known = drawables()
     entries = {entry.id: entry for entry in catalogue.entries()}
@@ -145,7 +145,7 @@ def find(name: str) -> Drawable:
 
 
 def listing() -> str:
-    """All figures as text, paper by paper: name, seconds, what it needs, what one sees."""
+    """All figures as text, paper by paper: name, seconds, needs, content."""
     shown = drawables().values()
     needed = {need: text.partition(":")[0].split()[0] for need, text in NEEDS.items()}
     times = ["" if figure.seconds is None else f"{figure.seconds:g} s" for figure in shown]
@@ -159,7 +159,7 @@ def listing() -> str:
 
 
 def draw(figure: Drawable) -> Drawn:
-    """Draw a figure that needs nothing."""
+    """Draw a figure that needs no data."""
     if figure.needs != "nothing":
         raise ConfigError(f"{figure.id} ({figure.title}) is drawn from results: {NEEDS[figure.needs]}")
     study = FIGURES[figure.id]
@@ -168,7 +168,7 @@ def draw(figure: Drawable) -> Drawn:
 
 
 def draw_runs(figure: Drawable, paths: Sequence[Path], **options: Any) -> Drawn:
-    """Draw curves over runs, see `sweep.read` for the options."""
+    """Draw curves over runs; see `sweep.read` for the options."""
     from . import picture, sweep
 
     swept = sweep.read(paths, grids()[figure.id], **options)
@@ -176,7 +176,7 @@ def draw_runs(figure: Drawable, paths: Sequence[Path], **options: Any) -> Drawn:
 
 
 def draw_examples(runs: Sequence[Path], **options: Any) -> Drawn:
-    """Draw what runs retrieve, see `report.examples.compute` for the options."""
+    """Draw the retrieved images of runs; see `report.examples.compute` for the options."""
     from rankgrad.report import examples
 
     shown = examples.compute(runs, **options)
@@ -184,10 +184,10 @@ def draw_examples(runs: Sequence[Path], **options: Any) -> Drawn:
 
 
 def draw_growth(path: Path) -> Drawn:
-    """Draw the suite `scaling` of a file that the benchmarks have written.
+    """Draw the suite `scaling` from a file of results of the benchmarks.
 
     Raises:
-        ConfigError: no such file, or nothing of that suite in it.
+        ConfigError: the file does not exist, or does not contain this suite.
     """
     from ..timing import growth, results
 
@@ -198,7 +198,7 @@ def draw_growth(path: Path) -> Drawn:
         tables = json.loads(path.read_text(encoding="utf-8"))["suites"]["scaling"]["tables"]
         tables_read = [results.ResultTable(**table) for table in tables]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} holds no suite scaling ({type(error).__name__}: {error}): {how}") from None
+        raise ConfigError(f"{path} has no suite scaling ({type(error).__name__}: {error}): {how}") from None
     return Drawn(growth.draw(tables_read), Growth(tables_read, "\n\n".join(map(results.as_text, tables_read))))
 
 
@@ -216,21 +216,21 @@ def make(entry: Entry, out: Path, dry_run: bool = False) -> str:
 
 
 def text(figure: Drawable, result: Any) -> str:
-    """Title, numbers and what a reader must be told."""
+    """Title, numbers and note of a figure."""
     numbers = "\n".join(map(str, result)) if isinstance(result, list) else str(result)
-    if numbers.startswith(f"{type(result).__name__}("):  # a record without words of its own
+    if numbers.startswith(f"{type(result).__name__}("):  # a record without its own __str__
         numbers = ""
     return "\n".join(part for part in (f"{figure.id}: {figure.title}", numbers, figure.note) if part)
 
 
 def json_text(figure: Drawable, result: Any) -> str:
-    """The numbers behind a figure."""
+    """The numbers of a figure as json."""
     content = {"id": figure.id, "title": figure.title, "note": figure.note, "numbers": plain(result)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def plain(value: Any) -> Any:
-    """A record as lists, mappings, numbers and words; its functions are left out, and large arrays only named.
+    """A record as lists, mappings, numbers and texts. Functions are left out; of large arrays only the shape is kept.
 
     >>> import torch
     >>> plain({"a": torch.tensor([1.0, float("nan")]), "b": (2, "c")})

@@ -1,20 +1,20 @@
-"""A table of a paper as the runs that make it: `tables/*.yaml` -> `Grid`.
+"""The runs of a table of a paper: `tables/*.yaml` -> `Grid`.
 
-A file has rows (methods) and columns (data sets, batch sizes ...); every row runs in every column, unless its `only`
-says in which. A cell's settings are those of the table, the column and the row, later ones winning:
+A file has rows (methods) and columns (data sets, batch sizes, ...). Every row has a run in every column, unless its
+`only` restricts the columns. The settings of a cell are those of the table, the column and the row; later ones win:
 
     id, title, rule (best | held_out | last), seeds, metrics, notes
-    sources: {SETTING: "[PAPER PLACE] ..."}, of all that the cells set and of rule and seeds, see `sources`
-    command: train | detect train, what each run is started by
+    sources: {SETTING: "[PAPER PLACE] ..."}, for all settings of cells, for rule and for seeds, see `sources`
+    command: train | detect train, the command of each run
     settings: [...]        of all cells
-    columns:               where: what the number's line in paper_tables.csv says of data set, batch size ...
+    columns:               where: data set, batch size, ... of the numbers in paper_tables.csv
                            experiment: the full-size experiment that the settings change
-                           settings: what distinguishes the column;  full_only: what makes sense only at full size
+                           settings: those of the column;  full_only: those only for full size
                            varies: {name: value} of a figure's axis;  metrics: if they differ between columns
                            test: settings of another test set, for the weights of the same run
     rows:                  row: its name in paper_tables.csv;  settings, full_only, where, metrics
-                           only: {dataset: cub}, in which columns;  columns: its own instead of the table's
-                           against: row that a relative number is relative to
+                           only: {dataset: cub}, the columns of the row;  columns: its own instead of the table's
+                           against: reference row of a relative number
     t_test: the row that a paired t-test compares with all others
 """
 
@@ -30,7 +30,7 @@ from omegaconf import OmegaConf
 
 from rankgrad.config import ConfigError, options
 
-# Reporting: best on the test classes, as papers do; best on training classes held out; after the last epoch.
+# Reported evaluation: best on the test classes, as in papers; best on held-out training classes; after the last epoch.
 RULES = ("best", "held_out", "last")
 COMMANDS = ("train", "detect train")
 _TABLE = {
@@ -53,7 +53,7 @@ _ROW = {"row", "where", "settings", "full_only", "only", "metrics", "against", "
 
 @cache
 def datasets() -> tuple[str, ...]:
-    """Names of data sets as data= has them, of all commands."""
+    """Names of data sets, as in data=, for all commands."""
     return tuple(sorted({*options("data"), *options("data", "detect")}))
 
 
@@ -63,14 +63,14 @@ class Cell:
 
     Attributes:
         row: name of the method, as in the paper's table.
-        where: what identifies its numbers there.
-        varies: axis of a figure and the place on it, or nothing; a cell of a figure without one is a baseline.
+        where: columns that identify its numbers in the paper's table.
+        varies: axis of a figure -> value on it; empty: no figure, or a baseline of a figure.
         experiment: full-size experiment.
-        settings: what the table varies.
-        full_only: what goes with them at full size.
-        metrics: what is reported.
+        settings: settings that the table varies.
+        full_only: further settings at full size.
+        metrics: reported metrics.
         test: settings of the test set, if it is not the experiment's own.
-        against: row that relative numbers refer to, or None.
+        against: reference row of relative numbers, or None.
     """
 
     row: str
@@ -85,17 +85,17 @@ class Cell:
 
     @property
     def dataset(self) -> str:
-        """Name of the data set as the table has it."""
+        """Name of the data set in the table."""
         return self.where.get("dataset", "")
 
     @property
     def name(self) -> str:
-        """Method and column, for a person to read."""
+        """Method and column, as text for people."""
         return ", ".join([self.row, *self.where.values(), *(f"{axis} {at:g}" for axis, at in self.varies.items())])
 
     @property
     def data(self) -> str:
-        """Name of the data set as data= has it, of training or of detection."""
+        """Name of the data set as in data=, for training or detection."""
         return max((name for name in datasets() if self.dataset.startswith(name)), key=len)
 
 
@@ -110,9 +110,9 @@ class Grid:
         seeds: of its runs.
         cells: row by row.
         t_test: row to compare with all others, or None.
-        notes: what a reader should know, one sentence each.
+        notes: notes for readers, one sentence each.
         command: of its runs, one of `COMMANDS`.
-        sources: setting -> where it comes from, see `sources`.
+        sources: setting -> its source, see `sources`.
     """
 
     id: str
@@ -143,12 +143,12 @@ class Grid:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """List those of all cells, each once."""
+        """Metrics of all cells, each once."""
         return tuple(dict.fromkeys(metric for cell in self.cells for metric in cell.metrics))
 
 
 def merge(*parts: Iterable[str]) -> tuple[str, ...]:
-    """KEY=VALUE settings in order, the last value of each key.
+    """KEY=VALUE settings in order, with the last value of each key.
 
     >>> merge(["loss=pnp", "loss.b=2"], ["loss=auc"])
     ('loss=auc', 'loss.b=2')
@@ -161,7 +161,7 @@ def merge(*parts: Iterable[str]) -> tuple[str, ...]:
 
 
 def grids(command: str = "train") -> Mapping[str, Grid]:
-    """Read the grids of a command by id."""
+    """Id -> grid, for the tables of a command."""
     return {grid.id: grid for grid in _all() if grid.command == command}
 
 
@@ -173,10 +173,10 @@ def _all() -> list[Grid]:
 
 
 def parse(text: str, name: str) -> Grid:
-    """The grid that a file describes.
+    """Read a grid from the text of a file.
 
     Raises:
-        ConfigError: a key that is unknown or missing.
+        ConfigError: a key is unknown or missing, or a value is wrong.
     """
     content: Any = OmegaConf.to_container(OmegaConf.create(text))
     _known(content, _TABLE, name)
@@ -184,10 +184,10 @@ def parse(text: str, name: str) -> Grid:
         if needed not in content:
             raise ConfigError(f"{name} has no {needed}:")
     if content["rule"] not in RULES:
-        raise ConfigError(f"{name}: rule is {', '.join(RULES)}; got {content['rule']!r}")
+        raise ConfigError(f"{name}: rule must be {', '.join(RULES)}; got {content['rule']!r}")
     command = content.get("command", "train")
     if command not in COMMANDS:
-        raise ConfigError(f"{name}: command is {' or '.join(COMMANDS)}; got {command!r}")
+        raise ConfigError(f"{name}: command must be {' or '.join(COMMANDS)}; got {command!r}")
     cells = []
     for row in content["rows"]:
         _known(row, _ROW, f"{name}, row {row.get('row')!r}")

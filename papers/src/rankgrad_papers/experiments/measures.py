@@ -1,4 +1,4 @@
-"""What a run reports: its metrics by either rule, its time, its decomposability gap, another test set."""
+"""Reported numbers of a run: its metrics by a rule, its time, its decomposability gap, results on another test set."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from rankgrad.runs.history import CHOSEN_BY, Chooser, best
 
 from ..analysis.decomposability import class_batches, gaps
 
-# Rule of reporting -> where its evaluation is chosen; "last" chooses nothing.
+# Rule of reporting -> split on which its evaluation is chosen; "last" chooses none.
 RULES: Mapping[str, Chooser] = {"best": "test", "held_out": "val"}
-AP = ("AP50", "AP50_11", "AP75", "AP75_11")  # of a detector
+AP = ("AP50", "AP50_11", "AP75", "AP75_11")  # metrics of a detector
 DISTANCES = {"dists@intra": "dists_intra", "dists@inter": "dists_inter"}
 NMI = "NMI"
 MINUTES, GAP, GAP_DECREASE = "minutes_per_epoch", "DG_AP", "DG_AP_relative_decrease_percent"
 INCREASE = "mAP@R_relative_increase_percent"
-# Metric of two methods -> that of each, and whether more of it counts (1) or less (-1).
+# Metric that compares two methods -> (metric of each method, 1 for an increase or -1 for a decrease).
 RELATIVE = {GAP_DECREASE: (GAP, -1), INCREASE: ("mAP@R", 1)}
-# They need the embeddings or the weights of a run.
+# Metrics that need the embeddings or the weights of a run.
 OF_EMBEDDINGS = frozenset({NMI, GAP, GAP_DECREASE})
-# The batches of DG_AP: ROADMAP's table 9 does not say its own [ours].
+# Batches of DG_AP [ours]; ROADMAP's table 9 does not give its batches.
 GAP_BATCH, GAP_PER_CLASS = 64, 4
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The weights of which everything is told.
+    """The evaluation of a run that is reported, and its weights.
 
     Attributes:
-        steps: done before this evaluation.
-        values: of the evaluation.
-        last: it is the one after training.
-        weights: its file; it is there where the run kept it.
+        steps: training steps before this evaluation.
+        values: metrics of the evaluation.
+        last: whether it is the one after training.
+        weights: file of the weights, which exists only if the run kept it.
     """
 
     steps: int
@@ -51,16 +51,16 @@ class Checkpoint:
 
     @property
     def there(self) -> bool:
-        """Whether the weights were kept: those after training always are."""
+        """Whether the weights were kept. Those after training always are."""
         return self.last or (self.weights.exists() and load_weights(self.weights)[1]["steps"] == self.steps)
 
     def beside(self, run: Run, name: str) -> Path:
-        """A file in the run for something computed with these weights."""
+        """The file in the run for a result that is computed with these weights."""
         return run.folder / (f"{name}.json" if self.last else f"{name}-of-step-{self.steps}.json")
 
 
 def checkpoint(run: Run, rule: str) -> Checkpoint | None:
-    """What a rule of `RULES` reports; None if the run can't say: nothing was held out to choose on."""
+    """The reported evaluation by a rule; None if it cannot be chosen, because the run held out no classes."""
     end = int(run.read_facts()["steps"])
     if rule == "last":
         return Checkpoint(end, run.read_values(), True, run.weights)
@@ -74,13 +74,13 @@ def checkpoint(run: Run, rule: str) -> Checkpoint | None:
 def measure(run: Run, metric: str, rule: str, test: Sequence[str] = ()) -> float | None:
     """A metric of a finished run in the units of the papers' tables; None if the run does not have it.
 
-    All metrics of a run are of the same weights, those that the rule chooses.
+    All metrics of a run are those of the same weights, which the rule chooses.
 
     Args:
-        run: finished.
-        metric: R@K, mAP@R, NMI (per cent), dists@intra, dists@inter (0 .. 2), minutes_per_epoch, DG_AP (per cent); of
-            a detector those of `AP` (per cent).
-        rule: "best": of the evaluation with the best R@1 on the test set; "held_out": with the best on classes held
+        run: finished run.
+        metric: R@K, mAP@R, NMI (per cent), dists@intra, dists@inter (0 .. 2), minutes_per_epoch, DG_AP (per cent); for
+            a detector one of `AP` (per cent).
+        rule: "best": the evaluation with the best R@1 on the test set; "held_out": with the best R@1 on classes held
             out of training; "last": after the last epoch.
         test: settings of another test set.
     """
@@ -105,7 +105,7 @@ def measure(run: Run, metric: str, rule: str, test: Sequence[str] = ()) -> float
 
 
 def relative(metric: str, ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
-    """A metric of `RELATIVE` seed by seed, in per cent of theirs; seeds that only one has are left out.
+    """A metric of `RELATIVE` for each common seed, in per cent of the other method's value.
 
     >>> relative("mAP@R_relative_increase_percent", {0: 22.0, 1: 30.0}, {0: 20.0})
     {0: 10.0}
@@ -115,7 +115,7 @@ def relative(metric: str, ours: Mapping[int, float], theirs: Mapping[int, float]
 
 
 def minutes_per_epoch(run: Run) -> float:
-    """Minutes of training, evaluations included."""
+    """Minutes of training per epoch, including evaluations."""
     from rankgrad.config import load
 
     seconds = read_json(run.facts, "train_seconds")["train_seconds"]
@@ -123,12 +123,12 @@ def minutes_per_epoch(run: Run) -> float:
 
 
 def other_test(run: Run, test: Sequence[str], chosen: Checkpoint) -> Report:
-    """The report of a run's weights on the test set of other data settings; computed once, kept in the run.
+    """The report of a run's weights on another test set. It is computed once and stored in the folder of the run.
 
     Args:
-        run: finished.
-        test: such as ["data.load.test=medium"].
-        chosen: which weights.
+        run: finished run.
+        test: data settings of the test set, such as ["data.load.test=medium"].
+        chosen: the weights.
     """
     path = chosen.beside(run, f"after-{'-'.join(test)}")
     if path.exists():
@@ -139,7 +139,7 @@ def other_test(run: Run, test: Sequence[str], chosen: Checkpoint) -> Report:
 
 
 def _evaluated(run: Run, chosen: Checkpoint, test: Sequence[str] = ()) -> tuple[Report, Tensor, Tensor]:
-    """Report, embeddings and labels of weights of a run, on its test set or that of other settings."""
+    """(report, embeddings, labels) for weights of a run, on its test set or on that of other settings."""
     from omegaconf import OmegaConf
 
     from rankgrad import training
@@ -161,7 +161,7 @@ def _evaluated(run: Run, chosen: Checkpoint, test: Sequence[str] = ()) -> tuple[
 
 
 def _embedded(run: Run, chosen: Checkpoint) -> tuple[Tensor, Tensor]:
-    """Test embeddings and labels: those that the run has kept, or computed again from its weights."""
+    """(test embeddings, labels): read from the run, or computed again from its weights."""
     if not chosen.last:
         return _evaluated(run, chosen)[1:]
     file = read_npz(run.embeddings, "embeddings", "labels")
@@ -169,7 +169,7 @@ def _embedded(run: Run, chosen: Checkpoint) -> tuple[Tensor, Tensor]:
 
 
 def nmi_of_run(run: Run, chosen: Checkpoint) -> float:
-    """NMI of the test embeddings; k-means runs once, its result is kept in the run."""
+    """NMI of the test embeddings. It is computed once and stored in the folder of the run."""
     path = chosen.beside(run, "nmi")
     if path.exists():
         return float(read_json(path, "NMI")["NMI"])
@@ -182,7 +182,7 @@ def nmi_of_run(run: Run, chosen: Checkpoint) -> float:
 
 
 def gap_of_run(run: Run, chosen: Checkpoint) -> float:
-    """Mean decomposability gap of AP over the test set of a run; computed once, kept in the run."""
+    """Mean decomposability gap of AP on the test set. It is computed once and stored in the folder of the run."""
     path = chosen.beside(run, "decomposability")
     if path.exists():
         return float(read_json(path, "gap")["gap"])

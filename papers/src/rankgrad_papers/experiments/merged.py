@@ -1,4 +1,4 @@
-"""Training classes merged at random (PNP, tables 6 and 7): a class then has several clusters."""
+"""Training classes merged at random (PNP, tables 6 and 7), so that a class has several clusters."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ def load_merged(
     held_out: float = 0.0,
     **options: Any,
 ) -> Rows:
-    """A data set whose training classes are merged, `merge` at a time; the test classes stay as they are.
+    """A data set with its training classes merged, `merge` at a time; the test classes are not changed.
 
-    PNP (Li et al., AAAI 2022) merges every three classes of the training set and keeps the original test set. Which
-    three is not said: at random here [ours]. What is left over after the last whole group joins it.
+    PNP (Li et al., AAAI 2022) merges every three classes of the training set and keeps the original test set. The paper
+    does not say which three; here they are random [ours]. Classes left over join the last group.
 
     Args:
         source: the loader; settings give its name, e.g. rankgrad_papers.datasets.load_sop.
-        merge: classes that become one, >= 1.
-        merge_seed: of the choice.
-        held_out: share of the training classes that become the split val first, unmerged, with the same seed; see
+        merge: number of classes that become one, >= 1.
+        merge_seed: of the random choice.
+        held_out: fraction of the training classes that first become the split val, unmerged, with the same seed; see
             `datasets.folds.with_val`.
-        options: of the loader.
+        options: arguments of the loader.
 
     Raises:
-        ValueError: merge or held_out out of range; too few classes; classes to hold out where there is a split val.
+        ValueError: merge or held_out is out of range; there are too few classes; held_out is given and there is a split
+            val already.
     """
     table = source(**options)
     order = shuffled_classes(table, merge_seed)
     if isinstance(merge, bool) or not isinstance(merge, int) or not 1 <= merge <= len(order):
-        raise ValueError(f"merge counts classes and must be 1 .. {len(order)}, the training classes; got {merge!r}")
+        raise ValueError(
+            f"merge is a number of classes and must be 1 .. {len(order)}, the training classes; got {merge!r}"
+        )
     if held_out:
         table = with_val(table, held_out, merge_seed)
     chosen = torch.tensor([name == "train" for name in table.split])
@@ -54,7 +57,7 @@ def load_merged(
         members = order[group * merge : last]
         new[members] = members.min()
     label = torch.where(chosen, new[table.label], table.label)
-    # classes are counted from 0 without gaps: those that were merged away leave the list of names
+    # classes are numbered from 0 without gaps, so merged classes are removed from the names
     there, label = torch.unique(label, return_inverse=True)
     names = tuple(table.class_names[i] for i in there.tolist())
     what = f", training classes merged by {merge}" if merge > 1 else ""

@@ -1,4 +1,4 @@
-"""The numbers that the papers print, looked up by table, row, column and metric."""
+"""The printed numbers of the papers, by table, row, column and metric."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Number:
         paper: rambo, auc, pnp or roadmap.
         table: number of the table.
         row: name of the row, with the paper's reference signs.
-        own: the row is a method of this paper.
-        where: dataset, backbone, dim, batch_size and image_size, as far as the paper says them.
+        own: whether the row is a method of this paper.
+        where: dataset, backbone, dim, batch_size and image_size, as far as the paper gives them.
         metric: R@1, mAP@R, ...
-        text: the number with the digits of the paper; empty where it prints words (see `note`).
+        text: the number with the digits of the paper; empty if it prints words (see `note`).
         std: standard deviation as printed, or empty.
-        note: what the paper leaves open, or where it contradicts itself.
+        note: details that the paper leaves open, or contradictions in it.
     """
 
     paper: str
@@ -39,13 +39,13 @@ class Number:
 
     @property
     def value(self) -> float | None:
-        """The number."""
+        """The number as a float; None if the paper prints words."""
         return float(self.text) if self.text else None
 
 
 @cache
 def numbers() -> tuple[Number, ...]:
-    """All of them, in the order of the papers.
+    """All printed numbers, in the order of the papers.
 
     >>> len(numbers())
     938
@@ -75,7 +75,7 @@ def select(
     metric: str | None = None,
     where: Mapping[str, object] | None = None,
 ) -> list[Number]:
-    """The numbers of a table, all or those of a row, a metric, or where the columns have the values given.
+    """The numbers of a table; only those of a row, of a metric, or with given values of the columns, if wanted.
 
     >>> [number.text for number in select("roadmap", 2, metric="mAP@R", where={"dataset": "cub"})]
     ['23.9', '24.6', '25.3']
@@ -92,10 +92,10 @@ def select(
 
 
 def find(paper: str, table: str | int, row: str, metric: str, where: Mapping[str, object]) -> Number | None:
-    """The one number that fits, or None if the paper has none there.
+    """The number of this row and metric; None if the paper has none.
 
     Raises:
-        ValueError: several fit; `where` must say more.
+        ValueError: several numbers fit; give more columns in `where`.
 
     >>> find("rambo", 2, "RaMBO log", "R@1", {"dataset": "sop"}).value
     77.8

@@ -1,4 +1,4 @@
-"""What the runs of a grid came to, line by line, beside what the paper prints."""
+"""The results of the runs of a grid, line by line, with the printed numbers of the paper."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ResultLine:
 
     Attributes:
         row: name of the method.
-        labels: what else tells the line from others: data set, batch size, place on an axis.
-        cells: those it stands for; a stand-in has one data set for all of theirs.
-        runs: seed -> run; empty if it was not run.
+        labels: data set, batch size, value on an axis, ... of the line.
+        cells: the cells of the line. In a stand-in, one data set replaces those of several cells.
+        runs: seed -> run; empty if there are no runs.
         values: metric -> seed -> value, in the units of the paper's tables.
-        paper: metric -> data set -> the number printed.
+        paper: metric -> data set -> printed number.
     """
 
     row: str
@@ -36,7 +36,7 @@ class ResultLine:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What a line shares with those of other methods in the same column."""
+        """Identifies the column: equal for the lines of all methods in it."""
         return tuple(f"{name}={value}" for name, value in self.labels.items())
 
 
@@ -47,12 +47,12 @@ class Comparison:
     Attributes:
         row, other: the methods.
         labels: the column.
-        metric: what was compared.
+        metric: the compared metric.
         difference: mean of row - other over the seeds.
-        low: end of its 95 % interval.
-        high: the other end.
-        p: two-sided p-value; None for fewer than six seeds, and where all differences are equal.
-        n: seeds.
+        low: lower end of its 95 % interval.
+        high: upper end of its 95 % interval.
+        p: two-sided p-value; None for fewer than six seeds, and if all differences are equal.
+        n: number of seeds.
     """
 
     row: str
@@ -68,19 +68,19 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that the pages of a table show.
+    """The content of the pages of a table.
 
     Attributes:
-        grid: what was run.
-        rule: best or last.
-        label: of a stand-in, or None.
-        data: what the stand-in ran on, or None.
+        grid: the table.
+        rule: one of `grid.RULES`.
+        label: note that this is a stand-in, or None.
+        data: data set of the stand-in, or None.
         settings: common to all runs.
         lines: in the order of the table.
-        tests: of the row named by the grid against all others.
-        others: rows of the paper's table that were not run, with their numbers.
-        missing: what was not run or failed, and why.
-        seeds: asked for.
+        tests: paired t-tests of the row `grid.t_test` against all others.
+        others: numbers of the paper's table without a run.
+        missing: runs that are missing or failed, with the reason.
+        seeds: requested seeds.
     """
 
     grid: Grid
@@ -96,12 +96,12 @@ class Outcome:
 
 
 def group(grid: Grid, settings: Mapping[int, Sequence[str]], stand_in: bool) -> list[tuple[int, ...]]:
-    """Cells (by their number) of each line: one each, or in a stand-in all that come to the same settings.
+    """Numbers of the cells of each line: one cell; or in a stand-in, all cells of a method with the same settings.
 
     Args:
         grid: the table.
         settings: number of a cell -> its settings.
-        stand_in: one data set stands for all of the table's.
+        stand_in: whether one data set replaces all data sets of the table.
     """
     if not stand_in:
         return [(number,) for number in range(len(grid.cells))]
@@ -121,7 +121,7 @@ def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], ru
     metrics = tuple(dict.fromkeys(metric for cell in cells for metric in cell.metrics))
     values: dict[str, dict[int, float]] = {}
     for metric in metrics:
-        if metric in RELATIVE:  # of two lines together: see `relative`
+        if metric in RELATIVE:  # needs two lines, see `relative`
             continue
         test = () if stand_in else first.test
         by_seed = {seed: measure(run, metric, rule, test) for seed, run in done.items()}
@@ -139,7 +139,7 @@ def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], ru
 
 
 def relative(lines: Sequence[ResultLine]) -> list[ResultLine]:
-    """Add the metrics that are relative to another line of the same column, where a cell asks for them."""
+    """The lines with the metrics that are relative to another line of the same column."""
     lines_made = []
     for line in lines:
         against, asked = line.cells[0].against, [m for m in line.cells[0].metrics if m in RELATIVE]
@@ -155,7 +155,7 @@ def relative(lines: Sequence[ResultLine]) -> list[ResultLine]:
 
 
 def t_tests(lines: Sequence[ResultLine], row: str, metrics: Sequence[str]) -> list[Comparison]:
-    """The row against every other of the same column, on the seeds that both have."""
+    """Paired t-tests of one row against every other row of the same column, over their common seeds."""
     tests = []
     for line in lines:
         if line.row != row:
@@ -174,7 +174,7 @@ def t_tests(lines: Sequence[ResultLine], row: str, metrics: Sequence[str]) -> li
 
 
 def not_run(grid: Grid, lines: Sequence[ResultLine]) -> tuple[Number, ...]:
-    """Numbers of the paper's table that no cell stands for."""
+    """Numbers of the paper's table without a cell."""
     if not grid.table:
         return ()
     ours = {id(number) for line in lines for numbers in line.paper.values() for number in numbers.values()}

@@ -1,4 +1,4 @@
-"""An outcome as text: one table for people (Markdown, LaTeX), one line per number for programs (csv, JSON)."""
+"""Results as text: one table for people (Markdown, LaTeX), one line per number for programs (csv, JSON)."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of text: columns and rows; the first column is to the left, the others to the right."""
+    """A table of text. The first column is aligned to the left, the others to the right."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
 
     def markdown(self) -> str:
-        """As a Markdown table, padded so that it reads as it is."""
+        """As a Markdown table with padding, so that the source is readable."""
         return tables.markdown([self.columns, *self.rows])
 
     def csv(self) -> str:
@@ -44,20 +44,20 @@ class Sheet:
         return stream.getvalue()
 
     def latex(self) -> str:
-        """As a tabular of the package booktabs."""
+        """As a LaTeX tabular with the package booktabs."""
         lines = [" & ".join(_escape(text) for text in row) + r" \\" for row in (self.columns, *self.rows)]
         head = rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}"
         return "\n".join([head, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
 
 def varying(lines: Sequence[ResultLine]) -> list[str]:
-    """The labels that tell lines apart."""
+    """Names of the labels that differ between lines."""
     names = dict.fromkeys(name for line in lines for name in line.labels)
     return [name for name in names if len({line.labels.get(name) for line in lines}) > 1]
 
 
 def results(outcome: Outcome) -> list[tuple[str, Sheet]]:
-    """Our numbers beside the paper's: at full size a table for each data set, with its name; one for a stand-in."""
+    """(data set, table) of our and the printed numbers: one table per data set at full size, one for a stand-in."""
     if outcome.label is not None:
         return [("", _results(outcome, outcome.lines))]
     parts: dict[str, list[ResultLine]] = {}
@@ -67,12 +67,12 @@ def results(outcome: Outcome) -> list[tuple[str, Sheet]]:
 
 
 def _results(outcome: Outcome, lines: Sequence[ResultLine]) -> Sheet:
-    """One line per cell: each metric, the paper's number, and unless it is a stand-in the difference."""
+    """One line per cell: each metric, the paper's number, and the difference (not for a stand-in)."""
     labels = varying(lines)
     columns = ["method", *(_heading(outcome, name) for name in labels)]
     asked = {line: {metric for cell in line.cells for metric in cell.metrics} for line in lines}
     metrics = [metric for metric in outcome.grid.metrics if any(metric in asked[line] for line in lines)]
-    # data sets that the paper has a number of, metric by metric
+    # metric -> data sets for which the paper has a number
     papers = {m: list(dict.fromkeys(name for line in lines for name in line.paper.get(m, {}))) for m in metrics}
     for metric in metrics:
         columns.append(NAMES.get(metric, metric))
@@ -95,7 +95,7 @@ def _results(outcome: Outcome, lines: Sequence[ResultLine]) -> Sheet:
 
 
 def _heading(outcome: Outcome, label: str) -> str:
-    """Name a column that tells lines apart. A stand-in has another network and size, but varies what a figure does."""
+    """Heading of a column of labels. In a stand-in, labels that it does not vary itself are those of the paper."""
     varied = any(label in cell.varies for cell in outcome.grid.cells)
     return ("paper's " if outcome.label and not varied else "") + NAMES.get(label, label)
 
@@ -120,7 +120,7 @@ def comparisons(outcome: Outcome) -> Sheet:
 
 
 def others(outcome: Outcome) -> Sheet:
-    """Rows of the paper's table that were not run."""
+    """Rows of the paper's table without a run."""
     rows: dict[tuple[str, ...], dict[str, Number]] = {}
     names = ("dataset", "backbone", "dim", "batch_size")
     shown = [name for name in names if any(name in number.where for number in outcome.others)]
@@ -135,7 +135,7 @@ def others(outcome: Outcome) -> Sheet:
 
 
 def markdown(outcome: Outcome) -> str:
-    """The page."""
+    """The whole page in Markdown."""
     grid = outcome.grid
     parts = [f"# {_title(outcome)}"]
     if outcome.label:
@@ -196,7 +196,7 @@ def csv_text(outcome: Outcome) -> str:
 
 
 def json_text(outcome: Outcome) -> str:
-    """Everything, with the value of each seed."""
+    """All results as json, with the value of each seed."""
     content = {
         "id": outcome.grid.id,
         "title": outcome.grid.title,
@@ -241,7 +241,7 @@ def _how(outcome: Outcome) -> str:
 
 
 def _remarks(lines: Iterable[ResultLine]) -> list[str]:
-    """Notes that come with the paper's numbers, each once, with what they are about."""
+    """Notes on the paper's numbers, each once, with the numbers that it concerns."""
     remarks: dict[str, dict[str, None]] = {}
     for line in lines:
         for metric, numbers in line.paper.items():
@@ -266,7 +266,7 @@ def _ours(line: ResultLine, metric: str, numbers: Mapping[str, Number]) -> str:
 
 
 def _digits(metric: str, numbers: Iterable[Number]) -> int:
-    """Show as many decimals as the paper, and at least one (three for distances)."""
+    """Number of decimals: as in the paper, but at least one (three for distances)."""
     least = 3 if metric in DISTANCES else 1
     return max([least, *(len(number.text.partition(".")[2]) for number in numbers)])
 

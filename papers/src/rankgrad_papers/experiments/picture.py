@@ -1,4 +1,4 @@
-"""An outcome as a picture: every method a line of dots, or, for a figure's sweep, curves over what it varies."""
+"""Results as a picture: a line of dots for every method; or curves over a setting, for a figure that varies it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .sweep import Point, Sweep, drawn, from_outcome
 
 @styled
 def picture(outcome: Outcome, path: Path) -> None:
-    """Draw our means with their spread, each seed, and at full size the paper's number."""
+    """Draw our means with standard deviations, the value of each seed, and at full size the paper's number."""
     if any(cell.varies for line in outcome.lines for cell in line.cells):
         drawing = curves(from_outcome(outcome, drawn(outcome.grid)))
     else:
@@ -27,13 +27,13 @@ def picture(outcome: Outcome, path: Path) -> None:
 
 
 def _title(drawing: Any, title: str, label: str | None) -> None:
-    """Over the figure, in as many lines as its width asks for."""
+    """Add a title above the figure, wrapped to its width."""
     width = int(drawing.get_figwidth() * 16)
     drawing.suptitle("\n".join(part for text in (title, label) if text for part in textwrap.wrap(text, width)))
 
 
 def shown(outcome: Outcome) -> list[str]:
-    """The metrics of the picture: the first that has values, and mAP@R where the table has it."""
+    """The metrics of the picture: the first metric with values, and mAP@R if the table has it."""
     metrics = [m for m in outcome.grid.metrics if any(line.values.get(m) for line in outcome.lines)]
     return list(dict.fromkeys([*(metrics or outcome.grid.metrics)[:1], *(m for m in metrics if m == "mAP@R")]))
 
@@ -65,7 +65,7 @@ def _dots(outcome: Outcome) -> Any:
 
 
 def _dot(axis: Any, place: int, line: ResultLine, metric: str, with_paper: bool) -> dict[str, Any]:
-    """One line; what the legend has to explain."""
+    """Draw one line; returns its entries for the legend."""
     explained: dict[str, Any] = {}
     values = list(line.values.get(metric, {}).values())
     if len(values) == 1:
@@ -75,7 +75,7 @@ def _dot(axis: Any, place: int, line: ResultLine, metric: str, with_paper: bool)
         mean, spread = statistics.mean(values), statistics.stdev(values)
         dots = axis.errorbar(mean, place, xerr=spread, fmt="o", color=BLUE, capsize=3, zorder=3)
         explained["ours, mean ± standard deviation"] = dots
-    if with_paper:  # a stand-in's numbers and the paper's do not belong on one axis
+    if with_paper:  # not for a stand-in, whose numbers are not comparable
         for number in line.paper.get(metric, {}).values():
             if number.value is not None:
                 style = {"s": 44, "marker": "D", "facecolors": "none", "edgecolors": VERMILION, "zorder": 4}
@@ -85,7 +85,7 @@ def _dot(axis: Any, place: int, line: ResultLine, metric: str, with_paper: bool)
 
 @styled
 def curves(sweep: Sweep) -> Any:
-    """Mean and standard deviation over seeds against what is varied; a panel per axis and data set, metric by metric.
+    """Mean and standard deviation over seeds against the varied setting; one panel per metric, axis and data set.
 
     Args:
         sweep: with at least one point.
@@ -115,12 +115,12 @@ def curves(sweep: Sweep) -> Any:
         if positive and positive[-1] / positive[0] > 20:
             if values[0] > 0:
                 axis.set_xscale("log")
-            elif values[0] == 0 and positive[-1] / positive[0] > 200:  # 0 among powers of ten
+            elif values[0] == 0 and positive[-1] / positive[0] > 200:  # a logarithmic axis that contains 0
                 axis.set_xscale("symlog", linthresh=positive[0])
         axis.set_xlabel(f"{name}{', ' + data if data else ''}")
         axis.set_ylabel(_named(metric))
         axis.grid()
-    if len({data for _, data in panels}) == 1:  # heights can be compared
+    if len({data for _, data in panels}) == 1:  # the values are comparable, so use one scale
         for metric in metrics:
             together = [axis for axis, (name, _) in zip(grid, places, strict=False) if name == metric]
             low, high = (bound(axis.get_ylim()[end] for axis in together) for end, bound in ((0, min), (1, max)))
@@ -137,14 +137,14 @@ def curves(sweep: Sweep) -> Any:
 
 
 def _curve(axis: Any, points: Sequence[Point], style: int) -> dict[str, Any]:
-    """One method over what is varied; what the legend has to explain."""
+    """Draw one method over the varied setting; returns its entries for the legend."""
     ordered = sorted((point for point in points if point.values), key=lambda point: point.place)
     if not ordered:
         return {}
     values = [list(point.values.values()) for point in ordered]
     spread = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in values]
     look = {
-        "marker": MARKERS[(style + style // len(CYCLE)) % len(MARKERS)],  # a colour comes again with another marker
+        "marker": MARKERS[(style + style // len(CYCLE)) % len(MARKERS)],  # a repeated colour gets another marker
         "color": CYCLE[style % len(CYCLE)],
         "linestyle": DASHES[style % len(DASHES)],
     }
@@ -153,7 +153,7 @@ def _curve(axis: Any, points: Sequence[Point], style: int) -> dict[str, Any]:
 
 
 def _level(axis: Any, point: Point, style: int) -> dict[str, Any]:
-    """A baseline as a horizontal line; what the legend has to explain."""
+    """Draw a baseline as a horizontal line; returns its entries for the legend."""
     if not point.values:
         return {}
     mean = statistics.mean(point.values.values())
@@ -161,7 +161,7 @@ def _level(axis: Any, point: Point, style: int) -> dict[str, Any]:
 
 
 def _data(outcome: Outcome, line: ResultLine) -> str:
-    """What a panel is about: a data set of the paper; a stand-in has but one."""
+    """The data set of a panel; empty for a stand-in, which has only one."""
     return "" if outcome.label else line.labels.get("dataset", "")
 
 

@@ -1,4 +1,4 @@
-"""`rankgrad reproduce ID`: run the cells of a table, and put what they came to beside what the paper prints."""
+"""`rankgrad reproduce ID`: run the cells of a table, and show the results beside the printed numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .measures import OF_EMBEDDINGS
 from .outcome import Outcome, group, not_run, outcome_line, relative, t_tests
 from .picture import picture
 
-HELD_OUT, LOADER = 0.1, "rankgrad.datasets.folds.load_with_val"  # a share of the training classes, by this loader
+HELD_OUT, LOADER = 0.1, "rankgrad.datasets.folds.load_with_val"  # fraction of the training classes, and its loader
 SINGLE = ("seed", "out", "resume", "data", "data.root", "experiment")
 
 
@@ -34,9 +34,9 @@ class Plan:
     Attributes:
         grid: the table.
         stand_in: omniglot, glyphs, bccd or None.
-        settings: number of a cell -> settings of its runs, without seed and place.
-        lines: cells (by number) of each line of the table.
-        skipped: number of a cell -> why it is not run.
+        settings: number of a cell -> settings of its runs, without seed and folder.
+        lines: numbers of the cells of each line of the table.
+        skipped: number of a cell -> reason why it has no runs.
         seeds: of the runs.
         own: KEY=VALUE settings given by the user, for all runs.
     """
@@ -68,23 +68,23 @@ def reproduce(
 ) -> str:
     """Make a table or figure below `out`, and return it as text; without a name, list all.
 
-    A run that is finished is kept; one that was cut off is resumed. Tables in the same folder share their runs.
+    A finished run is kept; an interrupted run is resumed. Tables in the same folder share their runs.
 
     Args:
         name: see `catalogue`.
-        settings: of `rankgrad train`, for all runs; launcher=submitit or ray trains them on other machines, see
+        settings: of `rankgrad train`, for all runs. launcher=submitit or launcher=ray trains on other machines, see
             `runs.launchers`.
         out: folder; None: runs/reproduce, or runs/reproduce-STAND_IN.
-        data_roots: NAME=DIR, a data set's folder; or DIR, the folder of all.
-        stand_in: omniglot, glyphs; of detectors bccd: the same grid with a small network on these.
+        data_roots: NAME=DIR, the folder of a data set; or DIR, the folder of all others.
+        stand_in: omniglot or glyphs, for detectors bccd: run the same grid on this data with a small network.
         seeds: "0,1,2" or "0..2"; None: those of the table.
-        jobs: runs at a time.
+        jobs: number of runs at a time.
         rule: one of `grid.RULES`; None: that of the table.
-        dry_run: say what would run.
+        dry_run: only list the runs.
 
     Raises:
-        ConfigError: unknown names, settings that the table varies, runs that failed.
-        LockedError: another process works in the folder.
+        ConfigError: a name is unknown, the table itself varies a given setting, or a run failed.
+        LockedError: another process uses the folder.
     """
     if name is None:
         return listing()
@@ -96,11 +96,11 @@ def reproduce(
         from . import computed, figures
 
         if stand_in or settings:
-            raise ConfigError(f"{entry.id} trains nothing: leave out {'--stand-in' if stand_in else settings[0]}")
+            raise ConfigError(f"{entry.id} trains nothing: remove {'--stand-in' if stand_in else settings[0]}")
         return (figures.make if entry.how == "figure" else computed.make)(entry, out, dry_run)
     grid = grids("detect train" if entry.how == "detection" else "train")[entry.id]
     if rule not in (None, *RULES):
-        raise ConfigError(f"--rule is {', '.join(RULES)}; got {rule!r}")
+        raise ConfigError(f"--rule must be {', '.join(RULES)}; got {rule!r}")
     launcher, settings = read_launcher(settings)
     chosen = None if seeds is None else tuple(dict.fromkeys(read_seeds(seeds)))
     plan = planned(grid, settings, _roots(data_roots), stand_in, chosen, held_out=rule == "held_out")
@@ -121,14 +121,14 @@ def reproduce(
 
 
 def sources_of(name: str) -> str:
-    """Where each setting of a table comes from, see `sources`.
+    """The source of each setting of a table, see `sources`.
 
     Raises:
-        ConfigError: unknown, or nothing is trained for it.
+        ConfigError: the name is unknown, or the table has no runs.
     """
     entry = find(name)
     if entry.how not in ("runs", "detection"):
-        raise ConfigError(f"{entry.id} ({entry.title}) has no runs whose settings could have sources: {entry.way}")
+        raise ConfigError(f"{entry.id} ({entry.title}) has no runs, and so no sources of settings: {entry.way}")
     return sources.text(grids("detect train" if entry.how == "detection" else "train")[entry.id])
 
 
@@ -140,19 +140,19 @@ def planned(
     seeds: tuple[int, ...] | None = None,
     held_out: bool = False,
 ) -> Plan:
-    """The settings of every run, composed once so that a misspelt one fails now and not after a day.
+    """The settings of every run. They are composed here, so that a misspelt setting fails before the first run.
 
     Args:
         grid: the table.
         settings: KEY=VALUE of the user.
-        roots: data set -> folder; under "" that of all the others.
+        roots: data set -> folder; "" -> folder of all others.
         stand_in: omniglot, glyphs, bccd or None.
         seeds: None: those of the table.
-        held_out: a tenth of the training classes is held out, to choose the evaluation on that is reported.
+        held_out: hold out a tenth of the training classes, on which the reported evaluation is chosen.
     """
     _check_own(grid, settings)
     if held_out and grid.command != "train":
-        raise ConfigError(f"{grid.id} is of detectors, which have no classes to hold out: --rule last")
+        raise ConfigError(f"{grid.id} trains detectors, which have no classes to hold out: use --rule last")
     plans: dict[int, tuple[str, ...]] = {}
     skipped: dict[int, str] = {}
     if stand_in is None:
@@ -160,7 +160,7 @@ def planned(
             data = cell.data
             root = roots.get(data, roots.get(""))
             if root is None:
-                skipped[number] = f"no {data}: say where it is with --data-root {data}=DIR"
+                skipped[number] = f"no {data}: give its folder with --data-root {data}=DIR"
             else:
                 given = [f"experiment={cell.experiment}", f"data.root={root.absolute()}"]
                 plans[number] = merge(given, cell.settings, cell.full_only, settings)
@@ -185,18 +185,18 @@ def planned(
 
 
 def _held_out(settings: tuple[str, ...], tree: str, stand_in: str | None) -> tuple[str, ...]:
-    """Hold classes out of training, which choose the weights that are kept."""
+    """Add settings that hold out training classes, on which the best weights are chosen."""
     if stand_in in standin.WITH_VAL:
         return merge(settings, ["evaluation.keep_best=val"])
     load = compose(settings, tree).data.load
     loader = [f"data.load._target_={LOADER}", f"++data.load.source={load._target_}"]
-    if "source" in load:  # merged classes are held out by the loader that merges
+    if "source" in load:  # the loader that merges classes also holds them out
         loader = []
     return merge(settings, loader, [f"++data.load.held_out={HELD_OUT}", "evaluation.keep_best=val"])
 
 
 def collect(plan: Plan, out: Path, rule: str, missing: Sequence[str] = ()) -> Outcome:
-    """What the finished runs below `out` came to."""
+    """The results of the finished runs below `out`."""
     lines = []
     for numbers in plan.lines:
         runs = plan.runs(out, numbers[0]) if numbers[0] in plan.settings else {}
@@ -218,7 +218,7 @@ def collect(plan: Plan, out: Path, rule: str, missing: Sequence[str] = ()) -> Ou
 
 
 def write(outcome: Outcome, out: Path) -> str:
-    """Write ID.md, .csv, .tex, .json and .png; returns the first with the names of all."""
+    """Write ID.md, .csv, .tex, .json and .png; returns the text of ID.md and the names of the files."""
     stem = outcome.grid.id.replace("/", "-")
     text = page.markdown(outcome)
     write_text(out / f"{stem}.md", text)
@@ -235,15 +235,15 @@ def _check_own(grid: Grid, settings: Sequence[str]) -> None:
         key = setting.partition("=")[0]
         if key in SINGLE:
             hint = "--data-root and --stand-in choose the data" if key.startswith("data") else "use --seeds and --out"
-            raise ConfigError(f"{key}= is not for all runs of a table: {hint}")
+            raise ConfigError(f"{key}= cannot be set for all runs of a table: {hint}")
         if setting == "lean=true" and (OF_EMBEDDINGS & set(grid.metrics) or any(cell.test for cell in grid.cells)):
             raise ConfigError(f"{grid.id} needs the embeddings or weights of its runs, which lean=true does not keep")
         if key in varied:
-            raise ConfigError(f"{grid.id} itself sets {key}; leave out {setting}")
+            raise ConfigError(f"{grid.id} itself sets {key}: remove {setting}")
 
 
 def _add_ks(settings: dict[int, tuple[str, ...]], grid: Grid, experiment: str) -> None:
-    """Compose the cells of an experiment, and add the list lengths that the table has and the experiment has not."""
+    """Compose the cells of an experiment, and add the K of R@K that the table has and the experiment lacks."""
     numbers = [number for number in settings if grid.cells[number].experiment == experiment]
     metrics = {metric for number in numbers for metric in grid.cells[number].metrics}
     wanted = {int(metric[2:]) for metric in metrics if metric.startswith("R@")} | {1}
@@ -256,7 +256,7 @@ def _add_ks(settings: dict[int, tuple[str, ...]], grid: Grid, experiment: str) -
 
 
 def _tasks(plan: Plan, out: Path, jobs: int, launcher: Launcher = LOCAL) -> dict[Path, list[str]]:
-    """Folder -> settings of every run; cells with the same settings are one run."""
+    """Folder -> settings of every run; cells with the same settings share a run."""
     own = [setting for setting in with_threads(plan.own, jobs, launcher) if setting not in plan.own]
     return {
         _folder(out, settings, seed): [*settings, *own, f"seed={seed}"]
@@ -266,7 +266,7 @@ def _tasks(plan: Plan, out: Path, jobs: int, launcher: Launcher = LOCAL) -> dict
 
 
 def _folder(out: Path, settings: Sequence[str], seed: int) -> Path:
-    """Name a run: what a person looks for, and a hash of everything but the place of the data."""
+    """The folder of a run. Its name has the main settings, and a hash of all settings but the folder of the data."""
     identity = [setting for setting in settings if not setting.startswith(("data.root=", "threads="))]
     ignored = ("data=", "recipe=", "evaluation.", "data.load.turns=", "trainer.")
     named = "-".join(s.rpartition(".")[2] for s in identity if not s.startswith(ignored))
@@ -276,7 +276,7 @@ def _folder(out: Path, settings: Sequence[str], seed: int) -> Path:
 
 
 def _dry(tasks: Mapping[Path, Sequence[str]], plan: Plan, out: Path) -> str:
-    """The command of each run below the cells that it fills; at full size also how long it takes, as far as known."""
+    """The command of each run, below its cells; for full-size retrieval runs also an estimate of the time."""
     timed = plan.stand_in is None and plan.grid.command == "train"
     lines: list[str] = []
     left = Work()
@@ -298,7 +298,7 @@ def _dry(tasks: Mapping[Path, Sequence[str]], plan: Plan, out: Path) -> str:
 
 
 def _roots(given: Sequence[str]) -> dict[str, Path]:
-    """NAME=DIR -> folder by data set; a DIR alone is for all others."""
+    """Data set -> folder, from NAME=DIR; a DIR without a name is for all others."""
     known = datasets()
     roots: dict[str, Path] = {}
     for text in given:

@@ -1,13 +1,14 @@
-"""Where each setting of an experiment comes from: a place in a paper, its published code, or a choice of ours.
+"""The source of each setting of an experiment: a place in a paper, its published code, or our own choice.
 
-Three files say it, each beside what it is about:
+Sources are written in three files:
 
-* an experiment's YAML file: in brackets, first in the comment of the line: `lr: 5.0e-6  # [rambo table 9]`;
-* a table's YAML file: under `sources`, one line for each setting that its cells differ in;
-* `sources.yaml`: what an experiment takes over from defaults: those of losses, data sets, models and of training.
+* the YAML file of an experiment: in brackets at the start of the line's comment: `lr: 5.0e-6  # [rambo table 9]`;
+* the YAML file of a table: under `sources`, one line for each setting in which its cells differ;
+* `sources.yaml`: defaults that experiments use, of losses, data sets, models and training.
 
-A source is `[PAPER PLACE]`, with a section, table, figure or heading that the paper has (`PLACES`), `[code]` (what the
-authors published beside it) or `[ours]` (neither says it). Two in a row: the first says what, the second how much.
+A source is `[PAPER PLACE]`, where the place is a section, table, figure or heading of the paper (`PLACES`), `[code]`
+(the code that the authors published) or `[ours]` (neither gives it). With two sources in a row, the first one gives the
+method and the second one the value.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ _BRACKETS = re.compile(r"\s*\[([^\]]+)\]")
 
 @dataclass(frozen=True)
 class Source:
-    """Where a value comes from.
+    """The source of a value.
 
     Attributes:
         places: such as "rambo table 9", "code", "ours".
-        words: what else is to be said.
+        words: further explanation.
     """
 
     places: tuple[str, ...]
@@ -80,9 +81,9 @@ class Setting:
     """A setting of an experiment or of a table.
 
     Attributes:
-        key: dotted name; of a table also rule, seeds.
-        value: what it is; of a table everything that it is in some cell.
-        source: None: nobody has said.
+        key: dotted name; for a table also rule and seeds.
+        value: its value; for a table its values in all cells.
+        source: its source; None: unknown.
     """
 
     key: str
@@ -94,7 +95,7 @@ def parsed(text: str, where: str) -> Source | None:
     """The source at the beginning of a comment; None if it has none.
 
     Raises:
-        ConfigError: a paper or place that there is not.
+        ConfigError: the paper or the place does not exist.
 
     >>> str(parsed("[rambo A] [code] their factor", "a file"))
     'rambo A, code; their factor'
@@ -195,7 +196,7 @@ def _file() -> Any:
 
 @cache
 def _written(name: str, tree: str) -> Mapping[str, tuple[str, Source | None]]:
-    """Setting -> (value, source): what an experiment's file and those that it includes say, the last one winning."""
+    """Setting -> (value, source) in an experiment's file and the files that it includes; the last one wins."""
     folder = resources.files("rankgrad_papers") / "configs" / ("" if tree == "train" else tree)
     text = (folder / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
     lines, where = text.splitlines(), f"experiment/{name}.yaml"
@@ -239,13 +240,13 @@ def experiments(tree: str = "train") -> list[str]:
 
 
 def losses_of(grid: Grid) -> list[str]:
-    """List what the cells of a table name."""
+    """The losses in the cells of a table."""
     named = [setting.removeprefix("loss=") for setting in _settings(grid) if setting.startswith("loss=")]
     return list(dict.fromkeys(named))
 
 
 def text(grid: Grid) -> str:
-    """Everything that the numbers of a table come from, setting by setting."""
+    """The source of every setting of a table, as text."""
     parts = [(f"{grid.id}: {grid.title}", of_table(grid))]
     parts += [
         (f"experiment={name}", of_experiment(name, grid.tree))
@@ -267,7 +268,7 @@ LEGEND = (
 
 
 def page() -> str:
-    """All experiments and tables, as the body of docs/sources.md: settings that experiments share stand once."""
+    """All experiments and tables, as the body of docs/sources.md. A setting of several experiments is listed once."""
     parts = []
     for paper in PLACES:
         names = [
@@ -307,6 +308,6 @@ def page() -> str:
 
 
 def _rows(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table without padding: padded to its widest cell this one would be four times as long."""
+    """A Markdown table without padding, which would make this table four times as long."""
     text = ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows]
     return "\n".join([text[0], "|---" * len(rows[0]) + "|", *text[1:]])

@@ -1,7 +1,7 @@
-"""Results over a setting that is varied: read from runs, from a folder of them, or from a file, for `picture.curves`.
+"""Results over a varied setting, read from runs, from a folder of runs, or from a file, for `picture.curves`.
 
-What can be read: a folder of `rankgrad reproduce`, or the ID.json or ID.csv in it; a folder of `rankgrad compare`, or
-any folder of runs; a csv of your own with the columns row, varies ("λ=0.5"), metric and by_seed ("0:61.2 1:60.8").
+The results can be a folder of `rankgrad reproduce`, or the ID.json or ID.csv in it; a folder of `rankgrad compare`, or
+any folder of runs; your own csv with the columns row, varies ("λ=0.5"), metric and by_seed ("0:61.2 1:60.8").
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from .grid import Cell, Grid, grids
 from .measures import RELATIVE, measure, relative
 from .outcome import Outcome
 
-BASELINE = {"": 0.0}  # axis and place of a method that does not vary
-# Settings in which runs may differ and yet be runs of the same thing.
+BASELINE = {"": 0.0}  # axis -> value, for a method without the varied setting
+# Settings that do not distinguish experiments: runs that differ only in them count as equal.
 APART = ("seed", "out", "resume", "threads", "data.root", "checkpoint_minutes", "loggers", "derived")
 
 
 @dataclass(frozen=True)
 class Point:
-    """A method at one place of one axis.
+    """A method at one value of the varied setting.
 
     Attributes:
         row: the method.
-        axis: what is varied; "" of a baseline, which stands at every place.
-        place: its value; 0 of a baseline.
-        data: data set; empty if all are of one.
-        metric: what was measured.
+        axis: the varied setting; "" for a baseline.
+        place: its value; 0 for a baseline.
+        data: data set; empty if all points have the same one.
+        metric: the metric.
         values: seed -> value, in the units of the papers' tables.
     """
 
@@ -52,12 +52,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Points, and what they are of.
+    """Points of a figure.
 
     Attributes:
         title: heading of the picture.
-        label: of a stand-in, or None.
-        points: those of a figure that was only just begun may have no values yet.
+        label: label of a stand-in, or None.
+        points: the points. If runs are not finished, they may have no values yet.
     """
 
     title: str
@@ -76,7 +76,7 @@ class Sweep:
 
 
 def from_outcome(outcome: Outcome, metrics: Sequence[str]) -> Sweep:
-    """What `rankgrad reproduce` has just found."""
+    """Points from the results of `rankgrad reproduce`."""
     points = [
         Point(
             line.row,
@@ -102,18 +102,18 @@ def read(
     rule: str | None = None,
     trust: Sequence[str] = (),
 ) -> Sweep:
-    """The points of a figure, wherever they are.
+    """Read the points of a figure from a file or from runs.
 
     Args:
         paths: one file, or folders of runs.
         grid: the figure.
-        over: a setting, such as loss.alpha, to draw runs against instead of the figure's own axes.
-        metric: instead of the figure's own.
-        rule: evaluation of a run that counts, one of `grid.RULES`; None: the figure's.
+        over: a setting for the axis, such as loss.alpha; None: those of the figure.
+        metric: None: those of the figure.
+        rule: evaluation to use of a run, one of `grid.RULES`; None: that of the figure.
         trust: packages whose classes the settings of runs may name, see `config.load`.
 
     Raises:
-        ConfigError: nothing there, or nothing of this figure.
+        ConfigError: a path does not exist, or there are no results for this figure.
     """
     for path in paths:
         if not path.exists():
@@ -121,33 +121,33 @@ def read(
     metrics = (metric,) if metric else drawn(grid)
     files = [path for path in paths if path.is_file()]
     if files and len(paths) > 1:
-        raise ConfigError(f"one file of results at a time, or folders of runs; got {', '.join(map(str, paths))}")
+        raise ConfigError(f"give one file of results, or folders of runs; got {', '.join(map(str, paths))}")
     if len(paths) == 1 and over is None and rule is None:
-        left = paths[0] / f"{grid.id.replace('/', '-')}.json"  # by rankgrad reproduce
+        left = paths[0] / f"{grid.id.replace('/', '-')}.json"  # written by rankgrad reproduce
         if left.exists() and not files:
             files = [left]
     if files:
         if over is not None or rule is not None:
-            raise ConfigError("--over and --rule are for runs; a file of results has its own")
+            raise ConfigError("--over and --rule need folders of runs; a file of results has a fixed axis and rule")
         reader = {".json": from_json, ".csv": from_csv}.get(files[0].suffix)
         if reader is None:
-            raise ConfigError(f"results are read from .json and .csv; got {files[0]}")
+            raise ConfigError(f"a file of results must be .json or .csv; got {files[0]}")
         return reader(files[0], grid, metrics)
     return from_runs(paths, grid, metrics, over=over, rule=rule or grid.rule, trust=trust)
 
 
 def drawn(grid: Grid) -> tuple[str, ...]:
-    """The metrics of a figure: those that are relative to another method, if it has such, else all."""
+    """The metrics of a figure: those that compare two methods, if there are any, else all."""
     return tuple(metric for metric in grid.metrics if metric in RELATIVE) or grid.metrics
 
 
 def axes(grid: Grid) -> tuple[str, ...]:
-    """What a figure varies."""
+    """The settings that a figure varies."""
     return tuple(dict.fromkeys(axis for cell in grid.cells for axis in cell.varies))
 
 
 def from_json(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
-    """Points of the ID.json of `rankgrad reproduce`."""
+    """Points from the ID.json of `rankgrad reproduce`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         label, title = content["label"], f"{content['id']}: {content['title']}"
@@ -167,14 +167,14 @@ def from_json(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{path} is no ID.json of rankgrad reproduce ({type(error).__name__}: {error}); for runs of "
+            f"{path} is not an ID.json of rankgrad reproduce ({type(error).__name__}: {error}); for runs of "
             "rankgrad compare give their folder"
         ) from None
     return _some(Sweep(title, label, tuple(points)), path, grid, metrics)
 
 
 def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
-    """Points of the ID.csv of `rankgrad reproduce`, or of any csv with its columns row, varies, metric and by_seed."""
+    """Points from the ID.csv of `rankgrad reproduce`, or from any csv with the columns row, varies, metric, by_seed."""
     with path.open(encoding="utf-8", newline="") as stream:
         reader = csv.DictReader(stream)
         missing = [name for name in ("row", "varies", "metric", "by_seed") if name not in (reader.fieldnames or ())]
@@ -195,10 +195,10 @@ def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
                 )
             except ValueError:
                 raise ConfigError(
-                    f'{path}, line {number}: varies is NAME=NUMBER and by_seed "SEED:VALUE SEED:VALUE"; got '
+                    f'{path}, line {number}: varies must be NAME=NUMBER and by_seed "SEED:VALUE SEED:VALUE"; got '
                     f"{row['varies']!r} and {row['by_seed']!r}"
                 ) from None
-            points[point.row, axis, point.place, point.data, point.metric] = point  # a stand-in's data sets are one
+            points[point.row, axis, point.place, point.data, point.metric] = point  # a stand-in repeats its points
     return _some(Sweep(f"{grid.id}: {grid.title}", label, tuple(points.values())), path, grid, metrics)
 
 
@@ -211,14 +211,14 @@ def from_runs(
     rule: str = "last",
     trust: Sequence[str] = (),
 ) -> Sweep:
-    """Points of finished runs, told by their settings.
+    """Points from finished runs, matched by their settings.
 
     Args:
         folders: of runs, at any depth.
-        grid: the figure. A run belongs to a place of it if it has the settings of that place, and the usual ones in
-            everything else that the figure varies.
-        metrics: to read.
-        over: a setting to draw against instead.
+        grid: the figure. A run belongs to a point if it has the settings of this point, and the default values of all
+            other settings that the figure varies.
+        metrics: the metrics to read.
+        over: a setting for the axis; None: those of the figure.
         rule: one of `grid.RULES`.
         trust: packages whose classes the settings may name, see `config.load`.
     """
@@ -234,9 +234,9 @@ def from_runs(
         placed = _cells(runs, grid)
         title = f"{grid.id}: {grid.title}; here on {_data(runs)}"
         if not placed:
-            hint = f"; --over {differing[0]} draws against what differs between them" if differing else ""
+            hint = f"; the runs differ in {differing[0]}: draw over it with --over {differing[0]}" if differing else ""
             raise ConfigError(
-                f"none of the {len(runs)} runs below {where} is at a place of {grid.id} ({', '.join(axes(grid))}){hint}"
+                f"none of the {len(runs)} runs below {where} is a point of {grid.id} ({', '.join(axes(grid))}){hint}"
             )
     points: dict[tuple[str, str, float, str], dict[int, float]] = {}
     for run, row, axis, place in placed:
@@ -246,7 +246,7 @@ def from_runs(
                 seed, known = int(runs[run].seed), points.setdefault((row, axis, place, metric), {})
                 if seed in known:
                     raise ConfigError(
-                        f"two runs below {where} are of {row}, {axis} = {place:g} and seed {seed}; the second is "
+                        f"two runs below {where} have {row}, {axis} = {place:g} and seed {seed}; the second is "
                         f"{run.folder}. Give a folder in which only {axis} and the seed differ"
                     )
                 known[seed] = value
@@ -277,7 +277,7 @@ def _data(runs: Mapping[Run, DictConfig]) -> str:
 
 
 def _differing(configs: Sequence[DictConfig]) -> list[str]:
-    """Settings in which the runs differ, numbers first; a loss that has not got a setting does not differ in it."""
+    """Settings in which the runs differ, numbers first. A loss without a setting does not differ in it."""
     names = dict.fromkeys(key for config in configs for key in keys(config))
     differing = []
     for name in names:
@@ -304,11 +304,11 @@ def _over(runs: Mapping[Run, DictConfig], over: str, differing: Sequence[str]) -
     for run, config in runs.items():
         place = _number(OmegaConf.select(config, over))
         if place is None:
-            continue  # a loss without this setting
+            continue  # the loss does not have this setting
         rest = [f"{n.rpartition('.')[2]} {OmegaConf.select(config, n)}" for n in others if _has(config, n)]
         placed.append((run, ", ".join([_loss(config), *rest]), over, place))
     if not placed:
-        raise ConfigError(f"{over} is no number in any of these runs")
+        raise ConfigError(f"{over} is not a number in any of these runs")
     return placed
 
 
@@ -321,7 +321,7 @@ def _loss(config: DictConfig) -> str:
 
 
 def _cells(runs: Mapping[Run, DictConfig], grid: Grid) -> list[tuple[Run, str, str, float]]:
-    """Runs with the method, axis and place that their settings stand for."""
+    """(run, method, axis, value) of the runs whose settings are those of a point."""
     placed = []
     for run, config in runs.items():
         for (row, axis, value), place in _wanted(grid.id).items():
@@ -332,19 +332,19 @@ def _cells(runs: Mapping[Run, DictConfig], grid: Grid) -> list[tuple[Run, str, s
 
 @cache
 def _wanted(name: str) -> Mapping[tuple[str, str, float], Mapping[str, Any]]:
-    """(method, axis, place) of a figure -> what the settings that it varies are there."""
+    """(method, axis, value) of a figure -> the varied settings at this point."""
     cells = grids()[name].cells
     varied = _varied(cells)
     settings: dict[tuple[str, str, float], Mapping[str, Any]] = {}
     for cell in cells:
-        composed = compose(["data=glyphs", *cell.settings])  # of the defaults any data set will do
+        composed = compose(["data=glyphs", *cell.settings])  # any data set, since only varied settings are read
         for axis, value in (cell.varies or BASELINE).items():
             settings.setdefault((cell.row, axis, value), {key: OmegaConf.select(composed, key) for key in varied})
     return settings
 
 
 def _varied(cells: Sequence[Cell]) -> list[str]:
-    """Dotted settings that are not the same in all cells of a figure."""
+    """Dotted names of the settings that differ between the cells of a figure."""
     names = dict.fromkeys(setting.partition("=")[0] for cell in cells for setting in cell.settings)
     given = [dict(setting.split("=", 1) for setting in cell.settings) for cell in cells]
     differing = [name for name in names if len({each.get(name) for each in given}) > 1]
