@@ -239,10 +239,10 @@ WEIGHTS: dict[str, tuple[Callable[[dict[str, Any], Path], object], str]] = {
         "requests other weights (pretrained)",
     ),
     "file": (lambda r, canary: r["model"].update(weights="/etc/passwd"), "requests other weights (weights)"),
-    "kind": (lambda r, canary: r["model"].update(kind="os.system"), "can't be built: unknown model 'os.system'"),
-    "size": (lambda r, canary: r["model"].update(widths=[2**40] * 4), "can't be built"),
+    "kind": (lambda r, canary: r["model"].update(kind="os.system"), "cannot be built: unknown model 'os.system'"),
+    "size": (lambda r, canary: r["model"].update(widths=[2**40] * 4), "cannot be built"),
     "reading": (lambda r, canary: r["config"]["data"]["load"].update(shorter_side="x"), "shorter_side='x'"),
-    "no keys": (lambda r, canary: [r.pop(name) for name in ("model", "pixels")], "lacks model, pixels"),
+    "no keys": (lambda r, canary: [r.pop(name) for name in ("model", "pixels")], "wrong type: model, pixels"),
 }
 
 

@@ -64,7 +64,7 @@ def _check_record(path: Path, record: Mapping[str, Any]) -> None:
         if not isinstance(record["model"].get("kind"), str):
             wrong.append("model")
     if wrong:
-        raise ValueError(f"{path} is damaged: {', '.join(wrong)} is missing or has a wrong type")
+        raise ValueError(f"{path} is damaged: these parts are missing or have a wrong type: {', '.join(wrong)}")
     fetched = {"pretrained", "weights"} & set(record["model"])
     if fetched:  # the weights are in the file; only an attacker would request others
         raise ValueError(
