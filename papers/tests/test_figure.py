@@ -209,7 +209,7 @@ def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_dra
     [
         (["rambo/fig7"], "no figure 'rambo/fig7'; did you mean 'rambo/fig"),
         (["rambo/table2"], "is not a figure: training runs: rankgrad reproduce rambo/table2"),
-        (["roadmap/fig8", "-o", "x.bmp"], "a figure is written as .svg, .png, .pdf; got 'x.bmp'"),
+        (["roadmap/fig8", "-o", "x.bmp"], "a figure must be .svg, .png, .pdf; got 'x.bmp'"),
         (["roadmap/fig8", "--runs", "x"], "--runs does not belong to roadmap/fig8, which needs nothing"),
         (["roadmap/fig4", "-k", "3"], "-k does not belong to roadmap/fig4, which needs --runs DIR"),
         (["roadmap/fig6", "--over", "loss.tau"], "--over does not belong to roadmap/fig6, which needs --run RUN"),
@@ -219,7 +219,7 @@ def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_dra
         (["rambo/table1", "--results", "nowhere.json"], "nowhere.json does not exist: make bench"),
         (["roadmap/fig4", "--runs", "nowhere"], "nowhere does not exist: give a folder of runs"),
         (["roadmap/fig4", "--runs", "."], "no finished run below ."),
-        (["roadmap/fig6", "--run", "."], ". is no finished run"),
+        (["roadmap/fig6", "--run", "."], ". is not a finished run"),
         (["roadmap/fig8", "--format", "pdf"], "--format goes with --all"),
         (["roadmap/fig8", "--dpi", "0"], "--dpi is dots per inch"),
         (["-o", "x.png"], "which figure? rankgrad paper-figure NAME -o FILE"),

@@ -52,7 +52,7 @@ def test_failures_are_wrong_in_every_run_and_those_that_differ_in_some():
     assert all(query.items[0][0].correct and not query.items[1][0].correct for query in differ.queries)
     both = retrieved.among(table, [bad, turned(table, {5: 185.0})], "xy", choice="failures", queries=9)
     assert {query.row for query in both.queries} == {5}
-    with pytest.raises(ValueError, match="every run: choose random"):
+    with pytest.raises(ValueError, match="every run.: choose random"):
         retrieved.among(table, [good], ["good"], choice="failures")
     with pytest.raises(ValueError, match="give two runs that differ, or random"):
         retrieved.among(table, [good], ["good"], choice="differ")
@@ -128,9 +128,9 @@ def test_the_command_shows_runs_side_by_side(photo_runs, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["-o", "x.bmp"], "a figure is written as .svg, .png, .pdf; got 'x.bmp'"),
+        (["-o", "x.bmp"], "a figure must be .svg, .png, .pdf; got 'x.bmp'"),
         (["--dpi", "0"], "--dpi is dots per inch"),
-        (["--run", "."], ". is no finished run"),
+        (["--run", "."], ". is not a finished run"),
         (["--queries", "0"], "at least one run, query and item"),
     ],
 )

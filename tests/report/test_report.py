@@ -480,7 +480,7 @@ def test_table_shows_both_evaluations_their_intervals_and_the_change(single):
             rf"\+{100 * (now - was):.1f}"
         )
         assert re.search(expected, single.text), (name, single.text[:900])
-    assert "its 95 % interval" in single.text and "queries: 40" in single.text
+    assert "its 95 % confidence interval" in single.text and "queries: 40" in single.text
 
 
 def test_tiles_show_the_headline_with_its_interval_and_what_it_was(single):
@@ -1015,13 +1015,13 @@ def test_a_comparison_is_one_page_over_all_runs(finished, broken_off, tmp_path):
     # behind the curve of the first run stands that of the other seed
     assert (
         len(page.all("polyline", class_="raw")) == len(curves(finished))
-        and "Pale: the same with other seeds" in page.text
+        and "Pale curves: the same with other seeds" in page.text
     )
     many = {f"loss {number}": [folder] for number, folder in enumerate([*copies.values(), broken_off])}
     for number in range(6):
         many[f"more {number}"] = [shutil.copytree(copies["auc-seed0"], tmp_path / "runs" / f"more{number}")]
     page = Page(write_comparison(tmp_path / "compare.html", many))
-    assert "of the first 8 of 10 variants" in page.text and page.text.count("more 5") == 1
+    assert "the first 8 of 10 variants" in page.text and page.text.count("more 5") == 1
     assert sum("section" == tag for tag, _ in page.tags) >= 8
     with pytest.raises(ValueError, match="at least one run; got none"):
         write_comparison(tmp_path / "compare.html", {"pnp": []})
@@ -1041,7 +1041,7 @@ def test_a_comparison_tests_over_seeds_before_it_tests_over_the_queries_of_one_s
     wanted = paired_t_test([0.625, 0.65], [0.5, 0.6])
     over_seeds = f"auc mAP@R +8.8 {100 * wanted.low:+.1f} to {100 * wanted.high:+.1f} {wanted.p:.2g} 2"
     found = re.search(re.escape(over_seeds.replace("-", "\N{MINUS SIGN}")).replace(r"\ ", r"\s?"), text)
-    assert found and text.index("Two seeds") < found.start() < text.index("seed 0: query by query")
+    assert found and text.index("Two seeds") < found.start() < text.index("seed 0, query by query")
     assert text.index("p over seeds") < text.index("p over queries")
     alone = Page(
         write_comparison(tmp_path / "compare.html", {loss: folders[:1] for loss, folders in runs.items()})
