@@ -254,7 +254,7 @@ def test_settings_of_the_gap_that_cannot_be_are_refused():
         decomposability.class_batches(labels, 10, 4)
     with pytest.raises(ValueError, match="'equal' or 'unequal'"):
         decomposability.bounds("even")
-    with pytest.raises(ValueError, match="1 .. 7 batches; got 8"):
+    with pytest.raises(ValueError, match="1 .. 7, .*got 8"):
         decomposability.bounds(batches=8)
 
 
@@ -497,7 +497,7 @@ def test_any_callable_from_scores_to_ranks_is_a_sorter():
     torch.testing.assert_close(found["SoDeep"], found["exact"], rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="'half' must give a rank for each of"):
         landscapes.compute("6", sorters={"half": lambda scores: scores[:, :5]}, ticks=3)
-    with pytest.raises(ValueError, match="figure 1 shows none"):
+    with pytest.raises(ValueError, match="got sorters for figure 1"):
         landscapes.compute("1", sorters={"SoDeep": sorter}, ticks=3)
 
 

@@ -220,13 +220,13 @@ def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_dra
         (["roadmap/fig4", "--runs", "nowhere"], "nowhere does not exist: give a folder of runs"),
         (["roadmap/fig4", "--runs", "."], "no finished run below ."),
         (["roadmap/fig6", "--run", "."], ". is not a finished run"),
-        (["roadmap/fig8", "--format", "pdf"], "--format goes with --all"),
+        (["roadmap/fig8", "--format", "pdf"], "--format needs --all"),
         (["roadmap/fig8", "--dpi", "0"], "--dpi is dots per inch"),
-        (["-o", "x.png"], "which figure? rankgrad paper-figure NAME -o FILE"),
-        (["--all"], "--all writes into a folder: rankgrad paper-figure --all -o DIR; got None"),
-        (["--all", "-o", "x.pdf"], "--all writes into a folder"),
-        (["--all", "pnp/fig5", "-o", "x"], "leave out --all, or pnp/fig5"),
-        (["--all", "-o", "x", "--seed", "1"], "--all draws the figures that need nothing"),
+        (["-o", "x.png"], "no figure is given: use rankgrad paper-figure NAME -o FILE"),
+        (["--all"], "--all needs a folder: rankgrad paper-figure --all -o DIR; got None"),
+        (["--all", "-o", "x.pdf"], "--all needs a folder"),
+        (["--all", "pnp/fig5", "-o", "x"], "remove --all, or pnp/fig5"),
+        (["--all", "-o", "x", "--seed", "1"], "--all draws the figures that need no data"),
     ],
 )
 def test_errors_say_what_to_do(arguments, text, tmp_path, monkeypatch, capsys):
@@ -274,7 +274,7 @@ def test_growth_is_drawn_from_a_file_of_results(tmp_path, capsys):
     assert main(["paper-figure", "rambo/table1", "--results", str(path), "-o", str(tmp_path / "growth.png")]) == 0
     path.write_text(json.dumps({"suites": {"in_batch": {}}}))
     assert main(["paper-figure", "rambo/table1", "--results", str(path)]) == 2
-    assert "holds no suite scaling" in capsys.readouterr().err
+    assert "has no suite scaling" in capsys.readouterr().err
 
 
 # ----------------------------------------------------------------------------------------------- curves over a setting
@@ -334,7 +334,7 @@ def test_the_curve_is_the_mean_over_seeds_and_its_bars_the_standard_deviation(ru
     ("options", "text"),
     [
         ({"over": "loss.alpa"}, "unknown setting 'loss.alpa'; did you mean 'loss.alpha'"),
-        ({"over": "data.name"}, "data.name is no number in any of these runs"),
+        ({"over": "data.name"}, "data.name is not a number in any of these runs"),
         ({"metric": "R@9"}, "has no R@9 over α"),
     ],
 )
@@ -415,12 +415,15 @@ def test_other_files_are_refused(tmp_path, runs):
     grid = grids()["roadmap/fig4"]
     (tmp_path / "compare.json").write_text('{"values": {}}')
     (tmp_path / "x.txt").write_text("")
-    for name, text in (("compare.json", "for runs of rankgrad compare give their folder"), ("x.txt", ".json and .csv")):
+    for name, text in (
+        ("compare.json", "for runs of rankgrad compare give their folder"),
+        ("x.txt", "a file of results must be .json or .csv"),
+    ):
         with pytest.raises(ConfigError, match=text):
             sweep.read([tmp_path / name], grid)
-    with pytest.raises(ConfigError, match="one file of results at a time"):
+    with pytest.raises(ConfigError, match="give one file of results"):
         sweep.read([tmp_path / "x.txt", runs], grid)
-    with pytest.raises(ConfigError, match="--over and --rule are for runs"):
+    with pytest.raises(ConfigError, match="--over and --rule need folders of runs"):
         sweep.read([tmp_path / "compare.json"], grid, over="loss.tau")
 
 

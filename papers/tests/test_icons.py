@@ -106,7 +106,7 @@ def test_a_damaged_file_of_icons_is_named(tmp_path):
         load_icons(tmp_path)
     file = packed_icons(tmp_path) / "icons48.npz"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="icons48.npz is (no npz file|damaged)"):
+    with pytest.raises(ValueError, match="icons48.npz is (not an npz file|damaged)"):
         load_icons(tmp_path)
     packed_icons(tmp_path, images=np.zeros((30, 9, 9), np.uint8))
     with pytest.raises(ValueError, match=r"\[30, 48, 48\]; got uint8 \(30, 9, 9\)"):

@@ -64,7 +64,7 @@ def test_folders_without_the_files_are_told_apart(tmp_path):
     with pytest.raises(ValueError, match="intent 'b'"):
         load_clinc150(tmp_path)
     (tmp_path / "domains.json").write_text("{")
-    with pytest.raises(ValueError, match="domains.json is no JSON"):
+    with pytest.raises(ValueError, match="domains.json is not JSON"):
         load_clinc150(tmp_path)
 
 

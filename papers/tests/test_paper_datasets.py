@@ -312,10 +312,10 @@ SPLITS = "Inat_dataset_splits/Inaturalist_test_set1.txt"
         ("sop", "Ebay_test.txt", lambda t: t.replace(" 5 fan", " 4 fan"), "is both 'coffee_maker' and 'fan'"),
         ("sop", "Ebay_test.txt", lambda t: t.replace(" fan", "fan", 1), "Ebay_test.txt, line 4: needed image_id"),
         ("inshop", PARTITION, lambda t: t.rstrip().rpartition("\n")[0], "lists 12 images, but it lists 11"),
-        ("inshop", PARTITION, lambda t: t.partition("\n")[2], "needed the number of images it lists; got 'image_name"),
+        ("inshop", PARTITION, lambda t: t.partition("\n")[2], "needed the number of listed images; got 'image_name"),
         ("inshop", PARTITION, lambda t: t.replace("id_", "item_"), "line 3: needed image_name"),
         ("inshop", PARTITION, lambda t: t.replace("query", "probe"), "train, query or gallery; got 'probe'"),
-        ("inshop", PARTITION, lambda t: t.replace("img/WOMEN/Dresses/id_00000002/", ""), "image_name is img/SEX/"),
+        ("inshop", PARTITION, lambda t: t.replace("img/WOMEN/Dresses/id_00000002/", ""), "image_name must be img/SEX/"),
         ("inaturalist", SPLITS, lambda t: "a.jpg\n", "line 1: needed FOLDER/SUPER/CATEGORY/FILE; got 'a.jpg'"),
         ("vehicleid", "train_test_split/train_list.txt", lambda t: t + "7\n", "train_list.txt, line 8: needed image"),
     ],
@@ -336,7 +336,7 @@ def test_a_damaged_list_names_its_line_and_what_was_needed(damaged, name, file, 
 def test_a_list_that_is_no_text_says_so(damaged):
     tree = damaged("sop")
     (tree.home / "Ebay_train.txt").write_bytes(b"PK\x03\x04\xff\xff")
-    with pytest.raises(ValueError, match="Ebay_train.txt is no UTF-8 text"):
+    with pytest.raises(ValueError, match="Ebay_train.txt is not UTF-8 text"):
         load_sop(tree.root)
 
 
@@ -359,7 +359,7 @@ def test_a_whole_data_set_is_complete(originals, name, images):
     for part, (count, classes) in tree.counts.items():
         assert f"ok     {part}: {count} images of {classes} classes" in str(found)
     listed = {row.file for row in tree.rows} if name != "vehicleid" else set(map(str, tree.images.iterdir()))
-    assert f"all {len(listed)} listed images are there" in str(found)
+    assert f"all {len(listed)} listed images exist" in str(found)
     assert ("no image was opened; --images" in str(found)) != images
     assert (f"all {len(listed)} images can be read" in str(found)) == images
 
@@ -445,7 +445,7 @@ def test_images_listed_twice_and_classes_in_both_splits_are_found(damaged):
     found = inspect(replace(official("sop", tree), counts={"train": (6, 3), "test": (6, 3)}), tree.root)
     assert problems(found) == [
         "test: 1 images are listed more than once",
-        "1 classes are in both train and test, such as bicycle 1: no test on new classes",
+        "1 classes are in both train and test, such as bicycle 1: not a test on new classes",
     ]
 
 
@@ -488,7 +488,7 @@ def test_a_box_outside_of_its_image_is_found_when_asked(damaged):
     path.write_text(path.read_text().replace("2 2.0 3.0", "2 60.0 27.0"))
     assert inspect(official("cub_cropped", tree), tree.root).wrong == 0
     (text,) = problems(inspect(official("cub_cropped", tree), tree.root, images=True))
-    assert tree.rows[1].file in text and "has nothing of its 24 x 16 pixels" in text
+    assert tree.rows[1].file in text and "is outside of its 24 x 16 pixels" in text
     assert inspect(official("cub", tree), tree.root, images=True).wrong == 0
 
 

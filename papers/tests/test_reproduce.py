@@ -213,7 +213,7 @@ rows:
     ("change", "message"),
     [
         (("metrics: [R@1]", "metric: [R@1]"), "unknown metric"),
-        (("rule: last", "rule: first"), "rule is best, held_out, last; got 'first'"),
+        (("rule: last", "rule: first"), "rule must be best, held_out, last; got 'first'"),
         (("row: a", "name: a"), "unknown name"),
         (("title: t\n", ""), "t.yaml has no title:"),
         (("metrics: [R@1]\n", ""), "no metrics for row 'a'"),
@@ -259,7 +259,7 @@ def test_merged_training_classes_keep_the_test_set_and_every_image():
     assert torch.equal(merged.load_merged(letters, merge=3).label, table.label)
     assert not torch.equal(merged.load_merged(letters, merge=3, merge_seed=1).label, table.label)
     assert torch.equal(merged.load_merged(letters, merge=1).label, plain.label)
-    with pytest.raises(ValueError, match="merge counts classes .*1 .. 10.*got 0"):
+    with pytest.raises(ValueError, match="merge is a number of classes .*1 .. 10.*got 0"):
         merged.load_merged(letters, merge=0)
 
 
@@ -412,26 +412,29 @@ def test_other_settings_need_another_folder(whole):
     ("arguments", "message"),
     [
         (["roadmap/tabel2"], "no table or figure 'roadmap/tabel2'; did you mean 'roadmap/table2'?"),
-        (["rambo/table5"], "nothing to run: no voc: say where it is with --data-root voc=DIR"),
+        (["rambo/table5"], "nothing to run: no voc: give its folder with --data-root voc=DIR"),
         (["rambo/table5", "--stand-in", "glyphs"], "unknown stand-in 'glyphs' for this table; known: bccd"),
-        (["rambo/table5", "--stand-in", "bccd"], "--stand-in bccd reads files: say where with --data-root DIR"),
+        (["rambo/table5", "--stand-in", "bccd"], "--stand-in bccd reads files: give their folder with --data-root DIR"),
         (["roadmap/fig13"], "rankgrad paper-figure roadmap/fig13 --run RUN"),
-        (["roadmap/table2"], "nothing to run: no cub: say where it is with --data-root cub=DIR"),
+        (["roadmap/table2"], "nothing to run: no cub: give its folder with --data-root cub=DIR"),
         (
             ["roadmap/table2", "--stand-in", "omniglot"],
-            "--stand-in omniglot reads files: say where with --data-root DIR",
+            "--stand-in omniglot reads files: give their folder with --data-root DIR",
         ),
         (["roadmap/table2", "--stand-in", "glyphs", "--data-root", "."], "glyphs are built in and read no files"),
         (["roadmap/table2", "--data-root", "sop=nowhere"], "nowhere does not exist. Give DIR, or NAME=DIR of"),
         (["roadmap/table2", "--stand-in", "glyphs", "loss=pnp"], "roadmap/table2 itself sets loss; leave out loss=pnp"),
         (["roadmap/table9", "--stand-in", "glyphs", "lean=true"], "needs the embeddings or weights of its runs"),
-        (["roadmap/table2", "--stand-in", "glyphs", "seed=1"], "seed= is not for all runs of a table"),
+        (["roadmap/table2", "--stand-in", "glyphs", "seed=1"], "seed= cannot be set for all runs of a table"),
         (["roadmap/table2", "--stand-in", "glyphs", "data=sop"], "--data-root and --stand-in choose the data"),
-        (["roadmap/table2", "--stand-in", "glyphs", "--seeds", "a"], "seeds are integers such as 0,1,2 or 0..9; got"),
+        (
+            ["roadmap/table2", "--stand-in", "glyphs", "--seeds", "a"],
+            "seeds must be integers such as 0,1,2 or 0..9; got",
+        ),
         (["roadmap/table2", "--stand-in", "glyphs", "optimizer.rate=1"], "unknown setting 'optimizer.rate'"),
         (["roadmap/table2", "--stand-in", "glyphs", "-j", "0"], "--jobs must be >= 1; got 0"),
-        (["rambo/table9", "--stand-in", "glyphs"], "rambo/table9 trains nothing: leave out --stand-in"),
-        (["loss=pnp"], "which table? rankgrad reproduce ID loss=pnp"),
+        (["rambo/table9", "--stand-in", "glyphs"], "rambo/table9 trains nothing: remove --stand-in"),
+        (["loss=pnp"], "no table is given: use rankgrad reproduce ID loss=pnp"),
     ],
 )
 def test_what_does_not_fit_is_said_before_the_first_run(tmp_path, capsys, arguments, message):
@@ -443,7 +446,7 @@ def test_what_does_not_fit_is_said_before_the_first_run(tmp_path, capsys, argume
 def test_at_full_size_only_what_there_is_data_for_runs_with_the_roots_given(tmp_path):
     plan = planned(grids()["roadmap/table2"], ["trainer.max_epochs=7"], {"cub": tmp_path}, None)
     assert [grids()["roadmap/table2"].cells[number].dataset for number in plan.settings] == ["cub"] * 3
-    assert set(plan.skipped.values()) == {f"no {d}: say where it is with --data-root {d}=DIR" for d in DATA_LEFT}
+    assert set(plan.skipped.values()) == {f"no {d}: give its folder with --data-root {d}=DIR" for d in DATA_LEFT}
     configs = [compose(settings) for settings in plan.settings.values()]
     assert {config.data.root for config in configs} == {str(tmp_path)} and {c.trainer.max_epochs for c in configs} == {
         7
@@ -584,7 +587,7 @@ def test_held_out_classes_leave_training_whole_and_unmerged():
     assert [len(torch.unique(table.select(split).label)) for split in ("train", "val", "test")] == [3, 3, 3]
     assert {table.class_names[i] for i in table.select("val").label.tolist()} <= set("abcdefghij")
     assert len(table.select("train")) == 28 and len(table.select("val")) == 12 and table.names == plain.names
-    with pytest.raises(ValueError, match="held_out is a share"):
+    with pytest.raises(ValueError, match="held_out is a fraction"):
         merged.load_merged(letters, held_out=1.0)
     with pytest.raises(ValueError, match="leaves 1 to train on"):
         merged.load_merged(letters, held_out=0.9)

@@ -360,7 +360,7 @@ def test_command_trains_judges_and_lists(home, capsys):
     shown = capsys.readouterr().out
     assert all(name in shown for name in (*KINDS, "cosines (not trained on)", "mean error", "shuffled: moves"))
     path = sodeep.sorter_file(QUICK)
-    assert f"kept in {path}" in shown
+    assert f"stored in {path}" in shown
     assert cli.main(["sodeep", "check", *WORDS]) == 0
     assert capsys.readouterr().out == shown
     assert cli.main(["sodeep"]) == 0
@@ -391,9 +391,9 @@ def test_command_trains_again_when_told_to_and_judges_other_lengths(home, capsys
     out = capsys.readouterr().out
     assert "uniform                       5 " in out
     assert cli.main(["sodeep", "check", *WORDS, "--lengths", "x"]) == 2
-    assert "--lengths takes integers such as 128,64; got 'x'" in capsys.readouterr().err
+    assert "--lengths needs integers such as 128,64; got 'x'" in capsys.readouterr().err
     assert cli.main(["sodeep", "check", *WORDS, "--lengths", "1"]) == 2
-    assert "two items or more" in capsys.readouterr().err
+    assert "must be >= 2" in capsys.readouterr().err
 
 
 def test_command_says_what_steps_cost(capsys, monkeypatch):

@@ -120,9 +120,9 @@ def test_the_command_prints_the_sources_and_stops(capsys, tmp_path, monkeypatch)
     assert any(line.split() == "optimizer.lr 3e-06 rambo table 9".split() for line in shown.splitlines())
     assert "None" not in shown and not list(tmp_path.iterdir())
     assert main(["reproduce", "rambo/fig1", "--sources"]) == 2
-    assert "has no runs whose settings could have sources" in capsys.readouterr().err
+    assert "has no runs, and so no sources of settings" in capsys.readouterr().err
     assert main(["reproduce", "--sources"]) == 2
-    assert "whose sources?" in capsys.readouterr().err
+    assert "no table is given" in capsys.readouterr().err
 
 
 def test_the_page_of_the_docs_is_what_the_files_say():
