@@ -143,7 +143,7 @@ def test_everything_inside_is_looked_at_before_anything_is_made(extra, monkeypat
     with pytest.raises(ConfigError):
         make({**SOFT, **extra}, slot="ranks")
     assert made == []
-    with pytest.raises(ConfigError, match="no _target_"):
+    with pytest.raises(ConfigError, match="needs _target_"):
         make({"tau": 3}, slot="loss")
 
 

@@ -134,7 +134,7 @@ SETTINGS: dict[str, tuple[Callable[[dict[str, Any], Path], object], str]] = {
     ),
     "partial": (
         lambda c, canary: c["loss"].update(_partial_=True),
-        "loss._partial_: no argument begins with an underscore; nothing was run",
+        "loss._partial_: an argument must not begin with an underscore; nothing was run",
     ),
     "environment": (
         lambda c, canary: c["data"].update(name="${oc.env:HOME}"),
@@ -211,7 +211,7 @@ def test_settings_that_are_typed_are_held_to_the_same_lists(capsys, tmp_path, ca
     told = refused(capsys, "train", "loss._target_=os.system", f"+loss.command=touch {canary}", "--cfg")
     assert "loss._target_ is 'os.system', which is no loss of rankgrad" in told
     told = refused(capsys, "train", "loss._target_=os.system", "trust=os")
-    assert "with 'os' a file could make this program do anything" in told
+    assert "got 'os', with which a file could run any code" in told
 
 
 # ------------------------------------------------------------------------------------------------------- bad weights

@@ -143,7 +143,7 @@ def test_a_detector_whose_images_are_gone_keeps_its_numbers(voc, tmp_path):
         columns = {name: file[name] for name in file.files}
     np.savez(moved / "detections.npz", **{**columns, "names": np.array(["a", "b", "c"])})
     page = Page(write_report(tmp_path / "r.html", read_runs([moved])))
-    assert "detections.npz is of other images than the 3 of" in page.text
+    assert "detections.npz has other images than the 3 of" in page.text
 
 
 def test_a_detector_that_is_not_finished_is_shown_as_far_as_it_is(voc, tmp_path):

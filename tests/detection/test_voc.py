@@ -182,7 +182,7 @@ def test_missing_images_and_annotations_are_named(tmp_path):
         load_voc(home, "test", "data")
 
 
-@pytest.mark.parametrize(("text", "message"), [("\n", "has no image"), ("000\n000\n", "names 1 images more than once")])
+@pytest.mark.parametrize(("text", "message"), [("\n", "has no image"), ("000\n000\n", "has 1 images more than once")])
 def test_a_list_without_images_or_with_repeated_ones_is_refused(tmp_path, text, message):
     home = shapes(tmp_path)
     (home / "ImageSets" / "Main" / "test.txt").write_text(text)

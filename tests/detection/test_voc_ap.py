@@ -316,7 +316,7 @@ def test_only_the_order_of_scores_matters():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": torch.tensor([3])}, r"labels are 0 \.\. 1, without background; got 3 \.\. 3"),
+        ({"labels": torch.tensor([3])}, r"labels must be 0 \.\. 1, without background; got 3 \.\. 3"),
         ({"boxes": torch.tensor([[0.0, 0, math.inf, 9]])}, "a box is not finite"),
         ({"scores": torch.tensor([math.nan])}, "a score is NaN, or a box is not finite; did training diverge"),
         (
