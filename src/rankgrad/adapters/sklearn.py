@@ -1,0 +1,244 @@
+"""Estimators of scikit-learn that a loss of lists trains: a classifier of rare rows, a ranker; and scorers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.metrics import make_scorer
+    from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ModuleNotFoundError as error:
+    from ..extras import install
+
+    raise ModuleNotFoundError(
+        f"rankgrad.adapters.sklearn needs scikit-learn: {install('sklearn')}", name=error.name
+    ) from None
+
+from ..defaults import LOSSES
+from ..losses import RetrievalLoss, find
+from ..scores.evaluation import evaluate_scores
+from ..scores.model import build_ranker
+from ..scores.settings import Model
+from ..scores.table import ScoreTable
+
+Array = npt.NDArray[Any]
+
+
+class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A network on standardised columns, trained by a loss of lists."""
+
+    _takes = "rows"
+
+    def __init__(
+        self,
+        loss: RetrievalLoss | None = None,
+        *,
+        hidden: Sequence[int] = (64, 64),
+        steps: int = 400,
+        batch: int = 512,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 1e-2,
+        random_state: Any = None,
+    ) -> None:
+        self.loss, self.hidden, self.steps, self.batch = loss, hidden, steps, batch
+        self.learning_rate, self.weight_decay, self.random_state = learning_rate, weight_decay, random_state
+
+    def _train(self, rows: Array, relevance: Tensor, query: Tensor | None) -> None:
+        if self.loss is None:
+            name, settings = LOSSES[self._takes]
+            loss = find(name)(**settings)
+        elif isinstance(self.loss, RetrievalLoss):
+            loss = copy.deepcopy(self.loss)  # its running statistics belong to this training
+        else:
+            raise TypeError(f"loss must be one of rankgrad.losses, such as LogSumExpLoss(); got {self.loss!r}")
+        self.mean_, spread = rows.mean(0), rows.std(0)
+        self.scale_ = np.where(spread > 0, spread, 1.0)
+        inputs = torch.from_numpy((rows - self.mean_) / self.scale_)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.network_ = build_ranker(Model(hidden=tuple(self.hidden)), inputs.shape[1]).double()
+            optimizer = torch.optim.AdamW(
+                self.network_.parameters(), self.learning_rate, weight_decay=self.weight_decay
+            )
+            schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=self.steps)
+            for chosen in _batches(relevance, query, self.batch, self.steps):
+                optimizer.zero_grad()
+                ids = None if query is None else query[chosen]
+                loss.from_lists(self.network_(inputs[chosen]), relevance[chosen], ids).backward()
+                optimizer.step()
+                schedule.step()
+
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        with torch.no_grad():
+            found: Array = self.network_(torch.from_numpy((rows - self.mean_) / self.scale_)).numpy()
+        return found
+
+
+def _batches(relevance: Tensor, query: Tensor | None, size: int, steps: int) -> Iterator[Tensor]:
+    """Rows of each step: of one list with its share of relevant rows, at least one; or whole queries, about as many."""
+    hits, others = (part.nonzero().squeeze(1) for part in (relevance > 0, relevance <= 0))
+    few = max(1, round(size * len(hits) / len(relevance)))
+    queries = 0 if query is None else int(query.max()) + 1
+    for _ in range(steps):
+        if query is None:
+            yield torch.cat([part[torch.randperm(len(part))[:n]] for part, n in ((hits, few), (others, size - few))])
+        else:
+            chosen = torch.zeros(queries, dtype=torch.bool)
+            chosen[torch.randperm(queries)[: max(1, round(size * queries / len(query)))]] = True
+            yield chosen[query].nonzero().squeeze(1)
+
+
+class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
+    """A classifier of two classes that is trained on the ranking of the rows, such as AP. For rare positives.
+
+    The network ranks; it does not estimate probabilities. `predict` marks as many training rows as are positive: the
+    threshold is set so. The positive class is the second one of `classes_`.
+
+    Args:
+        loss: of `rankgrad.losses`. None: LogSumExpLoss(tau=0.1).
+        hidden: units of each hidden layer; () is a linear model.
+        steps: of AdamW, with a cycle of the learning rate.
+        batch: rows of a step. Positives are in it with their share of all rows, at least one.
+        learning_rate: the highest.
+        weight_decay: of AdamW.
+        random_state: seed, as everywhere in scikit-learn.
+
+    >>> rows = np.random.default_rng(0).normal(size=(1000, 4))
+    >>> rare = (rows[:, 0] + rows[:, 1] > 2.9).astype(int)  # about 2 %
+    >>> model = RankClassifier(random_state=0, steps=50).fit(rows, rare)
+    >>> bool(model.score(rows, rare) > 0.9)  # average precision
+    True
+    """
+
+    def fit(self, X: Any, y: Any) -> RankClassifier:
+        """Train on rows [row, feature] and their classes [row]."""
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, classes = np.unique(y, return_inverse=True)
+        if len(self.classes_) != 2:
+            found = f"{len(self.classes_)} class{'es' * (len(self.classes_) > 1)}"
+            raise ValueError(f"Only binary classification is supported: y must have 2 classes; got {found}")
+        hits = torch.from_numpy(classes == 1)
+        self._train(X, hits, None)
+        ordered = np.sort(self._scores(X))[::-1]
+        count = int(hits.sum())
+        self.threshold_ = float(ordered[count - 1] + ordered[count]) / 2
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """[row] scores less the threshold: above 0 is the positive class."""
+        return self._scores(X) - self.threshold_
+
+    def predict(self, X: Any) -> Array:
+        """[row] classes."""
+        positive = self.decision_function(X) > 0
+        found: Array = self.classes_[positive.astype(int)]
+        return found
+
+    def score(self, X: Any, y: Any) -> float:
+        """Average precision, in (0, 1]."""
+        return _value(column_or_1d(y) == self.classes_[1], self.decision_function(X), None, "AP")
+
+    def __sklearn_tags__(self) -> Any:
+        """Two classes only."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class Ranker(_Network):
+    """A network that scores documents of queries, trained on grades by a loss of lists.
+
+    Args:
+        loss: of `rankgrad.losses`. None: NDCGLoss(tau=0.1).
+        hidden: units of each hidden layer; () is a linear model.
+        steps: of AdamW, with a cycle of the learning rate.
+        batch: rows of a step, about: they are whole queries.
+        learning_rate: the highest.
+        weight_decay: of AdamW.
+        random_state: seed, as everywhere in scikit-learn.
+
+    >>> g = np.random.default_rng(0)
+    >>> rows, query = g.normal(size=(400, 3)), np.repeat(np.arange(40), 10)
+    >>> model = Ranker(random_state=0, steps=50).fit(rows, rows[:, 0] > 1, query=query)
+    >>> bool(model.score(rows, rows[:, 0] > 1, query=query) > 0.9)  # NDCG@10
+    True
+    """
+
+    _takes = "queries"
+
+    def fit(self, X: Any, y: Any, query: Any = None) -> Ranker:
+        """Train on rows [row, feature], grades [row] >= 0 and query ids [row]; without ids all rows are one list."""
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        self._train(X, torch.from_numpy(np.asarray(y, dtype=np.float64)), _ids(query, len(X)))
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """[row] scores; higher is more relevant."""
+        return self._scores(X)
+
+    def score(self, X: Any, y: Any, query: Any = None) -> float:
+        """Mean NDCG@10 of the queries that have a relevant row; without ids that of the one list."""
+        return _value(y, self.predict(X), np.zeros(len(X)) if query is None else query, "NDCG@10")
+
+    def __sklearn_tags__(self) -> Any:
+        """Grades are needed, and are not negative."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = tags.target_tags.positive_only = True
+        return tags
+
+
+def scorer(metric: str) -> Callable[..., float]:
+    """One of our metrics for `scoring=` of `cross_val_score`, `GridSearchCV` and others; higher is better.
+
+    With query ids it is a mean over queries. Ids are metadata, which scikit-learn hands on where it is asked to:
+    `sklearn.set_config(enable_metadata_routing=True)` and `scorer("NDCG@10").set_score_request(query=True)`.
+
+    Args:
+        metric: without queries "AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100"; with queries "NDCG@10", "AP", "MRR",
+            "P@10"; see `rankgrad.scores.evaluate_scores`.
+    """
+    made: Callable[..., float] = make_scorer(
+        partial(_measured, metric=metric), response_method=("decision_function", "predict")
+    )
+    return made
+
+
+def _measured(y: Any, scores: Array, query: Any = None, *, metric: str) -> float:
+    labels = np.asarray(column_or_1d(y))
+    values = np.unique(labels)
+    if query is None and len(values) == 2:
+        labels = labels == values[1]  # classes, which may be strings
+    return _value(labels, scores, query, metric)
+
+
+def _value(relevance: Any, scores: Array, query: Any, metric: str) -> float:
+    grades = torch.from_numpy(np.asarray(relevance, dtype=np.float32))
+    table = ScoreTable({}, grades, _ids(query, len(grades)), name="the data set")
+    return evaluate_scores(scores, table, metrics=[metric], bootstrap=0).values[metric]
+
+
+def _ids(query: Any, rows: int) -> Tensor | None:
+    """[row] numbers of the queries, from 0 on."""
+    if query is None:
+        return None
+    ids = column_or_1d(query)
+    check_consistent_length(ids, range(rows))
+    return torch.from_numpy(np.unique(ids, return_inverse=True)[1])
+
+
+__all__ = ["RankClassifier", "Ranker", "scorer"]
