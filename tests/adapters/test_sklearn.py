@@ -1,0 +1,153 @@
+"""The estimators are scikit-learn's: its checks pass, and its searches, pipelines and folds take them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("sklearn", reason="scikit-learn is an extra")
+
+import sklearn  # noqa: E402  # after the check that it is there
+from sklearn.base import clone  # noqa: E402
+from sklearn.metrics import average_precision_score  # noqa: E402
+from sklearn.model_selection import (  # noqa: E402
+    GridSearchCV,
+    GroupKFold,
+    StratifiedKFold,
+    cross_val_score,
+    cross_validate,
+)
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import QuantileTransformer  # noqa: E402
+from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
+
+from rankgrad.adapters.sklearn import RankClassifier, Ranker, scorer  # noqa: E402
+from rankgrad.losses import AdaptiveROADMAPLoss, LambdaLoss, LogSumExpLoss, ROCAUCLoss, SmoothAPLoss  # noqa: E402
+
+SMALL = {"hidden": (16,), "steps": 40, "learning_rate": 0.03, "random_state": 0}
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+def rare(count: int = 1000, seed: int = 0):
+    """(rows, hits): about one in fifty."""
+    rows = np.random.default_rng(seed).normal(size=(count, 4))
+    return rows, (rows[:, 0] + rows[:, 1] > 2.9).astype(int)
+
+
+def queries(seed: int = 0):
+    """(rows, grades, ids), the rows in any order."""
+    g = np.random.default_rng(seed)
+    rows = g.normal(size=(600, 4))
+    grades = np.digitize(rows[:, 0] + 0.3 * g.normal(size=600), [0.5, 1.5])
+    return rows, grades, g.permutation(np.repeat(np.arange(40), 15))
+
+
+@parametrize_with_checks([RankClassifier(**SMALL), Ranker(**{**SMALL, "steps": 10})])
+@pytest.mark.filterwarnings("ignore")  # the checks provoke warnings
+def test_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def test_a_classifier_of_rare_rows_ranks_new_ones_and_marks_as_many_as_are_positive():
+    (rows, hits), (fresh, wanted) = rare(), rare(seed=1)
+    model = RankClassifier(**SMALL).fit(rows, hits)
+    assert model.score(fresh, wanted) == pytest.approx(average_precision_score(wanted, model.decision_function(fresh)))
+    assert model.score(fresh, wanted) > 0.8
+    assert model.predict(rows).sum() == hits.sum()
+
+
+def test_classes_may_be_strings_and_the_second_is_positive():
+    rows, hits = rare()
+    words = np.where(hits == 1, "fraud", "all well")
+    numbers, strings = RankClassifier(**SMALL).fit(rows, hits), RankClassifier(**SMALL).fit(rows, words)
+    np.testing.assert_array_equal(numbers.decision_function(rows), strings.decision_function(rows))
+    assert list(strings.classes_) == ["all well", "fraud"] and set(strings.predict(rows)) == set(words)
+    assert strings.score(rows, words) == numbers.score(rows, hits) == scorer("AP")(strings, rows, words)
+
+
+def test_the_same_seed_gives_the_same_model_and_the_random_numbers_of_torch_stay_where_they_were():
+    rows, hits = rare()
+    torch.manual_seed(3)
+    wanted = torch.rand(2)
+    torch.manual_seed(3)
+    one, other = (RankClassifier(**SMALL).fit(rows, hits).decision_function(rows) for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+    torch.testing.assert_close(torch.rand(2), wanted, rtol=0, atol=0)
+    np.testing.assert_array_equal(
+        one, pickle.loads(pickle.dumps(RankClassifier(**SMALL).fit(rows, hits))).decision_function(rows)
+    )
+
+
+def test_a_search_compares_losses_by_our_metric():
+    rows, hits = rare()
+    losses = [LogSumExpLoss(tau=0.1), SmoothAPLoss(tau=1.0)]
+    pipeline = make_pipeline(QuantileTransformer(n_quantiles=50), RankClassifier(**SMALL))
+    search = GridSearchCV(pipeline, {"rankclassifier__loss": losses}, scoring=scorer("P@10"), cv=StratifiedKFold(2))
+    search.fit(rows, hits)
+    assert search.best_score_ > 0.3 and search.best_params_["rankclassifier__loss"] in losses
+
+
+def test_training_does_not_move_the_loss_that_was_given():
+    loss, (rows, hits) = AdaptiveROADMAPLoss(), rare(200)
+    before = copy.deepcopy(loss.state_dict())
+    RankClassifier(loss, steps=2).fit(rows, hits)
+    torch.testing.assert_close(loss.state_dict(), before, equal_nan=True)
+
+
+def test_our_scorers_have_the_numbers_of_scikit_learn():
+    rows, hits = rare()
+    settings = {"scoring": {"ours": scorer("AP"), "theirs": "average_precision"}, "cv": StratifiedKFold(2)}
+    found = cross_validate(RankClassifier(**SMALL), rows, hits, **settings)
+    np.testing.assert_allclose(found["test_ours"], found["test_theirs"])
+
+
+def test_a_ranker_is_judged_by_queries_that_scikit_learn_hands_on(routing):
+    rows, grades, ids = queries()
+    model = Ranker(LambdaLoss(k=10), **SMALL).set_fit_request(query=True).set_score_request(query=True)
+    split, by = GroupKFold(2), {"query": ids, "groups": ids}
+    found = cross_val_score(clone(model), rows, grades, cv=split, params=by)
+    again = cross_val_score(
+        model, rows, grades, cv=split, params=by, scoring=scorer("NDCG@10").set_score_request(query=True)
+    )
+    np.testing.assert_allclose(found, again)
+    assert found.min() > 0.8
+    search = GridSearchCV(model, {"hidden": [(), (8,)]}, cv=split, scoring=scorer("MRR").set_score_request(query=True))
+    assert search.fit(rows, grades, query=ids, groups=ids).best_score_ > 0.8
+
+
+def test_ids_of_queries_are_strings_or_numbers_in_any_order():
+    rows, grades, ids = queries()
+    model = Ranker(**{**SMALL, "batch": 10**6}).fit(rows, grades, query=ids)
+    words = np.array([f"query {number:03d}" for number in ids])
+    other = Ranker(**{**SMALL, "batch": 10**6}).fit(rows, grades, query=words)
+    np.testing.assert_allclose(model.predict(rows), other.predict(rows))
+    assert model.score(rows, grades, query=ids) == model.score(rows, grades, query=words)
+
+
+def test_mistakes_are_told():
+    rows, hits = rare(200)
+    with pytest.raises(ValueError, match="1 class"):
+        RankClassifier().fit(rows, np.zeros(200))
+    with pytest.raises(ValueError, match="3 classes"):
+        RankClassifier().fit(rows, np.arange(200) % 3)
+    with pytest.raises(ValueError, match="NaN"):
+        RankClassifier().fit(np.full((200, 2), np.nan), hits)
+    with pytest.raises(TypeError, match="'ap'"):
+        RankClassifier("ap").fit(rows, np.arange(200) % 2)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        Ranker().fit(rows, hits, query=np.arange(5))
+    with pytest.raises(ValueError, match="relevance"):
+        Ranker().fit(rows, -1.0 * (np.arange(200) % 2), query=np.arange(200) // 10)
+    with pytest.raises(ValueError, match=r"grade|gains"):
+        Ranker(ROCAUCLoss(fpr=0.05), steps=1).fit(rows, np.arange(200) % 3, query=np.arange(200) // 10)
+    with pytest.raises(ValueError, match="unknown metric"):
+        scorer("APP")(RankClassifier(**SMALL).fit(rows, np.arange(200) % 2), rows, np.arange(200) % 2)
