@@ -57,7 +57,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
     def _train(self, rows: Array, relevance: Tensor, query: Tensor | None) -> None:
         if self.loss is None:
             name, settings = LOSSES[self._takes]
-            loss = find(name)(**settings)
+            own: dict[str, Any] = {**settings}
+            loss = find(name)(**own)
         elif isinstance(self.loss, RetrievalLoss):
             loss = copy.deepcopy(self.loss)  # its running statistics belong to this training
         else:
@@ -76,7 +77,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             for chosen in _batches(relevance, query, self.batch, self.steps):
                 optimizer.zero_grad()
                 ids = None if query is None else query[chosen]
-                loss.from_lists(self.network_(inputs[chosen]), relevance[chosen], ids).backward()
+                value = loss.from_lists(self.network_(inputs[chosen]), relevance[chosen], ids)
+                value.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
 
