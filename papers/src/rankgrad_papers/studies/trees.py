@@ -57,6 +57,8 @@ LOSSES: dict[str, tuple[losses.RetrievalLoss, bool]] = {
     "lambda, mrr": (losses.LambdaLoss("mrr"), True),
     "log_sum_exp": (losses.LogSumExpLoss(1.0), True),
 }
+#: Division -> what is compared on it.
+JUDGED = {1: ("lambdarank", "lambda, k=10", "lambda, map", "lambda, mrr"), 2: ("lambdarank", "log_sum_exp")}
 JUDGES = {
     "NDCG@10": losses.RankLoss(exact_ranks, metric=partial(metrics.ndcg, k=10, gain="exp2")),
     "AP": losses.RankLoss(exact_ranks, metric=metrics.average_precision),
@@ -246,6 +248,8 @@ def main(words: Sequence[str] | None = None) -> None:
         elif name in LOSSES:
             followed = objective(LOSSES[name][0], one_list=file == "rare")
         train, choose, judge = divided()
+        if name in LOSSES and LOSSES[name][1]:
+            train = train._replace(grades=train.grades > 0)
         append(path, setting, cell(train, choose, judge, followed), unit=unit, seed=seed)
 
     if "curvature" in given.only:
@@ -257,11 +261,12 @@ def main(words: Sequence[str] | None = None) -> None:
                         setting = {"objective": name, "curvature": curvature}
                         measure("curvature", setting, f"{lists} {part}", divided)
     if "graded" in given.only:
-        for part in range(5):
-            for lists in ("lightgbm", "mq2008"):
-                divided = partial(parts, graded(given.data_root, lists), 1, part)
-                for name in ("lambdarank", "lambda, k=10", "lambda, map", "lambda, mrr"):
-                    measure("graded", {"objective": name}, f"{lists} {part}", divided)
+        for number, compared in JUDGED.items():
+            for part in range(5):
+                for lists in ("lightgbm", "mq2008"):
+                    divided = partial(parts, graded(given.data_root, lists), number, part)
+                    for name in compared:
+                        measure("graded", {"division": str(number), "objective": name}, f"{lists} {part}", divided)
     if "rare" in given.only:
         for seed in (0, 1):
             for lists in TABLES:
