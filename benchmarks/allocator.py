@@ -1,4 +1,4 @@
-"""A training step on a CPU with the C library's own habits, and with those of `cli.allocator`."""
+"""A training step on a CPU with the default allocator settings of the C library, and with those of `cli.allocator`."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ print(used, (after.ru_minflt - faults) / steps, after.ru_maxrss / 1024)
 
 
 def allocator(options: Options) -> Result:
-    """Processor time, page faults and peak memory of a training step, each in a fresh process."""
+    """Processor time, page faults and peak memory of a training step, each in a new process."""
     rows: list[list[Cell]] = []
     checks = []
     for side, batch in [(16, 8)] if options.quick else SIZES:
         seconds: dict[bool, list[list[float]]] = {False: [], True: []}
         for _ in range(1 if options.quick else options.rounds):
-            for kept in (False, True):  # in turn, so that what else the machine does meets both
+            for kept in (False, True):  # alternating, so that other work of the machine affects both
                 seconds[kept].append(_measure(side, batch, 1 if options.quick else 3, kept))
         plain, ours = ([statistics.median(column) for column in zip(*seconds[k], strict=True)] for k in (False, True))
         ratio = statistics.median(a[0] / b[0] for a, b in zip(seconds[False], seconds[True], strict=True))

@@ -19,14 +19,14 @@ from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultT
 from . import CASE
 
 FLOORS = {"supap": "floor of H-", "smooth_ap": "floor of sigmoid"}
-PAIRS = ", pairs"  # with every difference evaluated, whatever is chosen by itself
+PAIRS = ", pairs"  # evaluates every difference, also where another way would be chosen
 LOSSES = ("supap", "smooth_ap", "rambo_ap", "supap, pairs", "smooth_ap, pairs")
-# From so many relevant items on, a near-linear way may be chosen.
+# With this many relevant items or more, a near-linear way can be chosen.
 MANY = 100
-# Differences that are evaluated at once: they stay in the second-level cache of a CPU, or fill a GPU.
+# Differences that are evaluated at once: they fit the second-level cache of a CPU, or fill a GPU.
 BLOCK = {"cpu": 2**17}
 LARGE_BLOCK = 2**25
-# Copies of the matrix of differences that code without blocks holds at its peak, forward and backward.
+# Copies of the matrix of differences in code without blocks, at the peak of forward and backward.
 COPIES = 8
 MOST_COPIES = 2**31
 
@@ -43,7 +43,7 @@ class Size(NamedTuple):
 
 
 def bank(options: Options) -> Result:
-    """Losses of queries with a bank of references, forward and backward, compared with the bare steps of all pairs."""
+    """Losses of queries with a bank of references, forward and backward, compared with elementwise steps of pairs."""
     sizes = options.pick(
         quick=[Size(4, 200, 3), Size(2, 200, 20)],
         cpu=[
@@ -93,7 +93,7 @@ def bank(options: Options) -> Result:
 
 
 def _lists(size: Size, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Scores [query, item] like cosines of a model in training, that want a gradient, and relevance."""
+    """Scores [query, item] like cosines of a model in training, with a gradient, and relevance."""
     generator = torch.Generator(device).manual_seed(0)
     scores = 0.1 * torch.randn(size.queries, size.items, generator=generator, device=device)
     relevant = torch.zeros(scores.shape, dtype=torch.bool, device=device)
@@ -133,7 +133,7 @@ def _step(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, relevant: Te
 
 
 def _sigmoid(x: Tensor, value: Tensor, spare: Tensor) -> None:
-    """A sigmoid forward; backward the same and its slope."""
+    """A sigmoid forward; a sigmoid and its derivative backward."""
     torch.sigmoid(x, out=value)
     torch.sigmoid(x, out=value)
     torch.addcmul(value, value, value, value=-1, out=spare)
@@ -167,7 +167,7 @@ def _floor(size: Size, device: torch.device, step: Callable[[Tensor, Tensor, Ten
 
 def _peak(name: str, queries: int, items: int, positives: int, device: torch.device = CPU) -> int:
     loss = _from_scores(name)
-    _step(loss, *_lists(Size(2, 64, 2), device))  # loads what is loaded on first use
+    _step(loss, *_lists(Size(2, 64, 2), device))  # the first call loads code
     scores, relevant = _lists(Size(queries, items, positives), device)
     return memory.peak_rise(lambda: _step(loss, scores, relevant), device)
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.case CASE SIZES`: bytes that a case takes at its peak, for `memory.peak_mib`."""
+"""`python -m benchmarks.case CASE SIZES`: peak memory of a case in bytes, for `memory.peak_mib`."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ from . import CASE
 OURS, WHOLE, SORTS, CE = "ours", "without filter", "two argsorts", "cross-entropy"
 # By how much the score of a proposal's own class exceeds the others, in standard deviations of these.
 STATES = {0: "fresh", 4: "trained", 6: "separated"}
-# One proposal in so many lies on an object.
+# One proposal of this many is on an object.
 PER_OBJECT = 16
 MARGIN = 0.15
 
 
 class Size(NamedTuple):
-    """Proposals of a batch, classes, batches in the memory, advantage of the right class."""
+    """Proposals of a batch, classes, batches in the memory, advantage of the correct class."""
 
     proposals: int
     classes: int
@@ -97,7 +97,7 @@ def detection(options: Options) -> Result:
 
 
 class _Step:
-    """A batch, and a loss whose memory is full of others like it."""
+    """A batch, and a loss whose memory is full of similar batches."""
 
     def __init__(self, size: Size, device: torch.device, prefilter: bool = True) -> None:
         generator = torch.Generator(device).manual_seed(0)
@@ -143,7 +143,7 @@ def _times(size: Size, options: Options) -> dict[str, Timing]:
 
 
 def _kept(size: Size, device: torch.device) -> float:
-    """Share of the entries of the classes' lists that the filter keeps."""
+    """Fraction of the entries of the classes' lists that the filter keeps."""
     step = _Step(size, device)
     targets = torch.cat([step.targets.T, *(held.targets for held in step.loss.memory.held()[1:])], 1)
     lowest = step.lists.masked_fill(~targets, torch.inf).amin(1, keepdim=True) - MARGIN
@@ -151,7 +151,7 @@ def _kept(size: Size, device: torch.device) -> float:
 
 
 def _peak(name: str, proposals: int, classes: int, batches: int, advantage: int, device: torch.device = CPU) -> int:
-    _action(name, Size(64, 4, 2, advantage), device)()  # loads what is loaded on first use
+    _action(name, Size(64, 4, 2, advantage), device)()  # the first call loads code
     return memory.peak_rise(_action(name, Size(proposals, classes, batches, advantage), device), device)
 
 

@@ -22,7 +22,7 @@ GEMM, RANKS, OURS = "GEMM", "evaluation ranks", "ours"
 
 
 class Size(NamedTuple):
-    """Queries, items, width of the embeddings, images of a class: one more than each query has relevant items."""
+    """Queries, items, width of the embeddings, images per class (relevant items of a query + 1)."""
 
     queries: int
     items: int
@@ -43,7 +43,7 @@ def evaluator(options: Options) -> Result:
     rows: list[list[Cell]] = []
     checks = []
     for size in sizes:
-        # more threads where they are asked for: the processor time of all of them counts, and so does the clock
+        # with more threads, the processor time of all of them and wall-clock time are measured
         for count in (1, 2) if options.device.type == "cpu" and size in common else (1,):
             with threads(count):
                 times = _times(size, options)

@@ -1,4 +1,4 @@
-"""Indexes of a large gallery: how long they take to build, what they find, and what they hold in memory."""
+"""Indexes of a large gallery: time to build, recall, and memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rankgrad_papers.timing.results import Cell, Options, Result, ResultTable
 if TYPE_CHECKING:
     from rankgrad.index.builder import Kind
 
-KINDS: tuple[Kind, ...] = ("exact", "ivf", "ivfpq")  # hnsw is built for minutes
+KINDS: tuple[Kind, ...] = ("exact", "ivf", "ivfpq")  # building hnsw takes minutes
 
 
 def gallery(options: Options) -> Result:

@@ -17,7 +17,7 @@ from rankgrad_papers.timing.results import DIM, PER_CLASS, Cell, Check, Options,
 from .peers import pml_losses
 
 GEMM = "GEMM"
-# Timed with the promise of their number of positives as well: then a GPU is not waited for.
+# Timed with a given number of positives as well: then the program does not wait for the GPU.
 PROMISED = ("roadmap", "supap", "smooth_ap", "rambo_ap")
 
 
@@ -48,7 +48,7 @@ def in_batch(options: Options) -> Result:
 
 
 def batch(size: int, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
-    """Unit embeddings [size, DIM] that want a gradient, and labels."""
+    """Unit embeddings [size, DIM] with a gradient, and labels."""
     generator = torch.Generator().manual_seed(0)
     embeddings = F.normalize(torch.randn(size, DIM, generator=generator), dim=1).to(device).requires_grad_()
     return embeddings, torch.arange(size, device=device) // PER_CLASS
@@ -61,7 +61,7 @@ def step(embeddings: Tensor, loss: Callable[[Tensor, Tensor], Tensor], labels: T
 
 
 def gemm(embeddings: Tensor) -> Action:
-    """The product of all rows, forward and backward: what a loss of the batch cannot do without."""
+    """The product of all rows, forward and backward: every loss of the batch needs it."""
     size = len(embeddings)
     upstream = torch.randn(size, size, generator=torch.Generator().manual_seed(1)).to(embeddings.device)
 
@@ -78,7 +78,7 @@ def _times(size: int, options: Options) -> dict[str, Timing]:
     actions: dict[str, Action] = {GEMM: gemm(embeddings)}
     for name, make in losses.LOSSES.items():
         actions[name] = partial(step, embeddings, make(normalize=False), hierarchy if name == "h_ap" else labels)
-    if options.device.type != "cpu" or options.quick:  # on a CPU the promise changes nothing
+    if options.device.type != "cpu" or options.quick:  # on a CPU the given number changes nothing
         for name in PROMISED:
             promising = losses.LOSSES[name](normalize=False, positives=PER_CLASS - 1)
             actions[f"{name}, positives={PER_CLASS - 1}"] = partial(step, embeddings, promising, labels)
@@ -87,6 +87,6 @@ def _times(size: int, options: Options) -> dict[str, Timing]:
         actions["SupAP as printed"] = partial(step, embeddings, cube_sup_ap, labels)
         actions["Smooth-AP as printed"] = partial(step, embeddings, cube_smooth_ap, labels)
     for name, theirs in pml_losses().items():
-        if cube_fits or name != "SmoothAPLoss":  # theirs is a cube too
+        if cube_fits or name != "SmoothAPLoss":  # their code also forms a cube
             actions[f"PML {name}"] = partial(step, embeddings, theirs, labels)
     return alternate(actions, options.rounds, f"in_batch B={size}", clock_of(options.device))

@@ -1,4 +1,4 @@
-"""What a loss asks of a device: operators that compute, and on a GPU the kernels behind them."""
+"""Operators of a loss that compute, and on a GPU their kernels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def launches(options: Options) -> Result:
     rows: list[list[Cell]] = []
     tables = []
     for name, action in actions.items():
-        action()  # loads what is loaded on first use
+        action()  # the first call loads code
         row: list[Cell] = [name, float(operators(action))]
         if on_gpu:
             traced = kernels(_traced(action))
@@ -97,14 +97,14 @@ def operators(action: Action) -> int:
 
 
 class Kernel(NamedTuple):
-    """One thing that a GPU did."""
+    """One operation of a GPU."""
 
     name: str
     ms: float
 
 
 def _traced(action: Action) -> Any:
-    """The profiler's events of one call, all of it done."""
+    """The profiler's events of one complete call."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
         action()
         torch.cuda.synchronize()
@@ -112,7 +112,7 @@ def _traced(action: Action) -> Any:
 
 
 def kernels(events: Iterable[Any]) -> list[Kernel]:
-    """What of the profiler's events ran on a GPU: kernels, copies and fills, in order."""
+    """The profiler's events on a GPU: kernels, copies and fills, in order."""
     on_gpu = [event for event in events if event.device_type.name == "CUDA"]
     return [Kernel(event.name, event.time_range.elapsed_us() / 1e3) for event in on_gpu]
 

@@ -1,4 +1,4 @@
-"""Lists without padding: `from_lists` of rows against `from_scores` of the same lists, filled up before."""
+"""Lists without padding: `from_lists` of rows against `from_scores` of the same lists with padding."""
 
 from __future__ import annotations
 

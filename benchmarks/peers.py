@@ -1,4 +1,4 @@
-"""Packages that do the same job, where they are installed."""
+"""Packages for the same task, if they are installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 from torch import Tensor, nn
 
-# Distributions that appear as peers; their versions are named beside the results.
+# Distributions that are compared; their versions are given with the results.
 PEERS = ("pytorch-metric-learning", "torchmetrics", "scikit-learn")
 
 
@@ -31,7 +31,7 @@ def pml_losses() -> dict[str, nn.Module]:
     if importlib.util.find_spec("pytorch_metric_learning") is None:
         return {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the imports behind it
+        warnings.simplefilter("ignore")  # from its imports
         from pytorch_metric_learning import losses as pml
 
         return {
@@ -51,7 +51,7 @@ def _torchmetrics_ap(scores: Tensor, relevant: Tensor) -> float:
     from torchmetrics.retrieval import RetrievalMAP
 
     query = torch.arange(len(scores), device=scores.device).unsqueeze(1).expand_as(relevant)
-    above_zero = scores.sigmoid()  # it leaves out items whose score is not above 0
+    above_zero = scores.sigmoid()  # it ignores items whose score is not above 0
     metric = RetrievalMAP().to(scores.device)
     return float(metric(above_zero.flatten(), relevant.flatten(), indexes=query.flatten()))
 

@@ -1,4 +1,4 @@
-"""How fast images get from files into batches, against the decoder alone, with and without workers."""
+"""Speed of loading images from files into batches, compared with the decoder alone, with and without workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pipeline(options: Options) -> Result:
         _photographs(root, images, height, width)
         actions = _actions(root, home, options)
         times = alternate(actions, options.rounds, "pipeline", clock=family_clock)
-        del actions  # ends the workers, before their files go
+        del actions  # ends the workers before their files are deleted
     base = times[_name("decoder", 0)]
     rows: list[list[Cell]] = [
         [name, 1e3 * images / mine.wall_ms, mine.wall_ms / images, mine.ms / images, base.wall_over(mine)]
@@ -85,14 +85,14 @@ def _processor_time() -> float:
 
 
 class Decoded(Dataset[int]):
-    """Decodes an image and forgets it.
+    """Decodes an image and discards it.
 
     Args:
         paths: of the images.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        from rankgrad.datasets.base import read_image  # the suites of losses need no more than torch
+        from rankgrad.datasets.base import read_image  # the suites of losses need only torch
 
         self.paths, self.read = paths, read_image
 
@@ -101,7 +101,7 @@ class Decoded(Dataset[int]):
         return len(self.paths)
 
     def __getitem__(self, row: int) -> int:
-        """Give the number of channels, so that nothing is to be sent."""
+        """Return only the number of channels, so that no image is sent between processes."""
         return len(self.read(self.paths[row], 3))
 
 
@@ -110,7 +110,7 @@ def _name(what: str, workers: int) -> str:
 
 
 def _photographs(root: Path, images: int, height: int, width: int) -> None:
-    """Coloured clouds with some grain: they decode about as fast as photographs of this size."""
+    """Random smooth images with noise. They decode about as fast as photographs of this size."""
     from PIL import Image
 
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""What a loss adds to a training step of a large network."""
+"""The cost of a loss in a training step of a large network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHOSEN = ("roadmap", "supap", "smooth_ap", "pnp", "rambo_recall", "rambo_ap", "f
 
 
 def resnet_step(options: Options) -> Result:
-    """Training steps of a ResNet-50 in bfloat16 on random images: the share of the loss."""
+    """Training steps of a ResNet-50 in bfloat16 on random images: the fraction of the loss."""
     name, batch, side = options.pick(quick=("resnet10t", 8, 32), cpu=("resnet18", 16, 64), gpu=("resnet50", 384, 224))
     network = _Network(name, batch, side, options.device)
     named: dict[str, Any] = {NOTHING: _total}
@@ -29,7 +29,7 @@ def resnet_step(options: Options) -> Result:
         named[f"{key}, positives={PER_CLASS - 1}"] = losses.LOSSES[key](positives=PER_CLASS - 1)
     named |= {f"PML {key}": loss.to(options.device) for key, loss in pml_losses().items()}
     actions = {key: network.stepping(loss) for key, loss in named.items()}
-    # beside each step its loss alone: a difference of two steps can't show one part in a hundred
+    # the loss is also timed alone: the difference of two steps is too noisy to show 1%
     alone = {f"{key} alone": network.loss_alone(loss) for key, loss in named.items()}
     times = alternate(actions | alone, options.rounds, "resnet_step", clock_of(options.device))
     base = times[NOTHING]
@@ -68,7 +68,7 @@ def _total(embeddings: Tensor, labels: Tensor) -> Tensor:
 
 
 class _Network:
-    """A network in training on one batch that lies on the device."""
+    """A network that is trained on one batch on the device."""
 
     def __init__(self, name: str, batch: int, side: int, device: torch.device) -> None:
         import timm

@@ -1,4 +1,4 @@
-"""One run: suites, what they ran on, and where the numbers go."""
+"""One run of suites: their device, tables and output files."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def run(
     """Run suites, print their tables and, if asked, write them.
 
     Args:
-        names: suites; none: all that the device has.
+        names: suites; none: all suites of the device.
         json_path: file for the numbers.
         data_root: folder of Omniglot, for the training suite.
         markdown_path: file for the tables as a page.
         figure_path: file for the picture of the growth with the batch (.svg, .png, .pdf); it asks for `scaling`.
-        long: also the sizes that take minutes.
-        quick: tiny sizes: shows that the suites run, the numbers mean nothing.
+        long: whether to run the sizes that take minutes as well.
+        quick: use tiny sizes, to test that the suites run; the numbers have no meaning.
         device: "cpu", or "cuda" for the suites of `GPU_SUITES`.
 
     Raises:
-        ValueError: unknown suite or format, no such device.
-        RuntimeError: a suite failed; the others were run and written all the same.
+        ValueError: unknown suite or format, or unknown device.
+        RuntimeError: a suite failed; the others were still run and written.
     """
     suites = SUITES if device == "cpu" else GPU_SUITES
     unknown = [name for name in names if name not in suites]
@@ -95,19 +95,19 @@ def run(
             print(f"wrote {path}")
     if failed:
         first = next(iter(failed.values()))
-        if isinstance(first, ModuleNotFoundError):  # the command line says what to install
+        if isinstance(first, ModuleNotFoundError):  # the command line tells the user what to install
             raise first
-        raise RuntimeError(f"failed: {', '.join(failed)}; the first error stands above") from first
+        raise RuntimeError(f"failed: {', '.join(failed)}; see the first error above") from first
 
 
 def _suite(name: str, suite: Suite, options: Options) -> dict[str, Any]:
-    """Run and print one suite; what it found as plain data."""
+    """Run and print one suite; returns its results as plain data."""
     about = (suite.__doc__ or "").splitlines()[0]
     print(f"\n{name}: {about}", flush=True)
     start = time.perf_counter()
     result = suite(options)
     seconds = time.perf_counter() - start
-    if options.quick:  # limits are meant for the real sizes
+    if options.quick:  # limits are for the real sizes only
         result = replace(result, checks=[])
     for table in result.tables:
         print("\n" + as_text(table))
@@ -123,7 +123,7 @@ def _suite(name: str, suite: Suite, options: Options) -> dict[str, Any]:
 
 
 def _device(name: str) -> torch.device:
-    """The device of that name, if it is there."""
+    """The device of that name, if it is available."""
     if name not in ("cpu", "cuda"):
         raise ValueError(f"benchmarks run on cpu or cuda; got {name!r}")
     if name == "cuda" and not torch.cuda.is_available():
@@ -135,7 +135,7 @@ def _device(name: str) -> torch.device:
 
 
 def _command(names: Sequence[str], files: Mapping[str, Path | None], options: Options) -> str:
-    """The command line that does the same, with folders of this machine left out."""
+    """The command line of this run, without folders of this machine."""
     words = ["python", "-m", "benchmarks", *names]
     words += ["--long"] * options.long + ["--quick"] * options.quick
     words += [f"--device {options.device.type}"] if options.device.type != "cpu" else []

@@ -2,9 +2,9 @@
 
     python benchmarks/runs.py --json benchmarks/runs.json
 
-It needs `pip install ranx pytrec-eval-terrier` (the maintained pytrec_eval). Each measurement is a process of its own.
-The programs take turns, so that the machine cancels out: read the ratios. Importing, and ranx's compilation, are not
-timed. Every program must find the same means, or the script stops.
+It needs `pip install ranx pytrec-eval-terrier` (the maintained pytrec_eval). Each measurement runs in a new process.
+The programs alternate, so that the ratios depend little on the machine. Importing, and ranx's compilation, are not
+timed. All programs must compute the same means; otherwise the script stops.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 PACKAGES = {"rankgrad": "rankgrad", "ranx": "ranx", "pytrec_eval": "pytrec-eval-terrier"}
-JUDGED = 50  # documents of a query; half of them are in its list
+JUDGED = 50  # judged documents of a query; half of them are in its list
 CORPUS = 10_000_000  # names of documents
 FORMS = {
     "sorted": "a file, each list sorted by score",
@@ -148,10 +148,10 @@ PROGRAMS = {"rankgrad": with_rankgrad, "ranx": with_ranx, "pytrec_eval": with_py
 
 
 def measure(program: str, form: str, queries: int, documents: int, folder: Path) -> dict[str, Any]:
-    """Seconds and memory of one program; called in a process of its own."""
+    """Seconds and memory of one program; called in a new process."""
     means = PROGRAMS[program]()
     started = time.process_time()
-    means(*dictionaries(50, documents))  # compiles what is compiled at first use
+    means(*dictionaries(50, documents))  # the first call compiles code
     if form == "dictionary":
         run, qrels = dictionaries(queries, documents)
     else:
@@ -163,7 +163,7 @@ def measure(program: str, form: str, queries: int, documents: int, folder: Path)
 
 
 def peak() -> float:
-    """GiB that this process has held at most."""
+    """Peak memory of this process in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
 
 
@@ -171,7 +171,7 @@ def peak() -> float:
 
 
 def measured_apart(program: str, form: str, size: tuple[int, int], folder: Path, limit: float) -> dict[str, Any] | None:
-    """What `measure` finds in a fresh process with at most `limit` GiB; None: that is not enough."""
+    """Result of `measure` in a new process with at most `limit` GiB; None if this is not enough."""
     command = [sys.executable, __file__, "--one", program, form, *map(str, size), str(folder)]
 
     def limited() -> None:
@@ -181,21 +181,21 @@ def measured_apart(program: str, form: str, size: tuple[int, int], folder: Path,
     if done.returncode == 0:
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
-    # C and C++ end by a signal where Python raises
+    # C and C++ end with a signal where Python raises
     if "MemoryError" in done.stderr or "bad_alloc" in done.stderr or done.returncode in (-6, -11):
         return None
     raise RuntimeError(f"{program}, {form}: {done.stderr[-2000:]}")
 
 
 def compared(form: str, size: tuple[int, int], rounds: int, folder: Path, limit: float) -> dict[str, Any]:
-    """All programs in turns, over some rounds."""
+    """Measure all programs alternately, over some rounds."""
     if form != "dictionary":
         write_files(folder, *size, shuffled=form == "shuffled")
     samples: dict[str, list[dict[str, Any]]] = {program: [] for program in PROGRAMS}
     for number in range(rounds):
         for program, found in samples.items():
             if number and not found:
-                continue  # it did not fit
+                continue  # out of memory
             one = measured_apart(program, form, size, folder, limit)
             print(form, size, number, program, one, file=sys.stderr, flush=True)
             if one is not None:
@@ -242,14 +242,14 @@ def said(samples: list[dict[str, Any]]) -> str:
 
 
 def ratios(other: list[dict[str, Any]], mine: list[dict[str, Any]]) -> str:
-    """How many times as much time and memory another program takes: medians of the ratios within a round."""
+    """Time and memory of another program as a multiple of rankgrad's: medians of the ratios within a round."""
     pairs = list(zip(other, mine, strict=True))
     time_ratio, memory_ratio = (statistics.median(a[name] / b[name] for a, b in pairs) for name in ("busy", "peak"))
     return f"**{time_ratio:.1f}** x time, **{memory_ratio:.1f}** x memory"
 
 
 def machine() -> str:
-    """What it ran on."""
+    """The machine and the versions."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     load = os.getloadavg()[0]
     return f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}, load {load:.1f}"

@@ -1,4 +1,4 @@
-"""Growth with the batch: time and memory against its size, with exponents."""
+"""Growth of time and memory with the batch size, with exponents."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from . import CASE
 from .in_batch import GEMM, batch, gemm, step
 from .peers import pml_losses
 
-# Largest batch of which a cube [B, B, B] is formed, of which backward keeps about eight.
+# Largest batch for code that forms a cube [B, B, B]; backward keeps about eight of them.
 LARGEST_CUBE = 512
 OURS = ("supap", "smooth_ap", "rambo_ap", "fastap")
-PEER = "PML SmoothAPLoss"  # a cube too
+PEER = "PML SmoothAPLoss"  # also a cube
 
 
 def scaling(options: Options) -> Result:
@@ -45,7 +45,7 @@ def scaling(options: Options) -> Result:
         ResultTable(MEMORY, columns, [_with_exponent(sizes, row) for row in peaks], _memory_note(options)),
     ]
     growth = tables[1].rows[0][-1]
-    # a square matrix has exponent 2, a cube 3; what does not grow pulls both down
+    # a square matrix has exponent 2, a cube 3; constant costs lower both
     check = Check(f"SupAP's memory, exponent at B={sizes[-1]}", growth if isinstance(growth, float) else math.nan, 2.2)
     return Result(tables, [check])
 
@@ -107,7 +107,7 @@ def _peak_mib(case: str, size: int, options: Options) -> float | None:
 def _peak(name: str, size: int, device: torch.device = CPU) -> int:
     loss = (_theirs() if name == PEER else _losses())[name]  # loading theirs takes a second
     small, small_labels = batch(16, device)
-    step(small, loss, small_labels)  # loads what is loaded on first use
+    step(small, loss, small_labels)  # the first call loads code
     embeddings, labels = batch(size, device)
     return memory.peak_rise(lambda: step(embeddings, loss, labels), device)
 

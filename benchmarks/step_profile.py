@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: by stage and by operator, on small images and on a timm backbone."""
+"""The time of a training step by stage and by operator, on small images and on a timm backbone."""
 
 from __future__ import annotations
 

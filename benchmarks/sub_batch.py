@@ -1,4 +1,4 @@
-"""Embedding a batch in parts: what the second forward pass costs, and what memory it spares."""
+"""Embedding a batch in parts: the time of the second forward pass, and the memory that is saved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rankgrad_papers.timing.results import Cell, Options, Result, ResultTable
 
 from . import CASE
 
-WHOLE = 0  # as a size of parts
+WHOLE = 0  # as the size of a part
 
 
 def sub_batch(options: Options) -> Result:
@@ -39,7 +39,7 @@ def sub_batch(options: Options) -> Result:
 
 
 def _stepping(batch: int, side: int, device: torch.device) -> Callable[[int], None]:
-    """A forward and backward pass with parts of a size."""
+    """A forward and backward pass with parts of this size."""
     from rankgrad.models.timm import timm_model
 
     with torch.random.fork_rng(devices=[]):
@@ -58,7 +58,7 @@ def _stepping(batch: int, side: int, device: torch.device) -> Callable[[int], No
 
 
 def _peak(batch: int, side: int, size: int, device: torch.device = CPU) -> int:
-    _stepping(4, side, device)(2)  # loads what is loaded on first use
+    _stepping(4, side, device)(2)  # the first call loads code
     step = _stepping(batch, side, device)
     return memory.peak_rise(lambda: step(size), device)
 

@@ -1,4 +1,4 @@
-"""All suites by name, and what of them is measured in a fresh process."""
+"""All suites by name, and their cases that are measured in a new process."""
 
 from __future__ import annotations
 

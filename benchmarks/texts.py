@@ -1,4 +1,4 @@
-"""Texts from the command line: a run, its embeddings of many texts, an index, a question; each a process of its own."""
+"""Texts from the command line: a run, its embeddings of many texts, an index, a query; each in a new process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from rankgrad_papers.timing.results import Cell, Options, Result, ResultTable
 
-CLASSES, EACH, LENGTH = 200, 20, 12  # of the texts that are trained on; words of every text
+CLASSES, EACH, LENGTH = 200, 20, 12  # training classes, texts per class; words of every text
 WORDS = 20_000
 
 

@@ -1,4 +1,4 @@
-"""An epoch with each loss against one with cross-entropy, and where its time goes."""
+"""An epoch with each loss compared with one with cross-entropy, and the time of its stages."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _training_data(options: Options) -> tuple[Any, int]:
 
 
 class _Epoch:
-    """A model in training: every call is one epoch; remembers where the processor time went."""
+    """A model in training. Every call is one epoch, and records the processor time of the stages."""
 
     def __init__(self, loss: nn.Module, table: Any, batches: int, dim: int) -> None:
         from torch.utils.data import DataLoader
@@ -111,6 +111,6 @@ class _Epoch:
             done("update")
 
     def shares(self) -> list[float]:
-        """Share of each stage in the processor time so far."""
+        """Fraction of each stage in the processor time so far."""
         total = sum(self.spent.values())
         return [spent / max(total, 1e-9) for spent in self.spent.values()]

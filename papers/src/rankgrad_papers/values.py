@@ -1,15 +1,15 @@
-"""Measured values in a csv, one number a row, and what they say: means, spreads, differences with their intervals.
+"""Measured values in a csv file, one number per row: means, spreads, differences with their intervals.
 
 The columns of a file of values:
 
-    metric, value    the number: mAP@R, 42.5. Shares are per cent.
-    seed             which of several trainings
-    unit             what could have been otherwise: an alphabet, a fold of classes, a data set
-    all others       the setting, such as loss, rate, memory
+    metric, value    the name and the number: mAP@R, 42.5. Fractions are in per cent.
+    seed             the seed of the training
+    unit             the unit of the sample: an alphabet, a fold of classes, a data set
+    others           the setting, such as loss, rate, memory
 
-`seed`, `unit` or both are there. The unit of a comparison is `unit`, and the seeds of a unit are averaged first.
+A file has `seed`, `unit` or both. The unit of a comparison is `unit`, and the seeds of a unit are averaged first.
 Without that column it is the seed. A cell of an experiment is a setting with its unit and seed: `append` writes all its
-numbers at once, and `cells` says which there are, so that a queue of trainings can go on from the file.
+numbers at once, and `cells` lists the cells of a file, so that a queue of trainings can continue from it.
 
 The ID.csv of `rankgrad reproduce` is read as well: its column `by_seed` holds the numbers of a row.
 """
@@ -25,8 +25,8 @@ from pathlib import Path
 from rankgrad.evaluation.statistics import PairedDifference, paired_t_test
 
 SEED, UNIT, METRIC, VALUE = "seed", "unit", "metric", "value"
-FEWEST = 6  # units under a p-value: below, a t-test leans on a normality that nobody can check
-# Of an ID.csv, what tells its rows apart.
+FEWEST = 6  # units for a p-value: with fewer, a t-test depends on normality that cannot be checked
+# The columns of an ID.csv that identify a row.
 _REPRODUCED = ("row", "backbone", "dim", "batch_size", "image_size", "varies", "settings")
 
 Setting = Mapping[str, str]
@@ -37,10 +37,10 @@ class Value:
     """A measured number.
 
     Attributes:
-        setting: (column, text) of all columns that say what was measured.
-        unit: text of that column; "" without one.
-        seed: text of that column; "" without one.
-        metric: what was measured.
+        setting: (column, text) of all columns of the setting.
+        unit: text of that column; "" if the file has none.
+        seed: text of that column; "" if the file has none.
+        metric: name of the metric.
         value: the number.
     """
 
@@ -52,14 +52,14 @@ class Value:
 
 
 class Values:
-    """The values of a file, in its order.
+    """The values of a file, in the order of the file.
 
     Args:
-        values: no two of the same setting, unit, seed and metric.
+        values: no two may have the same setting, unit, seed and metric.
         name: of the file, for messages.
 
     Raises:
-        ValueError: a value is there twice.
+        ValueError: two values have the same setting, unit, seed and metric.
     """
 
     def __init__(self, values: list[Value], name: str = "values") -> None:
@@ -76,24 +76,24 @@ class Values:
 
     @property
     def settings(self) -> list[Setting]:
-        """What was compared, in the order of the file."""
+        """The settings, in the order of the file."""
         return [dict(setting) for setting in dict.fromkeys(each.setting for each in self.values)]
 
     @property
     def metrics(self) -> list[str]:
-        """What was measured, in the order of the file."""
+        """The names of the metrics, in the order of the file."""
         return list(dict.fromkeys(each.metric for each in self.values))
 
     @property
     def of_units(self) -> bool:
-        """Whether there are units beside seeds."""
+        """Whether the values have units."""
         return any(each.unit for each in self.values)
 
     def where(self, wanted: Setting) -> Values:
-        """Those whose setting has these texts.
+        """The values whose setting has these texts.
 
         Raises:
-            ValueError: there is none.
+            ValueError: no setting has these texts.
         """
         kept = [each for each in self.values if wanted.items() <= dict(each.setting).items()]
         if not kept:
@@ -102,11 +102,11 @@ class Values:
         return Values(kept, self.name)
 
     def units(self, setting: Setting, metric: str) -> dict[str, float]:
-        """The number of each unit, its seeds averaged. Empty if this was not measured.
+        """The number of each unit, averaged over its seeds. Empty if the metric was not measured.
 
         Args:
-            setting: texts that one setting alone has.
-            metric: what was measured.
+            setting: texts that identify one setting.
+            metric: name of the metric.
 
         Raises:
             ValueError: no setting has these texts, or more than one.
@@ -123,9 +123,9 @@ class Values:
 
 
 def difference(one: Mapping[str, float], other: Mapping[str, float]) -> PairedDifference | None:
-    """One minus the other over the units that both have; None if these are fewer than two.
+    """`one` minus `other` over the units that both have; None if these are fewer than two.
 
-    There is a p-value for six units or more. For fewer, the effect and its interval say all that is known.
+    There is a p-value for six units or more, and only the effect and its interval for fewer.
 
     Args:
         one: unit -> number, as `Values.units` gives it.
@@ -139,10 +139,10 @@ def difference(one: Mapping[str, float], other: Mapping[str, float]) -> PairedDi
 
 
 def read(path: Path) -> Values:
-    """The values of a file, see above.
+    """Read the values of a file; the columns are described at the top of this module.
 
     Raises:
-        ValueError: a column is missing, or a text is no number.
+        ValueError: a column is missing, or a value is not a number.
     """
     with path.open(encoding="utf-8", newline="") as opened:
         reader = csv.DictReader(opened)
@@ -150,19 +150,19 @@ def read(path: Path) -> Values:
     if "by_seed" in columns:
         return Values(_reproduced(rows), path.name)
     if not {METRIC, VALUE} <= {*columns} or not {SEED, UNIT} & {*columns}:
-        raise ValueError(f"{path} holds no values: needed are columns metric, value, and seed or unit; got {columns}")
+        raise ValueError(f"{path} has no values: it needs the columns metric, value, and seed or unit; got {columns}")
     values = []
     for line, row in enumerate(rows, 2):
         setting = tuple((name, row[name]) for name in columns if name not in (SEED, UNIT, METRIC, VALUE))
         try:
             values.append(Value(setting, row.get(UNIT, ""), row.get(SEED, ""), row[METRIC], float(row[VALUE])))
         except ValueError:
-            raise ValueError(f"{path}, line {line}: value is a number; got {row[VALUE]!r}") from None
+            raise ValueError(f"{path}, line {line}: value must be a number; got {row[VALUE]!r}") from None
     return Values(values, path.name)
 
 
 def _reproduced(rows: list[dict[str, str]]) -> list[Value]:
-    """Of an ID.csv. A stand-in's data set is one: the rows of the paper's data sets repeat each other."""
+    """The values of an ID.csv. With a stand-in, rows for several data sets of the paper repeat the same numbers."""
     values: dict[Value, None] = {}
     for row in rows:
         names = _REPRODUCED if row.get("label") else ("dataset", *_REPRODUCED)
@@ -174,17 +174,17 @@ def _reproduced(rows: list[dict[str, str]]) -> list[Value]:
 
 
 def append(path: Path, setting: Setting, numbers: Mapping[str, float], *, unit: str = "", seed: str = "") -> None:
-    """Add a cell to a file: all its numbers in one write, so that a cell is there as a whole or not.
+    """Add a cell to a file. All its numbers are written at once, so that no cell is incomplete.
 
     Args:
-        path: of the file; made if it is not there. The columns of one that is there are kept.
+        path: of the file; created if it does not exist. The columns of an existing file are kept.
         setting: column -> text.
         numbers: metric -> value.
-        unit: if the file has units.
-        seed: if the file has seeds.
+        unit: needed if the file has units.
+        seed: needed if the file has seeds.
 
     Raises:
-        ValueError: the columns are not those of the file, or the cell is there already.
+        ValueError: the file has other columns, or has this cell already.
     """
     ids = {name: text for name, text in ((UNIT, unit), (SEED, seed)) if text}
     columns = [*setting, *ids, METRIC, VALUE]
@@ -207,7 +207,7 @@ def append(path: Path, setting: Setting, numbers: Mapping[str, float], *, unit: 
 
 
 def cells(path: Path) -> set[tuple[tuple[tuple[str, str], ...], str, str]]:
-    """(setting, unit, seed) of every cell that a file has; none if there is no file."""
+    """(setting, unit, seed) of every cell of a file; empty if the file does not exist."""
     return {(each.setting, each.unit, each.seed) for each in read(path)} if path.exists() else set()
 
 

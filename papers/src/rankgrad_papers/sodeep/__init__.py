@@ -1,4 +1,4 @@
-"""SoDeep: a network that learned to sort, trained once, stored, and judged by the error of its ranks."""
+"""SoDeep: a network that has learned to sort. It is trained once and stored; the error of its ranks is measured."""
 
 from .judge import RankError, cosines, rank_errors, sigmoid_ranks, table
 from .networks import ABSENT, ARCHITECTURES, Architecture, Learned, Sorter, unit_range

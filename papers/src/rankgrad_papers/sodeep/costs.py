@@ -1,4 +1,4 @@
-"""What a step costs on the ranks of a learned sorter, on exact ranks with a blackbox gradient, and on sigmoid ranks."""
+"""Time and memory of a step with ranks of a learned sorter, exact ranks with a blackbox gradient, and sigmoid ranks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MODULE = "rankgrad_papers.sodeep.costs"  # of the fresh processes
 
 
 def costs(lengths: Sequence[int], architecture: str = "lstm_small", *, rounds: int = 5) -> str:
-    """Text: processor time and peak of memory of a step, forward and backward to the scores, by length of the lists.
+    """A table: processor time and peak memory of a step (forward, and backward to the scores), by length of the lists.
 
-    The sorters are not trained: that does not change what they cost.
+    The sorters are not trained, since this does not change their cost.
 
     Args:
         lengths: of the lists.
         architecture: of the sorters.
-        rounds: of the clock; the losses take turns.
+        rounds: of the measurement; the losses alternate.
     """
     rows = [["", "items", "ms", "x blackbox", "MiB", "weights"]]
     for items in lengths:
@@ -73,7 +73,7 @@ def _step(loss: nn.Module, scores: Tensor, relevant: Tensor) -> None:
 
 
 def _peak(number: int, architecture: str, items: int, device: torch.device = CPU) -> int:
-    """Bytes that a step takes beside weights and scores."""
+    """Bytes that a step needs in addition to weights and scores."""
     loss = list(_losses(items, architecture).values())[number]
     _step(loss, *_lists(8 if items > 8 else 2))  # loads code
     return memory.peak_rise(partial(_step, loss, *_lists(items)), device)

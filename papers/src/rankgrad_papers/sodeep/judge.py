@@ -1,4 +1,4 @@
-"""How far a sorter's ranks are from the true ones."""
+"""The error of a sorter's ranks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .training import KINDS
 
 @dataclass(frozen=True)
 class RankError:
-    """How far the ranks of some lists are from the exact ones.
+    """The error of the ranks of some lists, compared with the exact ranks.
 
     Attributes:
-        kind: what the scores were drawn from.
+        kind: the distribution of the scores.
         mean: mean distance, in ranks.
         most: largest distance, in ranks.
         correlation: Spearman's correlation with the exact order, mean over the lists.
@@ -39,7 +39,7 @@ class RankError:
 
 
 def cosines(rows: int, items: int, generator: Generator) -> Tensor:
-    """[row, item] cosines in a batch of classes of four, as they stand there: no sorter has been trained on these."""
+    """[row, item] cosines in a batch of classes of four images. No sorter is trained on these."""
     classes = -(-items // 4)
     cosines = []
     for _ in range(rows):
@@ -52,10 +52,10 @@ def cosines(rows: int, items: int, generator: Generator) -> Tensor:
 
 @torch.no_grad()
 def rank_errors(sorter: Sorter, items: int | None = None, *, rows: int = 256, seed: int = 1) -> list[RankError]:
-    """Distance to the exact ranks, for each kind of scores and for cosines, on vectors not trained on.
+    """The error of the ranks for each kind of scores and for cosines, on vectors that are not in the training data.
 
     Args:
-        sorter: to be judged.
+        sorter: the sorter to be tested.
         items: length of the lists; None: the sorter's own.
         rows: lists of each kind.
         seed: of the lists.
@@ -90,7 +90,7 @@ def sigmoid_ranks(scores: Scores, tau: float) -> Tensor:
     tensor([[2., 1.]])
     """
     differences = scores.unsqueeze(1) - scores.unsqueeze(2)
-    return 0.5 + torch.sigmoid(differences / tau).sum(2)  # each is half above itself
+    return 0.5 + torch.sigmoid(differences / tau).sum(2)  # the sigmoid of an item with itself is 0.5
 
 
 def table(sorter: Sorter, lengths: Iterable[int]) -> str:

@@ -1,4 +1,4 @@
-"""Losses on ranks by a learned sorter (SoDeep, Engilberge et al., CVPR 2019), trained at the first use and kept."""
+"""Losses on ranks by a learned sorter (SoDeep, Engilberge et al., CVPR 2019), trained at the first use and stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SoDeepAPLoss(RankLoss):
     """1 - AP on ranks by a learned sorter.
 
     Args:
-        items: longest list that it sorts, at least the rows of a batch.
+        items: length of the longest list; at least the rows of a batch.
         architecture: a key of `sodeep.ARCHITECTURES`.
         steps, batch_size, lr, seed: of the sorter's training.
     """

@@ -1,4 +1,4 @@
-"""SoDeep's sorters: networks that give the ranks of a list (Engilberge et al., CVPR 2019)."""
+"""SoDeep's sorters: networks that compute the ranks of a list (Engilberge et al., CVPR 2019)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rankgrad.types import Mask, Ranks, Scores
 
 @dataclass(frozen=True)
 class Architecture:
-    """How a sorter is built.
+    """The architecture of a sorter.
 
     Attributes:
-        cell: the recurrent network that reads the list in both directions; None: hidden layers of all scores at once.
+        cell: the recurrent network that reads the list in both directions; None: fully connected hidden layers.
         hidden: width of a direction, or of a hidden layer.
-        layers: how many.
+        layers: number of layers.
         mixes: the rank of an item is read off the states at all positions, by weights for each pair of positions, so
             that the list has a fixed length; otherwise it is the sum of the states at its own.
-        squashed: a sigmoid at the end.
+        squashed: whether the last step is a sigmoid.
     """
 
     cell: Literal["lstm", "gru"] | None
@@ -44,12 +44,12 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-# Where absent items are put: below all scores, which lie in [-1, 1].
+# The score of absent items: below all scores, which are in [-1, 1].
 ABSENT = -1.5
 
 
 def architecture_of(items: int, architecture: str) -> Architecture:
-    """Look an architecture up, and check that it can sort lists of so many items."""
+    """The architecture of that name; checks that it can sort lists of so many items."""
     if isinstance(items, bool) or not isinstance(items, int) or items < 2:
         raise ValueError(f"items is the length of the lists to be sorted, an integer >= 2; got {items!r}")
     if architecture not in ARCHITECTURES:
@@ -61,11 +61,11 @@ class Sorter(nn.Module):
     r"""A network from scores to ranks, trained by `train_sorter`.
 
     Args:
-        items: length of the lists that it is for. Shorter ones are filled up with absent items.
+        items: length of the lists. Shorter lists are padded with absent items.
         architecture: one of `ARCHITECTURES`.
 
     Attributes:
-        facts: what is known of its training: "steps", "seconds", "error" (mean distance to the exact rank on vectors
+        facts: facts of its training: "steps", "seconds", "error" (mean distance to the exact rank on vectors
             not trained on, in ranks).
     """
 
@@ -84,7 +84,7 @@ class Sorter(nn.Module):
             return
         kind = nn.LSTM if plan.cell == "lstm" else nn.GRU
         self.recurrent = kind(1, plan.hidden, plan.layers, batch_first=True, bidirectional=True)
-        # a convolution over all states with a channel for each position, in the paper's words
+        # the paper calls it a convolution over all states with a channel for each position
         self.head = nn.Linear(items * 2 * plan.hidden, items) if plan.mixes else nn.Identity()
 
     def forward(self, scores: Scores, valid: Mask | None = None) -> Tensor:
@@ -92,7 +92,7 @@ class Sorter(nn.Module):
 
         Args:
             scores: [list, item] float, at most `items` items unless the architecture takes any number.
-            valid: [list, item] bool; absent items stand below all others, and get rank 0 here.
+            valid: [list, item] bool; absent items are below all others, and get rank 0 here.
 
         Returns:
             [list, item] ranks, about 1 (largest score) .. n, not whole numbers; float32, float64 for float64 scores.
@@ -122,7 +122,7 @@ class Sorter(nn.Module):
         """[list, item] rank / n, from scores in [-1, 1]."""
         if self.recurrent is None:
             share: Tensor = self.head(rows)
-        elif not len(rows) or not rows.shape[1]:  # recurrent networks refuse lists of nothing
+        elif not len(rows) or not rows.shape[1]:  # recurrent networks do not accept empty lists
             return rows
         else:
             states = self.recurrent(rows.unsqueeze(2))[0]
@@ -144,7 +144,7 @@ class Sorter(nn.Module):
 
 
 def unit_range(scores: Scores, valid: Mask | None = None) -> Scores:
-    """Lists mapped to [-1, 1] by their least and largest valid score; absent items are put at `ABSENT`.
+    """Lists scaled to [-1, 1] by their least and largest valid score; absent items get `ABSENT`.
 
     >>> unit_range(torch.tensor([[3.0, 5.0, 4.0], [7.0, 7.0, 7.0]]))
     tensor([[-1.,  1.,  0.],
@@ -157,7 +157,7 @@ def unit_range(scores: Scores, valid: Mask | None = None) -> Scores:
     else:
         low = scores.masked_fill(~valid, torch.inf).amin(1, keepdim=True)
         high = scores.masked_fill(~valid, -torch.inf).amax(1, keepdim=True)
-    differ = high > low  # neither in a list of one item nor in an empty one
+    differ = high > low  # false in a list of one item and in an empty list
     low, span = torch.where(differ, low, scores), torch.where(differ, high - low, 1)
     rows = 2 * (scores - low) / span - 1
     return rows if valid is None else rows.masked_fill(~valid, ABSENT)
@@ -169,7 +169,7 @@ class Learned(nn.Module):
         above_neg_i = max(0, rank_i - 1 - above_pos_i)
     with rank_i of the sorter among all valid items, and above_pos_i, the items of at least its gain above it, exact and
     without gradient, as in RaMBO and SupAP. (Ours; the paper sums the ranks of relevant items and has no AP.) Ranks of
-    a network may contradict one another; where rank_i is less than the exact count allows, nothing is above, and
+    a network can be inconsistent. Where rank_i is smaller than 1 + above_pos_i, above_neg_i is 0 and
     there is no gradient.
 
     Args:

@@ -1,4 +1,4 @@
-"""Sorters on disk: trained at the first use, then read."""
+"""Sorters on disk: trained and stored at the first use, then read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rankgrad.models.state_dicts import read_plain
 from .networks import ARCHITECTURES, Sorter
 from .training import Recipe, train_sorter
 
-# Another number wherever the same settings would give other weights: no older file is then taken for a newer one.
+# Increase it when the same settings would give other weights, so that older files are not used.
 FORMAT = 1
 
 
 def default_folder() -> Path:
-    """Where sorters are kept if nobody says otherwise: sodeep/ in $XDG_CACHE_HOME/rankgrad, else ~/.cache/rankgrad."""
+    """The default folder of sorters: sodeep/ in $XDG_CACHE_HOME/rankgrad, else in ~/.cache/rankgrad."""
     from rankgrad.datasets import cache
 
     return cache.default_folder() / "sodeep"
@@ -48,7 +48,7 @@ def load_sorter(
     lr: float = 1e-2,
     seed: int = 0,
 ) -> Sorter:
-    """The sorter of a recipe from the cache; the first time it is trained, which it says, and kept. See `load`.
+    """The sorter of a recipe from the cache. The first time it is trained, with a message, and stored. See `load`.
 
     Args:
         items: see `Recipe`; for a batch of B images against itself, B.
@@ -64,13 +64,13 @@ def load_sorter(
 def load(recipe: Recipe, folder: Path | None = None, *, progress: bool = True) -> Sorter:
     """`load_sorter` for a recipe.
 
-    Processes that want the same sorter at the same time wait for the first. A damaged file is a warning, and the sorter
-    is trained again.
+    Processes that need the same sorter at the same time wait for the first. A damaged file gives a warning, and the
+    sorter is trained again.
 
     Args:
         recipe: of the sorter.
         folder: of the cache; None: `default_folder`.
-        progress: say that one is trained, and show a bar.
+        progress: print that a sorter is trained, and show a progress bar.
     """
     path = sorter_file(recipe, folder)
     kept = read_sorter(path)
@@ -89,7 +89,7 @@ def load(recipe: Recipe, folder: Path | None = None, *, progress: bool = True) -
 
 
 def _write(sorter: Sorter, path: Path) -> None:
-    """The file begins with the digest of the rest."""
+    """Write the file: first the digest of the rest, then the rest."""
     memory = io.BytesIO()
     about = {"items": sorter.items, "architecture": sorter.architecture, "facts": sorter.facts}
     torch.save({**about, "weights": sorter.state_dict()}, memory)
@@ -106,7 +106,7 @@ def read_sorter(path: Path, *, warn: bool = True) -> Sorter | None:
         warn: warn of a damaged file.
 
     Raises:
-        ValueError: a file that is whole and holds something else, such as code.
+        ValueError: the file is undamaged but not a sorter, such as one with code.
     """
     from rankgrad.datasets.cache import CacheWarning
 
@@ -120,10 +120,10 @@ def read_sorter(path: Path, *, warn: bool = True) -> Sorter | None:
         return None
     kept = read_plain(path, io.BytesIO(content[32:]))
     try:
-        with torch.random.fork_rng(devices=[]):  # its first weights are drawn, to be overwritten
+        with torch.random.fork_rng(devices=[]):  # its initial weights are random; they are overwritten
             sorter = Sorter(kept["items"], kept["architecture"])
         sorter.load_state_dict(kept["weights"])
         sorter.facts = kept["facts"]
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{path} holds no sorter: delete it, and it is trained again") from error
+        raise ValueError(f"{path} is not a sorter: delete it, and the sorter is trained again") from error
     return sorter.requires_grad_(False).eval()

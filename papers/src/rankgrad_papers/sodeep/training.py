@@ -28,7 +28,7 @@ def _normal(rows: int, items: int, g: Generator) -> Tensor:
 
 
 def _even(rows: int, items: int, g: Generator) -> Tensor:
-    """Evenly spaced from a to b, so rising or falling."""
+    """Evenly spaced from a to b, increasing or decreasing."""
     ends = torch.rand(2, rows, 1, generator=g)
     return torch.lerp(ends[0], ends[1], torch.linspace(0, 1, items))
 
@@ -43,7 +43,7 @@ def _rising(rows: int, items: int, g: Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class _Joined:
-    """One kind up to a random position, another from there on."""
+    """One kind up to a random position, another kind after it."""
 
     first: Draw
     second: Draw
@@ -54,13 +54,13 @@ class _Joined:
 
 
 def _few_above(rows: int, items: int, g: Generator) -> Tensor:
-    """A narrow crowd and a few items far above it: what a list of a trained retrieval model looks like."""
+    """Many close scores and a few far above them, as in a list of a trained retrieval model."""
     crowd = 0.15 * torch.randn(rows, items, generator=g)
     few = torch.rand(rows, items, generator=g) < torch.rand(rows, 1, generator=g) / 4
     return torch.where(few, 0.6 + 0.2 * torch.randn(rows, items, generator=g), crowd)
 
 
-# What a sorter is trained on: kind -> (share, how it is drawn). The paper's, and the last, which is ours.
+# The training data: kind -> (proportion, function that draws it). The paper's kinds, and the last, which is ours.
 KINDS: dict[str, tuple[float, Draw]] = {
     "uniform": (2, _uniform),
     "normal": (1, _normal),
@@ -75,7 +75,7 @@ KINDS: dict[str, tuple[float, Draw]] = {
 
 
 def draw(rows: int, items: int, generator: Generator) -> Tensor:
-    """[row, item] vectors of all `KINDS`, in their shares."""
+    """[row, item] vectors of all `KINDS`, in their proportions."""
     shares = torch.tensor([share for share, _ in KINDS.values()], dtype=torch.float64)
     chosen = torch.multinomial(shares, rows, replacement=True, generator=generator)
     counts = torch.bincount(chosen, minlength=len(KINDS)).tolist()
@@ -84,7 +84,7 @@ def draw(rows: int, items: int, generator: Generator) -> Tensor:
 
 
 def draw_valid(rows: int, items: int, generator: Generator) -> Mask:
-    """[row, item] bool: an eighth of the rows lack one item, an eighth end early; at least two items are there."""
+    """[row, item] bool: an eighth of the rows lack one item, an eighth end early. Each row has at least two items."""
     kind = torch.rand(rows, 1, generator=generator)
     one = torch.randint(items, (rows, 1), generator=generator)
     end = torch.randint(2, items + 1, (rows, 1), generator=generator)
@@ -96,10 +96,10 @@ def draw_valid(rows: int, items: int, generator: Generator) -> Mask:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a sorter is and how it is trained: the same recipe gives the same sorter, on the same machine.
+    """The settings of a sorter and of its training. The same recipe gives the same sorter on the same machine.
 
     Args:
-        items: length of the lists. The default architecture has some 64 items^2 weights.
+        items: length of the lists. The default architecture has about 64 items^2 weights.
         architecture: one of `ARCHITECTURES`.
         steps: of Adam, with a cosine schedule.
         batch_size: vectors drawn for each.
@@ -121,14 +121,14 @@ class Recipe:
 
 
 def train_sorter(recipe: Recipe, *, progress: bool = True) -> Sorter:
-    """Train a sorter on drawn vectors, to the least mean |rank by the network - exact rank|.
+    """Train a sorter on random vectors: minimise the mean |rank by the network - exact rank|.
 
     Args:
         recipe: what and how.
-        progress: show a bar.
+        progress: show a progress bar.
 
     Returns:
-        The sorter; its weights want no gradient any more. The global generator of torch is left alone.
+        The sorter, without gradients of its weights. The global generator of torch is not changed.
     """
     started = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
@@ -153,7 +153,7 @@ def train_sorter(recipe: Recipe, *, progress: bool = True) -> Sorter:
 
 
 def _error(sorter: Sorter, rows: int, generator: Generator) -> Tensor:
-    """Mean distance to the exact rank, as a share of the length of the lists that the sorter is for."""
+    """Mean distance to the exact rank, as a fraction of the length of the sorter's lists."""
     scores, valid = draw(rows, sorter.items, generator), draw_valid(rows, sorter.items, generator)
     exact = blackbox_rank(scores.masked_fill(~valid, -torch.inf), 1.0)
     ranks: Tensor = sorter(scores, valid)

@@ -1,1 +1,1 @@
-"""Time and memory, as ratios within one process; what studies measure, and what benchmarks/ shares with them."""
+"""Time and memory, as ratios within one process. The studies and benchmarks/ use it."""

@@ -1,4 +1,4 @@
-"""`python -m rankgrad_papers.timing CASE SIZES`: bytes that a case takes at its peak, for `memory.peak_mib`."""
+"""`python -m rankgrad_papers.timing CASE SIZES`: peak memory of a case in bytes, for `memory.peak_mib`."""
 
 from __future__ import annotations
 

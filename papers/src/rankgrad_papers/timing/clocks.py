@@ -1,4 +1,4 @@
-"""Time of actions that take turns: processor time on a CPU, time between events on a GPU."""
+"""Time of actions that alternate: processor time on a CPU, time between events on a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Action = Callable[[], object]
 Clock = Callable[[Action, int], tuple[float, float]]
 
 CPU = torch.device("cpu")
-# Seconds of work per sample: shorter actions are repeated within a sample.
+# Seconds per sample: shorter actions are repeated within a sample.
 LEAST = 0.01
 # Rounds that take longer than this many seconds are repeated less often.
 LONG_ROUND, FEW_ROUNDS = 15.0, 3
@@ -46,11 +46,11 @@ class Timing:
         return 1e3 * statistics.median(self.wall)
 
     def over(self, other: Timing) -> float:
-        """Median over the rounds of my `busy` as a multiple of the other's."""
+        """Median over the rounds of the ratio of `busy`: this action divided by the other."""
         return statistics.median(a / max(b, 1e-9) for a, b in zip(self.busy, other.busy, strict=True))
 
     def wall_over(self, other: Timing) -> float:
-        """Compare wall-clock time in this way, where several threads work."""
+        """The same ratio of wall-clock time, for actions with several threads."""
         return statistics.median(a / max(b, 1e-9) for a, b in zip(self.wall, other.wall, strict=True))
 
 
@@ -63,7 +63,7 @@ def processor_clock(action: Action, calls: int) -> tuple[float, float]:
 
 
 def event_clock(action: Action, calls: int, cuda: Any = torch.cuda) -> tuple[float, float]:
-    """(device, wall-clock) seconds per call: the device's between two events, gaps in its queue included."""
+    """(device, wall-clock) seconds per call. Device time is between two events, and includes gaps in its queue."""
     start, end = (cuda.Event(enable_timing=True) for _ in range(2))
     cuda.synchronize()
     wall = time.perf_counter()
@@ -83,7 +83,7 @@ def clock_of(device: torch.device) -> Clock:
 def alternate(
     actions: Mapping[str, Action], rounds: int, what: str = "", clock: Clock | None = None
 ) -> dict[str, Timing]:
-    """Time actions in turn, round by round, after a call or two of each to warm up.
+    """Time actions alternately, round by round, after one or two calls of each to warm up.
 
     Args:
         actions: name -> what to do.
@@ -132,7 +132,7 @@ def exponent(sizes: list[int], values: list[Any]) -> float | None:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """That many threads in torch, and afterwards as many as before."""
+    """Set the number of threads of torch, and restore it at the end."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -142,7 +142,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 def progress(text: str) -> None:
-    """One line on a terminal, rewritten by the next; nothing elsewhere."""
+    """Show one line on a terminal; the next call overwrites it. Without a terminal, nothing is shown."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{text[:100]}")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The growth of time and memory with the batch, as one picture."""
+"""The growth of time and memory with the batch size, as one figure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["MEMORY", "STYLES", "TIME", "check_format", "draw", "figure"]
 
 TIME, MEMORY = "Growth with the batch: time, ms", "Growth with the batch: peak memory, MiB"  # titles of the tables
 
-# Ours are solid; what is printed in papers, and others' code, is dashed and hollow.
+# Our losses have solid lines; formulas of papers and code of others have dashed lines and hollow markers.
 STYLES: dict[str, tuple[str, str, str, str]] = {
     "supap": ("SupAP", style.BLUE, "o", "-"),
     "smooth_ap": ("Smooth-AP", style.VERMILION, "s", "-"),

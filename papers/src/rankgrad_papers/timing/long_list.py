@@ -15,7 +15,7 @@ from .references import printed_rambo_ap
 from .results import Cell, Check, Options, Result, ResultTable
 
 OURS, SORTS, PRINTED, COPY = "ours", "two argsorts", "as printed", "copy"
-# Algorithm 1 as printed takes minutes beyond this length.
+# Above this length, Algorithm 1 as printed takes minutes.
 LONGEST_PRINTED = 10_000_000
 # Length -> milliseconds that RaMBO's table 6 prints for one Xeon Gold core at 2.2 GHz, and for a Tesla V100.
 PAPER = {100_000: (33.0, 1.3), 1_000_000: (331.0, 7.0), 10_000_000: (3860.0, 61.0), 100_000_000: (36400.0, 620.0)}
@@ -60,7 +60,7 @@ def long_list(options: Options) -> Result:
 
 
 def _ratios(times: dict[str, Timing], size: int) -> list[Cell]:
-    """Cells of a row, for a list of so many bytes."""
+    """Cells of a row, for a list of this many bytes."""
     ours = times[OURS]
     printed = times.get(PRINTED)
     return [
@@ -89,7 +89,7 @@ def _list(n: int, p: int, dtype: torch.dtype, device: torch.device) -> tuple[Ten
     generator = torch.Generator(device).manual_seed(0)
     scores = torch.randn(1, n, generator=generator, dtype=dtype, device=device).requires_grad_()
     relevant = torch.zeros(1, n, dtype=torch.bool, device=device)
-    # far fewer than n: enough of twice as many draws differ
+    # p is far smaller than n, so 2 p draws have at least p different values
     drawn = torch.randint(n, (2 * p,), generator=generator, device=device)
     distinct = torch.unique(drawn)
     order = torch.randperm(len(distinct), generator=generator, device=device)
@@ -145,7 +145,7 @@ def _memory_table(lengths: list[int], options: Options) -> ResultTable:
 
 
 def _peak(name: str, n: int, p: int, device: torch.device = CPU) -> int:
-    ACTIONS[name](*_list(1_000, 10, torch.float32, device))  # loads what is loaded on first use
+    ACTIONS[name](*_list(1_000, 10, torch.float32, device))  # the first call loads code
     scores, relevant = _list(n, p, torch.float32, device)
     return memory.peak_rise(lambda: ACTIONS[name](scores, relevant), device)
 

@@ -14,13 +14,13 @@ import torch
 
 from .clocks import CPU, Action, progress, threads
 
-# What is measured by name, so that a fresh process can be told: (sizes, device) -> bytes.
+# Cases by name, so that a new process can run one: (sizes, device) -> bytes.
 Cases = Mapping[str, Callable[..., int]]
 MIB = 2**20
 
 
 def peak_rise(action: Action, device: torch.device = CPU, cuda: Any = torch.cuda) -> int:
-    """Bytes by which an action raises the peak of memory above what was held before: of this process, or of a GPU."""
+    """Peak memory of an action in bytes, minus the memory in use before it: of this process, or of a GPU."""
     if device.type != "cpu":
         cuda.synchronize()
         cuda.reset_peak_memory_stats()
@@ -29,9 +29,9 @@ def peak_rise(action: Action, device: torch.device = CPU, cuda: Any = torch.cuda
         cuda.synchronize()
         return int(cuda.max_memory_allocated() - held)
     try:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak becomes what is held now
+        Path("/proc/self/clear_refs").write_text("5")  # sets the peak to the memory in use now
     except OSError:
-        pass  # then the action must be the first to take much memory
+        pass  # then no earlier action may have used much memory
     before = _peak()
     action()
     return max(_peak() - before, 0)
@@ -52,7 +52,7 @@ def _peak() -> int:
 def peak_mib(
     cases: Cases, case: str, *sizes: int, device: torch.device = CPU, module: str = "rankgrad_papers.timing"
 ) -> float:
-    """MiB that a case takes at its peak: in a fresh process on a CPU, in this one on a GPU.
+    """Peak memory of a case in MiB: in a new process on a CPU, in this process on a GPU.
 
     Args:
         cases: by name.
@@ -78,7 +78,7 @@ def peak_mib(
 
 
 def main(cases: Cases, arguments: Sequence[str]) -> None:
-    """Print the bytes that one case takes at its peak, for `peak_mib` in another process."""
+    """Print the peak memory of one case in bytes, for `peak_mib` in another process."""
     with threads(1):
         print(cases[arguments[0]](*map(int, arguments[1:])))
 
@@ -92,7 +92,7 @@ def total() -> int:
 
 
 def room(device: torch.device = CPU) -> int:
-    """Bytes that a case may take at most: half of what the machine or the GPU has."""
+    """Maximum bytes of a case: half of the memory of the machine or the GPU."""
     if device.type == "cpu":
         return total() // 2
     return int(torch.cuda.get_device_properties(device).total_memory) // 2

@@ -1,4 +1,4 @@
-"""Formulas taken literally: what our losses must equal, and what they are measured against."""
+"""Direct implementations of printed formulas. Our losses must give the same values; tests and timings use them."""
 
 from __future__ import annotations
 

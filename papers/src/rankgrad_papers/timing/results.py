@@ -1,4 +1,4 @@
-"""What a suite is told, and what it gives back."""
+"""Options and results of a suite."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PER_CLASS = 4
 
 @dataclass(frozen=True)
 class Options:
-    """What a suite may be told.
+    """Options of a suite.
 
     Args:
         data_root: folder of Omniglot, for the training suite; None: the built-in glyphs.
@@ -36,11 +36,11 @@ class Options:
 
     @property
     def rounds(self) -> int:
-        """Rounds that a median is taken over."""
+        """Number of rounds of a median."""
         return 2 if self.quick else 5
 
     def pick(self, *, quick: T, cpu: T, gpu: T) -> T:
-        """Sizes for what is being run.
+        """Sizes for this run.
 
         >>> Options(quick=True).pick(quick=16, cpu=384, gpu=4096)
         16
@@ -69,7 +69,7 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class Check:
-    """A number that should keep to a limit.
+    """A number and its limit.
 
     Attributes:
         what: the number.
@@ -85,7 +85,7 @@ class Check:
 
     @property
     def kept(self) -> bool:
-        """Whether the value keeps to the limit."""
+        """Whether the value is within the limit."""
         return self.value <= self.limit if self.at_most else self.value >= self.limit
 
     def __str__(self) -> str:
@@ -96,14 +96,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """What a suite found."""
+    """Results of a suite."""
 
     tables: list[ResultTable]
     checks: list[Check] = field(default_factory=list)
 
 
 def shown(cell: Cell) -> str:
-    """Three digits or so; an empty cell is a dash.
+    """About three digits; an empty cell is a dash.
 
     >>> shown(1234.5), shown(12.34), shown(0.01234), shown(None), shown("name")
     ('1,234', '12.3', '0.012', '-', 'name')
