@@ -134,3 +134,15 @@ def test_a_step_along_the_gradient_of_a_method_raises_positives_over_negatives(m
         cost = tables.cost_of(method, own, lists, 20_000)(given, hits, None)
         (gradient,) = torch.autograd.grad(cost, given)
         assert gradient[hits].mean() < gradient[~hits].mean()
+
+
+def test_the_picture_of_the_committed_values_has_a_diagram_for_each_metric(tmp_path):
+    values = Path(__file__).parents[2] / "docs" / "results" / "scores" / "tables.csv"
+    tables.main(["--values", str(values), "--draw", str(tmp_path / "ranks.svg")])
+    assert (tmp_path / "ranks.svg").stat().st_size > 10_000
+
+
+def test_training_needs_the_folder_of_the_tables(capsys):
+    with pytest.raises(SystemExit):
+        tables.main([])
+    assert "--data-root DIR" in capsys.readouterr().err

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from rankgrad import losses, metrics
 
-from ..values import append, cells
+from ..mean_ranks import drawn, mean_ranks
+from ..values import append, cells, read
 from .scores import Cost, Lists, from_lists, standardised, trained
 
 TABLES = (
@@ -128,17 +129,33 @@ def by_trees(lists: Lists) -> Tensor:
     return torch.from_numpy(np.asarray(trees.predict_proba(lists.rows.numpy()))[:, 1].copy())
 
 
+def draw(values: Path, picture: Path) -> None:
+    """The critical-difference diagram of each metric, without LightGBM; the loss made for the metric is bold."""
+    found = read(values)
+    ranks = {
+        name: mean_ranks({method: found.units({"method": method}, name) for method in METHODS}) for name in METRICS
+    }
+    drawn(ranks, {metric: method for method, metric in METHODS.items() if metric}).savefig(picture)
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the file does not have yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", type=Path, required=True, help="folder of the tables")
+    parser.add_argument("--data-root", type=Path, help="folder of the tables")
     parser.add_argument(
         "--values", type=Path, default=Path("docs/results/scores/tables.csv"), help="file of the values"
     )
     parser.add_argument("--tables", nargs="+", default=TABLES, help="some of the tables")
+    parser.add_argument("--folds", type=int, default=FOLDS, help="number of folds")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of a training")
+    parser.add_argument("--draw", type=Path, help="draw the file of the values, and train nothing")
     given = parser.parse_args(words)
-    for number in range(FOLDS):
+    if given.draw is not None:
+        draw(given.values, given.draw)
+        return
+    if given.data_root is None:
+        parser.error("--data-root DIR is needed: the folder of the tables")
+    for number in range(given.folds):
         for name in given.tables:
             for method in (*METHODS, TREES):
                 if ((("method", method),), name, str(number)) in cells(given.values):
