@@ -227,12 +227,20 @@ def table(folder: Path, name: str, seed: int) -> tuple[Lists, Lists, Lists]:
     return train, choose, judge
 
 
+def tested(folder: Path) -> tuple[Lists, Lists, Lists]:
+    """(train, choose, judge): of LightGBM's example four fifths of the training queries, the rest, the test queries."""
+    lists = graded(folder, "lightgbm")
+    order = np.random.default_rng(0).permutation(len(lists.sizes))
+    of = np.arange(len(order)) % 5
+    return lists.of(order[of != 0]), lists.of(order[of == 0]), graded(folder, "lightgbm", "test")
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Measure the cells that the files do not have yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, required=True, help="folder of the tables")
     parser.add_argument("--values", type=Path, default=Path("docs/results/trees"), help="folder of the values")
-    parser.add_argument("--only", nargs="+", default=("curvature", "graded", "rare"), help="some of the files")
+    parser.add_argument("--only", nargs="+", default=("curvature", "graded", "test", "rare"), help="some of the files")
     given = parser.parse_args(words)
     given.values.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
@@ -267,6 +275,9 @@ def main(words: Sequence[str] | None = None) -> None:
                     divided = partial(parts, graded(given.data_root, lists), number, part)
                     for name in compared:
                         measure("graded", {"division": str(number), "objective": name}, f"{lists} {part}", divided)
+    if "test" in given.only:
+        for name in ("lambdarank", *LOSSES):
+            measure("test", {"objective": name}, "lightgbm", partial(tested, given.data_root))
     if "rare" in given.only:
         for seed in (0, 1):
             for lists in TABLES:
