@@ -151,5 +151,5 @@ def test_inputs_may_wait_elsewhere_and_without_gradient_there_is_one_pass() -> N
 def test_bad_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="an integer >= 1; got 0"):
         embed_in_parts(nn.Identity(), torch.zeros(2, 2), 0)
-    with pytest.raises(ValueError, match="no rows"):
+    with pytest.raises(ValueError, match="at least one row; got none"):
         embed_in_parts(nn.Identity(), torch.zeros(0, 2), 4)

@@ -159,9 +159,9 @@ def test_labels_of_no_kind_are_an_error_that_names_the_kinds(labels):
 
 
 def test_labels_of_two_kinds_are_an_error():
-    with pytest.raises(ValueError, match="one kind"):
+    with pytest.raises(ValueError, match="the same kind"):
         relevance.from_labels(torch.zeros(3, dtype=torch.long), torch.zeros(4, 2, dtype=torch.long))
-    with pytest.raises(ValueError, match="one kind"):
+    with pytest.raises(ValueError, match="the same kind"):
         relevance.from_labels(torch.zeros(3, 2, dtype=torch.bool), torch.zeros(4, 3, dtype=torch.bool))
 
 

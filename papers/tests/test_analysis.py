@@ -397,7 +397,7 @@ def test_toy_trains_a_penalty_as_the_loss_of_that_name_does():
 
 
 def test_toy_says_what_it_is_and_refuses_unknown_layouts(short):
-    said = ("not the paper's points", "illustrates that mechanism", "seeds differ widely")
+    said = ("The points are ours", "illustrates this mechanism", "seeds differ widely")
     assert all(words in pnp_toy.CAPTION for words in said)
     assert analysis.FIGURES["pnp/fig6"].note == pnp_toy.CAPTION
     assert str(short).count("PNP-") == 6
@@ -502,7 +502,7 @@ def test_any_callable_from_scores_to_ranks_is_a_sorter():
 
 
 def test_landscapes_refuse_what_is_not_one():
-    with pytest.raises(ValueError, match="one of 1, 5, 6"):
+    with pytest.raises(ValueError, match="1, 5, 6; got '2'"):
         landscapes.compute("2")
     with pytest.raises(ValueError, match="lambda_"):
         landscapes.interpolated(torch.zeros(1, 2), torch.ones(2), 0.0)

@@ -48,7 +48,7 @@ def test_a_pickle_in_the_place_of_a_sorter_is_not_opened(capsys, tmp_path, canar
     path = sorter_file(Recipe(items=8, steps=60))
     path.parent.mkdir(parents=True)
     path.write_bytes(sha256(memory.getvalue()).digest() + memory.getvalue())
-    with pytest.raises(ValueError, match="asks for .*system .*Nothing was run"):
+    with pytest.raises(ValueError, match="wants to run .*system.*Nothing was run"):
         read_sorter(path)
     settings = small(make_photos(tmp_path / "photos"), "loss=sodeep_ap", "loss.items=8", "loss.steps=60")
     assert main(["train", *settings, f"out={tmp_path / 'out'}"]) == 2

@@ -309,7 +309,7 @@ SPLITS = "Inat_dataset_splits/Inaturalist_test_set1.txt"
         ("cub_cropped", "bounding_boxes.txt", lambda t: t.replace(" 8.0", " 0.0"), "image 2 has no width or height"),
         ("cub_cropped", "bounding_boxes.txt", lambda t: t[:-9], "line 15: needed image id, x, y, width, height"),
         ("sop", "Ebay_test.txt", lambda t: t.partition("\n")[2], "Ebay_test.txt, line 1: needed the header 'image_id"),
-        ("sop", "Ebay_test.txt", lambda t: t.replace(" 5 fan", " 4 fan"), "is both 'coffee_maker' and 'fan'"),
+        ("sop", "Ebay_test.txt", lambda t: t.replace(" 5 fan", " 4 fan"), "'coffee_maker'.*'fan'"),
         ("sop", "Ebay_test.txt", lambda t: t.replace(" fan", "fan", 1), "Ebay_test.txt, line 4: needed image_id"),
         ("inshop", PARTITION, lambda t: t.rstrip().rpartition("\n")[0], "lists 12 images, but it lists 11"),
         ("inshop", PARTITION, lambda t: t.partition("\n")[2], "needed the number of listed images; got 'image_name"),
@@ -420,7 +420,7 @@ def test_an_archive_that_lies_in_the_folder_is_pointed_out_when_its_images_are_n
     shutil.rmtree(tree.home / "Img" / "img")
     (tree.home / "Img" / "img.zip").touch()
     found = inspect(official("inshop", tree), tree.home)
-    assert "note   Img/img.zip is there\n         -> unzip img.zip where it lies" in str(found)
+    assert "note   Img/img.zip was downloaded\n         -> unzip img.zip where it lies" in str(found)
 
 
 def test_the_papers_numbers_of_vehicleid_are_noted_and_not_refused(originals):
@@ -433,7 +433,7 @@ def test_the_papers_numbers_of_vehicleid_are_noted_and_not_refused(originals):
     found = inspect(published, tree.root)
     assert found.wrong == 0
     (note,) = (finding for finding in found.findings if "the papers" in finding.text)
-    assert note.status == "note" and "distributed are 113346 of 13164" in note.todo
+    assert note.status == "note" and "113346 of 13164" in note.todo
     assert OFFICIAL["vehicleid"].elsewhere["the papers"]["test large"] == (20038, 2400)
 
 
@@ -546,5 +546,5 @@ def test_query_gallery_is_the_division_that_came_with_the_data(originals):
     for kind, found in (("query", trial.query), ("gallery", trial.gallery)):
         assert found.tolist() == [i for i, row in enumerate(rows) if row.role == kind]
         assert [test.names[i] for i in found] == [row.file for row in rows if row.role == kind]
-    with pytest.raises(ValueError, match="0 queries .*train: .*evaluation.split=test"):
+    with pytest.raises(ValueError, match="train has 0 queries .*evaluation.split=test"):
         trials(load_inshop(tree.root).select("train"))

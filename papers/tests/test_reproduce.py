@@ -423,7 +423,7 @@ def test_other_settings_need_another_folder(whole):
         ),
         (["roadmap/table2", "--stand-in", "glyphs", "--data-root", "."], "glyphs are built in and read no files"),
         (["roadmap/table2", "--data-root", "sop=nowhere"], "nowhere does not exist. Give DIR, or NAME=DIR of"),
-        (["roadmap/table2", "--stand-in", "glyphs", "loss=pnp"], "roadmap/table2 itself sets loss; leave out loss=pnp"),
+        (["roadmap/table2", "--stand-in", "glyphs", "loss=pnp"], "roadmap/table2 itself sets loss: remove loss=pnp"),
         (["roadmap/table9", "--stand-in", "glyphs", "lean=true"], "needs the embeddings or weights of its runs"),
         (["roadmap/table2", "--stand-in", "glyphs", "seed=1"], "seed= cannot be set for all runs of a table"),
         (["roadmap/table2", "--stand-in", "glyphs", "data=sop"], "--data-root and --stand-in choose the data"),

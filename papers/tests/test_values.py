@@ -84,7 +84,7 @@ def test_files_of_reproduce_are_read_and_the_data_sets_of_a_stand_in_are_one(tmp
     [
         ("loss,seed,metric,value\nsupap,0,R@1,70\nsupap,0,R@1,71\n", "loss=supap, R@1 twice: seed=0"),
         ("loss,seed,metric,value\nsupap,0,R@1,high\n", "line 2: value must be a number; got 'high'"),
-        ("loss,metric,value\nsupap,R@1,70\n", "needed are columns metric, value, and seed or unit"),
+        ("loss,metric,value\nsupap,R@1,70\n", "columns metric, value, and seed or unit"),
     ],
 )
 def test_a_file_that_holds_no_values_is_refused(tmp_path, text, message):

@@ -209,7 +209,7 @@ def test_a_disk_that_is_full_in_mid_run_is_named_and_with_room_again_the_run_goe
 def test_an_error_that_quotes_a_file_does_nothing_to_the_terminal(capsys, tmp_path):
     path = tmp_path / "a\x1b[2J.npz"
     path.write_text("no npz")
-    assert r"a\x1b[2J.npz is no npz file" in fails(capsys, "evaluate", str(path))
+    assert r"a\x1b[2J.npz is not an npz file" in fails(capsys, "evaluate", str(path))
 
 
 def test_the_help_says_what_the_exit_status_means(capsys):

@@ -209,7 +209,7 @@ def test_other_settings_need_another_folder(photos, tmp_path, here):
         (["loss=pnp:alhpa=1"], "unknown setting 'loss.alhpa'; did you mean 'loss.alpha'"),
         (["loss=pnp", "optimizer.rate=1"], "unknown setting 'optimizer.rate'"),
         (["loss=pnp", "data=folder"], "data.root must be given"),
-        (["loss=pnp", "seeds=a"], "seeds are integers such as 0,1,2 or 0..9; got 'a'"),
+        (["loss=pnp", "seeds=a"], "seeds must be integers such as 0,1,2 or 0..9; got 'a'"),
         (["loss=pnp", "seed=1"], "seed= is a setting of a single run"),
         (["loss=pnp", "out=x"], "out= is a setting of a single run"),
         (["loss=pnp", "resume=x"], "resume= is a setting of a single run"),

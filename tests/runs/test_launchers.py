@@ -401,7 +401,7 @@ def test_what_slurm_refuses_is_one_line(slurm, run, tmp_path):
         ("launcher.slurm_partitoin=gpu", "launcher=submitit: Unknown argument 'partitoin' for executor 'slurm'"),
         ("launcher.timeout_min=long", 'launcher=submitit: Parameter "timeout_min" expected type'),
         ("launcher.cluster=pbs", "launcher=submitit: AutoExecutor doesn't know any executor named pbs"),
-        ("launcher.nodes=2", "launcher.nodes=2: a run is one task on one machine; .* trainer.devices="),
+        ("launcher.nodes=2", "launcher.nodes must be 1, .* trainer.devices="),
     ],
 )
 def test_options_that_submitit_refuses_are_said_in_its_words(word, told):

@@ -234,15 +234,15 @@ def test_what_others_make_of_the_folder(finished, tmp_path, capsys):
     for words, said in (
         (["embed", str(finished.folder), str(tmp_path)], "only your own code can build"),
         (["export", str(finished.folder), "-o", str(tmp_path / "x.onnx")], "only your own code can build"),
-        (["train", f"resume={finished.folder}", "trainer.max_epochs=9"], "call rankgrad.fit with it again"),
-        (["train", "data=_given"], "call rankgrad.fit with it again"),
+        (["train", f"resume={finished.folder}", "trainer.max_epochs=9"], "call rankgrad.fit with the same data again"),
+        (["train", "data=_given"], "call rankgrad.fit with the same data again"),
     ):
         assert main(words) == 2, words
         assert said in capsys.readouterr().err, words
     assert main(["evaluate", str(finished.embeddings)]) == 0
     assert main(["report", str(finished.folder), "-o", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "is a Python function: pass it to rankgrad.fit" in page and "SmoothAPLoss" in page
+    assert "call rankgrad.fit with the same data again" in page and "SmoothAPLoss" in page
 
 
 class Pair(nn.Module):

@@ -216,7 +216,7 @@ def test_values_become_settings_and_options_bring_their_own():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("log(0.1)", "space.x is log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH) or values"),
+        ("log(0.1)", "space.x must be log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH) or values"),
         ("lg(0.1,1)", "got 'lg(0.1,1)'"),
         ("log(0,1)", "log needs bounds > 0"),
         ("log(a,b)", "needs two numbers; got 'log(a,b)'"),
@@ -244,7 +244,7 @@ def test_a_space_that_cannot_be_read_says_what_would_do(text, message):
         (["loss=supap", "trials=0"], "trials must be an integer >= 1; got '0'"),
         (["loss=supap", "folds=1"], "folds must be an integer >= 2; got '1'"),
         (["loss=supap", "metric=mAP"], "unknown metric 'mAP'; did you mean 'AP'? Known: AP, H-AP"),
-        (["loss=supap", "seeds=x"], "seeds are integers"),
+        (["loss=supap", "seeds=x"], "seeds must be integers"),
         (["loss=supap", "seed=1"], "seed= is set by the search"),
         (["loss=supap", "evaluation.split=test"], "evaluation.split= is set by the search"),
         (["loss=supap", "space.loss.tua=log(1,2)"], "unknown setting in space.loss.tua"),
