@@ -102,6 +102,8 @@ class LambdaLoss(RetrievalLoss):
             difference = (scores[row] - scores[row, item].unsqueeze(1)).masked_fill(~lower, 0)
             return torch.zeros_like(values).index_add(0, row, (weight * self._step(difference)).sum(1))
 
+        if len(lists.query) <= many:
+            return costs(scores, lists.query, lists.item, lists.gain), lists.count > 0
         for start in range(0, len(lists.query), many):
             pairs = (each[start : start + many] for each in (lists.query, lists.item, lists.gain))
             # the backward pass computes the pairs again, so only the score matrix stays in memory
