@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from .voc import Scenes, load_voc
 from .voc_ap import DetectionReport, Detections, evaluate_voc, read_content, table
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    pass
 
 
 @dataclass(frozen=True)
@@ -268,22 +269,8 @@ TASK: runner.TaskType[EvaluatedDetections] = runner.TaskType(
 )
 
 
-def train(
-    config: DictConfig,
-    *,
-    changes: Sequence[str] = (),
-    quiet: bool = False,
-    started: Callable[[Path], object] | None = None,
-) -> Run:
-    """Train a detector, evaluate it, write the folder; see `training.runner.train`.
-
-    Args:
-        config: composed by `config.compose(..., "detect")`.
-        changes: settings to change in a resumed run.
-        quiet: no progress bars.
-        started: function that gets the folder as soon as the run can be resumed.
-    """
-    return runner.train(TASK, config, changes=changes, quiet=quiet, started=started)
+#: Train a detector, evaluate it and write the folder: `runner.train` with this task.
+train = partial(runner.train, TASK)
 
 
 def summary(run: Run) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -368,22 +369,8 @@ def _made(config: DictConfig, quiet: bool, say: runner.Say) -> ScoresTask:
 TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, _made)
 
 
-def train(
-    config: DictConfig,
-    *,
-    changes: Sequence[str] = (),
-    quiet: bool = False,
-    started: Callable[[Path], object] | None = None,
-) -> Run:
-    """Train a model of scores, evaluate it, write the folder; see `training.runner.train`.
-
-    Args:
-        config: composed by `config.compose(..., "scores")`.
-        changes: settings of a resumed run that are to be others.
-        quiet: no progress bars.
-        started: told the folder as soon as there is something to go on with.
-    """
-    return runner.train(TASK, config, changes=changes, quiet=quiet, started=started)
+#: Train a model of scores, evaluate it and write the folder: `runner.train` with this task.
+train = partial(runner.train, TASK)
 
 
 def summary(run: Run) -> str:
