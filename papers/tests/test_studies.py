@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rankgrad import defaults
-from rankgrad_papers.studies import batch_ap, scores, starts, tables, texts
+from rankgrad_papers.studies import batch_ap, graded, scores, starts, tables, texts, trees
 from rankgrad_papers.values import cells, difference, read
 
 
@@ -146,3 +146,55 @@ def test_training_needs_the_folder_of_the_tables(capsys):
     with pytest.raises(SystemExit):
         tables.main([])
     assert "--data-root DIR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", graded.METHODS)
+def test_a_step_along_the_gradient_of_a_method_raises_high_grades_over_low_ones(method):
+    grades = torch.arange(40).remainder(3).float()
+    query = torch.arange(4).repeat_interleave(10)
+    for own in range(4):
+        given = torch.linspace(-1, 1, 40, requires_grad=True)
+        (gradient,) = torch.autograd.grad(graded.cost_of(method, own)(given, grades, query), given)
+        assert gradient[grades == 2].mean() < gradient[grades == 0].mean()
+
+
+def test_the_parts_of_graded_queries_are_judged_once_and_the_network_is_not_shown_their_spread(monkeypatch):
+    g = np.random.default_rng(0)
+    sizes = g.integers(2, 6, 20)
+    whole = trees.Lists(g.normal(3, 2, size=(sizes.sum(), 3)), g.integers(0, 3, sizes.sum()), sizes)
+    monkeypatch.setattr(trees, "graded", lambda *_: whole)
+    judged = 0
+    for part in range(graded.PARTS):
+        lists, train, choose, judge = graded.divided(Path(), "any", part)
+        assert len(lists.rows) == len(whole.rows) and len(train.sizes) == 12 and len(choose.sizes) == 4
+        assert lists.rows[lists.train].mean(0).abs().max() < 1e-5
+        assert torch.equal(lists.relevance[-len(judge.rows) :], torch.from_numpy(judge.grades).float())
+        assert lists.query is not None
+        assert torch.equal(lists.query[-len(judge.rows) :] - int(lists.query[-len(judge.rows)]), judge.query)
+        judged += len(judge.sizes)
+    assert judged == 20
+
+
+def test_of_the_trials_on_graded_queries_the_one_that_is_best_on_the_choosing_queries_is_kept(monkeypatch):
+    sizes = np.full(20, 5)
+    whole = trees.Lists(np.arange(100.0)[:, None], np.tile([0.0, 0, 0, 1, 2], 20), sizes)
+    monkeypatch.setattr(trees, "graded", lambda *_: whole)
+    given = graded.divided(Path(), "any", 0)
+    rows, last = len(given[0].rows), len(given[3].rows)
+    chooses = torch.zeros(rows).index_fill_(0, torch.arange(len(given[1].rows), rows - last), 1.0)
+    up = given[0].relevance * (2 * chooses - 1)  # right where it is chosen, and wrong elsewhere
+    trials = [sign * up for sign in (-1, 1) for _ in range(4)]
+    monkeypatch.setattr(graded, "trained", lambda *_: trials.pop(0))
+    values = graded.cell("ndcg", given, 0, 1)
+    assert values["MRR"] == pytest.approx(25)  # the first relevant row of each judged query is the fourth
+    assert len(trials) == 0
+
+
+def test_the_study_of_graded_lists_trains_every_cell_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(graded, "divided", lambda _, name, part: (name, part))
+    monkeypatch.setattr(graded, "cell", lambda method, given, seed, steps: {"AP": float(len(method) + seed)})
+    words = ["--data-root", ".", "--values", str(tmp_path / "graded.csv"), "--parts", "2", "--seeds", "2"]
+    for _ in range(2):  # the second time there is nothing left to do
+        graded.main(words)
+        assert len(cells(tmp_path / "graded.csv")) == 2 * 2 * 2 * (len(graded.METHODS) + 1)
+        monkeypatch.setattr(graded, "cell", None)
