@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("lightgbm", reason="lightgbm is an extra")
 
 from rankgrad.losses import LambdaLoss  # noqa: E402
-from rankgrad_papers.studies.trees import JUDGES, Lists, cell, parts, second_derivative  # noqa: E402
+from rankgrad_papers.studies.trees import JUDGES, Lists, Point, cell, parts, second_derivative  # noqa: E402
 
 
 def lists(queries: int = 40) -> Lists:
@@ -33,14 +33,16 @@ def test_every_query_is_judged_once_in_a_division_and_no_part_shares_a_query():
 def test_along_the_rows_of_a_grade_the_second_derivative_of_pairs_is_the_diagonal():
     few = lists(4)
     loss, grades = LambdaLoss(), torch.from_numpy(few.grades).double()
-    scores = torch.from_numpy(few.rows[:, 1].copy()).requires_grad_()
+    scores = torch.from_numpy(few.rows[:, 1].copy())
 
-    def value(at):
-        return loss.from_lists(at, grades, few.query)
+    def gradient_at(at):
+        leaf = at.clone().requires_grad_()
+        return torch.autograd.grad(loss.from_lists(leaf, grades, few.query), leaf)[0]
 
-    (gradient,) = torch.autograd.grad(value(scores), scores, create_graph=True)
-    rows = [torch.autograd.grad(each, scores, retain_graph=True)[0] for each in gradient]
-    torch.testing.assert_close(second_derivative(gradient, scores, grades, few.query), torch.stack(rows).diagonal())
+    here = Point(scores, grades, few.query, gradient_at(scores), gradient_at)
+    wanted = torch.stack([here.along(row) for row in torch.eye(len(scores))]).diagonal().abs()
+    torch.testing.assert_close(second_derivative(here), wanted, rtol=1e-5, atol=1e-9)
+    assert wanted.max() > 1e-3
 
 
 def test_a_cell_has_each_metric_with_its_number_of_trees():

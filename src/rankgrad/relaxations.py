@@ -5,8 +5,7 @@ far below. A step has no labels and no shapes: `ranks` decides which step is use
 plotted and tested alone. Every step is a frozen dataclass of numbers: it can be pickled, printed and compared.
 
 `ranks.soft_ranks` evaluates a step in chunks, and again in the backward pass, without storing pairs. This needs two
-rules: `step(-inf)` is 0 with slope 0 (this leaves an item out), and `step.slope(diff)` is the derivative. Autograd
-takes second derivatives through `slope`, so `slope` uses torch operations only.
+rules: `step(-inf)` is 0 with slope 0 (this leaves an item out), and `step.slope(diff)` is the derivative.
 Any other callable works, too. Autograd then takes its derivative (`AutogradStep`).
 """
 
@@ -266,17 +265,13 @@ class AutogradStep:
 
     def slope(self, diff: Tensor) -> Tensor:
         """Derivative by autograd, 0 at -inf."""
-        present, again = diff > -torch.inf, torch.is_grad_enabled() and diff.requires_grad
+        present = diff > -torch.inf
         with torch.enable_grad():
-            point = torch.where(present, diff, 0)
-            if not again:
-                point = point.detach().requires_grad_()
+            point = torch.where(present, diff, 0).detach().requires_grad_()
             value = self.function(point)
-            if not value.requires_grad:
-                return 0 * diff.masked_fill(~present, 0)
-            (slope,) = torch.autograd.grad(value.sum(), point, create_graph=again)
-            # autograd returns the derivative of a linear function without a graph; its own derivative is 0
-            slope = slope + 0 * point if again else slope
+            if not value.requires_grad:  # constant
+                return torch.zeros_like(diff)
+            (slope,) = torch.autograd.grad(value.sum(), point)
         return torch.where(present, slope, 0)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..checks import Numbers, closest, flag, integer, tensor
 from ..normalize import unit_rows
 from ..ranks import check_lists, computed
+from ..ranks.first_order import first_order
 from ..ranks.lists import require_positives
 from ..relevance import MOST_LEVELS, Labels, from_indices_tuple, from_labels, validity
 from ..types import Mask, PerQuery, Scores
@@ -358,7 +359,7 @@ class RetrievalLoss(CheckedLoss):
                 values = values + 0 * part[0].sum(1)  # attach a constant loss to the graph, too
             costs.append(torch.where(counts, values, 0))
             which.append(counts)
-        per_query, counted = shape.by_id(costs), shape.by_id(which)
+        per_query, counted = first_order(shape.by_id(costs)), shape.by_id(which)
         self._require_no_overflow(per_query)
         if self.moves:
             self.remember()

@@ -11,8 +11,6 @@ from torch import Tensor
 from ..checks import flag, number
 from ..metrics import average_ranks
 from ..ranks import blackbox_rank
-from ..ranks.blackbox import NO_CURVATURE
-from ..ranks.second_order import refuse_graph
 from ..types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 
@@ -135,7 +133,6 @@ class _BlackboxCorrelation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor, None, None, None, None]:
-        refuse_graph(NO_CURVATURE)
         (change,) = ctx.saved_tensors
         return change * (upstream * ctx.num_counted).unsqueeze(1), None, None, None, None
 

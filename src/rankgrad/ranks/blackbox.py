@@ -16,11 +16,9 @@ from ..kernels.host import on_host
 from ..kernels.sorting import sort_rows
 from ..types import Mask, PerPair, PerQuery, Ranks, Scores
 from .exact import Order, by_pair, by_slot, exact_ranks, not_rivals, ranks_of
+from .first_order import refuse_graph
 from .lists import Lists, computed, refuse_transforms, require
 from .prefilter import shortened
-from .second_order import refuse_graph
-
-NO_CURVATURE = "a blackbox gradient is a difference of ranks and constant almost everywhere; use a relaxed loss"
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class _BlackboxValues(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor | None, ...]:
-        refuse_graph(NO_CURVATURE)
+        refuse_graph()
         (change,) = ctx.saved_tensors
         factor = upstream * ctx.num_counted
         # the factor is 1 in a plain `loss.backward()`: avoid a copy, which on a long list costs as much as the ranks
@@ -213,7 +211,7 @@ class _BlackboxRank(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        refuse_graph(NO_CURVATURE)
+        refuse_graph()
         scores, ranks = ctx.saved_tensors
         moved = _permutation_ranks(scores + ctx.lambda_ * upstream)
         change: Tensor = (moved - ranks).to(scores.dtype) / (ctx.unit * ctx.lambda_)

@@ -54,8 +54,8 @@ def refuse_transforms() -> None:
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         raise RuntimeError(
             "rankgrad does not support the transforms of torch.func (grad, vmap, jacrev, jvp, hessian): ranks need the "
-            "values of tensors. Use torch.autograd.grad(loss, embeddings), with create_graph=True for second "
-            "derivatives, and a loop over batches instead of vmap. torch.func.functional_call works"
+            "values of tensors. Use torch.autograd.grad(loss, embeddings), and a loop over batches instead of vmap. "
+            "torch.func.functional_call works"
         )
 
 

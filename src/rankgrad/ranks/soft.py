@@ -16,8 +16,8 @@ from ..kernels.pairs import PairDifferences
 from ..relaxations import Heaviside, Step, as_step
 from ..types import Mask, PerPair, Ranks, Scores
 from .blocks import Blocks, Method, added, tiles_of
+from .first_order import refuse_graph
 from .lists import Lists, check_lists, computed
-from .second_order import gradient_of_gradient, refuse_graph
 
 # The gradient between relevant items must be at least this fraction of the terms that cancel in it: float64 rounds
 # these at 1e-16.
@@ -43,7 +43,7 @@ def soft_ranks(
         above_gain_i = sum_{j relevant, j != i} pos(s_j - s_i) min(gain_i, gain_j)         (gains only)
 
     With exact steps these are the counts of ROADMAP eqs. 1-3. The count of a step without gradient (`Heaviside`) is
-    marked as non-differentiable. First and second derivatives exist (`create_graph=True`); a third one is an error.
+    marked as non-differentiable. There are no second derivatives: `create_graph=True` is an error.
 
     Time is O(pairs x items). All differences are evaluated in blocks, and again in the backward pass, so memory is
     O(query x item). For long lists with more than a few relevant items, `kernels.cells` computes the sums of `Sigmoid`
@@ -152,7 +152,6 @@ class _Pulled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Scores) -> tuple[Scores, None, None]:
-        refuse_graph(f"with pull={ctx.pull} the gradient is not that of the value; pull=1 has second derivatives")
         (relevant,) = ctx.saved_tensors
         return torch.where(relevant > 0, ctx.pull * upstream, upstream), None, None
 
@@ -241,38 +240,10 @@ class _SoftCounts(torch.autograd.Function):
     def backward(
         ctx: Any, grad_pos: PerPair | None, grad_neg: PerPair | None, grad_gain: PerPair | None
     ) -> tuple[Tensor | None, None, None, None, None, None]:
+        refuse_graph()
         scores, rest_slope, peers_slope = ctx.saved_tensors
-        given = scores, grad_pos, grad_neg, grad_gain, ctx.sums, rest_slope, peers_slope
-        # grad mode is on with create_graph=True: the gradient needs a graph
-        grad = _SoftGradient.apply(*given) if torch.is_grad_enabled() else _gradient(*given)
+        grad = _gradient(scores, grad_pos, grad_neg, grad_gain, ctx.sums, rest_slope, peers_slope)
         return grad, None, None, None, None, None
-
-
-class _SoftGradient(torch.autograd.Function):
-    """`_gradient` as a differentiable function."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        scores: Scores,
-        grad_pos: PerPair | None,
-        grad_neg: PerPair | None,
-        grad_gain: PerPair | None,
-        sums: _Sums,
-        rest_slope: Tensor | None,
-        peers_slope: Tensor | None,
-    ) -> Scores:
-        ctx.sums = sums
-        ctx.save_for_backward(scores, grad_pos, grad_neg, grad_gain)
-        return _gradient(scores, grad_pos, grad_neg, grad_gain, sums, rest_slope, peers_slope)
-
-    @staticmethod
-    def backward(ctx: Any, direction: Scores) -> tuple[Tensor | None, ...]:
-        refuse_graph("relaxed ranks have only first and second derivatives, no third")
-        sums: _Sums = ctx.sums
-        scores, *weights = ctx.saved_tensors
-        grads = gradient_of_gradient(scores, weights, sums.lists, sums.pos, sums.neg, sums.chunk, direction)
-        return *grads, None, None, None
 
 
 def _gradient(

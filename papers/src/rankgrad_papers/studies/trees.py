@@ -109,43 +109,56 @@ def parts(lists: Lists, division: int, part: int) -> tuple[Lists, Lists, Lists]:
 
 # ------------------------------------------------------------------------------------------- curvatures to choose from
 
-Curvature = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (gradient with a graph, scores, relevance, query)
+STEP = 1e-3  # of the scores, for differences of gradients
 
 
-def second_derivative(gradient: Tensor, scores: Tensor, relevance: Tensor, query: Tensor) -> Tensor:
+class Point(NamedTuple):
+    """Where a curvature is wanted: the scores [row] with grades and queries, the gradient there, and anywhere."""
+
+    scores: Tensor
+    relevance: Tensor
+    query: Tensor
+    gradient: Tensor
+    gradient_at: Callable[[Tensor], Tensor]
+
+    def along(self, direction: Tensor) -> Tensor:
+        """[row] the Hessian times a direction: the difference of two gradients, in float64."""
+        scores, step = self.scores.double(), STEP * direction.double()
+        return (self.gradient_at(scores + step) - self.gradient_at(scores - step)) / (2 * STEP)
+
+
+def second_derivative(at: Point) -> Tensor:
     """Along all rows of the same grade: in a loss of pairs of different grades this is the diagonal."""
-    found = torch.zeros_like(scores)
-    for grade in torch.unique(relevance):
-        same = relevance == grade
-        (along,) = torch.autograd.grad(gradient, scores, same.to(scores.dtype), retain_graph=True)
-        found = torch.where(same, along, found)
-    return found.abs()
+    diagonal = torch.zeros(len(at.scores), dtype=torch.float64)
+    for grade in torch.unique(at.relevance):
+        same = at.relevance == grade
+        diagonal = torch.where(same, at.along(same), diagonal)
+    return diagonal.abs()
 
 
-def estimate(gradient: Tensor, scores: Tensor, relevance: Tensor, query: Tensor) -> Tensor:
+def estimate(at: Point) -> Tensor:
     """Hutchinson's, of one vector of signs."""
-    signs = torch.randint(0, 2, scores.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
-    (along,) = torch.autograd.grad(gradient, scores, signs)
-    return (signs * along).abs()
+    signs = torch.randint(0, 2, at.scores.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+    return (signs * at.along(signs)).abs()
 
 
-def of_gradient(gradient: Tensor, scores: Tensor, relevance: Tensor, query: Tensor) -> Tensor:
+def of_gradient(at: Point) -> Tensor:
     """Absolute value of the gradient."""
-    return gradient.detach().abs()
+    return at.gradient.abs()
 
 
-def of_list(gradient: Tensor, scores: Tensor, relevance: Tensor, query: Tensor) -> Tensor:
+def of_list(at: Point) -> Tensor:
     """Its mean over a list."""
-    size = torch.bincount(query)
-    return (torch.zeros_like(size, dtype=scores.dtype).index_add(0, query, gradient.detach().abs()) / size)[query]
+    size = torch.bincount(at.query)
+    return (torch.zeros_like(size, dtype=at.scores.dtype).index_add(0, at.query, at.gradient.abs()) / size)[at.query]
 
 
-def constant(gradient: Tensor, scores: Tensor, relevance: Tensor, query: Tensor) -> Tensor:
+def constant(at: Point) -> Tensor:
     """The mean of all rows."""
-    return gradient.detach().abs().mean().expand_as(scores)
+    return at.gradient.abs().mean().expand_as(at.gradient)
 
 
-CURVATURES: dict[str, Curvature] = {
+CURVATURES: dict[str, Callable[[Point], Tensor]] = {
     "second derivative": second_derivative,
     "estimate": estimate,
     "gradient": of_gradient,
@@ -164,13 +177,16 @@ def candidate(name: str, curvature: str) -> Callable[[Array, Any], tuple[Array, 
         given = data.get_group()
         sizes = torch.tensor([len(relevance)]) if given is None else torch.from_numpy(given.astype(np.int64))
         query = torch.arange(len(sizes)).repeat_interleave(sizes)
-        scores = torch.from_numpy(predictions.astype(np.float32)).requires_grad_()
-        value = loss.from_lists(scores, relevance, query)
-        again = curvature in ("second derivative", "estimate")
-        (gradient,) = torch.autograd.grad(value, scores, create_graph=again)
-        bend = CURVATURES[curvature](gradient, scores, relevance, query)
+        scores = torch.from_numpy(predictions.astype(np.float32))
+
+        def gradient_at(at: Tensor) -> Tensor:
+            leaf = at.clone().requires_grad_()
+            return torch.autograd.grad(loss.from_lists(leaf, relevance, query), leaf)[0]
+
+        here = gradient_at(scores)
+        bend = CURVATURES[curvature](Point(scores, relevance, query, here, gradient_at))
         mean = bend.mean().clamp(min=1e-30)
-        return (gradient.detach() / mean).double().numpy(), (bend / mean + 1e-3).double().numpy()
+        return (here / mean).double().numpy(), (bend / mean + 1e-3).double().numpy()
 
     return of
 
