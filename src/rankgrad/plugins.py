@@ -24,7 +24,8 @@ from typing import Any
 
 #: Group -> name of one member in messages. `configs` is a folder of settings, which a data set may bring.
 GROUPS = {"losses": "loss", "metrics": "metric", "datasets": "data set", "commands": "command", "configs": "folder"}
-SWITCH = "RANKGRAD_PLUGINS"  # environment variable: none, or the distributions whose plug-ins may be used: a,b
+#: Environment variable: "none", or the distributions whose plug-ins may be used, such as "a,b".
+SWITCH = "RANKGRAD_PLUGINS"
 
 
 class PluginWarning(UserWarning):

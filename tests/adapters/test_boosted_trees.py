@@ -15,6 +15,7 @@ xgboost = pytest.importorskip("xgboost", reason="xgboost is an extra")
 from rankgrad import losses, metrics  # noqa: E402  # after the check that they are there
 from rankgrad.adapters import lightgbm as of_lightgbm  # noqa: E402
 from rankgrad.adapters import xgboost as of_xgboost  # noqa: E402
+from rankgrad.adapters.boosting import Rows, slopes  # noqa: E402
 from rankgrad.ranks import exact_ranks  # noqa: E402
 
 SIZES = [3, 12, 1, 9, 15] * 8
@@ -225,6 +226,18 @@ def test_weights_of_rows_multiply_both():
     objective, scores = of_lightgbm.objective(losses.LambdaLoss()), rows[:, 3]
     for one, other in zip(objective(scores, weighted), objective(scores, plain), strict=True):
         np.testing.assert_allclose(one, other * weights, rtol=1e-6)
+
+
+def test_weights_of_lists_are_those_of_their_rows():
+    rows, grades, query = lists()
+    weights = np.random.default_rng(0).random(len(SIZES)) + 0.5
+    plain = xgboost.DMatrix(rows, grades, group=SIZES)
+    weighted = xgboost.DMatrix(rows, grades, group=SIZES, weight=weights)
+    objective, scores = of_xgboost.objective(losses.LambdaLoss()), rows[:, 3]
+    for one, other in zip(objective(scores, weighted), objective(scores, plain), strict=True):
+        np.testing.assert_allclose(one, other * weights[query], rtol=1e-6)
+    with pytest.raises(ValueError, match="320 rows.*40 lists.*got 7"):
+        slopes(losses.LambdaLoss(), scores, Rows(grades, SIZES, weights[:7]))
 
 
 def test_objectives_are_copied_and_pickled():

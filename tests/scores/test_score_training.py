@@ -18,6 +18,7 @@ from small_tables import by_query, one_list, settings
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, load
 from rankgrad.files import read_npz
+from rankgrad.models.state_dicts import read_plain, write_plain
 from rankgrad.report import read_runs, write_report
 from rankgrad.runs import compare as comparing
 from rankgrad.runs.check import check
@@ -127,6 +128,15 @@ def test_a_model_of_a_run_gives_the_scores_of_the_run(finished, tables):
     for name, run in finished.items():
         test = load_table(tables[name]).part("test")
         np.testing.assert_allclose(load_ranker(run.weights).score(test), read_npz(run.scores)["score"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("units", [10**11, 10**30, -1])
+def test_a_file_that_claims_a_huge_model_is_refused_before_any_memory_is_taken(finished, tmp_path, units):
+    saved = read_plain(finished["list"].weights)
+    saved["model"]["hidden"] = [units]
+    write_plain(tmp_path / "model.pt", saved)
+    with pytest.raises(ValueError, match="does not fit|can't be built"):
+        load_ranker(tmp_path / "model.pt")
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "roc_auc", "supap"])

@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     Attributes:
         labels: [row] 0 and 1, or grades.
         sizes: [list] rows of each list; None: the data set does not say.
-        weights: [row] >= 0; None: all alike.
+        weights: [row] or, as XGBoost has them for groups, [list]; >= 0. None: all alike.
     """
 
     labels: Array
@@ -47,6 +47,25 @@ class Rows(NamedTuple):
         if int(sizes.sum()) != len(self.labels):
             raise ValueError(f"the groups have {int(sizes.sum())} rows, but there are {len(self.labels)} labels")
         return torch.arange(len(sizes)).repeat_interleave(sizes)
+
+    def row_weights(self) -> Array | None:
+        """[row] weights; those of lists are repeated for their rows.
+
+        Raises:
+            ValueError: there are neither as many weights as rows nor as many as lists.
+        """
+        if self.weights is None or not len(self.weights):
+            return None
+        if len(self.weights) == len(self.labels):
+            return self.weights
+        lists = 0 if self.sizes is None else len(self.sizes)
+        if self.sizes is None or len(self.weights) != lists:
+            raise ValueError(
+                f"weights are one for each of {len(self.labels)} rows, or one for each of {lists} lists; "
+                f"got {len(self.weights)}"
+            )
+        repeated: Array = np.repeat(self.weights, np.asarray(self.sizes, dtype=np.int64))
+        return repeated
 
 
 def checked_loss(loss: RetrievalLoss) -> RetrievalLoss:
@@ -85,8 +104,9 @@ def slopes(loss: RetrievalLoss, scores: Array, rows: Rows, one_list: bool = Fals
     if mean > 0:
         slope, curvature = slope / mean, curvature / mean
     curvature = curvature + LEAST
-    if rows.weights is not None and len(rows.weights):
-        slope, curvature = slope * rows.weights, curvature * rows.weights
+    weights = rows.row_weights()
+    if weights is not None:
+        slope, curvature = slope * weights, curvature * weights
     return slope, curvature
 
 

@@ -124,7 +124,8 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
         encoding = Encoding.from_plain(saved["encoding"])
         own = Model(**{**settings, "hidden": tuple(settings["hidden"])})
         if own.kind != GIVEN:
-            model = build_ranker(own, encoding.width)
+            with torch.device("meta"):  # takes no memory until the weights are known to fit: a file may claim any size
+                model = build_ranker(own, encoding.width)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} describes a model that can't be built: {one_line(error)}") from None
     if model is None:
@@ -132,6 +133,8 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
     wrong = misfits(model.state_dict(), saved["state"])
     if wrong:
         raise ValueError(f"{path} does not fit the model that it describes: {'; '.join(wrong)}")
+    if own.kind != GIVEN:
+        model = model.to_empty(device="cpu")
     model.load_state_dict(saved["state"])
     return Ranker(model.eval(), encoding)
 
