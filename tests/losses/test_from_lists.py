@@ -119,12 +119,6 @@ def test_half_precision_is_computed_in_float32(worth):
     torch.testing.assert_close(value, SupAPLoss().from_lists(scores.float(), hits, query))
 
 
-def test_second_derivatives_pass_through(worth):
-    scores, hits, query = rows_of()
-    loss = SmoothAPLoss(tau=0.5)
-    assert torch.autograd.gradgradcheck(lambda s: loss.from_lists(s, hits, query), scores.requires_grad_())
-
-
 def test_one_long_list_among_many_short_ones_takes_no_more_room_than_its_rows():
     def shape(twos: int, ones: int, longest: int, separate: bool = True) -> Rectangles:
         query = torch.cat([torch.arange(twos), torch.arange(twos + ones), torch.full((longest,), twos + ones)])
