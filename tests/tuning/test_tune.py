@@ -43,6 +43,7 @@ class Made:
         calls: settings of the runs that were begun.
         last: runs after which the command is interrupted.
         fails: which runs fail.
+        shares: metric of a run -> share of `value_of` that it has.
     """
 
     def __init__(self) -> None:
@@ -51,6 +52,7 @@ class Made:
         self.last: float = math.inf
         self.fails: Callable[[dict[str, str]], bool] = lambda settings: False
         self.begun: list[Ended] = []
+        self.shares: dict[str, float] = {"R@1": 1, "mAP@R": 1, "AP": 1}
         self.draw = random.Random(0)
 
     def __call__(self) -> Made:
@@ -82,8 +84,7 @@ class Made:
         ended = self.begun.pop(self.draw.randrange(len(self.begun)))  # which one ends first is chance
         if ended.returncode == 0:
             folder = Path(ended.settings["out"])
-            names = ("R@1", "mAP@R", "AP")
-            values = {name: value_of(ended.settings) for name in names}
+            values = {name: share * value_of(ended.settings) for name, share in self.shares.items()}
             (folder / "facts.json").write_text(json.dumps({"steps": 100, "train_seconds": 2.0}))
             (folder / "after.json").write_text(json.dumps({"values": values}))
         return ended
@@ -99,20 +100,19 @@ def value_of(settings: dict[str, str]) -> float:
     value = 0.6 - 0.05 * abs(math.log(float(settings["optimizer.lr"]) / 0.01))
     if "loss.tau" in settings:
         value -= 0.05 * abs(math.log(float(settings["loss.tau"]) / 0.02))
-    value += 0.02 * (settings["model.head"] == "none")
+    value += 0.02 * (settings.get("model.head") == "none")
     value += 0.03 * int(settings.get("fold", "0/3")[0])
     return value + random.Random(f"{settings['seed']} {settings['loss']}").uniform(0, 0.01)
 
 
 @cache
-def _composed(settings: tuple[str, ...]) -> Any:
-    return compose(settings)
+def _composed(settings: tuple[str, ...], tree: str) -> Any:
+    return compose(settings, tree)
 
 
 def composed(settings: Sequence[str], tree: str = "train") -> Any:
     """Settings that are composed once for all tests: that takes longer than these searches."""
-    assert tree == "train"
-    return _composed(tuple(settings))
+    return _composed(tuple(settings), tree)
 
 
 def space(loss: str, settings: Sequence[str], given: dict[str, str] | None = None) -> dict[str, Any]:
@@ -287,6 +287,30 @@ def test_trials_look_at_held_out_training_classes_only_and_the_defaults_come_fir
         assert settings["fold"] in ("1/2", "2/2") and settings["evaluation.split"] == "val"
     first = made.calls[0]
     assert float(first["loss.tau"]) == 0.01 and float(first["optimizer.lr"]) == 5e-3 and first["memory"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("shares", "metric"),
+    [({"AP": 0.5, "MRR": 0.2, "NDCG@10": 1.0}, "NDCG@10"), ({"ROC AUC": 1.0, "AP": 0.5}, "AP")],
+)
+def test_the_first_main_metric_of_the_task_that_its_runs_compute_is_maximised(made, tmp_path, shares, metric):
+    made.shares = shares
+    words = ["task=scores", "data=table", f"data.root={tmp_path / 'rows.csv'}", "threads=1", "seeds=none"]
+    search = ["loss=log_sum_exp,list_net", "trials=2", "folds=2"]
+    made.last = 3
+    with pytest.raises(KeyboardInterrupt):
+        tune([*words, *search], tmp_path / "out")
+    made.last = math.inf
+    outcome = tune([*words, *search], tmp_path / "out")
+    assert outcome.metric == metric and metric in rows(tmp_path / "out")[0]
+    calls = [call for call in made.calls if call["loss"] == "list_net"]
+    found = [shares[metric] * next(value_of(call) for call in calls if call["fold"] == fold) for fold in ("1/2", "2/2")]
+    assert outcome.trials["list_net"][0].folds == pytest.approx(found)
+
+
+def test_a_metric_that_the_runs_do_not_compute_is_told_with_those_that_they_do(made, tmp_path):
+    with pytest.raises(ConfigError, match="do not compute H-AP; give metric= one of R@1, mAP@R, AP"):
+        tune([*TWO, "metric=H-AP", "trials=1", "folds=2", "seeds=none"], tmp_path)
 
 
 def test_the_best_is_that_of_the_trials_on_all_folds_and_the_search_is_better_than_the_defaults(made, tmp_path):

@@ -150,15 +150,16 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
     best = {study.loss: study.best() for study in studies}
     winners = {loss: trial for loss, trial in best.items() if trial is not None}
     final = _final(out, plan, winners)
+    metric = next((study.metric for study in studies if study.metric is not None), plan.metrics[-1])
     outcome = Outcome(
-        plan.metric,
+        metric,
         trials,
         winners,
         {study.loss: study.space for study in studies},
         {study.loss: study.importances() for study in studies},
         {loss: _budget(trial) for loss, trial in trials.items()},
         final,
-        _differences(final, plan.metric),
+        _differences(final, metric),
         {loss: folders_of([final_name(loss, winners[loss])], plan.seeds, out / FINAL).popitem()[1] for loss in final},
     )
     write_text(out / "trials.csv", _csv(outcome, plan.folds))

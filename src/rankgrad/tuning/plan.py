@@ -24,7 +24,7 @@ class Plan:
         trials: number of trials of each loss.
         folds: number of folds of each trial.
         seeds: of the comparison; empty: no comparison.
-        metric: the metric to maximise.
+        metrics: the first of them that the runs compute is maximised.
         search_seed: of the search, and of its runs.
         space: setting -> values, which replace those of spaces.yaml.
         final: settings of the comparison only.
@@ -35,7 +35,7 @@ class Plan:
     trials: int = 30
     folds: int = 3
     seeds: tuple[int, ...] = (0, 1, 2)
-    metric: str = TASKS["retrieval"].mains[-1]
+    metrics: tuple[str, ...] = TASKS["retrieval"].mains
     search_seed: int = 0
     space: Mapping[str, str] = field(default_factory=dict)
     final: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def read_plan(settings: Sequence[str]) -> Plan:
     """
     row = of_command("train", settings)
     metrics = tuple(name for name in row.columns if name != K_MEANS)
-    plan = Plan((), metric=row.mains[-1])
+    plan = Plan((), metrics=row.mains)
     for setting in settings:
         key, _, value = setting.partition("=")
         if key == "loss":
@@ -76,7 +76,7 @@ def read_plan(settings: Sequence[str]) -> Plan:
             known = (*metrics, *registered("metrics", metrics))
             if value not in known:
                 raise ConfigError(unknown("metric", value, known))
-            plan = replace(plan, metric=value)
+            plan = replace(plan, metrics=(value,))
         elif key.startswith("space."):
             plan = replace(plan, space={**plan.space, key.removeprefix("space."): value})
         elif key.startswith("final."):

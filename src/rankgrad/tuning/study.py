@@ -29,7 +29,12 @@ from .space import Space, Value, settings_of
 
 # Number of trials before TPE's model and the median pruner are used: the defaults, and random points.
 DRAWN = 6
-FOLDS, ERROR, SPACE = "folds", "error", "space"  # our attributes of a trial or a study in Optuna's storage
+FOLDS, ERROR, SPACE, METRIC = (
+    "folds",
+    "error",
+    "space",
+    "metric",
+)  # our attributes of a trial or a study in Optuna's storage
 STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
@@ -117,7 +122,7 @@ class Study:
         folder: of its trials.
         folds: number of folds of each trial.
         trials: number of trials.
-        metric: the metric to maximise.
+        metrics: the first of them that the runs compute is maximised.
         seed: of the search.
 
     Raises:
@@ -135,11 +140,11 @@ class Study:
         *,
         folds: int,
         trials: int,
-        metric: str,
+        metrics: Sequence[str],
         seed: int,
     ) -> None:
         self.loss, self.settings, self.space, self.base, self.folder = loss, list(settings), space, base, folder
-        self.folds, self.trials, self.metric, self.seed, self.kept = folds, trials, metric, seed, kept
+        self.folds, self.trials, self.metrics, self.seed, self.kept = folds, trials, metrics, seed, kept
         self.errors: list[str] = []
         self.open: _Open | None = None
         self.given_up = False
@@ -165,6 +170,12 @@ class Study:
         if not self.study.trials:  # the defaults come first, so that the best trial is at least as good on the folds
             defaults = {name: values.default(name, self.base) for name, values in self.space.items()}
             self.study.enqueue_trial({name: value for name, value in defaults.items() if value is not None})
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that is maximised; None: no run has ended yet."""
+        found = self.study.user_attrs.get(METRIC)
+        return None if found is None else str(found)
 
     # -------------------------------------------------------------------------------------------------- the next run
 
@@ -235,9 +246,13 @@ class Study:
             self._failed(now, f"trial {now.trial.number}, fold {fold}: {error}")
             return
         values = Run(folder).read_values()
-        if self.metric not in values:
-            raise ConfigError(f"the runs do not compute {self.metric}; give metric= one of {', '.join(values)}")
-        now.done[fold] = values[self.metric]
+        wanted = self.metrics if self.metric is None else (self.metric,)
+        metric = next((name for name in wanted if name in values), None)
+        if metric is None:
+            raise ConfigError(f"the runs do not compute {' or '.join(wanted)}; give metric= one of {', '.join(values)}")
+        if self.metric is None:
+            self.study.set_user_attr(METRIC, metric)
+        now.done[fold] = values[metric]
         for step in range(1, self.folds + 1):
             if step not in now.done:
                 break

@@ -54,7 +54,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
     finals = [*rest, *plan.final]
     for loss in plan.losses if plan.final else ():
         compose([*finals, *own[loss]], tree)  # a misspelt setting fails here, before the search
-    same = [f"folds={plan.folds}", f"metric={plan.metric}", f"search_seed={plan.search_seed}"]
+    same = [f"folds={plan.folds}", f"metric={','.join(plan.metrics)}", f"search_seed={plan.search_seed}"]
     words = [word for word in plan.rest if not word.startswith("threads=")]
     with shared(out, [*words, *same, *(f"space.{name}={text}" for name, text in plan.space.items())]):
         kept = storage(out / JOURNAL)
@@ -68,7 +68,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
                 out / "trials" / loss.replace("/", "-"),
                 folds=plan.folds,
                 trials=plan.trials,
-                metric=plan.metric,
+                metrics=plan.metrics,
                 seed=plan.search_seed,
             )
             for loss in plan.losses
