@@ -42,27 +42,36 @@ class Groups:
         """[draw, group] irrelevant rows up to the group, its own included."""
         return np.cumsum(self.irrelevant, axis=1)
 
+    @cached_property
+    def seen(self) -> Array:
+        """[draw, group] all rows up to the group, its own included."""
+        return self.found + self.passed
+
     def average_precision(self) -> Array:
         """[draw] AP: rows of one score count as above one another, as in scikit-learn; NaN without a relevant row."""
         found = self.found
-        listed = np.maximum(found + self.passed, 1)
-        return _over(np.sum(self.relevant * found / listed, axis=1), found[:, -1])
+        return _over(np.sum(self.relevant * found / np.maximum(self.seen, 1), axis=1), found[:, -1])
 
     def roc_auc(self, fpr: float = 1.0) -> Array:
         """[draw] area under the ROC curve up to a false positive rate, divided by that rate.
 
         Within rows of one score the curve is straight. NaN where all rows are relevant, or none is.
         """
-        found, passed = self.found, self.passed
-        within = np.clip(fpr * passed[:, -1:] - (passed - self.irrelevant), 0, self.irrelevant)
-        share = _over(within, self.irrelevant, otherwise=0.0)
-        area = np.sum(within * (found - self.relevant + self.relevant * share / 2), axis=1)
-        return _over(area, fpr * passed[:, -1] * found[:, -1])
+        most = fpr * self.passed[:, -1]
+        last = np.sum(self.passed < most[:, None], axis=1)  # the group in which the rate is reached
+        upto, of_last = np.arange(last.max()), (np.arange(len(last)), last)
+        irrelevant, relevant, found = (each[:, : len(upto)] for each in (self.irrelevant, self.relevant, self.found))
+        whole = np.where(upto < last[:, None], irrelevant * (found - relevant / 2), 0).sum(1)
+        irrelevant, relevant, found = (each[of_last] for each in (self.irrelevant, self.relevant, self.found))
+        within = most - (self.passed[of_last] - irrelevant)
+        part = within * (found - relevant + relevant * _over(within, irrelevant, otherwise=0.0) / 2)
+        return _over(whole + part, most * self.found[:, -1])
 
     def listed(self, k: int) -> Array:
         """[draw] relevant rows among the first k. Of rows of one score the irrelevant ones come first."""
-        found, passed = self.found, self.passed
-        return np.asarray(np.clip(k - (passed + found - self.relevant), 0, self.relevant).sum(1))
+        end = np.sum(self.seen < k, axis=1).max() + 1  # no draw needs a later group
+        relevant = self.relevant[:, :end]
+        return np.asarray(np.clip(k - (self.seen[:, :end] - relevant), 0, relevant).sum(1))
 
     def precision(self, k: int) -> Array:
         """[draw] `listed`, divided by k."""
@@ -111,7 +120,7 @@ class RankedRows:
 
     def groups(self) -> Groups:
         """The rows as they are; one draw."""
-        sizes = np.diff(self.bounds).astype(np.float64)[None]
+        sizes = np.diff(self.bounds)[None]
         return Groups(sizes[:, ::2], sizes[:, 1::2])
 
     def draws(self, resamples: int, seed: int) -> Iterator[Groups]:
@@ -121,14 +130,15 @@ class RankedRows:
             resamples: how many draws.
             seed: of the draws.
         """
-        generator, count = np.random.default_rng(seed), int(self.bounds[-1])
-        step = max(1, AT_ONCE // len(self.bounds))
+        generator, count, parts = np.random.default_rng(seed), int(self.bounds[-1]), len(self.bounds) - 1
+        kind = np.int32 if count < 2**31 else np.int64
+        part = np.repeat(np.arange(parts, dtype=kind), np.diff(self.bounds))  # [row]
+        step = max(1, AT_ONCE // parts)
         for start in range(0, resamples, step):
-            sizes = np.empty((min(step, resamples - start), len(self.bounds) - 1))
+            sizes = np.empty((min(step, resamples - start), parts), dtype=np.int64)
             for draw in range(len(sizes)):
-                drawn = generator.integers(count, size=count, dtype=np.int32 if count < 2**31 else np.int64)
-                upto = np.append(0, np.cumsum(np.bincount(drawn, minlength=count)))
-                sizes[draw] = np.diff(upto[self.bounds])
+                drawn = generator.integers(count, size=count, dtype=kind)
+                sizes[draw] = np.bincount(part[drawn], minlength=parts)
             yield Groups(sizes[:, ::2], sizes[:, 1::2])
 
 
