@@ -6,12 +6,9 @@ never stores the whole score matrix: 60 000 x 60 000 needs a few hundred MB.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -23,12 +20,12 @@ from .. import metrics
 from ..checks import Numbers, integer, number, query_weights
 from ..checks import tensor as as_tensor
 from ..distributed import gather_objects, on_all, on_first, require_same, world
-from ..files import AGAIN
 from ..normalize import unit_rows
 from ..progress import steps
 from ..relevance import Ids, Labels, as_labels, words_of
 from ..search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
 from ..tables import aligned
+from .json_report import JSONReport, are_numbers
 from .measures import FNMR, WHOLE, Read, false_match_rate, reading
 
 Array = npt.NDArray[Any]
@@ -45,7 +42,7 @@ DISTANCES = ("dists_intra", "dists_inter")  # in [0, 2]; all other metrics are i
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class Report(JSONReport):
     """The result of an evaluation. All metrics are in [0, 1], higher is better, with the exceptions below.
 
     R@k: hit rate among the k best. AP: average precision over the whole list (its mean is known as mAP). mAP@R:
@@ -70,9 +67,6 @@ class Report:
         notes: remarks on the numbers, one sentence each.
     """
 
-    values: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
-    per_query: dict[str, Array]
     uncounted: Array
     per_class: tuple[Row, ...]
     per_super_label: tuple[Row, ...]
@@ -81,66 +75,28 @@ class Report:
     settings: dict[str, Any]
     notes: tuple[str, ...] = field(default=())
 
+    kind = "an evaluation report"
+    needs = {"counts": ("queries", "counted", "gallery", "classes"), "settings": ("protocol", "similarity")}
+
     def worst_classes(self, n: int = 10, metric: str = "AP") -> tuple[Row, ...]:
         """The n classes of lowest mean `metric`, worst first. Classes without a counted query are left out."""
         if self.per_class and metric not in self.per_query:
             raise ValueError(f"no per-class metric {metric!r}; known: {', '.join(self.per_query)}")
         return tuple(sorted((row for row in self.per_class if row["counted"]), key=lambda row: float(row[metric]))[:n])
 
-    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The report as JSON, also written to `path` if given. `from_json` reads exactly the same report."""
-        text = json.dumps(asdict(self), default=_plain, allow_nan=False)
-        if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
-
     @classmethod
-    def from_json(cls, source: str | os.PathLike[str]) -> Report:
-        """Read a report from the text of `to_json` or from a file.
-
-        Args:
-            source: JSON text (begins with a brace) or a path.
-
-        Raises:
-            ValueError: this is not a report.
-        """
-        inline = isinstance(source, str) and source.lstrip().startswith("{")
-        try:
-            return cls._read(json.loads(str(source) if inline else Path(source).read_text(encoding="utf-8")))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:  # also for text that is not UTF-8
-            where = "the text" if inline else source
-            raise ValueError(f"{where} is not an evaluation report, or it is damaged: {error}. {AGAIN}") from None
-
-    @classmethod
-    def _read(cls, content: Any) -> Report:
-        wanted = set(cls.__dataclass_fields__)
-        if not isinstance(content, dict) or set(content) != wanted:
-            keys = sorted(content) if isinstance(content, dict) else type(content).__name__
-            raise ValueError(f"needed the keys {sorted(wanted)}, got {keys}")
+    def _fitting(cls, content: dict[str, Any]) -> dict[str, bool]:
         rows = [*content["per_class"], *content["per_super_label"]]
-        whole = {
-            "values": _numbers(content["values"]),
-            "counts": _numbers(content["counts"], "queries", "counted", "gallery", "classes"),
-            "settings": isinstance(content["settings"], dict)
-            and {"protocol", "similarity"} <= set(content["settings"]),
-            "intervals": all(map(_numbers, map(dict, map(enumerate, content["intervals"].values())))),
-            "levels": all(_numbers(level) for level in content["levels"]),
-            "notes": all(isinstance(note, str) for note in content["notes"]),
+        return super()._fitting(content) | {
+            "levels": all(are_numbers(level) for level in content["levels"]),
             "rows": all(isinstance(row, dict) and {"name", "queries", "counted"} <= set(row) for row in rows),
         }
-        if not all(whole.values()):
-            raise ValueError(f"{', '.join(name for name, fits in whole.items() if not fits)} not as to_json wrote them")
-        content["intervals"] = {name: (low, high) for name, (low, high) in content["intervals"].items()}
-        content["per_query"] = {name: np.asarray(v, dtype=np.float64) for name, v in content["per_query"].items()}
-        content["uncounted"] = np.asarray(content["uncounted"], dtype=np.int64)
-        for name in ("per_class", "per_super_label", "levels", "notes"):
-            content[name] = tuple(content[name])
-        return cls(**content)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Report) and self.to_json() == other.to_json()
-
-    __hash__ = None  # type: ignore[assignment]  # holds arrays
+    @classmethod
+    def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:
+        tuples = {name: tuple(content[name]) for name in ("per_class", "per_super_label", "levels")}
+        uncounted = np.asarray(content["uncounted"], dtype=np.int64)
+        return super()._restored(content) | tuples | {"uncounted": uncounted}
 
     def __str__(self) -> str:
         c, s = self.counts, self.settings
@@ -886,16 +842,3 @@ def _some(rows: Array) -> str:
 def _array(tensor: Tensor) -> Array:
     array: Array = tensor.detach().cpu().numpy()
     return array
-
-
-def _numbers(values: Any, *needed: str) -> bool:
-    """Whether this is a dict of numbers that has the needed keys."""
-    known = isinstance(values, dict) and set(needed) <= set(values)
-    return known and all(isinstance(value, (int, float)) for value in values.values())
-
-
-def _plain(value: object) -> object:
-    """A value that json cannot write, as one that it can."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    raise TypeError(f"a report holds plain values; got {type(value).__name__}")

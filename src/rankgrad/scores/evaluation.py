@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +15,8 @@ from ..checks import Numbers, integer, number
 from ..checks import tensor as as_tensor
 from ..evaluation import FEW_DRAWN, intervals_of_means
 from ..evaluation.graded import GradedRanks, need_graded
+from ..evaluation.json_report import JSONReport
 from ..evaluation.measures import PARTIAL
-from ..files import AGAIN
 from ..losses.by_query import Rectangles
 from ..metrics import Gain
 from ..tables import aligned
@@ -32,7 +29,7 @@ OF_QUERIES = ("NDCG@10", "AP", "MRR", "P@10")
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreReport:
+class ScoreReport(JSONReport):
     """What an evaluation of scores found. All metrics lie in 0 .. 1, and higher is better.
 
     Attributes:
@@ -45,13 +42,13 @@ class ScoreReport:
         notes: what a reader of the numbers should know, one sentence each.
     """
 
-    values: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
-    per_query: dict[str, Array]
     query_names: tuple[str, ...]
     counts: dict[str, int]
     settings: dict[str, Any]
     notes: tuple[str, ...] = ()
+
+    kind = "a report of scores"
+    needs = {"counts": ("rows", "relevant"), "settings": ("confidence",)}
 
     def queries_by(self, metric: str) -> list[tuple[str, float]]:
         """(name, value) of the queries that have a relevant row, the worst first.
@@ -63,59 +60,17 @@ class ScoreReport:
         order = np.argsort(values, kind="stable")  # NaN comes last
         return [(self.query_names[query], float(values[query])) for query in order if not np.isnan(values[query])]
 
-    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The report as JSON, also written to `path` if given; `from_json` reads it back."""
-        plain = asdict(self)
-        columns = {
-            name: [None if np.isnan(v) else v for v in column.tolist()] for name, column in self.per_query.items()
+    @classmethod
+    def _fitting(cls, content: dict[str, Any]) -> dict[str, bool]:
+        names, columns = content["query_names"], content["per_query"].values()
+        return super()._fitting(content) | {
+            "query_names": all(isinstance(name, str) for name in names),
+            "per_query": all(np.shape(column) == (len(names),) for column in columns),
         }
-        text = json.dumps({**plain, "per_query": columns}, allow_nan=False)
-        if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
 
     @classmethod
-    def from_json(cls, source: str | os.PathLike[str]) -> ScoreReport:
-        """Read a report back, from the text of `to_json` or from a file.
-
-        Args:
-            source: JSON text (begins with a brace) or a path.
-
-        Raises:
-            ValueError: it is no report, or damaged.
-        """
-        inline = isinstance(source, str) and source.lstrip().startswith("{")
-        try:
-            text = str(source) if inline else Path(source).read_text(encoding="utf-8")
-            return cls._read(json.loads(text))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            where = "the text" if inline else source
-            raise ValueError(f"{where} is not a report of scores, or it is damaged: {error}. {AGAIN}") from None
-
-    @classmethod
-    def _read(cls, plain: Any) -> ScoreReport:
-        if not isinstance(plain, dict) or set(plain) != set(cls.__dataclass_fields__):
-            keys = sorted(plain) if isinstance(plain, dict) else type(plain).__name__
-            raise ValueError(f"needed the keys {sorted(cls.__dataclass_fields__)}, got {keys}")
-        report = cls(
-            values={str(name): float(value) for name, value in plain["values"].items()},
-            intervals={str(name): (float(low), float(high)) for name, (low, high) in plain["intervals"].items()},
-            per_query={str(name): np.array(column, dtype=np.float64) for name, column in plain["per_query"].items()},
-            query_names=tuple(map(str, plain["query_names"])),
-            counts={str(name): int(count) for name, count in plain["counts"].items()},
-            settings=dict(plain["settings"]),
-            notes=tuple(map(str, plain["notes"])),
-        )
-        if not {"rows", "relevant"} <= set(report.counts) or "confidence" not in report.settings:
-            raise ValueError("counts or settings are not as they were written")
-        if any(column.shape != (len(report.query_names),) for column in report.per_query.values()):
-            raise ValueError("per_query does not fit query_names")
-        return report
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ScoreReport) and self.to_json() == other.to_json()
-
-    __hash__ = None  # type: ignore[assignment]  # holds arrays
+    def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:
+        return super()._restored(content) | {"query_names": tuple(content["query_names"])}
 
     def __str__(self) -> str:
         c = self.counts

@@ -1,0 +1,110 @@
+"""`JSONReport`: what reports of evaluations share. They are written as JSON, and checked where they are read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..files import AGAIN
+
+Self = TypeVar("Self", bound="JSONReport")
+
+
+@dataclass(frozen=True, eq=False)
+class JSONReport:
+    """Base of a report, which adds counts: dict[str, int], settings: dict[str, Any] and notes: tuple[str, ...].
+
+    Attributes:
+        values: metric -> value.
+        intervals: metric -> (low, high).
+        per_query: metric -> [query] float64. NaN is written as null.
+    """
+
+    values: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    per_query: dict[str, npt.NDArray[Any]]
+
+    kind: ClassVar[str] = "a report"  # for messages
+    needs: ClassVar[Mapping[str, tuple[str, ...]]] = {"counts": (), "settings": ()}  # keys that are always there
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The report as JSON, also written to `path` if given. `from_json` reads exactly the same report."""
+        text = json.dumps(asdict(self), default=_plain, allow_nan=False)
+        if path is not None:
+            Path(path).write_text(text + "\n", encoding="utf-8")
+        return text
+
+    @classmethod
+    def from_json(cls: type[Self], source: str | os.PathLike[str]) -> Self:
+        """Read a report from the text of `to_json` or from a file.
+
+        Args:
+            source: JSON text (begins with a brace) or a path.
+
+        Raises:
+            ValueError: this is not a report.
+        """
+        inline = isinstance(source, str) and source.lstrip().startswith("{")
+        try:
+            content = json.loads(str(source) if inline else Path(source).read_text(encoding="utf-8"))
+            wanted = {each.name for each in fields(cls)}
+            if not isinstance(content, dict) or set(content) != wanted:
+                keys = sorted(content) if isinstance(content, dict) else type(content).__name__
+                raise ValueError(f"needed the keys {sorted(wanted)}, got {keys}")
+            wrong = [name for name, fits in cls._fitting(content).items() if not fits]
+            if wrong:
+                raise ValueError(f"{', '.join(wrong)} not as to_json wrote them")
+            return cls(**cls._restored(content))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:  # also for text not in UTF-8
+            where = "the text" if inline else source
+            raise ValueError(f"{where} is not {cls.kind}, or it is damaged: {error}. {AGAIN}") from None
+
+    @classmethod
+    def _fitting(cls, content: dict[str, Any]) -> dict[str, bool]:
+        """Name of a part -> whether it is as `to_json` wrote it."""
+        return {
+            "values": are_numbers(content["values"]),
+            "intervals": all(map(are_numbers, map(dict, map(enumerate, content["intervals"].values())))),
+            "counts": are_numbers(content["counts"], *cls.needs["counts"]),
+            "settings": isinstance(content["settings"], dict) and {*cls.needs["settings"]} <= {*content["settings"]},
+            "notes": all(isinstance(note, str) for note in content["notes"]),
+        }
+
+    @classmethod
+    def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:
+        """The fields, with arrays and tuples in the place of lists."""
+        return {
+            **content,
+            "intervals": {name: (low, high) for name, (low, high) in content["intervals"].items()},
+            "per_query": {name: np.asarray(v, dtype=np.float64) for name, v in content["per_query"].items()},
+            "notes": tuple(content["notes"]),
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JSONReport) and type(self) is type(other) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment]  # holds arrays
+
+
+def are_numbers(values: Any, *needed: str) -> bool:
+    """Whether this is a dict of numbers that has the needed keys."""
+    known = isinstance(values, dict) and set(needed) <= set(values)
+    return known and all(isinstance(value, (int, float)) for value in values.values())
+
+
+def _plain(value: object) -> object:
+    """A value that json cannot write, as one that it can."""
+    if isinstance(value, np.ndarray):
+        values: list[Any] = value.tolist()
+        return [None if each != each else each for each in values]
+    raise TypeError(f"a report holds plain values; got {type(value).__name__}")
+
+
+__all__ = ["JSONReport", "are_numbers"]
