@@ -12,7 +12,7 @@ from ..relevance import Labels, as_labels
 from ..types import Mask
 
 # A further rectangle must save at least this many entries, because it costs another call of the loss.
-WORTH = 2**15
+WORTH = 2**13
 
 
 @dataclass(frozen=True)

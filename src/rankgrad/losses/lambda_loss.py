@@ -94,13 +94,13 @@ class LambdaLoss(RetrievalLoss):
         places = _Places.of(scores.detach(), relevant, valid, self.positives)
         swaps = SWAPS[self.measure](places, self.k, self.gain)
         lists, values = places.lists, scores.new_zeros(len(scores))
+        gains = places.gain.masked_fill(~places.exists, torch.inf)  # never below that of a relevant item
         many = max(CHUNK // max(scores.shape[1], 1), 1)
 
         def costs(scores: Scores, row: Tensor, item: Tensor, gain: Tensor) -> PerQuery:
-            lower = places.exists[row] & (places.gain[row] < gain.unsqueeze(1))
-            weight = swaps(row, item).masked_fill(~lower, 0)
-            difference = (scores[row] - scores[row, item].unsqueeze(1)).masked_fill(~lower, 0)
-            return torch.zeros_like(values).index_add(0, row, (weight * self._step(difference)).sum(1))
+            cost = swaps(row, item) * self._step(scores[row] - scores[row, item].unsqueeze(1))
+            cost = torch.where(gains[row] < gain.unsqueeze(1), cost, 0)
+            return torch.zeros_like(values).index_add(0, row, cost.sum(1))
 
         if len(lists.query) <= many:
             return costs(scores, lists.query, lists.item, lists.gain), lists.count > 0
