@@ -188,7 +188,7 @@ def test_a_plug_in_that_fails_to_import_is_named_in_one_line_and_stops_nothing_e
     assert told == ["rankgrad: the command toy of toy 1.2 can't be imported: RuntimeError: of its own"]
     assert main(["datasets"]) == 0
     (tmp_path / "toy.py").write_text("HELP = 'x'\n")
-    assert main(["toy"]) == 2 and "has no options: see docs/plugins.md" in capsys.readouterr().err
+    assert main(["toy"]) == 2 and "has no options; see docs/plugins.md" in capsys.readouterr().err
 
 
 def test_a_loss_that_fails_to_import_is_told_by_the_command_that_names_it(tmp_path, fresh, capsys):
@@ -218,4 +218,4 @@ def test_without_the_laboratory_its_commands_say_what_to_install(capsys):
     for command in ("reproduce", "paper-figure", "sodeep"):
         assert main([command, "roadmap/table2"]) == 2
         told = capsys.readouterr().err
-        assert told == f"rankgrad: {command} is a command of the papers' laboratory: pip install rankgrad-papers\n"
+        assert told == f"rankgrad: {command} belongs to another package. Install it: pip install rankgrad-papers\n"

@@ -598,7 +598,7 @@ def test_held_out_classes_leave_training_whole_and_unmerged():
 
 
 def test_a_choice_that_cannot_be_made_is_refused_before_training():
-    with pytest.raises(ConfigError, match="needs classes held out of training"):
+    with pytest.raises(ConfigError, match="keep_best=val needs held-out classes"):
         runs._to_choose_on(compose(["data=glyphs", "evaluation.keep_best=val"]), letters())
     assert runs._to_choose_on(compose(["data=glyphs"]), letters()) is None
 

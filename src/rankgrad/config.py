@@ -1,4 +1,4 @@
-"""Configurations by Hydra, with errors that say what was misspelt and what would fit; and those that a run has kept."""
+"""Compose the settings of a run with Hydra, and read those that a run has saved. Errors name what would fit."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ TREES = {
     "detect": ("rankgrad.configs.detect", DETECT_GROUPS),
     "scores": ("rankgrad.configs.scores", SCORES_GROUPS),
 }
-# Their values are paths: taken as they are, whatever signs they hold, and not as Hydra's grammar.
+# Values of these settings are paths. They are taken literally, without Hydra's grammar.
 PATHS = (
     *("out", "resume", "init", "data.root", "data.cache_dir", "data.load.images"),
     *("model.weights", "model.name"),
 )
-# Columns of a file and signs in it: taken as they are, too.
+# Values of these settings are columns or separators of a file. They are taken literally, too.
 WORDS = (
     *("data.load.text", "data.load.label", "data.load.super_label", "data.load.split", "data.load.group"),
     *("data.load.path", "data.load.embeddings", "data.load.separator", "data.load.delimiter", "data.load.query"),
 )
-# Where something is made of the settings: place -> slot of `targets.SLOTS`. Nowhere else a class may be named.
+# Settings that may name a class -> slot of `targets.SLOTS`. No other setting may name one.
 PLACES = {
     "train": {
         **{"loss": "loss", "memory": "memory", "data.load": "data"},
@@ -54,7 +54,7 @@ PLACES = {
     "detect": {"loss": "loss"},
     "scores": {"loss": "loss"},
 }
-# What a run has kept beside the settings of its root file (train.yaml, detect.yaml), whatever groups it was made with.
+# Settings that every run has, beside those of its root file (train.yaml, detect.yaml).
 KEPT = {
     "train": (
         *("data.name", f"data.load.{TARGET}", f"data.train_transform.{TARGET}", f"data.eval_transform.{TARGET}"),
@@ -66,13 +66,13 @@ KEPT = {
     ),
     "scores": ("data.name", "data.root", "data.load.label", "data.load.query", "model.kind", f"loss.{TARGET}"),
 }
-LIBRARY = ("train", "scores")  # trees whose losses are those of `rankgrad.losses`; a detector has its own
-GIVEN = "_given"  # the model and the data of `rankgrad.fit`, which no command line can name
-# Settings that take a number, a word or a list.
+LIBRARY = ("train", "scores")  # trees with the losses of `rankgrad.losses`; detectors have their own losses
+GIVEN = "_given"  # name of the model and the data of `rankgrad.fit`; a command line cannot name it
+# Settings whose value may be a number, a word or a list.
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
-_SINGLE = re.compile(r"[A-Za-z_][\w.]*=")  # of a setting, and not of Hydra's +added, ~removed and group@place
-LARGEST = 2**20  # bytes of a config.yaml; ours have some thousand
-DEEPEST = 50  # sections and lists inside one another; reading thousands takes minutes
+_SINGLE = re.compile(r"[A-Za-z_][\w.]*=")  # a plain setting, without Hydra's +added, ~removed and group@place
+LARGEST = 2**20  # bytes of a config.yaml; ours have a few thousand
+DEEPEST = 50  # nested sections and lists; reading thousands of levels takes minutes
 
 
 def options(group: str, name: str = "train") -> list[str]:
@@ -94,7 +94,7 @@ def options(group: str, name: str = "train") -> list[str]:
     def walk(folder: Path, prefix: str) -> Iterator[str]:
         for entry in folder.iterdir() if folder.is_dir() else ():
             if entry.name.startswith("_"):
-                continue  # what others are made of
+                continue  # files that other files build on
             if entry.name.endswith(".yaml"):
                 yield prefix + entry.name.removesuffix(".yaml")
             elif entry.is_dir():
@@ -104,23 +104,23 @@ def options(group: str, name: str = "train") -> list[str]:
 
 
 def folders(name: str) -> list[Path]:
-    """The folders with files of settings of a root configuration: ours, and those of plug-ins."""
+    """The folders with the settings files of a root configuration: rankgrad's own, and those of plug-ins."""
     own = Path(str(resources.files(TREES[name][0])))
     inside = "" if name == "train" else name
     return [own, *(folder / inside for folder in plugins.config_folders() if (folder / inside).is_dir())]
 
 
 def _data_sets() -> dict[str, plugins.Plugin]:
-    """Data sets of plug-ins. Ours are those that have a file."""
+    """Data sets of plug-ins, except for names that rankgrad has itself."""
     own = {file.stem for file in (folders("train")[0] / "data").glob("*.yaml")}
     registered = plugins.registered("datasets", own)
     return {name: plugin for name, plugin in registered.items() if not name.startswith("_")}
 
 
 def _offer_losses(name: str, words: Sequence[str]) -> None:
-    """Tell Hydra the settings of losses, which are their signatures, and those that data brings, such as _texts.
+    """Register the settings of losses with Hydra: their arguments, and the default losses of data, such as _texts.
 
-    Of plug-ins those that are named, as others are not imported.
+    Losses of plug-ins are registered only if they are named. Other plug-ins are not imported.
     """
     from hydra.core.config_store import ConfigStore
 
@@ -137,7 +137,7 @@ def _offer_losses(name: str, words: Sequence[str]) -> None:
 
 
 def _offer_data(name: str, words: Sequence[str]) -> None:
-    """Tell Hydra the settings of a plug-in's data set that is named and brings no file: its loader's arguments."""
+    """Register a plug-in's data set that is named and has no file. Its settings are the arguments of its loader."""
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
@@ -149,7 +149,7 @@ def _offer_data(name: str, words: Sequence[str]) -> None:
         signature = inspect.signature(load)
         texts = "TextTable" in str(signature.return_annotation)
         own = {"name": data, "epochs": 10 if texts else 20, "load": _arguments(load, _data_sets()[data].target)}
-        # what is drawn and not read from files is small, as characters are
+        # images that are drawn, not read from files, are small, like characters
         images = "_base/photos@_here_" if "root" in signature.parameters else "_base/drawings@_here_"
         base = "_base/texts" if texts else images
         node = {"defaults": [base, "_self_"], **({"data": own} if texts else own)}
@@ -158,7 +158,7 @@ def _offer_data(name: str, words: Sequence[str]) -> None:
 
 
 def _arguments(load: Callable[..., Any], target: str) -> dict[str, Any]:
-    """The settings of a loader: its arguments but those that the base of images or texts brings."""
+    """The settings of a loader: its arguments, without those that _base/photos or _base/texts has."""
     brought = ("root", "shorter_side", "cache", "cache_dir")
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = [each for each in inspect.signature(load).parameters.values() if each.kind not in several]
@@ -168,7 +168,7 @@ def _arguments(load: Callable[..., Any], target: str) -> dict[str, Any]:
 
 
 def _offer_defaults() -> None:
-    """Tell the files of settings what they ask of the table of defaults."""
+    """Register the resolvers with which settings files read the table of defaults."""
     if not OmegaConf.has_resolver("default"):
         # the usual 256 before a crop of 224, at any size
         OmegaConf.register_new_resolver("resize_for", lambda size: round(size * 256 / 224))
@@ -178,7 +178,7 @@ def _offer_defaults() -> None:
 
 
 def rate(config: DictConfig) -> defaults.Rate:
-    """The rate that belongs to what these settings train, whatever rate they say.
+    """The default learning rate for the model of these settings. Their own rate is not read.
 
     >>> rate(compose(["model=timm", "model.pretrained=true", "optimizer.lr=0.1"])).lr
     1e-05
@@ -190,7 +190,7 @@ def rate(config: DictConfig) -> defaults.Rate:
 
 
 def _kind_of(init: str, otherwise: str) -> str:
-    """The kind of model in a file of weights, or in a run's folder; a file that can't be read is refused elsewhere."""
+    """The kind of model in a weights file or in a run's folder. If it cannot be read, return `otherwise`."""
     from .models.record import WEIGHTS
 
     path = Path(init) / WEIGHTS if Path(init).is_dir() else Path(init)
@@ -208,7 +208,7 @@ def _kind_in(path: Path, changed: int) -> str:
 
 
 def default_loss(takes: str) -> dict[str, Any]:
-    """The settings of the loss that is trained where none is given, for a kind of rows in `defaults.LOSSES`."""
+    """The settings of the default loss, for a kind of rows in `defaults.LOSSES`."""
     settings: dict[str, Any] = plain(_composed((f"loss=_{takes}",), "train").loss)
     return settings
 
@@ -217,8 +217,8 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     """The configuration `name` (see `TREES`) with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
 
     Raises:
-        ConfigError: an unknown key or group option, with the closest known one; a value that is needed and missing; a
-            word where a number belongs.
+        ConfigError: a key or an option of a group is unknown (the message names the closest known one), a needed value
+            is missing, or a value has the wrong kind.
 
     >>> compose(["loss=smooth_ap"]).loss.tau
     0.01
@@ -228,37 +228,35 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     _offer_defaults()
     for override in overrides:
         if "=" not in override:
-            lies_there = f". To train on it: {_settings_of(override)}" if _is_data(override, name) else ""
-            raise ConfigError(
-                f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}{lies_there}"
-            )
+            hint = f". To train on it: {_settings_of(override)}" if _is_data(override, name) else ""
+            raise ConfigError(f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}{hint}")
         key, value = override.split("=", 1)
         if key == "task" and (value not in TASKS or TASKS[value].settings != name):
             others = [f"rankgrad {row.command} trains {task}" for task, row in TASKS.items()]
-            raise ConfigError(f"task={value} does not belong to this command: {', '.join(others)}")
+            raise ConfigError(f"this command cannot train task={value}. Commands: {', '.join(others)}")
         parts = value.split("+") if key == "loss" and name == "train" else [value]
         for part in parts if key in TREES[name][1] else ():
             internal = part == GIVEN or (key == "loss" and part.removeprefix("_") in defaults.LOSSES)
             if part not in options(key, name) and not internal:
                 if key == "data" and _is_data(part, name):
-                    raise ConfigError(f"data= is a kind of data, and {part!r} is a path: {_settings_of(part)}")
+                    raise ConfigError(f"data= takes a kind of data, but {part!r} is a path. Use: {_settings_of(part)}")
                 raise ConfigError(unknown(key, part, options(key, name)))
         if key in (*PATHS, *WORDS) and not value:
-            raise ConfigError(f"{key}= is empty: give {'a path' if key in PATHS else 'a value'}, or leave it out")
+            raise ConfigError(f"{key}= is empty; give {'a path' if key in PATHS else 'a value'}, or leave it out")
     try:
         config = _with_literals(overrides, name)
     except OverrideParseException as error:
         key, _, value = error.override.partition("=")
         raise ConfigError(
-            f"{shown(error.override)} can't be read: signs such as ; {{ ( [ , have a meaning of their own in a value. "
-            f"If they are part of it, put it in quotes, and all of it in those of the shell: "
+            f"{shown(error.override)} cannot be read: signs such as ; {{ ( [ , have a special meaning in a value. "
+            f"If they are part of the value, put double quotes around it, and single quotes around the whole setting: "
             + shlex.quote(f'{key}="{value}"')
         ) from None
     except HydraException as error:
         raise ConfigError(_explain(str(error), overrides, name)) from None
     missing = [key for key in keys(config) if _is_missing(config, key)]
     if missing:
-        raise ConfigError(f"{', '.join(missing)} must be given: add {missing[0]}=... to the command")
+        raise ConfigError(f"{', '.join(missing)} must be given; add {missing[0]}=... to the command")
     _check_kinds(config, overrides, name)
     try:
         values = OmegaConf.to_container(config, resolve=True)
@@ -268,13 +266,13 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     return config
 
 
-@lru_cache(maxsize=256)  # comparisons and tables ask for the same ones again
+@lru_cache(maxsize=256)  # comparisons and tables compose the same settings many times
 def _composed(overrides: tuple[str, ...], name: str) -> DictConfig:
-    """What Hydra makes of the settings: to be read; whoever changes it takes a copy.
+    """The settings that Hydra composes. They are cached: copy them before you change them.
 
-    Hydra takes a quarter of a second for the files of the groups, which most settings leave as they are. So those are
-    composed once, and single settings are written into a copy, as Hydra itself does; what does not fit is Hydra's to
-    say.
+    Hydra needs a quarter of a second to read the files of the groups. Most calls choose the same files. So the files
+    are composed once, and single settings are written into a copy, as Hydra itself does. If a setting does not fit,
+    Hydra composes everything and reports the error.
     """
     single = tuple(override for override in overrides if _SINGLE.match(override) and not _groups([override], name))
     if single:
@@ -285,7 +283,7 @@ def _composed(overrides: tuple[str, ...], name: str) -> DictConfig:
 
 
 def _written(config: DictConfig, overrides: Sequence[str]) -> bool:
-    """Write settings into a configuration; False: one does not fit, or means something else to Hydra."""
+    """Write settings into a configuration. Return False if one does not fit, or if Hydra reads it as a sweep."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -314,14 +312,14 @@ def _by_hydra(overrides: Sequence[str], name: str) -> DictConfig:
 
 
 def _parts_of_sum(override: str) -> list[str]:
-    """What loss=A+B stands for in Hydra's words: a sum, its parts, and equal weights. All else as it is."""
+    """Hydra's overrides for loss=A+B: a sum, its parts, and equal weights. Other overrides are returned unchanged."""
     key, value = override.split("=", 1)
     if key != "loss" or "+" not in value:
         return [override]
     losses = value.split("+")
     names = [loss.rpartition("/")[2] for loss in losses]
     if len(set(names)) < len(names):
-        raise ConfigError(f"a sum names each loss once; got {override}")
+        raise ConfigError(f"a sum may name each loss only once; got {override}")
     parts = [f"+loss@loss.losses.{name}={loss}" for name, loss in zip(names, losses, strict=True)]
     return ["loss=_sum", *parts, *(f"+loss.weights.{name}={1 / len(names)!r}" for name in names)]
 
@@ -331,7 +329,7 @@ def _groups(overrides: Sequence[str], name: str) -> tuple[str, ...]:
 
 
 def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None:
-    """Raise where a word stands for a number, or one value for a list. Losses and Lightning check their own."""
+    """Raise if a value has another kind than its default. Losses and Lightning check their own settings."""
     given = [override.split("=", 1)[0] for override in overrides]
     own = {*TREES[name][1], *PATHS, *WORDS, *FREE, *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
     given = [key for key in given if key not in own and not key.startswith(("loss.", "+", "~"))]
@@ -343,7 +341,7 @@ def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> Non
 
 
 def _check_kind(key: str, wanted: Any, given: Any) -> None:
-    """Raise unless a value is of the kind of the one it stands for; null stands for all but sections."""
+    """Raise unless a value has the kind of the default. null is allowed everywhere except for a section."""
     if isinstance(wanted, dict) and not isinstance(given, dict):
         raise ConfigError(f"{key} is a section of settings; got {given!r}")
     if given is None:
@@ -355,21 +353,21 @@ def _check_kind(key: str, wanted: Any, given: Any) -> None:
 
 
 def _with_literals(overrides: Sequence[str], name: str) -> DictConfig:
-    """Compose, and then set what is taken as it is: Hydra's grammar would read signs in it. A copy, to be changed."""
+    """Compose the settings, then set the literal values, which Hydra's grammar could misread. Return a copy."""
     literals, others = {}, []
     for override in overrides:
         key, value = override.split("=", 1)
         if key in (*PATHS, *WORDS) and value not in ("", "null") and value[0] not in "'\"":
-            # a shell leaves the ~ of data.root=~/photos alone
+            # a shell does not expand the ~ of data.root=~/photos
             literals[key] = os.path.expanduser(value) if key in PATHS else value
         else:
-            literals.pop(key, None)  # the last one of a key wins
+            literals.pop(key, None)  # the last value of a key wins
             others.append(override)
     config = deepcopy(_composed(tuple(others), name))
     known = keys(config)
     for key, value in literals.items():
         if key not in known:
-            _composed((*others, f"{key}=there"), name)  # Hydra says that there is no such setting
+            _composed((*others, f"{key}=there"), name)  # Hydra reports the unknown setting
         OmegaConf.update(config, key, value)
     return config
 
@@ -399,23 +397,23 @@ def _explain(message: str, overrides: Sequence[str], name: str) -> str:
         roots = [override.partition("=")[2] for override in overrides if override.startswith("data.root=")]
         no_kind = given.startswith("data.") and not any(override.startswith("data=") for override in overrides)
         if roots and name == "train" and (no_kind or given == "data.root"):
-            return f"data.root needs the kind of data that lies there: {_settings_of(roots[-1])}"
+            return f"data.root also needs the kind of the data: {_settings_of(roots[-1])}"
         parent, _, last = given.rpartition(".")
         beside = [key for key in known if key.rpartition(".")[0] == parent]
-        same = [key for key in known if key.rpartition(".")[2] == last]  # its section is missing, or another
+        same = [key for key in known if key.rpartition(".")[2] == last]  # the section is missing or wrong
         hint = f"; did you mean {same[0]!r}?" if same else closest(given, known)
-        there = " there" if parent else ""
-        return f"unknown setting {given!r}{hint} Known{there}: {', '.join(beside)}"
+        where = f" in {parent}" if parent else ""
+        return f"unknown setting {given!r}{hint} Known{where}: {', '.join(beside)}"
     return message.splitlines()[0]
 
 
 def _is_data(word: str, name: str) -> bool:
-    """Say whether somebody who trains has named what lies on the disk in the place of a setting."""
+    """Say whether a word is the path of an existing file or folder, given to a command that trains."""
     return name == "train" and os.path.exists(os.path.expanduser(word))
 
 
 def _settings_of(path: str) -> str:
-    """The settings for data at a path, by what is usual for files of that name.
+    """The settings for data at a path, guessed from its suffix.
 
     >>> _settings_of("my photos")
     "data=folder 'data.root=my photos'"
@@ -432,23 +430,23 @@ def _settings_of(path: str) -> str:
 
 
 def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
-    """The configuration that a run was made with, which may be somebody else's: values, and nothing that runs.
+    """Read the settings of a run. The run may come from somebody else, so only plain values are accepted.
 
     Args:
         path: config.yaml of a run.
-        trust: packages whose classes it may name beside those of `targets.SLOTS`; see `targets.packages`.
+        trust: packages whose classes the settings may name, beside those of `targets.SLOTS`; see `targets.packages`.
 
     Raises:
-        ConfigError: no settings, or not all that a run has; a value of another kind than it must be; a class that may
-            not stand where it does; something to be looked up, such as ${oc.env:HOME}.
-        OSError: the file can't be read.
+        ConfigError: a setting of every run is missing, a value has the wrong kind, a class is not allowed at its
+            place, or a value asks for a look-up, such as ${oc.env:HOME}.
+        OSError: the file cannot be read.
     """
     try:
         config = parsed(path)
-        config.pop("trust", None)  # only who types a command can trust, never a file
+        config.pop("trust", None)  # a file must not say what to trust; only the command may
         values: Any = OmegaConf.to_container(config)
         if values.get("task") not in TASKS:
-            raise ConfigError("it lacks task, the kind of run: the file is damaged, or not of a run")
+            raise ConfigError("it has no setting task; the file is damaged, or it is not from a run")
         name = TASKS[values["task"]].settings
         _check_complete(_dotted(values), name)
         _check_names(values, name, trust)
@@ -458,36 +456,34 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
 
 
 def parsed(path: Path) -> DictConfig:
-    """The file as it stands: no tags, no resolvers, no aliases (a few lines of them make gigabytes)."""
+    """Read a file without tags, resolvers and aliases. A few lines of aliases can expand to gigabytes."""
     size = path.stat().st_size
     if size > LARGEST:
-        raise ConfigError(f"this is no file of settings: it has {size} bytes, and those of a run have some thousand")
+        raise ConfigError(f"this is not a settings file: it has {size} bytes, and a settings file has a few thousand")
     try:
         text = path.read_bytes().decode()
         depth = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
-                raise ConfigError("it holds a YAML alias (*name), which no run writes")
+                raise ConfigError("it holds a YAML alias (*name), and rankgrad writes none")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
-                raise ConfigError("it is damaged, or no YAML of plain values: nothing that a run writes is so deep")
+                raise ConfigError("it is damaged, or not YAML of plain values: it is nested too deeply")
         config = OmegaConf.load(io.StringIO(text))
     except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"it is damaged, or no YAML of plain values: {_first_line(error)}") from None
+        raise ConfigError(f"it is damaged, or not YAML of plain values: {_first_line(error)}") from None
     if not isinstance(config, DictConfig) or not config:
         raise ConfigError("it holds no settings")
     for key, value in _texts(OmegaConf.to_container(config)):
         if "${" in value:
-            raise ConfigError(
-                f"{key} is {value!r}: settings of a run are plain values, and nothing is looked up for them"
-            )
+            raise ConfigError(f"{key} is {value!r}: settings of a run are plain values, and ${{...}} is not allowed")
     return config
 
 
 def _texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
-    """Every text among plain values, with its place."""
+    """Every text among plain values, with its dotted name."""
     if isinstance(value, str):
         yield where, value
     elif isinstance(value, dict):
@@ -499,16 +495,14 @@ def _texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _check_complete(given: dict[str, Any], name: str) -> None:
-    """Raise unless all settings of the root file are there, each of its kind."""
+    """Raise unless all settings of the root file exist, and each value has the kind of its default."""
     text = (resources.files(TREES[name][0]) / f"{name}.yaml").read_text(encoding="utf-8")
     root = OmegaConf.load(io.StringIO(text))
     _offer_defaults()
-    stand_in = OmegaConf.create({"model": {"kind": GIVEN}, "data": {"epochs": 1}})  # what values of the file refer to
+    stand_in = OmegaConf.create({"model": {"kind": GIVEN}, "data": {"epochs": 1}})  # values of the file refer to these
     known = _dotted(OmegaConf.to_container(OmegaConf.merge(stand_in, root), resolve=True))
     own = _dotted(OmegaConf.to_container(root, resolve=False))
-    needed = [
-        key for key in (*own, *KEPT[name]) if not key.startswith(("defaults", "trust"))
-    ]  # trust: of whoever types a command
+    needed = [key for key in (*own, *KEPT[name]) if not key.startswith(("defaults", "trust"))]  # trust is never saved
     for key in needed:
         if key in given and key not in FREE:
             _check_kind(key, known.get(key), given[key])
@@ -516,12 +510,12 @@ def _check_complete(given: dict[str, Any], name: str) -> None:
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise ConfigError(
-            f"it lacks {', '.join(missing[:3])}{more}, which every run has kept: the file is damaged, or not of a run"
+            f"it lacks {', '.join(missing[:3])}{more}, which every run has; the file is damaged, or not from a run"
         )
 
 
 def _dotted(values: Any, prefix: str = "") -> dict[str, Any]:
-    """All settings of plain values, sections too, by their dotted names."""
+    """All settings, sections included, by their dotted names."""
     dotted: dict[str, Any] = {}
     for key, value in values.items():
         dotted[f"{prefix}{key}"] = value
@@ -531,7 +525,7 @@ def _dotted(values: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _check_names(values: Any, name: str, trust: Sequence[str]) -> None:
-    """Raise unless each class that the settings name may stand where it does."""
+    """Raise unless each class that the settings name is allowed at its place."""
 
     def walk(value: Any, where: str) -> None:
         slot = PLACES[name].get(where)
@@ -545,7 +539,7 @@ def _check_names(values: Any, name: str, trust: Sequence[str]) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    """What went wrong, of libraries that say it in several lines."""
+    """The first line of an error, because some libraries write several."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"{error.problem} in line {error.problem_mark.line + 1}"
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -557,7 +551,7 @@ def plain(config: DictConfig | Any) -> Any:
 
 
 def typed(kind: type[T], settings: Mapping[str, Any]) -> T:
-    """Plain settings as a frozen dataclass. Lists become tuples, and sections dataclasses, where its fields say so.
+    """Convert plain settings to a frozen dataclass. Lists become tuples, and sections dataclasses, as its fields say.
 
     Settings without a field are left out.
 
@@ -580,7 +574,7 @@ def typed(kind: type[T], settings: Mapping[str, Any]) -> T:
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted names, in their order; an empty group is a value.
+    """Nested settings by dotted names, in their order. An empty section counts as a value.
 
     >>> flat({"loss": {"tau": 0.1}, "seed": 0})
     {'loss.tau': 0.1, 'seed': 0}

@@ -215,7 +215,7 @@ def test_an_error_that_quotes_a_file_does_nothing_to_the_terminal(capsys, tmp_pa
 def test_the_help_says_what_the_exit_status_means(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
-    assert "exit status: 0 done; 2 something that you can mend" in " ".join(capsys.readouterr().out.split())
+    assert "exit status: 0: success; 2: an error that you can correct" in " ".join(capsys.readouterr().out.split())
 
 
 def test_debug_shows_the_error_itself():
@@ -249,7 +249,7 @@ def test_resuming_a_finished_run_shows_its_table(capsys, finished):
 
 def test_a_resumed_run_takes_no_other_settings(capsys, finished):
     said = fails(capsys, "train", f"resume={finished.folder}", "loss=pnp", "seed=1")
-    assert said.startswith("a resumed run keeps its own settings; leave out loss=pnp seed=1. What may be another: ")
+    assert said.startswith("a resumed run keeps its own settings; leave out loss=pnp seed=1. You may change: ")
 
 
 @pytest.mark.parametrize(
@@ -391,10 +391,10 @@ def test_an_npz_may_hold_strings_cameras_and_weights(capsys, tmp_path):
 
 
 def test_what_is_no_npz_is_named(capsys, tmp_path):
-    assert "does not exist: give the folder of a finished run, or an npz" in fails(capsys, "evaluate", "missing.npz")
+    assert "does not exist; give the folder of a finished run, or an npz" in fails(capsys, "evaluate", "missing.npz")
     for words in (["a.npz", "loss=pnp"], ["evaluation.ks=[1]", "a.npz"], ["a.run", "loss=pnp", "--qrels", "q"]):
         assert "evaluate takes no settings; got" in fails(capsys, "evaluate", *words)
-    assert "does not exist: give the folder of a finished run" in fails(capsys, "evaluate", str(tmp_path))
+    assert "does not exist; give the folder of a finished run" in fails(capsys, "evaluate", str(tmp_path))
     np.save(tmp_path / "a.npy", np.zeros((2, 2)))
     (tmp_path / "a.csv").write_text("1,2")
     for name in ("a.npy", "a.csv"):
@@ -425,9 +425,9 @@ def test_embed_writes_an_npz_that_evaluate_reads_and_lists_skipped_files(capsys,
 def test_embed_says_what_it_needs(capsys, finished, photos, tmp_path):
     run, out = str(finished.folder), str(tmp_path / "a.npz")
     assert "give the folder of a finished run" in fails(capsys, "embed", str(tmp_path), str(photos), "-o", out)
-    assert "there is no file or folder" in fails(capsys, "embed", run, str(tmp_path / "none"), "-o", out)
+    assert "none does not exist" in fails(capsys, "embed", run, str(tmp_path / "none"), "-o", out)
     assert "cannot be written" in fails(capsys, "embed", run, str(photos), "-o", str(tmp_path))
-    assert "--batch-size one of rows, 1 or more" in fails(
+    assert "--batch-size a number of rows (1 or more)" in fails(
         capsys, "embed", run, str(photos), "-o", out, "--batch-size", "0"
     )
 
@@ -446,6 +446,6 @@ def test_datasets_lists_describes_and_draws(capsys, photos, tmp_path):
 
 def test_datasets_says_what_it_needs(capsys, tmp_path):
     assert "unknown data set 'glyph'; did you mean 'glyphs'?" in fails(capsys, "datasets", "glyph")
-    assert "folder is read from files: say where with --root DIR" in fails(capsys, "datasets", "folder")
+    assert "folder is read from files: give their place with --root DIR" in fails(capsys, "datasets", "folder")
     assert "glyphs is built in" in fails(capsys, "datasets", "glyphs", "--root", str(tmp_path))
     assert "does not exist; data.root is" in fails(capsys, "datasets", "folder", "--root", str(tmp_path / "none"))

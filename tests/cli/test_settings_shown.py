@@ -22,7 +22,7 @@ from rankgrad.config import compose
         (
             ["data=folder", "data.root=X"],
             "train",
-            ["side of what the network sees", "of the classes, when there are no"],
+            ["height of the network's input", "if there are no train/"],
         ),
         (["loss=log_sum_exp", "memory=sum"], "train", []),
         (["data=bccd", "data.root=X"], "detect", []),

@@ -223,7 +223,7 @@ def test_a_folder_with_mistakes_is_told_each_of_them(tmp_path, capsys):
     # 001 is in train and trainval, 000 in both and in test
     assert found.wrong == 4
     assert main(["detect", "check", "--root", str(home), "--images"]) == 2
-    assert "is not complete: 4 thing(s) to mend" in capsys.readouterr().err
+    assert "has 4 problem(s), listed above" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Exported models: one file that needs torch alone, held to the original before it is written."""
+"""Exported models: one file that needs only torch, compared with the original before it is written."""
 
 from __future__ import annotations
 

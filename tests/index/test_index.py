@@ -431,7 +431,7 @@ def test_without_a_name_embeddings_are_called_after_the_folder_and_replace_only_
     assert main(["embed", str(weights), str(photos)]) == 0
     other = make_photos(tmp_path / "elsewhere" / photos.name, classes=2)
     assert main(["embed", str(weights), str(other)]) == 2
-    assert "holds embeddings of another folder: choose a file with -o" in capsys.readouterr().err
+    assert "holds embeddings of another folder; choose another file with -o" in capsys.readouterr().err
 
 
 TWO = {"embeddings": np.ones((2, 3)), "names": np.array(["a", "b"])}
@@ -529,7 +529,7 @@ def test_embeddings_that_are_not_there_say_how_to_make_them(tmp_path):
 def test_embeddings_of_ones_own_can_be_asked_with_vectors_but_not_with_pictures(tmp_path, capsys, photos):
     np.savez(tmp_path / "a.npz", embeddings=np.eye(3), names=np.array(["a", "b", "c"]), labels=np.array([4, 4, 2]))
     assert main(["index", str(tmp_path / "a.npz")]) == 0
-    assert "can be asked from Python with vectors, not with images" in capsys.readouterr().out
+    assert "can be searched from Python with vectors, but not with images" in capsys.readouterr().out
     index = Index.load(tmp_path / "a.index")
     assert index.topk(torch.eye(3), 1)[1].tolist() == [[0], [1], [2]] and index.path(1) == Path("b")
     assert [index.class_names[label] for label in index.labels] == ["4", "4", "2"]

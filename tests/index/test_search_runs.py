@@ -50,8 +50,8 @@ def test_a_run_on_images_is_asked_with_a_file_that_does_not_find_itself(tmp_path
 def test_who_does_not_say_where_to_search_is_told_how(texts, tmp_path, capsys):
     lean = train(*small_texts(texts.folder.parent / "mine.csv", "lean=true"), f"out={tmp_path / 'lean'}")
     for words, said in (
-        (["search", "my card"], "rankgrad search RUN my card, among what the run was tested on; or rankgrad embed"),
-        (["search", str(texts.folder)], "what to look for in"),
+        (["search", "my card"], "rankgrad search RUN my card. To search your own: rankgrad embed"),
+        (["search", str(texts.folder)], "there is no query for"),
         (["search", str(lean.folder), "my card"], "holds no embeddings.npz and no model.pt: train it"),
     ):
         capsys.readouterr()

@@ -93,7 +93,7 @@ def test_a_plus_sign_names_a_sum_with_equal_weights():
         (["loss=supap+multi_similarity"], "unknown loss 'multi_similarity'"),
         (["loss=supap+"], "unknown loss ''"),
         (["loss=_sum"], "unknown loss '_sum'"),
-        (["loss=supap+supap"], "a sum names each loss once; got loss=supap.supap"),
+        (["loss=supap+supap"], "a sum may name each loss only once; got loss=supap.supap"),
         (["loss=supap+pnp", "loss.weights.smooth_ap=1"], "unknown setting 'loss.weights.smooth_ap'"),
     ],
 )

@@ -129,7 +129,7 @@ def test_the_command_shows_runs_side_by_side(photo_runs, tmp_path, capsys):
     ("words", "told"),
     [
         (["-o", "x.bmp"], "a figure must be .svg, .png, .pdf; got 'x.bmp'"),
-        (["--dpi", "0"], "--dpi is dots per inch"),
+        (["--dpi", "0"], "--dpi is a number of dots per inch, such as 200; got 0"),
         (["--run", "."], ". is not a finished run"),
         (["--queries", "0"], "at least one run, query and item"),
     ],

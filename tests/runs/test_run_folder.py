@@ -402,7 +402,7 @@ def test_a_finished_run_is_extended_and_keeps_both_parts(photos, tmp_path, capsy
     assert run.after.read_bytes() == before
     capsys.readouterr()
     assert main(["train", f"resume={run.folder}", "trainer.max_epochs=3"]) != 0
-    assert "a number of epochs > 4, what it had; got '3'" in capsys.readouterr().err
+    assert "this run has 4 epochs; to extend it, give trainer.max_epochs > 4; got '3'" in capsys.readouterr().err
     again = shutil.copytree(tmp_path / "run", tmp_path / "again")
     assert main(["train", f"resume={again}", "trainer.max_epochs=5"]) == 0
     assert OmegaConf.load(Run(again).config).extended == [2, 4]
@@ -437,7 +437,7 @@ def test_an_interrupted_run_is_evaluated_embedded_and_reported_from_its_state(ph
     assert not cut.finished
     assert main(["evaluate", str(cut.folder), "--bootstrap", "0", "-o", str(tmp_path / "x.json")]) == 0
     shown = capsys.readouterr().out
-    assert f"{cut.folder} is not finished: this is its step 2" in shown
+    assert f"{cut.folder} is not finished; its model at step 2" in shown
     assert {"step-2.pt", "step-2.npz", "step-2.json"} <= {path.name for path in cut.folder.iterdir()}
     values = Report.from_json(cut.saved[-1]).values
     assert Report.from_json(tmp_path / "x.json").values["mAP@R"] == values["mAP@R"]
@@ -457,8 +457,8 @@ def test_an_interrupted_run_is_evaluated_embedded_and_reported_from_its_state(ph
 @pytest.mark.parametrize(
     ("described", "message"),
     [
-        ({"kind": "nothing"}, "describes a model that can't be built: .*nothing"),
-        ({}, "describes a model that can't be built: .*kind"),
+        ({"kind": "nothing"}, "describes a model that cannot be built: .*nothing"),
+        ({}, "describes a model that cannot be built: .*kind"),
         ({"widths": [8, 8, 5, 8]}, r"does not fit the model that it describes.*\[8, 8, 3, 3\] in the file and \[5, 8"),
     ],
     ids=["unknown", "none", "other"],

@@ -143,14 +143,14 @@ def test_a_run_that_was_cut_off_goes_on_with_the_same_script(finished, tmp_path)
 
 
 def test_a_run_goes_on_with_its_own_settings_and_data_alone(finished, tmp_path):
-    with pytest.raises(ConfigError, match=r"holds a run already"):
+    with pytest.raises(ConfigError, match=r"already holds a run"):
         fitted(finished.folder)
     with pytest.raises(ConfigError, match=r"optimizer.lr \(then 0.001, now 0.1\)"):
         fitted(finished.folder, settings={**QUICK, "optimizer.lr": 0.1}, resume=True)
     with pytest.raises(ConfigError, match=r"loss.name \(then .*SmoothAPLoss.*now"):
         fitted(fitted(tmp_path / "a", loss=SmoothAPLoss(0.01)).folder, loss=SmoothAPLoss(0.1), resume=True)
     longer = {**QUICK, "trainer.max_epochs": 3}
-    with pytest.raises(ConfigError, match="the data .*began with: content"):
+    with pytest.raises(ConfigError, match="the data .*began: content"):
         fitted(tmp_path / "a", data=(2 * inputs(), LABELS), loss=SmoothAPLoss(0.01), settings=longer, resume=True)
     run = fitted(tmp_path / "a", loss=SmoothAPLoss(0.01), settings=longer, resume=True)
     assert run.read_facts()["epochs"] == 3
@@ -253,24 +253,24 @@ class Pair(nn.Module):
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"module": Pair()}, TypeError, "must give embeddings, a tensor .* got tuple. Wrap it"),
-        ({"module": nn.Flatten(0)}, ValueError, r"for 2 inputs it gave torch.float32 \[10\]"),
+        ({"module": Pair()}, TypeError, "must return embeddings, a tensor .* got tuple. Wrap"),
+        ({"module": nn.Flatten(0)}, ValueError, r"for 2 inputs it returned torch.float32 \[10\]"),
         ({"data": (inputs(), LABELS[:5])}, ValueError, "48 inputs, 5 labels"),
         ({"data": inputs()}, TypeError, r"a pair \(inputs, labels\), or a Dataset"),
         ({"data": (inputs(), inputs())}, TypeError, "labels of data must be integers, strings"),
         ({"loss": 3}, TypeError, "a name, a loss object, or a function"),
         ({"loss": LABELS}, TypeError, r"Are these the labels\? Data is one pair: fit\(model, \(inputs, labels\)\)"),
-        ({"loss": SmoothAPLoss}, TypeError, r"loss is a class: give an object of it, SmoothAPLoss\(\)"),
+        ({"loss": SmoothAPLoss}, TypeError, r"loss is a class; give an object of it: SmoothAPLoss\(\)"),
         ({"module": nn.Identity()}, ValueError, "the model has nothing to train"),
-        ({"data": ([object()] * 48, LABELS)}, TypeError, "can't be joined to a batch: .* or give collate="),
-        ({"settings": ["trainer.max_epochs=1"]}, TypeError, "settings is a dict such as"),
-        ({"settings": {"trainer": {"max_epochs": 1}}}, TypeError, "dotted names: {'trainer.max_epochs': 1}"),
+        ({"data": ([object()] * 48, LABELS)}, TypeError, "cannot be joined to a batch: .* or give collate="),
+        ({"settings": ["trainer.max_epochs=1"]}, TypeError, "settings must be a dict such as"),
+        ({"settings": {"trainer": {"max_epochs": 1}}}, TypeError, "a dotted name: {'trainer.max_epochs': 1}"),
         ({"loss": "smoothap"}, ConfigError, "did you mean 'smooth_ap'"),
         ({"loss": SmoothAPLoss(reduction="none")}, ValueError, "reduction='mean'"),
         ({"settings": {"optimizer.rate": 1}}, ConfigError, "unknown setting 'optimizer.rate'"),
         ({"settings": {"frozen": True}}, ConfigError, "frozen is for models that rankgrad builds"),
         ({"test": 1.5}, ValueError, "a fraction of the classes"),
-        ({"data": "glyphs", "test": 0.5}, ValueError, "has its own division"),
+        ({"data": "glyphs", "test": 0.5}, ValueError, "has its own test rows"),
     ],
 )
 def test_what_does_not_fit_is_said_and_leaves_no_folder(given, error, message, tmp_path):

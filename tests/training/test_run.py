@@ -259,7 +259,7 @@ def test_relative_paths_are_those_of_the_caller_and_a_run_resumes_from_anywhere(
 WRONG = [
     (["sampler.classes_per_batch=0"], "sampler.classes_per_batch must be >= 1; got 0"),
     (["optimizer.name=lion"], "unknown optimizer.name 'lion'"),
-    (["optimizer.warmup=2"], "optimizer.warmup is a share"),
+    (["optimizer.warmup=2"], "optimizer.warmup is a fraction"),
     (["optimizer.lr=fast"], "optimizer.lr is a .*number; got 'fast'"),
     (["trainer.max_epochs=-1"], "trainer.max_epochs counts epochs and must be an integer >= 0; got -1"),
     (["optimizer.schedule=stairs"], "unknown optimizer.schedule .stairs.; known: cosine, constant, steps"),
@@ -270,7 +270,7 @@ WRONG = [
     (["trainer.accelerator=cpu", "trainer.devices=2"], "needs a process for each device: use the command"),
     (["trainer.devices=many"], "a number of devices, a list, or auto; got 'many'"),
     (["memory=sum", "memory.size=0"], "size is the number of entries and must be an integer >= 1; got 0"),
-    (["memory=sum", "memory.batches=2"], "give memory.batches or memory.size, not both"),
+    (["memory=sum", "memory.batches=2"], "give either memory.batches or memory.size"),
     (["memory=joint", "loss=cross_entropy"], "CrossEntropyLoss can't use a memory"),
     (["train.sub_batch=0"], "an integer >= 1, or null; got 0"),
     (["sampler.batches_per_pair=2"], "super-labels, but this data has none"),
@@ -291,7 +291,7 @@ WRONG = [
     (["model.head=two"], "unknown head 'two'"),
     (["model=timm", "model.name=resnet81"], "unknown timm model 'resnet81'; did you mean"),
     (["model=timm", "model.weights=missing.pth"], "no weights file at missing.pth"),
-    (["frozen=true"], "say which one with init=RUN"),
+    (["frozen=true"], "name the network with init=RUN"),
     (["init=missing"], "no weights file at missing"),
 ]
 
@@ -377,7 +377,7 @@ def test_features_of_a_run_that_failed_are_not_used_for_another(photos, finished
 
 def test_a_network_for_other_channels_is_refused(photos, finished, tmp_path):
     grey = ("data.load.channels=1", "data.train_transform.mean=[0.5]", "data.train_transform.std=[0.5]")
-    with pytest.raises(ConfigError, match="3-channel images .*folder has 1 channels"):
+    with pytest.raises(ConfigError, match="takes 3-channel images, but folder has 1 channels"):
         train(*small(photos, *grey), f"init={finished.folder}", f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run").exists()
 

@@ -109,7 +109,7 @@ def test_the_page_marks_what_shares_a_class_as_right(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("loss=cross_entropy", *SEVERAL), "CrossEntropyLoss takes one class per row, and these rows have several"),
+        (("loss=cross_entropy", *SEVERAL), "CrossEntropyLoss takes one class per row, but these rows have several"),
         (("loss=supap+histogram", *SEVERAL), "HistogramLoss takes one class per row"),
         (("fold=1/2", "evaluation.split=val", *SEVERAL), "fold=1/2 needs one class per text"),
         (("train.hierarchy=true", *SEVERAL), "those of a have several classes"),
@@ -222,9 +222,9 @@ def test_texts_of_no_class_make_the_gallery_harder_and_match_nothing(tmp_path, m
     for name in ("R@1", "mAP@R", "AP"):
         assert report.values[f"distractors/{name}"] <= report.values[name]
     assert report.values["distractors/AP"] < report.values["AP"]
-    assert "15 texts of no class added" in report.notes[-1]
+    assert "15 texts without a class added" in report.notes[-1]
     page = run.page.read_text(encoding="utf-8")
-    assert "distractors/mAP@R" in page and "15 texts of no class added" in page
+    assert "distractors/mAP@R" in page and "15 texts without a class added" in page
 
 
 # ------------------------------------------------------------------------------------- losses of sentence-transformers

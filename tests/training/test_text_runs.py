@@ -95,7 +95,7 @@ def test_a_text_that_changed_is_noticed(tmp_path):
     file = make_texts(tmp_path / "a.csv")
     cut_off([*small_texts(file), f"out={tmp_path / 'run'}"], 3)
     file.write_text(file.read_text().replace("w7", "w8"))
-    with pytest.raises(ConfigError, match="the data .*began with: content"):
+    with pytest.raises(ConfigError, match="the data .*began: content"):
         train(f"resume={tmp_path / 'run'}")
 
 

@@ -1,4 +1,4 @@
-"""The command `rankgrad`: a file per sub-command; settings (KEY=VALUE) go to Hydra."""
+"""The command `rankgrad`. Each sub-command has a file. Settings (KEY=VALUE) go to Hydra."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from . import (
 )
 from .allocator import keep_large_blocks
 
-MENDABLE = 2  # exit status of everything that the user can mend, wrong usage too, as argparse has it
+MENDABLE = 2  # exit status of every error that the user can correct, and of wrong usage, as in argparse
 STATUS = (
-    "exit status: 0 done; 2 something that you can mend, one line says how; 130, 143, 129 stopped by Ctrl-C, SIGTERM, "
-    "SIGHUP; 1 a bug of ours"
+    "exit status: 0: success; 2: an error that you can correct, and one line says how; 130, 143 or 129: stopped by "
+    "Ctrl-C, SIGTERM or SIGHUP; 1: a bug in rankgrad"
 )
 
 
 class Command(Protocol):
-    """A sub-command: the text of its --help, what it takes, what it does.
+    """A sub-command: the text of its --help, its arguments, and its work.
 
-    A command that takes settings (KEY=VALUE) says `SETTINGS = True`. Such a command trains, so that the same command
-    goes on where it was cut off; `GOES_ON` says otherwise. One may have `details()`, more text for --help. Importing a
-    command imports no torch, which takes seconds: `run` does that.
+    A command that takes settings (KEY=VALUE) has `SETTINGS = True`. `GOES_ON` says whether the same command continues
+    after an interruption; without it, `SETTINGS` decides. A command may have `details()`, which returns more text for
+    --help. Importing a command must not import torch, because that takes seconds. `run` imports it.
     """
 
     HELP: str
@@ -56,10 +56,10 @@ class Command(Protocol):
         """Add its arguments."""
 
     def run(self, arguments: argparse.Namespace, settings: list[str]) -> None:
-        """Do it."""
+        """Do the work."""
 
 
-# In the order of --help.
+# --help has the same order.
 COMMANDS: dict[str, Command] = {
     "train": train,
     "compare": compare,
@@ -82,17 +82,17 @@ LABORATORY = ("reproduce", "paper-figure", "sodeep")  # commands of rankgrad-pap
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit status, see `STATUS`. A bug ends with a traceback and 1, as Python has it."""
+    """Entry point. Return the exit status, see `STATUS`. A bug ends with a traceback and 1, as usual in Python."""
     signals.follow_parent()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a λ on a terminal that has none, a name that is no text
+            stream.reconfigure(errors="backslashreplace")  # the terminal may not know a sign, such as λ
     words = list(sys.argv[1:] if argv is None else argv)
     name = next((word for word in words if not word.startswith("-")), "")
-    # commands that take settings train, and the same command again goes on
+    # after an interruption, the same command continues
     command = COMMANDS.get(name)
     if command is None and name in registered("commands", COMMANDS):
-        with suppress(ValueError):  # told below
+        with suppress(ValueError):  # `_main` reports it
             command = registered("commands", COMMANDS)[name].load()
     again = words if getattr(command, "GOES_ON", getattr(command, "SETTINGS", False)) else []
     try:
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """A warning of ours is a line for whoever reads the terminal, without the line of code that gives it."""
+    """Print a warning of rankgrad as one line, without the line of code that gave it."""
     earlier = warnings.showwarning
 
     def show(
@@ -133,11 +133,11 @@ def plain_warnings() -> Iterator[None]:
 def _main(argv: list[str]) -> int:
     name = next((word for word in argv if not word.startswith("-")), "")
     if name in LABORATORY and name not in registered("commands", COMMANDS):
-        print(f"rankgrad: {name} is a command of the papers' laboratory: pip install rankgrad-papers", file=sys.stderr)
+        print(f"rankgrad: {name} belongs to another package. Install it: pip install rankgrad-papers", file=sys.stderr)
         return MENDABLE
     try:
         parser = _parser(argv)
-    except ValueError as error:  # a plug-in that can't be used
+    except ValueError as error:  # a plug-in that cannot be used
         print(f"rankgrad: {shown(str(error))}", file=sys.stderr)
         return MENDABLE
     arguments, rest = parser.parse_known_args(argv)
@@ -150,9 +150,9 @@ def _main(argv: list[str]) -> int:
     keep_large_blocks()
     try:
         arguments.run(arguments, rest)
-        sys.stdout.flush()  # here, where a reader that has gone is dealt with
-    except BrokenPipeError:  # `rankgrad ... | head`: nobody reads on, which is no error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at its own exit
+        sys.stdout.flush()  # here, so that BrokenPipeError is caught below
+    except BrokenPipeError:  # `rankgrad ... | head` closes the pipe early, which is no error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python complains at its exit
         return 0
     except ModuleNotFoundError as error:
         if arguments.debug or (error.name or "rankgrad").startswith("rankgrad"):
@@ -178,18 +178,18 @@ def _main(argv: list[str]) -> int:
 
 def _with_cure(error: Exception) -> str:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return f"{error}. Make room on the disk, and give the same command again" if full else str(error)
+    return f"{error}. Free some space on the disk, and run the same command again" if full else str(error)
 
 
 def _first(error: Exception) -> Exception:
-    """Find the first error of the file system, if the others only came up on the way out: a disk is full."""
+    """Find the first error of the file system. A full disk causes more errors while the first one is handled."""
     while isinstance(error, OSError) and isinstance(error.__context__, OSError) and not error.__suppress_context__:
         error = error.__context__
     return error
 
 
 def _handed_over(error: Exception) -> bool:
-    """Hand an error over, in one of several processes: whoever started them tells it, once."""
+    """With several processes, pass an error to the process that started them. That process prints it once."""
     if "TORCHELASTIC_ERROR_FILE" not in os.environ:
         return False
     from ..runs.launch import report
@@ -211,15 +211,15 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         _add(commands, name, command, details=helps and name in argv)
     for name, plugin in registered("commands", COMMANDS).items():
-        if name == named:  # only then it is imported
+        if name == named:  # a plug-in is imported only when it is named
             _add(commands, name, _of_plugin(plugin), details=helps)
         else:
-            commands.add_parser(name, help=f"of {plugin.distribution} {plugin.version}")
+            commands.add_parser(name, help=f"from {plugin.distribution} {plugin.version}")
     return parser
 
 
 def _add(commands: Any, name: str, command: Command, *, details: bool) -> None:
-    """Add a command to the parser; its details, read from the files of settings, only where they are shown."""
+    """Add a command to the parser. Its details are read from the files of settings, so only when they are shown."""
     more = getattr(command, "details", None) if details else None
     sub = commands.add_parser(
         name,
@@ -233,13 +233,13 @@ def _add(commands: Any, name: str, command: Command, *, details: bool) -> None:
 
 
 def _of_plugin(plugin: Plugin) -> Command:
-    """The command that a plug-in brings: a module, or an object, with HELP, options and run.
+    """The command of a plug-in: a module or an object with HELP, options and run.
 
     Raises:
-        PluginError: it can't be imported, or lacks one of them.
+        PluginError: it cannot be imported, or it lacks HELP, options or run.
     """
     command: Command = plugin.load()
     lacking = [name for name in ("HELP", "options", "run") if not hasattr(command, name)]
     if lacking:
-        raise PluginError(f"the {plugin} has no {lacking[0]}: see docs/plugins.md")
+        raise PluginError(f"the {plugin} has no {lacking[0]}; see docs/plugins.md")
     return command

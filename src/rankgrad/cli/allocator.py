@@ -1,4 +1,4 @@
-"""Let the C library keep memory that a training step will want again at once."""
+"""Let the C library keep freed memory, because the next training step needs it again."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import platform
 from collections.abc import Mapping
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # mallopt's numbers, from malloc.h of glibc
-KEPT = 2**30  # bytes: blocks below come from memory that stays with the process
+KEPT = 2**30  # bytes: smaller blocks come from the heap
 OWN_WORDS = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
 def keep_large_blocks(environment: Mapping[str, str] = os.environ) -> bool:
-    """Serve large blocks from the heap, and keep the heap: returns whether this was done.
+    """Serve large blocks from the heap, and never shrink the heap. Return whether the C library accepted this.
 
-    glibc gives a block of more than a few MB back to the system as soon as it is freed. The activations of the next
-    step then come as fresh pages, which the kernel fills with zeros one by one: a third to a half of a training step on
-    a CPU (benchmarks/README.md). Here they come from memory that the process already has. It then holds on to the
-    most that it ever needed.
+    By default, glibc returns a block of more than a few MB to the system as soon as it is freed. The next step then
+    gets new pages for its activations, and the kernel fills each page with zeros. On a CPU this takes a third to a half
+    of a training step (benchmarks/README.md). With this setting the process reuses its own memory. Its memory then
+    stays as large as it ever was.
 
-    The commands call this; importing rankgrad changes nothing. Nothing happens under another C library, or where the
-    user has settings or an allocator of their own (MALLOC_..., GLIBC_TUNABLES, LD_PRELOAD).
+    The commands call this function. Importing rankgrad does not. The function does nothing with another C library, or
+    if the user has set MALLOC_..., GLIBC_TUNABLES or LD_PRELOAD.
 
     >>> keep_large_blocks({"MALLOC_ARENA_MAX": "2"})
     False

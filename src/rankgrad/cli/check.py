@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Check every file of a run or of an index: is it there, can it be read, and is it as it was written?
+Check that every file of a run or of an index exists, can be read, and is undamaged.
 
   rankgrad check runs/glyphs-...
   rankgrad check photos.index
 
-A finished run has a file of checksums. `sha256sum -c checksums.sha256` compares them too. The exit status is 0 if all
-files are well.
+The files of a finished run are compared with its checksums. `sha256sum -c checksums.sha256` does the same. The exit
+status is 0 if no file is missing or damaged.
 """
 
 
@@ -22,7 +22,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Print what was found."""
+    """Print the state of each file."""
     from ..runs.check import check
 
     verdicts = [check(folder) for folder in arguments.folders]

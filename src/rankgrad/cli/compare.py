@@ -1,4 +1,4 @@
-"""Losses side by side."""
+"""Train several losses and compare them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,28 @@ Train several losses on the same data, with the same seeds and budget. Write a t
   rankgrad compare loss=roadmap,pnp,smooth_ap,rambo_recall seeds=0,1,2
   rankgrad compare loss=pnp:alpha=1,pnp:variant=Ds data=folder data.root=PHOTOS -j 2 -o runs/pnp
 
-A variant of a loss has its own settings after a colon. Several are joined by "+". A setting of another group has its
-whole name: loss=pnp:optimizer.lr=0.01. All other settings are those of `rankgrad train` and go to every run.
-A paired t-test over the seeds compares each loss with the first one.
+Settings of one loss follow its name after a colon. Join several with "+": loss=pnp:alpha=1+variant=Ds. A setting that
+does not belong to the loss needs its full name: loss=pnp:optimizer.lr=0.01. All other settings are those of
+`rankgrad train`. Every run gets them. A paired t-test over the seeds compares each loss with the first one.
 If the command is interrupted, run it again and it continues. Finished runs are kept.
-launcher=submitit (SLURM) or launcher=ray trains the runs on other machines: docs/clusters.md.
+To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/clusters.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("-o", "--out", type=Path, default=Path("runs/compare"), help="folder of the runs and the table")
-    parser.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
+    parser.usage = "%(prog)s [-h] [-o OUT] [-j JOBS] loss=A,B [seeds=0,1,2] [KEY=VALUE ...]"
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("runs/compare"),
+        help="folder of the runs and the table (default: runs/compare)",
+    )
+    parser.add_argument(
+        "-j", "--jobs", type=int, default=1, help="runs at the same time; they share the CPU cores (default: 1)"
+    )
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:

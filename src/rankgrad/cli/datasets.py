@@ -1,4 +1,4 @@
-"""Data sets: list, describe, draw, check."""
+"""List, describe, draw and check data sets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 HELP = """\
-List the data sets, describe one, draw its contact sheet, or check that a published one is complete.
+List the data sets, describe one, draw sample images of one, or check that a published data set is complete.
 
-  rankgrad datasets
-  rankgrad datasets glyphs --sheet glyphs.png
-  rankgrad datasets folder --root PHOTOS                read and divided as rankgrad train does it
+  rankgrad datasets                                     list all data sets
+  rankgrad datasets glyphs --sheet glyphs.png           describe one, and draw sample images of some classes
+  rankgrad datasets folder --root PHOTOS                describe your images, and how rankgrad train divides them
   rankgrad datasets text --root mine.csv data.load.text=question data.load.label=intent
-  rankgrad datasets check cub --root CUB_200_2011       files, counts, images (cub comes with rankgrad-papers)
+  rankgrad datasets check cub --root CUB_200_2011       check files and counts (cub comes with rankgrad-papers)
   rankgrad datasets check cub --root CUB_200_2011 --images    also decode every image
 """
 SETTINGS, GOES_ON = True, False
@@ -26,7 +26,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="[check] NAME [KEY=VALUE]",
-        help="name of a data set and its settings; with check first: is it complete?",
+        help="name of a data set and its settings; the word check before the name checks that the data is complete",
     )
     parser.add_argument("--root", type=Path, help="folder or file of the data set")
     parser.add_argument("--images", action="store_true", help="with check: decode every image (slow)")
@@ -46,18 +46,18 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if not words:
         for name, load in DATASETS.items():
             print(f"{name:12} {(load.__doc__ or '').splitlines()[0]}")
-        for name, plugin in registered("datasets", DATASETS).items():  # named, and not imported
+        for name, plugin in registered("datasets", DATASETS).items():  # not imported
             if not name.startswith("_"):
-                print(f"{name:12} of {plugin.distribution} {plugin.version}")
+                print(f"{name:12} from {plugin.distribution} {plugin.version}")
         return
     if len(names) != 1:
         known = [*DATASETS, *registered("datasets", DATASETS)]
-        raise ValueError(f"one data set at a time; got {' '.join(names) or 'none'}. Known: {', '.join(known)}")
+        raise ValueError(f"name one data set; got {' '.join(names) or 'none'}. Known: {', '.join(known)}")
     name = names[0]
     load = find(name)
     from_files = "root" in inspect.signature(load).parameters
     if from_files and arguments.root is None:
-        raise ValueError(f"{name} is read from files: say where with --root DIR")
+        raise ValueError(f"{name} is read from files: give their place with --root DIR")
     if not from_files and arguments.root is not None:
         raise ValueError(f"{name} is built in and reads no files; leave out --root")
     if check:
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             _check_dataset(name, load, arguments)
         return
     if arguments.images:
-        raise ValueError(f"--images goes with a check: rankgrad datasets check {name} --root DIR --images")
+        raise ValueError(f"--images needs check: rankgrad datasets check {name} --root DIR --images")
     from ..config import compose, make
 
     root = [] if arguments.root is None else [f"data.root={arguments.root}"]
@@ -88,10 +88,10 @@ def _check_dataset(name: str, load: Callable[..., object], arguments: argparse.N
 
     official = official_of(load)
     if official is None:
-        raise ValueError(f"{name} has no official layout to check; rankgrad datasets {name} reads and describes it")
+        raise ValueError(f"{name} has no official layout to check. To describe it: rankgrad datasets {name}")
     if arguments.sheet:
-        raise ValueError(f"--sheet draws images that are there: rankgrad datasets {name} --root DIR --sheet FILE")
+        raise ValueError(f"check draws no sheet. To draw one: rankgrad datasets {name} --root DIR --sheet FILE")
     observations = look(official, arguments.root, arguments.images)
     print(observations)
     if observations.wrong:
-        raise ValueError(f"{name} is not as it was published: {observations.wrong} thing(s) to mend, listed above")
+        raise ValueError(f"{name} differs from the published data set in {observations.wrong} point(s), listed above")

@@ -1,4 +1,4 @@
-"""Detectors: train, evaluate, check their data."""
+"""Train and evaluate detectors, and check their data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .training import groups, train_one
 from .trust import add_trust
 
 HELP = """\
-Train a detector with a ranking loss, measure its Average Precision as VOC does, and check the data.
+Train a detector with a ranking loss, measure its average precision by the rules of Pascal VOC, or check the data.
 
   rankgrad detect train data.root=DIR                       images and boxes in the layout of VOC2007
   rankgrad detect train data.root=DIR loss=cross_entropy    the same detector with cross-entropy
@@ -27,16 +27,16 @@ Train a detector with several losses on the same data, with the same seeds and b
   rankgrad detect compare loss=cross_entropy,ap seeds=0,1,2,3,4 experiment=bccd data.root=DIR -j 2 -o runs/cells
   rankgrad detect compare loss=ap,ap:margin=0,ap:memory=0,ap:ranking.warmup=50 experiment=bccd data.root=DIR
 
-A variant of a loss has its own settings after a colon. Several are joined by "+". A setting of another group has its
-whole name. All other settings are those of `rankgrad detect train` and go to every run.
-A paired t-test over the seeds compares each loss with the first one.
+Settings of one loss follow its name after a colon. Join several with "+": loss=ap:margin=0+memory=0. A setting that
+does not belong to the loss needs its full name: loss=ap:ranking.warmup=50. All other settings are those of
+`rankgrad detect train`. Every run gets them. A paired t-test over the seeds compares each loss with the first one.
 If the command is interrupted, run it again and it continues. Finished runs are kept.
-launcher=submitit (SLURM) or launcher=ray trains the runs on other machines: docs/clusters.md.
+To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/clusters.md.
 """
 
 
 def details() -> str:
-    """What stands below the text: the groups of settings."""
+    """List the groups of settings, below the text of --help."""
     return groups("detect", "detect train")
 
 
@@ -45,37 +45,47 @@ def options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     text: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     train = actions.add_parser(
-        "train", help="train a detector, or go on with a run", description=parser.description, **text
+        "train", help="train a detector, or resume a run", description=parser.description, **text
     )
+    train.usage = "%(prog)s [-h] [--cfg] [KEY=VALUE ...]"
     train.add_argument("--cfg", action="store_true", help="print the settings and stop")
-    several = actions.add_parser("compare", help="losses side by side", description=COMPARE, **text)
+    several = actions.add_parser("compare", help="train and compare several losses", description=COMPARE, **text)
+    several.usage = "%(prog)s [-h] [-o OUT] [-j JOBS] loss=A,B [seeds=0,1,2] [KEY=VALUE ...]"
     several.add_argument(
-        "-o", "--out", type=Path, default=Path("runs/detect-compare"), help="folder of the runs and the table"
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("runs/detect-compare"),
+        help="folder of the runs and the table (default: runs/detect-compare)",
     )
-    several.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
-    measure = actions.add_parser("evaluate", help="AP of a run's model", allow_abbrev=False)
-    measure.add_argument("run_folder", type=Path, metavar="RUN")
-    measure.add_argument("--root", type=Path, help="other data with the same classes (default: the run's)")
-    measure.add_argument("--split", help="such as test, val, 2007/test (default: the run's test split)")
-    measure.add_argument("--ious", help="thresholds of overlap, comma-separated (default: the run's)")
+    several.add_argument(
+        "-j", "--jobs", type=int, default=1, help="runs at the same time; they share the CPU cores (default: 1)"
+    )
+    task = "measure the average precision of a run's model"
+    measure = actions.add_parser("evaluate", help=task, description=f"{task}.", allow_abbrev=False)
+    measure.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a run")
+    measure.add_argument("--root", type=Path, help="folder of other data with the same classes (default: the run's)")
+    measure.add_argument("--split", help="part of the data: test, val, 2007/test, ... (default: the run's test part)")
+    measure.add_argument("--ious", help="IoU thresholds, comma-separated (default: the run's)")
     measure.add_argument(
         "--inclusive",
         action="store_true",
         default=None,
         help="add one pixel to widths and heights, as some toolkits do",
     )
-    measure.add_argument("-o", "--out", type=Path, help="also write the numbers as json")
-    measure.add_argument("--page", type=Path, help="also write a page with curves and pictures, an html file")
+    measure.add_argument("-o", "--out", type=Path, help="json file to write the numbers to")
+    measure.add_argument("--page", type=Path, help="html file to write, with curves and pictures")
     add_trust(measure)
-    check = actions.add_parser("check", help="is a VOC folder complete", allow_abbrev=False)
+    task = "check that a folder in VOC's layout is complete"
+    check = actions.add_parser("check", help=task, description=f"{task}.", allow_abbrev=False)
     check.add_argument("--root", type=Path, required=True, help="VOCdevkit, or a folder built like VOC2007")
-    check.add_argument("--images", action="store_true", help="decode every image, which takes a while")
+    check.add_argument("--images", action="store_true", help="also decode every image (slow)")
     for action in (measure, check):
         action.set_defaults(settings_allowed=False)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Do what is asked."""
+    """Run the chosen action."""
     {"train": _train, "compare": _compare, "evaluate": _evaluate, "check": _check}[arguments.action](
         arguments, settings
     )
@@ -128,4 +138,4 @@ def _check(arguments: argparse.Namespace, settings: list[str]) -> None:
     observations = inspect_voc(arguments.root, arguments.images)
     print(observations)
     if observations.wrong:
-        raise ValueError(f"{arguments.root} is not complete: {observations.wrong} thing(s) to mend, listed above")
+        raise ValueError(f"{arguments.root} has {observations.wrong} problem(s), listed above")

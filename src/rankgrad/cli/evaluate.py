@@ -1,4 +1,4 @@
-"""Metrics of a run, of embeddings, or of run files against judgements."""
+"""Measure the metrics of a run, of embeddings, or of TREC run files."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ if TYPE_CHECKING:
     import torch
 
 HELP = """\
-Measure retrieval exactly: of a run, of embeddings in a file (npz or parquet), or of run files against judgements.
+Measure exact retrieval metrics of a training run, of embeddings in a file (npz or parquet), or of TREC run files.
 
   rankgrad evaluate RUN_OR_FILE
   rankgrad evaluate RUN.trec [RUN2.trec ...] --qrels QRELS [-o FOLDER]
 
 An npz holds embeddings [n, d] and labels [n] (integers or strings). It may also hold ids, groups (such as cameras),
-weights, super_labels, class_names and super_names. A gallery of its own is ref_embeddings, ref_labels, ref_ids and
-ref_groups. docs/evaluation.md explains each. A parquet holds the same as columns; embedding, label and group are known
-too. Started by torchrun, several processes share the queries.
+weights, super_labels, class_names and super_names. Without a gallery, every row is compared with all others. A separate
+gallery has the names ref_embeddings, ref_labels, ref_ids and ref_groups. docs/evaluation.md explains each name. A
+parquet file has the same names as columns. If several processes are started with torchrun, they share the queries.
 
-A run file lists documents with scores for each query: TREC's text, csv, tsv, json, jsonl or parquet, with or without
-gzip. docs/evaluating-runs.md explains the measures. Several runs are tested against one another.
+A TREC run file lists documents with scores for each query. It may be text, csv, tsv, json, jsonl or parquet, and
+compressed by gzip. --qrels has the judgements: which documents are relevant for which query. docs/evaluating-runs.md
+explains the measures. If there are several run files, significance tests compare them.
 """
 
 SETTING = re.compile(r"[A-Za-z_][\w.]*=")
@@ -36,8 +37,10 @@ OF_EMBEDDINGS = {"ks": "1,2,4,8", "extra": "", "similarity": "cosine", "clusters
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("sources", type=Path, nargs="+", metavar="RUN_OR_FILE")
-    parser.add_argument("-k", "--ks", default="1,2,4,8", help="cut-offs of R@K, comma-separated")
+    parser.add_argument(
+        "sources", type=Path, nargs="+", metavar="RUN_OR_FILE", help="folder of a run, embeddings, or TREC run files"
+    )
+    parser.add_argument("-k", "--ks", default="1,2,4,8", help="values of K for R@K (default: 1,2,4,8)")
     parser.add_argument(
         "-e",
         "--extra",
@@ -48,13 +51,19 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--similarity",
         choices=("cosine", "inner product", "euclidean"),
         default="cosine",
-        help="what the gallery is ranked by",
+        help="similarity that ranks the gallery (default: cosine)",
     )
-    parser.add_argument("--bootstrap", type=int, default=1000, help="resamples of the intervals; 0: none")
-    parser.add_argument("--clusters", choices=("auto", "none"), default="auto", help="k-means for NMI, or not")
-    parser.add_argument("--levels", action="store_true", help="super-labels too, with H-AP and H-NDCG")
     parser.add_argument(
-        "-o", "--out", type=Path, help="also write the report as json; with --qrels a folder: page, csv, json"
+        "--bootstrap", type=int, default=1000, help="bootstrap resamples for the intervals; 0: none (default: 1000)"
+    )
+    parser.add_argument(
+        "--clusters", choices=("auto", "none"), default="auto", help="auto: compute NMI by k-means; none: skip it"
+    )
+    parser.add_argument(
+        "--levels", action="store_true", help="use super-labels as a second level, and add H-AP and H-NDCG"
+    )
+    parser.add_argument(
+        "-o", "--out", type=Path, help="json file to write; with --qrels: folder for a page, csv and json"
     )
     add_ranked(parser)
     add_machine(parser)
@@ -62,7 +71,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Print the report of a run or of embeddings, worked out by all processes that were started together."""
+    """Print the report of a run, of embeddings or of run files. Several processes share the work."""
     from ..distributed import PATIENCE, group
 
     for source in arguments.sources:
@@ -71,7 +80,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if arguments.qrels:
         for name, default in OF_EMBEDDINGS.items():
             if getattr(arguments, name) != default:
-                raise ValueError(f"--{name} is for embeddings; run files are measured by -m MEASURES")
+                raise ValueError(f"--{name} is for embeddings; for run files, choose measures with -m MEASURES")
         run_ranked(arguments)
         return
     without_qrels(arguments)
@@ -100,16 +109,16 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
             from ..training.unfinished import evaluated
 
             source, _ = evaluated(run, packages(arguments.trust))
-            say(f"{shown(run.folder)} is not finished: this is its {source.stem.replace('-', ' ')}\n")
+            say(f"{shown(run.folder)} is not finished; its model at {source.stem.replace('-', ' ')} is evaluated\n")
     if not source.exists():
         raise FileNotFoundError(
-            f"{source} does not exist: give the folder of a finished run, or an npz or parquet file"
+            f"{source} does not exist; give the folder of a finished run, or an npz or parquet file"
         )
     if arguments.out and not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
     columns = embedding_columns(source, "embeddings", "labels")
     if columns.get("class_names", np.array([])).tolist() == [""]:
-        raise ValueError(f"the rows of {shown(source)} have no classes: there is nothing to be right or wrong")
+        raise ValueError(f"the rows of {shown(source)} have no classes, so there is nothing to measure")
     if arguments.levels:
         columns = by_levels(columns)
     try:
@@ -117,7 +126,7 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
     except ValueError:
         raise ValueError(f"--ks takes integers such as 1,10,100; got {arguments.ks!r}") from None
     done = run.after
-    # k-means and intervals of a run are those of its own report
+    # a run's seed gives the same k-means and intervals as in its own report
     seed = Report.from_json(done).settings.get("seed", 0) if done.exists() else 0
     report = evaluate(
         columns["embeddings"],

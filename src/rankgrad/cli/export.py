@@ -1,4 +1,4 @@
-"""A model for use without rankgrad."""
+"""Export a model for use without rankgrad."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from .trust import add_trust
 
 HELP = """\
-Write the model of a run as one file that needs torch alone (torch.export).
+Write the model of a run as one file that needs only torch (torch.export).
 
   rankgrad export runs/glyphs-... -o model.pt2
   rankgrad export runs/glyphs-... -o model.pt2 --normalize --images PHOTOS
 
-Before it is written, the exported model is compared with the original on real images: it must agree to 1e-4. The file
-also says how to prepare an image.
+Before the file is written, the exported model is compared with the original on real images. Their embeddings must agree
+within 1e-4. The file also describes how to prepare an image for the model.
 """
 
 
@@ -23,16 +23,16 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
     parser.add_argument("-o", "--out", type=Path, default=Path("model.pt2"), help="file to write (default: model.pt2)")
     parser.add_argument(
-        "--normalize", action="store_true", help="make embeddings of length 1, so that the inner product is the cosine"
+        "--normalize", action="store_true", help="normalise embeddings to length 1, so that inner product equals cosine"
     )
     parser.add_argument(
-        "--images", type=Path, metavar="DIR", help="images for the comparison (default: those of the run)"
+        "--images", type=Path, metavar="DIR", help="images for the comparison (default: images of the run)"
     )
     add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Write the file, and say how an image is prepared."""
+    """Write the file, and print how to prepare an image."""
     from ..config import packages
     from ..index.export import export
 
@@ -44,11 +44,11 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     what = f"{about['input']['colour']} images" if takes == "images" else takes
     print(f"wrote {arguments.out}: {what} float32 {shape} -> {about['output']['shape'][1]}-d")
     print(
-        f"differs from the model by at most {checked['largest_difference']:.1e} on {checked['images']} {takes} "
+        f"largest difference from the model: {checked['largest_difference']:.1e} on {checked['images']} {takes} "
         f"({checked['tolerance']:.0e} allowed)"
     )
     if about["preparation"]:
-        print("an image is prepared so:")
+        print("to prepare an image:")
     for step in about["preparation"]:
         rest = ", ".join(f"{name} {value}" for name, value in step.items() if name != "step")
         print(f"  {step['step']}" + (f": {rest}" if rest else ""))

@@ -1,4 +1,4 @@
-"""What runs retrieve, as a static picture."""
+"""Draw what runs retrieve as a picture."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from pathlib import Path
 from .trust import add_trust
 
 HELP = """\
-Draw what finished runs retrieve for the same queries, as a figure for a paper or a talk.
+Draw a figure for a paper or a talk: the images that finished runs retrieve for the same queries.
 
   rankgrad figure --run RUN -o retrieved.png                     four random queries
   rankgrad figure --run RUN RUN --show differ -o retrieved.pdf   queries that only some of the runs get right
   rankgrad figure --run RUN --show failures --queries 6 -k 10    queries that every run gets wrong
 
-The figures of the papers: rankgrad paper-figure, which comes with rankgrad-papers.
+To draw the figures of the papers, install rankgrad-papers and run rankgrad paper-figure.
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    # `run` is taken: it is what does the command
+    # the name `run` is taken by the function that does the work
     parser.add_argument(
         "--run", dest="runs", type=Path, nargs="+", metavar="RUN", required=True, help="folders of finished runs"
     )
-    parser.add_argument("-o", "--out", type=Path, default=Path("retrieved.png"), help=".png, .pdf or .svg")
     parser.add_argument(
-        "--show", choices=("random", "failures", "differ"), default="random", help="which queries (default: random)"
+        "-o", "--out", type=Path, default=Path("retrieved.png"), help="file to write: .png, .pdf or .svg"
+    )
+    parser.add_argument(
+        "--show", choices=("random", "failures", "differ"), default="random", help="queries to show (default: random)"
     )
     parser.add_argument("--queries", type=int, default=4, help="number of queries (default: 4)")
     parser.add_argument("-k", type=int, default=8, help="images per query (default: 8)")
@@ -37,13 +39,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Draw."""
+    """Draw the figure."""
     from .. import figure_style as style
     from ..config import packages
     from ..report import examples
 
     if arguments.dpi < 1:
-        raise ValueError(f"--dpi is dots per inch, such as 200; got {arguments.dpi}")
+        raise ValueError(f"--dpi is a number of dots per inch, such as 200; got {arguments.dpi}")
     style.check_format(arguments.out)
     examples_shown = examples.compute(
         arguments.runs,

@@ -1,4 +1,4 @@
-"""An index of embeddings."""
+"""Make an index of embeddings."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Make an index of embeddings. `rankgrad search` then finds what is like a picture or a sentence.
+Make an index of embeddings. `rankgrad search` then finds the images or texts that are most similar to a query.
 
-  rankgrad index photos.npz -o photos.index               exact: compares every image
-  rankgrad index photos.npz -o photos.index --kind hnsw   for millions of images: compares only a part
-  rankgrad index photos.npz -o photos.index --kind ivfpq  for more than memory holds
+  rankgrad index photos.npz -o photos.index               exact: compares a query with every image
+  rankgrad index photos.npz -o photos.index --kind hnsw   for millions of images: compares with a part of them
+  rankgrad index photos.npz -o photos.index --kind ivfpq  for embeddings that do not fit in memory
 
-EMB is an npz of `rankgrad embed`. The index is a folder with index.json and a file of vectors. An index that is not
-exact is measured against the exact result when it is built. Needs faiss: the extra "search".
+EMB is an npz that `rankgrad embed` wrote. The index is a folder with index.json and a file of vectors. An approximate
+index is compared with exact search when it is built. The command needs faiss: pip install "rankgrad[search]".
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("embeddings", type=Path, metavar="EMB")
+    parser.add_argument("embeddings", type=Path, metavar="EMB", help="npz that rankgrad embed wrote")
     parser.add_argument("-o", "--out", type=Path, help="folder to write (default: EMB with the ending .index)")
-    parser.add_argument("--kind", choices=("exact", "hnsw", "ivf", "ivfpq"), default="exact")
+    parser.add_argument(
+        "--kind", choices=("exact", "hnsw", "ivf", "ivfpq"), default="exact", help="kind of index (default: exact)"
+    )
     parser.add_argument(
         "--effort",
         type=int,
-        help="how much is searched: candidates of hnsw (default: 64); cells of ivf and ivfpq (default: one in 16)",
+        help="more effort finds more and takes longer: number of candidates for hnsw (default: 64), number of cells "
+        "for ivf and ivfpq (default: one in 16)",
     )
 
 
@@ -43,11 +46,11 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if index.measured is not None:
         sample = index.measured
         print(
-            f"finds {100 * sample.recall:.1f} % of the {sample.k} nearest ({sample.queries} rows asked), "
+            f"finds {100 * sample.recall:.1f} % of the {sample.k} nearest ({sample.queries} rows as queries), "
             f"{sample.faster:.1f} times as fast as exact search"
         )
     if index.origin is None:
         print(
-            f"{arguments.embeddings} does not say which model made it: this index can be asked from Python with "
-            f"vectors, not with {what}"
+            f"{arguments.embeddings} does not name its model: this index can be searched from Python with vectors, "
+            f"but not with {what}"
         )

@@ -1,4 +1,4 @@
-"""The flags that say where a command computes, and with how many threads."""
+"""The flags for the device and the number of threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def machine(arguments: argparse.Namespace) -> torch.device:
     """Set the number of threads, and return the device.
 
     Raises:
-        ValueError: no such device on this machine, no threads.
+        ValueError: the device does not exist on this machine, or the number of threads is below 1.
     """
     import torch
 
@@ -31,18 +31,18 @@ def machine(arguments: argparse.Namespace) -> torch.device:
             raise ValueError(f"--threads is a number of threads, 1 or more; got {arguments.threads}")
         torch.set_num_threads(arguments.threads)
     try:
-        # each process of a machine has its own
+        # each process on a machine has its own GPU
         own = f"cuda:{os.environ['LOCAL_RANK']}" if arguments.device == "cuda" and started() else arguments.device
         device = torch.device(own)
         torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch raises each of them
         reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"--device {arguments.device} can't be used here: {reason}") from None
+        raise ValueError(f"--device {arguments.device} cannot be used here: {reason}") from None
     return device
 
 
 def say(text: str) -> None:
-    """Print what the command has to say: of several processes one speaks."""
+    """Print a text. With several processes only the first one prints."""
     from ..distributed import world
 
     if world()[0] == 0:

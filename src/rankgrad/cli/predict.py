@@ -1,4 +1,4 @@
-"""Scores of the rows of a file, by a model of `rankgrad train task=scores`."""
+"""Score the rows of a file with a model of `rankgrad train task=scores`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Score the rows of a file with the model of a run of task=scores. Write a score for each row.
+Score every row of a file with a model that `rankgrad train task=scores` trained.
 
   rankgrad predict RUN new.csv -o scores.csv
   rankgrad predict RUN new.parquet -o scores.parquet --query qid
 
-The file has the columns that the model was trained with, in any order. A label is not needed. The output has the
-columns row (the line of a csv, else the row from 0), query if there are queries, and score. Higher is more relevant.
+The file needs the columns that the model was trained with, in any order. It needs no label. The output has the columns
+row (the line in a csv, otherwise the row number from 0), query (if the file has queries) and score. A higher score
+means more relevant.
 """
 
 
@@ -22,9 +23,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="csv, tsv, parquet or npz")
     parser.add_argument("-o", "--out", type=Path, required=True, help="csv, parquet or npz to write")
     parser.add_argument(
-        "--query", default="auto", metavar="COLUMN", help="column of the query ids (default: query or qid, if there)"
+        "--query",
+        default="auto",
+        metavar="COLUMN",
+        help="column of the query ids (default: query or qid, if it exists)",
     )
-    parser.add_argument("--delimiter", metavar="SIGN", help="sign between the columns of a csv (default: comma)")
+    parser.add_argument("--delimiter", metavar="SIGN", help="column separator of a csv (default: comma)")
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""`rankgrad evaluate RUN.trec ... --qrels QRELS`: run files and judgements."""
+"""`rankgrad evaluate RUN.trec ... --qrels QRELS`: measure TREC run files."""
 
 from __future__ import annotations
 
@@ -13,57 +13,78 @@ NEEDS = ("measures", "level", "gains", "missing", "depth", "judged_only", "group
 
 def add_ranked(parser: argparse.ArgumentParser) -> None:
     """Add the options of `evaluate --qrels`."""
-    group = parser.add_argument_group("run files against judgements")
-    group.add_argument("--qrels", type=Path, metavar="FILE", help="judgements: TREC's qrels, csv, tsv, json, parquet")
+    group = parser.add_argument_group("options for TREC run files")
     group.add_argument(
-        "-m", "--measures", help="map,nDCG@10,P.5,10,official; names of trec_eval, ir_measures or ranx, comma-separated"
+        "--qrels",
+        type=Path,
+        metavar="FILE",
+        help="judgements of documents: a TREC qrels file, csv, tsv, json or parquet",
     )
-    group.add_argument("--level", type=int, help="lowest grade that is relevant (default: 1)")
-    group.add_argument("--gains", metavar="GRADE=GAIN,...", help="what grades are worth to ndcg; others: themselves")
     group.add_argument(
-        "--missing", choices=("zero", "skip"), help="what a judged query without a list counts (default: zero)"
+        "-m",
+        "--measures",
+        help="measures, comma-separated, by their names in trec_eval, ir_measures or ranx: map,nDCG@10,P.5,10; "
+        "official: those that trec_eval prints",
     )
-    group.add_argument("--depth", type=int, help="cut lists after so many documents")
-    group.add_argument("--judged-only", action="store_true", help="take documents without a judgement out of the lists")
-    group.add_argument("--groups", type=Path, metavar="CSV", help="groups of queries: columns query and group")
-    group.add_argument("--baseline", metavar="NAME", help="test the other runs against this one alone")
-    group.add_argument("--trec-eval", type=int, choices=(9, 10), help="whose numbers; 9: pytrec_eval's (default: 10)")
+    group.add_argument("--level", type=int, help="lowest grade that counts as relevant (default: 1)")
     group.add_argument(
-        "--lines", choices=("all", "each"), help="print the lines of trec_eval; each: of each query too (-q)"
+        "--gains", metavar="GRADE=GAIN,...", help="gains of grades for nDCG (default: the gain is the grade)"
+    )
+    group.add_argument(
+        "--missing",
+        choices=("zero", "skip"),
+        help="a judged query that a run file does not have: zero gives it 0, skip leaves it out (default: zero)",
+    )
+    group.add_argument("--depth", type=int, help="number of documents that are kept of each list (default: all)")
+    group.add_argument("--judged-only", action="store_true", help="remove documents without a judgement from the lists")
+    group.add_argument(
+        "--groups", type=Path, metavar="CSV", help="file with the columns query and group: also report each group"
+    )
+    group.add_argument("--baseline", metavar="NAME", help="compare the other runs with this one only")
+    group.add_argument(
+        "--trec-eval",
+        type=int,
+        choices=(9, 10),
+        help="version of trec_eval whose numbers are printed; pytrec_eval has 9 (default: 10)",
+    )
+    group.add_argument(
+        "--lines",
+        choices=("all", "each"),
+        help="print lines as trec_eval does; each: also for every query, as trec_eval -q does",
     )
 
 
 def without_qrels(arguments: argparse.Namespace) -> None:
-    """Raise if an option was given that needs --qrels.
+    """Raise if an option needs --qrels.
 
     Raises:
-        ValueError: naming it.
+        ValueError: names the option.
     """
     given = [name for name in NEEDS if getattr(arguments, name)]
     if given or len(arguments.sources) > 1:
         what = f"--{given[0].replace('_', '-')}" if given else f"{len(arguments.sources)} files"
-        raise ValueError(f"{what} can only be given with --qrels FILE, the judgements of run files")
+        raise ValueError(f"{what} also needs the judgements of the run files: --qrels FILE")
 
 
 def run_ranked(arguments: argparse.Namespace) -> None:
-    """Print the numbers of run files, and write their page.
+    """Print the measures of run files, and write their page.
 
     Raises:
-        ValueError: by `evaluation.ranked.evaluate`, or an option does not fit.
+        ValueError: see `evaluation.ranked.evaluate`; also if an option has a wrong value.
     """
     from ..evaluation.ranked import evaluate, write
 
     options: dict[str, Any] = {name: getattr(arguments, name) for name in NEEDS if getattr(arguments, name) is not None}
     lines = options.pop("lines", None)
     if "measures" in options:
-        # a comma before a number belongs to the measure: P.5,10
+        # a comma before a number is part of a measure: P.5,10
         options["measures"] = re.split(r",(?![\d.]+(?:,|$)|[^(]*\))", options["measures"])
     elif lines:
         options["measures"] = ["official"]
     if "gains" in options:
         options["gains"] = _gains(options["gains"])
     if arguments.out and arguments.out.is_file():
-        raise ValueError(f"{arguments.out} is a file; with --qrels, -o names a folder for the page and its numbers")
+        raise ValueError(f"{arguments.out} is a file; with --qrels, -o is a folder for the page and its numbers")
     evaluation = evaluate(arguments.sources, arguments.qrels, bootstrap=arguments.bootstrap, **options)
     if lines:
         for run in evaluation.runs:
@@ -74,7 +95,7 @@ def run_ranked(arguments: argparse.Namespace) -> None:
         print(evaluation)
     if arguments.out:
         page = write(evaluation, arguments.out)
-        print(f"wrote {page}, and beside it the numbers as csv and json", file=sys.stderr)
+        print(f"wrote {page}, and the numbers as csv and json in the same folder", file=sys.stderr)
 
 
 def _gains(text: str) -> dict[int, float]:

@@ -1,4 +1,4 @@
-"""What of a gallery is like a picture, or a sentence."""
+"""Search a gallery for images or texts that are similar to a query."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from .machine import add_machine, machine
 from .trust import add_trust
 
 HELP = """\
-Find the images that are most like a picture, or the texts that are most like a sentence.
+Find the images that are most similar to a picture, or the texts that are most similar to a sentence.
 
-  rankgrad search RUN query.png                      among the test images of the run
-  rankgrad search RUN "where is my card"             among its test texts
-  rankgrad search query.png --index photos.index     among your own images (rankgrad embed, then rankgrad index)
+  rankgrad search RUN query.png                      search the test images of the run
+  rankgrad search RUN "where is my card"             search its test texts
+  rankgrad search query.png --index photos.index     search your own images, after rankgrad embed and index
   rankgrad search a.png b.png --index photos.index -k 20 --html page.html
   rankgrad search FOLDER --index photos.index --json
   rankgrad search "where is my card" --index sentences.index
 
-The model that made the index also embeds the query. Another model is refused.
+The model that made the index also embeds the query. A different model is an error.
 """
 
 
@@ -28,11 +28,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         "queries",
         nargs="+",
         metavar="QUERY",
-        help="image files, folders of images, or sentences; without --index the first word is a run",
+        help="image files, folders of images, or sentences; without --index the first one is the folder of a run",
     )
     parser.add_argument("--index", type=Path, help="folder that rankgrad index wrote, or a run")
     parser.add_argument("-k", type=int, default=10, help="number of results (default: 10)")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the pictures")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="html file to write, with the pictures")
     parser.add_argument("--json", action="store_true", help="print json instead of a table")
     parser.add_argument("--model", type=Path, metavar="RUN", help="path of the model, if it was moved")
     parser.add_argument("--images", type=Path, metavar="DIR", help="folder of the gallery's images, if they were moved")
@@ -41,7 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Print what was found."""
+    """Print the results."""
     import json
 
     from ..config import packages
@@ -75,10 +75,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:
-    """The index or run that is searched, and what it is asked with.
+    """The index or run that is searched, and the queries.
 
     Raises:
-        ValueError: neither is named, or there is nothing to ask.
+        ValueError: no index and no run is named, or there is no query.
     """
     from ..files import shown
     from ..runs.folder import Run
@@ -88,10 +88,10 @@ def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:
     first, *queries = given
     if not Run(Path(first)).config.is_file():
         raise ValueError(
-            f"search where? {shown(first)} is no run. Either rankgrad search RUN {shown(first)}, among what the run "
-            f"was tested on; or rankgrad embed RUN DIR, rankgrad index DIR.npz and then rankgrad search {shown(first)} "
-            "--index DIR.index"
+            f"{shown(first)} is not the folder of a run. To search the test items of a run: rankgrad search RUN "
+            f"{shown(first)}. To search your own: rankgrad embed RUN DIR, then rankgrad index DIR.npz, then "
+            f"rankgrad search {shown(first)} --index DIR.index"
         )
     if not queries:
-        raise ValueError(f"what to look for in {shown(first)}? rankgrad search {shown(first)} QUERY")
+        raise ValueError(f"there is no query for {shown(first)}: rankgrad search {shown(first)} QUERY")
     return Path(first), queries

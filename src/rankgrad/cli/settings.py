@@ -1,4 +1,4 @@
-"""The settings of a run as YAML, each with the comment that explains it in the file where it stands."""
+"""Print the settings of a run as YAML, each with the comment from its file of settings."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def commented(config: DictConfig, overrides: Sequence[str], tree: str) -> str:
     """The settings as YAML with comments.
 
     Args:
-        config: what `config.compose` made of the overrides.
-        overrides: settings that were given, such as "loss=pnp"; those of groups choose the files that are read.
+        config: settings by `config.compose`.
+        overrides: settings of the user, such as "loss=pnp". Groups choose the files that are read.
         tree: see `config.TREES`.
     """
     known = comments(overrides, tree)
@@ -34,7 +34,7 @@ def commented(config: DictConfig, overrides: Sequence[str], tree: str) -> str:
 
 
 def keys(text: str) -> Iterator[tuple[str, str]]:
-    r"""The lines of a YAML file, each with the dotted name of the setting on it, or with "".
+    r"""The lines of a YAML file, each with the dotted name of its setting, or "" if it has none.
 
     >>> list(keys("a:\n  b: 1\n  - 2\nc: 3"))
     [('a:', 'a'), ('  b: 1', 'a.b'), ('  - 2', ''), ('c: 3', 'c')]
@@ -49,7 +49,7 @@ def keys(text: str) -> Iterator[tuple[str, str]]:
 
 
 def comments(overrides: Sequence[str], tree: str) -> dict[str, str]:
-    """Dotted setting -> its comment, of the root file and of the options of groups that are chosen."""
+    """Comments by dotted setting, from the root file and from the chosen options of the groups."""
     _, groups = TREES[tree]
     root, *others = folders(tree)
     chosen = dict(override.split("=", 1) for override in overrides if override.split("=", 1)[0] in groups)
@@ -63,9 +63,9 @@ def comments(overrides: Sequence[str], tree: str) -> dict[str, str]:
 
 
 def _of_option(folder: Path, option: str, prefix: str) -> dict[str, str]:
-    """Comments of an option of a group, after those of the files that it stands on."""
+    """Comments of an option of a group, after those of the files in its defaults."""
     file = folder / f"{option}.yaml"
-    if not file.is_file():  # a loss of ours, whose settings are its signature
+    if not file.is_file():  # a loss of rankgrad has no file; its settings are its arguments
         return {}
     explained: dict[str, str] = {}
     for entry in _defaults(file):

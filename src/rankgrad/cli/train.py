@@ -9,30 +9,32 @@ from .training import groups, train_one
 HELP = """\
 Train a retrieval model and evaluate it before and after. Write a folder with the model, its numbers and report.html.
 
-  rankgrad train                                    the built-in glyphs: a few minutes on two CPU cores
+  rankgrad train                                    the built-in data set glyphs: a few minutes on two CPU cores
   rankgrad train data=folder data.root=PHOTOS       your images: one sub-folder for each class
   rankgrad train data=text data.root=mine.csv       your texts: columns text and label
-  rankgrad train loss=pnp loss.alpha=1 seed=1       another loss, with its settings
+  rankgrad train loss=pnp loss.alpha=1 seed=1       another loss, with a setting of the loss
   rankgrad train model=timm model.name=resnet50 model.pretrained=true data=folder data.root=PHOTOS
-  rankgrad train trainer.devices=4                  one batch on four processes (GPUs, or CPU)
-  rankgrad train memory=sum train.sub_batch=64      embeddings of earlier batches; batches that do not fit at once
+  rankgrad train trainer.devices=4                  each batch is divided between four processes (GPUs or CPU)
+  rankgrad train memory=sum                         also compare with the embeddings of earlier batches
+  rankgrad train train.sub_batch=64                 for large batches: embed 64 rows at a time, which needs less memory
   rankgrad train task=scores data=table data.root=rows.csv data.load.label=fraud   a score for each row of a table
   rankgrad train resume=runs/glyphs-...             continue where a run stopped
-  rankgrad train data=folder data.root=PHOTOS init=RUN frozen=true model.head=linear   a new head, in seconds
+  rankgrad train data=folder data.root=PHOTOS init=RUN frozen=true model.head=linear   only a new head, in seconds
 """
 SETTINGS = True  # takes KEY=VALUE settings
 
 
 def details() -> str:
-    """What stands below the text: the groups of settings."""
+    """List the groups of settings, below the text of --help."""
     return groups("train", "train") + "\n\nWith task=scores:\n\n" + groups("scores", "train task=scores")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
+    parser.usage = "%(prog)s [-h] [--cfg] [KEY=VALUE ...]"
     parser.add_argument("--cfg", action="store_true", help="print the settings and stop")
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Train a model, or go on with a run."""
+    """Train a model, or resume a run."""
     train_one(["train"], settings, arguments.cfg)

@@ -1,4 +1,4 @@
-"""What the commands that train one run share: settings, processes, and how to go on after an interruption."""
+"""What the commands that train one run share: settings, processes, and the command that resumes the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TrainingModule(Protocol):
         """See `training.runner.train`."""
 
     def summary(self, run: Run) -> str:
-        """What is printed of a finished run."""
+        """The text that is printed when a run is finished."""
 
 
 def groups(tree: str, command: str) -> str:
@@ -34,18 +34,19 @@ def groups(tree: str, command: str) -> str:
     except ModuleNotFoundError as error:  # evaluation works without the extras
         return missing(str(error.name))
     lines = [f"  {group + '=':12}{', '.join(options(group, tree))}" for group in TREES[tree][1]]
-    return "\n".join(["groups:", *lines, "", f"All settings of a run: rankgrad {command} --cfg [KEY=VALUE ...]"])
+    head = "groups of settings, and the options of each group:"
+    return "\n".join([head, *lines, "", f"To print all settings of a run: rankgrad {command} --cfg [KEY=VALUE ...]"])
 
 
 def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
-    """Do what `rankgrad train` and `rankgrad detect train` are asked for.
+    """Run `rankgrad train` or `rankgrad detect train`.
 
-    The module that trains is imported last. That takes seconds, so settings that do not fit are told before, and a
-    process that only starts others does without.
+    Importing the module that trains takes seconds, so it comes last: wrong settings are reported before. A process that
+    only starts others does not import it.
 
     Args:
-        words: of the command.
-        settings: KEY=VALUE; with resume= those that are to be others. `task=` chooses what is trained.
+        words: words of the command.
+        settings: KEY=VALUE; with resume= the settings to change. `task=` chooses what is trained.
         cfg: print the settings and stop.
     """
     from ..config import compose, load, packages
@@ -58,7 +59,7 @@ def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
     folders = [Path(setting.removeprefix("resume=")) for setting in resumed if setting.startswith("resume=")]
     row = of_command(" ".join(words), [*settings, *(f"task={Run(folder.expanduser()).kind}" for folder in folders)])
     tree = row.settings
-    # what a run that goes on needs is in the run
+    # a resumed run has its own settings
     config = compose([*resumed, "data.root=."] if resumed and tree != "train" else resumed or settings, tree)
     if cfg:
         from .settings import commented

@@ -1,4 +1,4 @@
-"""The flag that names packages of one's own classes, for commands that read what a run has kept."""
+"""The flag --trust: the user's own packages, for commands that read a run's settings."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         "--trust",
         action="append",
         metavar="PACKAGE",
-        help="your own package, if the settings of the run name its classes; no other code is imported",
+        help="package of your own, if the settings of the run name its classes; other packages are never imported",
     )

@@ -1,4 +1,4 @@
-"""Losses with the same budget of tuning."""
+"""Tune several losses with the same budget, and compare them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,36 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Search the settings of every loss with the same budget on folds of the training classes, then compare the best on test.
+Search the settings of several losses with the same budget, then compare the best settings on the test classes.
 
   rankgrad tune loss=supap,pnp,pml/multi_similarity trials=30 folds=3 data=folder data.root=PHOTOS -j 2
   rankgrad tune loss=supap space.loss.tau="log(0.002,0.1)" space.model.head=linear,none seeds=none
   rankgrad tune loss=supap,pnp recipe=small final.recipe=default seeds=0..9
 
-A trial trains once for each fold: a part of the training classes is held out, and metric=mAP@R is measured on it.
-Super-labels stay whole. A trial that is bad on its first fold stops there; it counts as a trial.
-space.KEY=VALUES replaces what is searched: log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH), or a list
-of values. A setting that you give is not searched. final.KEY=VALUE is for the final comparison alone.
-If the command is interrupted, run it again and it continues. A larger trials= adds trials.
-launcher=submitit (SLURM) or launcher=ray trains on other machines: docs/clusters.md.
+A trial is one choice of settings. It trains once for each fold: the fold is held out of the training classes, and the
+metric (default: metric=mAP@R) is measured on it. Classes of one super-label are in the same fold. A trial that is bad
+on its first fold stops there, and still counts. A setting that you give as KEY=VALUE is not searched. space.KEY=VALUES
+sets the values that are searched: log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH), or a list.
+final.KEY=VALUE changes only the final comparison. If the command is interrupted, run it again and it continues. A
+larger trials= adds trials.
+To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/clusters.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("-o", "--out", type=Path, default=Path("runs/tune"), help="folder of the trials and tables")
-    parser.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
+    parser.usage = "%(prog)s [-h] [-o OUT] [-j JOBS] loss=A,B [trials=N] [folds=N] [KEY=VALUE ...]"
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("runs/tune"),
+        help="folder of the trials and tables (default: runs/tune)",
+    )
+    parser.add_argument(
+        "-j", "--jobs", type=int, default=1, help="runs at the same time; they share the CPU cores (default: 1)"
+    )
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:

@@ -46,7 +46,7 @@ class Forecast(L.Callback):
         worth: seconds; nothing is printed for a shorter training.
     """
 
-    STEPS, SECONDS = 20, 10.0  # at most so many steps and seconds are timed
+    STEPS, SECONDS = 20, 10.0  # largest number of steps and seconds that are timed
 
     def __init__(self, quicker: Sequence[str] = (), worth: float = 180.0) -> None:
         self.quicker, self.worth = tuple(quicker), worth
@@ -70,7 +70,7 @@ class Forecast(L.Callback):
                 pl_module.print(self.line(int(steps), step))
 
     def line(self, steps: int, seconds: float) -> str:
-        """What is said of so many steps that take so many seconds each.
+        """The text for a number of steps and the seconds of each step.
 
         >>> Forecast(["recipe=quick"]).line(1500, 2.0)
         'about 50 minutes of training are left: 1500 steps of 2 s. Quicker: recipe=quick'

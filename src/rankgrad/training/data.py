@@ -41,7 +41,7 @@ class EpochData(L.LightningDataModule):
             self.dataset,
             batch_sampler=self.sampler,
             collate_fn=self.collate,
-            generator=torch.Generator(),  # of its own: a loader draws a number per epoch
+            generator=torch.Generator(),  # of its own, so that torch's random state does not change
             num_workers=self.workers,
             worker_init_fn=signals.spare_worker,
             persistent_workers=self.workers > 0,

@@ -27,7 +27,7 @@ def check_trainer(config: DictConfig) -> None:
     """Raise if Lightning's trainer refuses its settings, or if a count is out of range.
 
     Raises:
-        ConfigError: names the setting.
+        ConfigError: it names the setting.
     """
     if config.threads is not None:
         integer(config.threads, "threads counts CPU threads", low=1)
@@ -65,7 +65,7 @@ def check_retrieval(config: DictConfig) -> None:
     if options["keep_best"] not in (None, *CHOSEN_BY):
         raise ConfigError(f"evaluation.keep_best is null, {' or '.join(CHOSEN_BY)}; got {options['keep_best']!r}")
     read_fold(config.fold)
-    number(config.label_noise, "label_noise is a share of the training rows", low=0, high=1)
+    number(config.label_noise, "label_noise is a fraction of the training rows", low=0, high=1)
     if options["before"] not in (True, False, "auto"):
         raise ConfigError(f"evaluation.before is true, false or auto; got {options['before']!r}")
     integer(options["batch_size"], "evaluation.batch_size counts rows", low=1)
@@ -86,7 +86,7 @@ def _check_model(config: DictConfig) -> None:
     options |= {name: without for name, without in (("pretrained", False), ("weights", None)) if name in options}
     kind = options.pop("kind")
     if kind == GIVEN:
-        return  # the caller has made it
+        return  # the caller has made the model
     _, of_the_data = TAKES.get(kind, ("", {}))
     if kind in READ:
         check_options(kind, options)

@@ -1,4 +1,4 @@
-"""Any module on any labelled data as a run: `rankgrad.fit`."""
+"""Train any module on any labelled data: `rankgrad.fit`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .retrieval import TASK, EvaluatedEmbeddings, Given, RetrievalTask, read_tab
 from .state import EPOCHS, MAY_CHANGE
 
 Loss = str | nn.Module | Callable[[Tensor, Tensor], Tensor]
-OWN = ("init", "frozen", "resume", "out", "model", "data", "loss")  # settings that are arguments here, or make no sense
+OWN = ("init", "frozen", "resume", "out", "model", "data", "loss")  # settings that `fit` does not accept
 
 
 @runner.undisturbed()
@@ -40,36 +40,40 @@ def fit(
     collate: Callable[[list[Any]], Any] | None = None,
     quiet: bool = False,
 ) -> Run:
-    """Train a module of your own as `rankgrad train` trains one of ours: batches of classes, a log, a state to go on
-    from, an exact evaluation before and after, a page.
+    """Train a module of your own as `rankgrad train` trains its models: with class-balanced batches, a log, a saved
+    state, an exact evaluation before and after, and a page.
 
-    The module is trained in place, and the process is afterwards as it was: random numbers, number of threads, filters
-    of warnings, levels of logs. The folder of the run gets its weights, its embeddings of the test rows, the numbers
-    and report.html. To go on after an interruption, call this again with a module and data made by the same code, the
-    same `out` and resume=True: the run ends with the numbers of one that was not interrupted, if what the data gives
-    for a row does not change from one reading to the next. Of a run that is finished the weights are loaded.
+    The module is trained in place. The folder of the run gets the weights, the embeddings of the test rows, the metrics
+    and report.html. `fit` restores the state of the process: random states, number of threads, warning filters and log
+    levels.
+
+    To continue after an interruption, call `fit` again with resume=True, the same `out`, and a module and data made by
+    the same code. The run then ends with the numbers of a run that was not interrupted, if the data gives the same
+    input for a row each time. If the run is already finished, its weights are loaded.
 
     Args:
-        model: inputs -> embeddings [row, dim], not necessarily of length 1: they are compared by their cosine.
-        data: to train on: (inputs, labels), a Dataset of (input, label) pairs, or the name of a data set of ours, with
-            its settings (settings={"data.root": ...}); see `datasets.given.given_table`.
-        loss: a name that `rankgrad train` takes, with its settings (settings={"loss.tau": 0.05}); a loss of ours; or
-            any function of embeddings [row, dim] and labels [row]. None: what `rankgrad train` takes for such data.
-        test: to evaluate on, of the same kind as data, or a share of its classes that are then held out; None: the rows
-            that are trained on, and the page says so. Not with a data set of ours, which has its own division.
+        model: inputs -> embeddings [row, dim]. Their length may differ from 1, because the cosine compares them.
+        data: training data: (inputs, labels), a Dataset of (input, label) pairs, or the name of a data set of rankgrad
+            with its settings (settings={"data.root": ...}); see `datasets.given.given_table`.
+        loss: a name that `rankgrad train` takes, with its settings (settings={"loss.tau": 0.05}); a loss object of
+            rankgrad; or any function of embeddings [row, dim] and labels [row]. None: the default of `rankgrad train`
+            for this kind of data.
+        test: test data of the same kind as `data`, or a fraction of the classes to hold out for the test. None: the
+            training rows are evaluated, and the page says so. A data set of rankgrad has its own test rows.
         out: folder of the run; None: a new one in runs/.
-        resume: go on with the run in `out`, if there is one, with the same settings. trainer.max_epochs may be more.
-        settings: of `rankgrad train`, by their names and with its defaults: {"trainer.max_epochs": 5, "optimizer.lr":
-            1e-3}. The rate is one for a module that was not trained before; give a pretrained one about 1e-5.
-        collate: list of inputs -> batch for the model; None: as torch's own DataLoader does it.
-        quiet: no progress bars, and no table of the result.
+        resume: continue the run in `out`, if there is one, with the same settings. trainer.max_epochs may be larger.
+        settings: settings of `rankgrad train` by name: {"trainer.max_epochs": 5, "optimizer.lr": 1e-3}. Defaults are
+            those of the command. The default learning rate is for an untrained module. For a pretrained module use
+            about 1e-5.
+        collate: list of inputs -> batch for the model; None: as in torch's DataLoader.
+        quiet: show no progress bars, and print no table of the result.
 
     Returns:
-        The folder: `read_values()` has the metrics, `page` the path of the page.
+        The run's folder. Its `read_values()` returns the metrics, and its `page` is the path of the page.
 
     Raises:
-        ConfigError: settings that do not exist or do not fit; a folder that holds another run.
-        TypeError, ValueError: data or a model of another kind; a model whose embeddings are no [row, dim].
+        ConfigError: a setting does not exist or does not fit, or the folder holds another run.
+        TypeError, ValueError: data, model or loss has the wrong kind, or the embeddings are not [row, dim].
 
     >>> import tempfile, torch, rankgrad
     >>> inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
@@ -90,16 +94,16 @@ def fit(
     ['AP', 'AUC_hardest', 'MRR']
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a torch.nn.Module; got {type(model).__name__}")
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
     if isinstance(loss, Tensor):
         raise TypeError("loss is a tensor. Are these the labels? Data is one pair: fit(model, (inputs, labels))")
     own = own_settings(settings)
     config = _settings(data, loss, out, own, quiet)
     if out is not None and not resume and Run(Path(out)).config.exists():
-        raise ConfigError(f"{out} holds a run already: give resume=True to go on with it, or another out=")
+        raise ConfigError(f"{out} already holds a run; give resume=True to continue it, or choose another out=")
     if isinstance(data, str):
         if test is not None or collate is not None:
-            raise ValueError(f"data={data!r} has its own division and batches: leave out test and collate")
+            raise ValueError(f"data={data!r} has its own test rows and batches; leave out test and collate")
         table = read_table(config)
     else:
         table = given_table(data, test, collate=collate, seed=config.seed)
@@ -110,7 +114,7 @@ def fit(
     module = None if loss is None or isinstance(loss, str) else _module(loss)
     given = Given(model, _width(model, table, config), table, module)
     if not any(weights.requires_grad for weights in model.parameters()):
-        raise ValueError("the model has nothing to train: no parameter of it has requires_grad=True")
+        raise ValueError("the model has nothing to train: none of its parameters has requires_grad=True")
 
     def make_task(settled: DictConfig, quiet: bool, say: runner.Say) -> RetrievalTask:
         return RetrievalTask(settled, quiet, say, given)
@@ -119,36 +123,36 @@ def fit(
     changes: list[str] = []
     if resume:
         if out is None:
-            raise ValueError("resume=True goes on with the run in a folder: say which one, out=FOLDER")
+            raise ValueError("resume=True needs the folder of the run: out=FOLDER")
         if Run(Path(out)).config.exists():
             config, changes = resumed(Path(out), config)
     run = runner.train(task, config, changes=changes, quiet=quiet)
     if run.weights.exists():
-        load_weights(run.weights, model)  # of a run that was finished before
+        load_weights(run.weights, model)  # the run may have been finished before this call
     if not quiet:
         print(summary(run))
     return run
 
 
 def own_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The settings of the caller.
+    """Check and copy the caller's settings.
 
     Raises:
-        TypeError: they are no settings by dotted names.
+        TypeError: the settings are not a dict of dotted names.
     """
     if settings is not None and not isinstance(settings, Mapping):
-        raise TypeError(f'settings is a dict such as {{"trainer.max_epochs": 5}}; got {type(settings).__name__}')
+        raise TypeError(f'settings must be a dict such as {{"trainer.max_epochs": 5}}; got {type(settings).__name__}')
     for name, value in (settings or {}).items():
         if isinstance(value, Mapping):
             inner = next(iter(value.items()), ("NAME", "VALUE"))
-            raise TypeError(f"settings have dotted names: {{'{name}.{inner[0]}': {inner[1]!r}}}, not a dict as {name}")
+            raise TypeError(f"{name} is a dict in settings; use a dotted name: {{'{name}.{inner[0]}': {inner[1]!r}}}")
     return dict(settings or {})
 
 
 def _settings(
     data: Data | str, loss: Loss | None, out: str | Path | None, settings: dict[str, Any], quiet: bool
 ) -> DictConfig:
-    """The settings of the run, as `rankgrad train` would have composed them."""
+    """The settings of the run, composed as by `rankgrad train`."""
     for name in settings:
         if name in OWN:
             why = "is an argument of fit" if name not in ("init", "frozen") else "is for models that rankgrad builds"
@@ -167,7 +171,7 @@ def _settings(
 
 
 def word(value: object) -> str:
-    """A value as a command line has it."""
+    """A value as it is written on a command line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, (list, tuple)):
@@ -176,20 +180,20 @@ def word(value: object) -> str:
 
 
 def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
-    """A loss object, or a function as one.
+    """A loss object. A function is wrapped in one.
 
     Raises:
-        TypeError, ValueError: it is no loss, or gives a number for each query.
+        TypeError, ValueError: it is not a loss, or it returns a number for each query.
     """
     if isinstance(loss, type):
-        raise TypeError(f"loss is a class: give an object of it, {loss.__name__}()")
+        raise TypeError(f"loss is a class; give an object of it: {loss.__name__}()")
     if isinstance(loss, RetrievalLoss):
         if loss.reduction != "mean":
-            raise ValueError("training needs one number: build the loss with reduction='mean'")
+            raise ValueError("training needs one number from the loss; create it with reduction='mean'")
         return loss
     if not callable(loss):
         raise TypeError(
-            f"loss is a name, a loss object, or a function of embeddings and labels; got {type(loss).__name__}"
+            f"loss must be a name, a loss object, or a function of embeddings and labels; got {type(loss).__name__}"
         )
     if isinstance(loss, CalledLoss):
         return loss
@@ -197,10 +201,10 @@ def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
 
 
 def _width(model: nn.Module, table: Rows, config: DictConfig) -> int:
-    """Dim of the embeddings, by those of the first two rows.
+    """Dimension of the embeddings, measured on the first two rows.
 
     Raises:
-        TypeError, ValueError: what the model gives are no output.
+        TypeError, ValueError: the output of the model is not a float tensor [row, dim].
     """
     transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
     rows = table.dataset()
@@ -209,7 +213,7 @@ def _width(model: nn.Module, table: Rows, config: DictConfig) -> int:
         inputs, _, _ = table.batches(transform)(first)
     except TypeError as error:
         raise TypeError(
-            f"the inputs can't be joined to a batch: {error}. Make tensors of them in the Dataset (of images: "
+            f"the inputs cannot be joined to a batch: {error}. Let the Dataset return tensors (for images: "
             "transform=torchvision.transforms.ToTensor()), or give collate="
         ) from None
     was_training = model.training
@@ -220,27 +224,27 @@ def _width(model: nn.Module, table: Rows, config: DictConfig) -> int:
         model.train(was_training)
     if not isinstance(output, Tensor):
         raise TypeError(
-            f"the model must give embeddings, a tensor [row, dim]; got {type(output).__name__}. Wrap it in a module "
-            "whose forward returns them"
+            f"the model must return embeddings, a tensor [row, dim]; got {type(output).__name__}. Wrap the model in a "
+            "module whose forward returns the embeddings"
         )
     if output.ndim != 2 or len(output) != min(2, len(table)) or not output.is_floating_point():
         raise ValueError(
-            f"the model must give embeddings, float [row, dim]; for {min(2, len(table))} inputs it gave {output.dtype} "
-            f"{list(output.shape)}"
+            f"the model must return embeddings, float [row, dim]; for {min(2, len(table))} inputs it returned "
+            f"{output.dtype} {list(output.shape)}"
         )
     return output.shape[1]
 
 
 def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) -> tuple[DictConfig, list[str]]:
-    """The settings by which `runner.train` goes on with a run, and those that are to be others.
+    """The settings with which `runner.train` resumes a run, and the settings that change.
 
     Args:
-        folder: of the run.
-        config: settings of now.
-        left_out: beginnings of the names of settings that are not compared.
+        folder: folder of the run.
+        config: current settings.
+        left_out: prefixes of settings that are not compared.
 
     Raises:
-        ConfigError: the run was begun with other settings.
+        ConfigError: the run has other settings that may not change.
     """
     then = runner.settings_of(load(Run(folder).config))
     now = runner.settings_of(config)
@@ -252,7 +256,7 @@ def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) ->
     other = [name for name in differ if name not in (*MAY_CHANGE, EPOCHS)]
     if other:
         told = ", ".join(f"{name} (then {then.get(name)}, now {now.get(name)})" for name in other)
-        raise ConfigError(f"{folder} holds a run of other settings: {told}. Take these, or another folder")
+        raise ConfigError(f"{folder} holds a run with other settings: {told}. Use its settings, or another folder")
     config.resume = str(folder)
     return config, [f"{name}={word(plain(now.get(name)))}" for name in differ]
 

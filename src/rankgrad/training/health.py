@@ -1,11 +1,11 @@
-"""Is a training healthy, and if not, what to do: some of its steps are looked at; the run gets a health.json.
+"""Find common problems of a training, and say what to change. The results are in health.json of the run.
 
-Losses fall slowly, jump, or sit still for many reasons, and a run that learns nothing looks busy until its end. So a
-Lightning callback measures what usually goes wrong, on about `SAMPLES` steps however long the run is: the batch's
-embeddings (are they all alike? which pairs stand in the wrong order, and does the loss's step still pull on them?), the
-gradient, and how far the weights move. `diagnose` reads the numbers; it knows nothing of training.
+The loss alone does not show why a run learns nothing. So a Lightning callback measures about `SAMPLES` steps of every
+run, however long it is. It looks at the embeddings of the batch (are they all alike? which pairs are in the wrong
+order, and do these pairs still get a gradient?), at the gradient, and at the change of the weights. `diagnose` turns
+these numbers into findings. It does not depend on the training code.
 
-Every threshold below is a named number with its reason. They are ours, set so that the runs of docs/results.md pass.
+Every threshold below has a name and a reason. We chose the values so that the runs of docs/results.md pass.
 """
 
 from __future__ import annotations
@@ -31,67 +31,68 @@ from ..normalize import unit_rows
 from ..ranks import Soft
 from ..relaxations import as_step
 
-SAMPLES = 200  # steps that are looked at: enough for quarters of 50, few enough to cost nothing in a long run
-EVERY = 5  # at least so many steps apart
-ROWS = 256  # images of a batch that are compared
-PAIRS = 256  # relevant pairs whose rivals are counted
-WEIGHTS = 8192  # entries of each weight matrix whose change is measured
+SAMPLES = 200  # measured steps: enough for quarters of 50, and few enough to cost little in a long run
+EVERY = 5  # smallest number of steps between two samples
+ROWS = 256  # compared images of a batch
+PAIRS = 256  # relevant pairs that are compared with the irrelevant items
+WEIGHTS = 8192  # measured entries of each weight matrix
 
-# A query without a relevant item has no loss: its image was read and embedded for nothing. One in twenty is waste worth
-# a word; with one in two the batches are made wrongly, which is said at once.
+# Share of queries without a relevant item. Such a query has no loss, so reading and embedding its image was wasted.
+# From 5 % on there is a finding. From 50 % on the batches are wrong, and the warning comes at once.
 NO_POSITIVE, MANY_NO_POSITIVE = 0.05, 0.5
-# All alike: items of other classes are this similar, and those of the same class hardly more. 0.05 is what a step of
-# temperature 0.01 can tell apart (5 temperatures).
+# Collapse: items of different classes are at least this similar, and items of one class are hardly more similar. A gap
+# of 0.05 is 5 temperatures of a step with temperature 0.01.
 ALIKE, GAP = 0.9, 0.05
-# Participation ratio of the batch's embeddings: 5 to 10 in good runs on the glyphs. Below 2 they lie on a line, and few
-# classes have room there; models of up to 4 dimensions are let alone.
+# Participation ratio of the batch's embeddings. Good runs on the glyphs have 5 to 10. Below 2 the embeddings lie on a
+# line, which has room for few classes only. Models of up to 4 dimensions are not judged.
 DIMENSIONS, SMALL_MODEL = 2.0, 4
-# Of the pairs in the wrong order, those on which the step's slope is below 1 % of its slope at a tie (a sigmoid: more
-# than 6 temperatures away). They can't be mended directly. Smooth-AP on the glyphs, 180 steps: with temperature 0.01
-# there are 65 % of them and mAP@R ends at 32 %, with 0.001 it is 94 % and 23 %, with 0.0001 99 % and 11 %.
+# Saturation: share of the pairs in the wrong order at which the step is flat. Flat means a slope below 1 % of the slope
+# at a tie (for a sigmoid: more than 6 temperatures away). Such pairs get no gradient. Smooth-AP on the glyphs, 180
+# steps: with temperature 0.01 the share is 65 % and mAP@R ends at 32 %, with 0.001 it is 94 % and 23 %, with 0.0001
+# 99 % and 11 %.
 FLAT, SATURATED = 0.01, 0.9
-# Pairs in the wrong order below which a batch counts as solved: a small gradient or a flat loss is then no illness.
+# Below this share of pairs in the wrong order a batch counts as solved. A small gradient or a flat loss is then normal.
 SOLVED = 0.005
-# Root mean square of a gradient's entries. Adam divides by it plus 1e-8: below that its steps shrink, and SGD's have
-# long stopped.
+# Root mean square of a gradient's entries. Adam divides by it plus 1e-8, so below 1e-8 the steps of Adam shrink. Those
+# of SGD are far too small then.
 VANISHING = 1e-8
-# Growth of the gradient from the first to the last quarter; a healthy run's stays within a factor of about ten.
+# Growth of the gradient from the first to the last quarter. In a healthy run it stays within a factor of about ten.
 EXPLODING = 100.0
-# Share of the steps whose gradient is cut, from which the clip value acts as a learning rate.
+# From this share of clipped gradients on, the clip value acts as a learning rate.
 CLIPPED = 0.9
-# Change of the weight matrices in a step, relative to their size. At 0.1 they are other matrices after ten steps. A
-# usual value is 0.001. The small network of the glyphs moves by 0.03 at most with its best rate (mAP@R 32 %), and by
-# 0.13 with twenty times that (21 %). Batch norm hides it: the weights grow until the steps are small again, so the
-# fastest steps count.
+# Change of the weight matrices in a step, relative to their norm. At 0.1, ten steps can replace the weights. A usual
+# value is 0.001. The small network on the glyphs changes by 0.03 at most with its best rate (mAP@R 32 %), and by 0.13
+# with twenty times that rate (21 %). With batch norm the weights grow until the relative change is small again, so the
+# largest changes are judged.
 FAST = 0.1
-# With so little a thousand steps change the weights by a thousandth.
+# At this value, a thousand steps change the weights by a thousandth.
 SLOW = 1e-6
-# Old embeddings of the memory against new ones of the same images, in units of what tells classes apart (similarity of
-# relevant less that of other items). From here on the memory's error is as large as half of it.
+# Drift of a memory: distance of old and new embeddings of the same images, relative to the gap between classes
+# (similarity of relevant items minus that of irrelevant items).
 DRIFT = 0.5
-# Embeddings of zeros have no direction.
+# Share of embeddings that are zero and so have no direction.
 ZERO = 0.01
-# Progress: from the first to the last third of the samples the loss, or the share of pairs in the wrong order, fell by
-# more than chance (two standard errors) or by a tenth.
+# Progress: from the first to the last third of the samples, the loss or the share of pairs in the wrong order fell by
+# more than two standard errors, or by this fraction.
 FELL = 0.1
-# Fewer steps or samples than these say nothing about a trend.
+# With fewer steps or samples, no trend is judged.
 LEAST_STEPS, LEAST_SAMPLES = 40, 8
 
 Level = Literal["warning", "note"]
 
 
 class HealthWarning(UserWarning):
-    """A training is clearly ill while it runs."""
+    """A clear problem of a training that is still running."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong.
+    """A problem of a training.
 
     Attributes:
-        name: short, for programs: "collapsed", "saturated", ...
-        level: "warning", or "note" for what may be meant.
-        text: what was seen, with the number.
+        name: short name for programs: "collapsed", "saturated", ...
+        level: "warning", or "note" if it may be intended.
+        text: what was measured, with the number.
         advice: what to do.
     """
 
@@ -103,22 +104,22 @@ class Finding:
 
 @dataclass(frozen=True)
 class Sample:
-    """What was seen at one step; NaN where there is nothing to see.
+    """Measurements of one step. A value is NaN if it cannot be measured.
 
     Attributes:
         step: number of the step, from 0.
-        loss: its loss.
+        loss: loss of the step.
         no_positive: share of the queries without a relevant item, in batch and memory.
-        positive: mean cosine of two images of a class.
+        positive: mean cosine of two images of one class.
         negative: mean cosine of images of different classes.
         dimensions: participation ratio (sum l)^2 / sum l^2 of the eigenvalues l of the embeddings' covariance.
-        wrong: share of the (relevant, irrelevant) pairs that stand in the wrong order.
-        saturated: of these, the share on which the loss's step is flat; NaN for losses without a step.
+        wrong: share of the (relevant, irrelevant) pairs in the wrong order.
+        saturated: share of these pairs at which the loss's step is flat; NaN for losses without a step.
         zero: share of the embeddings that are zero.
-        grad_norm: length of the gradient, before it is clipped.
-        grad_rms: root mean square of its entries.
-        update: length of the weights' change over that of the weights, of a part of each weight matrix.
-        drift: of a memory, see `memory`.
+        grad_norm: norm of the gradient, before clipping.
+        grad_rms: root mean square of the gradient's entries.
+        update: norm of the weights' change divided by the norm of the weights, for a part of each weight matrix.
+        drift: drift of a memory, see `memory`.
     """
 
     step: int
@@ -138,13 +139,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a training beside its samples.
+    """Facts of a training, beside its samples.
 
     Attributes:
-        steps: done.
-        dim: of the embeddings; 0 where there are none.
-        clip: value that gradients are clipped to; None: they are not.
-        failed: the error that ended it; None: none did.
+        steps: number of steps done.
+        dim: dimension of the embeddings; 0 if there are none.
+        clip: value that gradients are clipped to; None: no clipping.
+        failed: the error that ended the training; None: no error.
     """
 
     steps: int
@@ -153,17 +154,17 @@ class Facts:
     failed: str | None = None
 
 
-# ------------------------------------------------------------------------------------------------------ what is seen
+# ------------------------------------------------------------------------------------------------------ measuring
 
 
 @torch.no_grad()
 def look(embeddings: Tensor, labels: Tensor, step: Callable[[Tensor], Tensor] | None = None) -> dict[str, float]:
-    """Numbers of one batch: those of `Sample` that embeddings and labels tell.
+    """Measure one batch: the values of `Sample` that depend only on embeddings and labels.
 
     Args:
         embeddings: [row, dim] float.
         labels: [row] long.
-        step: the loss's step for irrelevant items, see `relaxations`; None: it has none.
+        step: the loss's step for irrelevant items, see `relaxations`; None: the loss has none.
 
     >>> seen = look(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 0, 1]))
     >>> seen["positive"], seen["negative"], round(seen["no_positive"], 2), seen["wrong"]
@@ -184,7 +185,7 @@ def look(embeddings: Tensor, labels: Tensor, step: Callable[[Tensor], Tensor] | 
     gram = centred @ centred.T
     dimensions = gram.trace().square() / gram.square().sum()
     query, item = relevant.nonzero(as_tuple=True)
-    if len(query) > PAIRS:  # spread over all queries, and no random number is drawn
+    if len(query) > PAIRS:  # spread evenly over all queries, without random numbers
         chosen = torch.linspace(0, len(query) - 1, PAIRS, device=query.device).round().long()
         query, item = query[chosen], item[chosen]
     difference = scores[query] - scores[query, item].unsqueeze(1)
@@ -209,31 +210,31 @@ def look(embeddings: Tensor, labels: Tensor, step: Callable[[Tensor], Tensor] | 
 
 
 def step_of(loss: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """The step that a loss counts irrelevant items with; None if it has none, as losses of pairs and blackbox ranks."""
-    for module in loss.modules():  # inside a memory, several processes, ROADMAP
+    """The step with which a loss counts irrelevant items. None for losses without one: losses of pairs, blackbox."""
+    for module in loss.modules():  # the loss may be inside a memory, a GlobalBatch or ROADMAP
         ranks = getattr(module, "ranks", None)
         if isinstance(module, SumLoss):
-            return None  # where the step of one part is flat, the others go on
+            return None  # where the step of one part is flat, another part may have a gradient
         if isinstance(ranks, Soft):
             return ranks.neg
     return None
 
 
-# ------------------------------------------------------------------------------------------------------ what it means
+# ------------------------------------------------------------------------------------------------------ judging
 
 
 def diagnose(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
-    """What is wrong with a training, worst first; [] if nothing is.
+    """Find the problems of a training, warnings first; [] if there are none.
 
     Args:
-        samples: of its steps, in order.
-        facts: of the whole.
+        samples: samples of its steps, in order.
+        facts: facts of the whole training.
     """
     if not samples:
         return []
     findings = [*_of_batches(samples), *_of_numbers(samples, facts)]
     obvious = any(finding.name == "not_finite" for finding in findings)
-    obvious |= _mean(samples, "no_positive") > MANY_NO_POSITIVE  # whatever else is seen follows from that
+    obvious |= _mean(samples, "no_positive") > MANY_NO_POSITIVE  # all other problems would follow from this one
     if not obvious and facts.steps >= LEAST_STEPS and len(samples) >= LEAST_SAMPLES:
         findings += [*_of_embeddings(samples, facts), *_of_gradients(samples, facts), *_of_progress(samples)]
     order: tuple[Level, ...] = ("warning", "note")
@@ -248,8 +249,8 @@ def _of_batches(samples: Sequence[Sample]) -> list[Finding]:
         Finding(
             "no_positive",
             "warning",
-            f"{100 * share:.0f} % of the queries have no other row of their class in the batch: they teach nothing",
-            "Draw K >= 2 rows of each class (sampler.samples_per_class=4), and leave out smaller classes "
+            f"{100 * share:.0f} % of the queries have no other row of their class in the batch, so they have no loss",
+            "Draw at least 2 rows of each class (sampler.samples_per_class=4), and leave out smaller classes "
             "(sampler.short_classes=drop).",
         )
     ]
@@ -267,8 +268,8 @@ def _of_numbers(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
             "not_finite",
             "warning",
             f"loss, gradient or embeddings became infinite or NaN {where}",
-            "Lower optimizer.lr by a factor of 10, lengthen optimizer.warmup, or clip (trainer.gradient_clip_val=1); "
-            "with trainer.precision=16-mixed try bf16-mixed.",
+            "Lower optimizer.lr by a factor of 10, lengthen optimizer.warmup, or clip (trainer.gradient_clip_val=1). "
+            "If trainer.precision is 16-mixed, try bf16-mixed.",
         )
     ]
 
@@ -282,10 +283,11 @@ def _of_embeddings(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
             Finding(
                 "collapsed",
                 "warning",
-                f"all embeddings are alike: rows of different classes have cosine {negative:.3f}, of the same class "
-                f"{positive:.3f}",
-                "Lower optimizer.lr and lengthen optimizer.warmup; check that the network is not frozen and that the "
-                "inputs differ (of images: rankgrad datasets ... --sheet sheet.png); start from trained weights.",
+                f"all embeddings are alike: the mean cosine is {negative:.3f} between different classes, and "
+                f"{positive:.3f} within a class",
+                "Lower optimizer.lr and lengthen optimizer.warmup, or start from trained weights. Check that the "
+                "network is not frozen. Check that the inputs differ (for images: rankgrad datasets ... --sheet "
+                "sheet.png).",
             )
         )
     elif wide < DIMENSIONS and facts.dim > SMALL_MODEL:
@@ -293,8 +295,8 @@ def _of_embeddings(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
             Finding(
                 "few_dimensions",
                 "warning",
-                f"the embeddings of a batch fill {wide:.1f} of {facts.dim} dimensions: they lie on a line",
-                "Lower optimizer.lr, take more classes per batch, or start from trained weights.",
+                f"the embeddings of a batch use only {wide:.1f} of {facts.dim} dimensions",
+                "Lower optimizer.lr, use more classes per batch, or start from trained weights.",
             )
         )
     zero = _mean(last, "zero")
@@ -303,8 +305,9 @@ def _of_embeddings(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
             Finding(
                 "zero_embeddings",
                 "warning",
-                f"{100 * zero:.0f} % of the embeddings are zero, which has no direction",
-                "Lower optimizer.lr; a head that ends in ReLU can die: use model.head=linear.",
+                f"{100 * zero:.0f} % of the embeddings are zero",
+                "Lower optimizer.lr. If the head ends in ReLU, use model.head=linear, because ReLU can set all outputs "
+                "to zero.",
             )
         )
     share, wrong = _mean(samples, "saturated"), _mean(samples, "wrong")
@@ -313,8 +316,9 @@ def _of_embeddings(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
             Finding(
                 "saturated",
                 "warning",
-                f"on {100 * share:.0f} % of the pairs in the wrong order the loss's step is flat: they get no gradient",
-                "Raise the temperature (loss.tau=0.05), or take a step with a tail: loss=roadmap or loss=supap.",
+                f"{100 * share:.0f} % of the pairs in the wrong order get no gradient, because the loss is flat there",
+                "Raise the temperature (loss.tau=0.05), or use a loss that is not flat there: loss=roadmap or "
+                "loss=supap.",
             )
         )
     gap = positive - negative
@@ -324,8 +328,8 @@ def _of_embeddings(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
             Finding(
                 "memory_drift",
                 "warning",
-                f"the memory is out of date: its embeddings are {drift:.2f} (1 - cosine) from the new ones of the same "
-                f"rows, and classes differ by {gap:.2f}",
+                f"the memory is out of date: the distance (1 - cosine) between old and new embeddings of a row is "
+                f"{drift:.2f}, and the gap between classes is only {gap:.2f}",
                 "Lengthen memory.warmup, shorten the memory (memory.batches=3), or lower optimizer.lr.",
             )
         )
@@ -341,9 +345,9 @@ def _of_gradients(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
             Finding(
                 "vanishing",
                 "warning",
-                f"the gradient has vanished (root mean square {_median(last, 'grad_rms'):.1e} per weight), though "
-                f"{100 * _median(last, 'wrong'):.1f} % of the pairs stand in the wrong order",
-                "Check that the network is not frozen; raise the loss's temperature (loss.tau), or take loss=roadmap.",
+                f"the gradient has vanished (root mean square {_median(last, 'grad_rms'):.1e} per weight), but "
+                f"{100 * _median(last, 'wrong'):.1f} % of the pairs are in the wrong order",
+                "Check that the network is not frozen. Raise the loss's temperature (loss.tau), or use loss=roadmap.",
             )
         )
     growth = _median(last, "grad_norm") / max(_median(first, "grad_norm"), 1e-30)
@@ -363,9 +367,9 @@ def _of_gradients(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
                 Finding(
                     "clipped",
                     "note",
-                    f"{100 * cut:.0f} % of the gradients were clipped: gradient_clip_val={facts.clip:g} now acts "
-                    "as a learning rate",
-                    "Fine if it is meant; else clip at a few times the usual length, "
+                    f"{100 * cut:.0f} % of the gradients were clipped, so gradient_clip_val={facts.clip:g} acts as a "
+                    "learning rate",
+                    "If this is not intended, clip at a few times the usual norm of the gradient, "
                     f"{_median(samples, 'grad_norm'):.2g}.",
                 )
             )
@@ -375,7 +379,7 @@ def _of_gradients(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
             Finding(
                 "fast",
                 "warning",
-                f"steps change the weights by up to {100 * moved:.0f} % of their size: the learning rate is too high",
+                f"a step changes the weights by up to {100 * moved:.0f} %, so the learning rate is too high",
                 "Lower optimizer.lr by a factor of 10.",
             )
         )
@@ -384,7 +388,7 @@ def _of_gradients(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
             Finding(
                 "slow",
                 "warning",
-                f"the weights hardly move: a step changes them by no more than {moved:.1e} of their size",
+                f"the weights hardly change: the relative change in a step is at most {moved:.1e}",
                 "Raise optimizer.lr, or check that the network is not frozen.",
             )
         )
@@ -392,22 +396,22 @@ def _of_gradients(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
 
 
 def _of_progress(samples: Sequence[Sample]) -> list[Finding]:
-    """The loss alone may rise for good reasons (a memory that comes in), so the order of pairs has a say, too."""
+    """Judge the loss together with the order of pairs. The loss alone may rise when a memory starts to be used."""
     count = len(samples) // 3
     first, last = samples[:count], samples[-count:]
     if _mean(last, "wrong") <= SOLVED:
         return []
     rise, sure = _change(first, last, "loss")
     worse, clear = _change(first, last, "wrong")
-    if math.isnan(worse):  # no relevant items: said elsewhere
+    if math.isnan(worse):  # there are no relevant items; `_of_batches` reports that
         return []
-    stands = f"loss {_mean(first, 'loss'):.3g} at the start and {_mean(last, 'loss'):.3g} at the end"
+    stands = f"the loss is {_mean(first, 'loss'):.3g} at the start and {_mean(last, 'loss'):.3g} at the end"
     if rise > sure and worse >= -clear:
         return [
             Finding(
                 "rising",
                 "warning",
-                f"the loss rises: {stands}",
+                f"the loss rose: {stands}",
                 "Lower optimizer.lr by a factor of 10 and lengthen optimizer.warmup.",
             )
         ]
@@ -417,9 +421,9 @@ def _of_progress(samples: Sequence[Sample]) -> list[Finding]:
             Finding(
                 "no_progress",
                 "warning",
-                f"nothing was learned: {stands}, {100 * _mean(first, 'wrong'):.1f} % and "
-                f"{100 * _mean(last, 'wrong'):.1f} % of the pairs in the wrong order",
-                "Try another optimizer.lr (a tenth, and ten times); check the labels (rankgrad datasets ... --sheet "
+                f"nothing was learned: {stands}; {100 * _mean(first, 'wrong'):.1f} % and "
+                f"{100 * _mean(last, 'wrong'):.1f} % of the pairs are in the wrong order",
+                "Try optimizer.lr divided and multiplied by 10. Check the labels (rankgrad datasets ... --sheet "
                 "sheet.png).",
             )
         ]
@@ -427,7 +431,7 @@ def _of_progress(samples: Sequence[Sample]) -> list[Finding]:
 
 
 def _change(first: Sequence[Sample], last: Sequence[Sample], name: str) -> tuple[float, float]:
-    """(by how much a mean grew, how much of that could be chance: two standard errors of the difference)."""
+    """(growth of the mean, two standard errors of this difference)."""
     one, other = _values(first, name), _values(last, name)
     if len(one) < 2 or len(other) < 2:
         return math.nan, math.nan
@@ -450,7 +454,7 @@ def _median(samples: Sequence[Sample], name: str) -> float:
 
 
 def _high(samples: Sequence[Sample], name: str) -> float:
-    """The second largest: one sample alone may be an accident."""
+    """The second largest value, because the largest one may be an outlier."""
     values = sorted(_values(samples, name))
     return values[-2] if len(values) > 1 else math.nan
 
@@ -460,14 +464,13 @@ def _quarters(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
     return [samples[low:high] for low, high in zip(edges, edges[1:], strict=False) if high > low]
 
 
-# ------------------------------------------------------------------------------------------------------ how it is told
+# ------------------------------------------------------------------------------------------------------ reporting
 
 
 def report(samples: Sequence[Sample], facts: Facts) -> dict[str, Any]:
-    """What health.json holds: a verdict, the findings, and every sample by column.
+    """The content of health.json: a verdict, the findings, and the samples by column.
 
-    The verdict is "healthy" or "ill", or "too short" where there were too few steps to judge and nothing obvious is
-    wrong.
+    The verdict is "healthy" or "ill". It is "too short" if there are no findings and too few steps to judge.
     """
     findings = diagnose(samples, facts)
     ill = any(finding.level == "warning" for finding in findings)
@@ -483,19 +486,19 @@ def report(samples: Sequence[Sample], facts: Facts) -> dict[str, Any]:
 
 
 def _plain(value: float) -> float | None:
-    """JSON knows no NaN."""
+    """A value for JSON, which has no NaN."""
     return None if not math.isfinite(value) else value
 
 
 def as_text(report: Mapping[str, Any]) -> str:
-    """A short table of a health.json, with a sentence of advice for each finding."""
+    """A short table of a health.json, with advice for each finding."""
     columns = report["samples"]
     words = {
-        "healthy": "nothing to worry about",
-        "ill": "something is wrong, see below",
+        "healthy": "no problems found",
+        "ill": "problems found, see below",
         "too short": "too few steps to judge",
     }
-    lines = [f"health: {words[report['verdict']]} ({report['sampled']} of {report['steps']} steps looked at)"]
+    lines = [f"health: {words[report['verdict']]} ({report['sampled']} of {report['steps']} steps measured)"]
     for name, column, form in _ROWS:
         values = [value for value in columns[column] if value is not None]
         if values:
@@ -517,7 +520,7 @@ _ROWS = (
     ("cosine within a class", "positive", "number"),
     ("cosine between classes", "negative", "number"),
     ("effective dimensions", "dimensions", "number"),
-    ("length of the gradient", "grad_norm", "number"),
+    ("norm of the gradient", "grad_norm", "number"),
     ("change of the weights in a step", "update", "share"),
     ("drift of the memory", "drift", "number"),
 )
@@ -533,18 +536,19 @@ def _shown(value: float, form: str) -> str:
     )
 
 
-# ------------------------------------------------------------------------------------------------------ while training
+# ------------------------------------------------------------------------------------------------------ the callback
 
 
 class Health(L.Callback):
-    """Looks at some steps of a training, warns at once of a clear illness, and writes what it saw at the end.
+    """Measures some steps of a training, warns at once of clear problems, and writes health.json at the end.
 
-    Needs a `training.TrainedModule`, which it asks to `examine` its last batch. Costs less than 1 % of a step of the
-    smallest network here, and nothing worth measuring of a large one: see docs/training.md. Draws no random number and
-    changes nothing. Under several processes all look at the whole batch, and the first one speaks.
+    It needs a `training.TrainedModule`, whose `examine` measures the last batch. It takes less than 1 % of the training
+    time of the smallest network here, and even less with a large network: see docs/training.md. It draws no random
+    numbers and does not change the training. With several processes, all measure the whole batch, and only the first
+    one prints.
 
     Args:
-        path: health.json to write; None: nowhere.
+        path: health.json to write; None: write no file.
         show: print the table at the end.
     """
 
@@ -558,14 +562,14 @@ class Health(L.Callback):
         self._before: list[tuple[Tensor, Tensor]] = []
         self._dim = 0
 
-    # Resumed runs go on with what was seen before.
+    # A resumed run keeps its earlier samples.
     def state_dict(self) -> dict[str, Any]:
-        """What was seen."""
+        """The samples, and the warnings that were given."""
         samples = [asdict(sample) for sample in self.samples]
         return {"samples": samples, "warned": sorted(self._warned), "dim": self._dim}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on."""
+        """Restore the samples."""
         self.samples = [Sample(**sample) for sample in state_dict["samples"]]
         self._warned = set(state_dict["warned"])
         self._dim = state_dict.get("dim", 0)
@@ -577,7 +581,7 @@ class Health(L.Callback):
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Measure the gradient, and keep a part of the weights."""
+        """Measure the gradient, and copy a part of the weights."""
         if trainer.global_step % self._every:
             return
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
@@ -585,7 +589,7 @@ class Health(L.Callback):
             return
         norm = float(torch.stack([grad.norm() for grad in gradients]).norm())
         if not math.isfinite(norm) and trainer.precision == "16-mixed":
-            return  # half precision finds its scale by such steps, and leaves them out
+            return  # half precision adjusts its scale at such a step, and skips the update
         self._now = {"grad_norm": norm, "grad_rms": norm / math.sqrt(sum(grad.numel() for grad in gradients))}
         parts = [_part(p) for p in pl_module.parameters() if p.ndim > 1 and p.grad is not None]
         self._before = [(part, part.clone()) for part in parts]
@@ -593,7 +597,7 @@ class Health(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Measure the rest, and warn if it is clear that something is wrong."""
+        """Measure the rest, and warn of clear problems."""
         if self._now is None:
             return
         measured, self._now = self._now, None
@@ -625,7 +629,8 @@ class Health(L.Callback):
             clear.add("no_positive")
         if trainer.global_step >= LEAST_STEPS and len(self.samples) % 10 == 0:
             clear |= {"fast"}
-            if 2 * trainer.global_step >= trainer.estimated_stepping_batches:  # an untrained network's may be alike
+            # embeddings of an untrained network may be alike
+            if 2 * trainer.global_step >= trainer.estimated_stepping_batches:
                 clear |= {"collapsed", "slow", "vanishing"}
         if not clear - self._warned:
             return
@@ -641,11 +646,11 @@ class Health(L.Callback):
         return Facts(trainer.global_step, self._dim, None if clip is None else float(clip), why)
 
     def finish(self, trainer: L.Trainer) -> None:
-        """Write and show, once training is over; also of a run that was killed just then."""
+        """Write and print the results after training. A run that was killed at this point does it when it resumes."""
         self._finish(self._facts(trainer))
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Write and show what was seen before it failed; an interrupted run is not judged."""
+        """Write and print the results after an error. An interrupted run is not judged."""
         if isinstance(exception, Exception):
             self._finish(self._facts(trainer, exception))
 
@@ -660,7 +665,7 @@ class Health(L.Callback):
 
 
 def _part(weight: Tensor) -> Tensor:
-    """The first rows of a weight matrix, no more than about `WEIGHTS` entries: a view."""
+    """A view of the first rows of a weight matrix, with at most about `WEIGHTS` entries."""
     rows = max(1, WEIGHTS * len(weight) // weight.numel()) if weight.numel() else 0
     return weight.detach()[:rows]
 

@@ -1,4 +1,4 @@
-"""The loop that embeds: rows of a table -> embeddings, on one process or several."""
+"""Compute the embeddings of a table, on one process or several."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def embed(
     progress: bool = False,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """[row, dim] float32 embeddings of a table, on the CPU, in eval mode; the model's mode is restored.
+    """Embeddings of a table: float32 [row, dim] on the CPU. The model runs in eval mode; its mode is restored.
 
-    Several processes embed a share each, and all get the whole.
+    If there are several processes, each embeds a part of the rows, and all get all embeddings.
 
     Args:
-        model: images, or what the rows are, -> embeddings.
+        model: inputs (images, texts or vectors) -> embeddings.
         table: the rows.
-        transform: of evaluation, see `transforms`.
-        batch_size: rows at once.
-        workers: of the DataLoader.
+        transform: transform for evaluation, see `transforms`.
+        batch_size: number of rows in a batch.
+        workers: number of workers of the DataLoader.
         progress: show a progress bar.
         device: where to compute; None: where the model is.
     """
@@ -64,15 +64,15 @@ def embed_alone(
     progress: str = "",
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Embed a table as `embed` does, in this process, whatever others do.
+    """Embed a table as `embed` does, but in this process only.
 
     Args:
-        model: see `embed`, as the others.
+        model: see `embed`.
         table: the rows.
-        transform: of evaluation.
-        batch_size: rows at once.
-        workers: of the DataLoader.
-        progress: what stands before the progress bar; empty: no bar.
+        transform: transform for evaluation.
+        batch_size: number of rows in a batch.
+        workers: number of workers of the DataLoader.
+        progress: label of the progress bar; empty: no bar.
         device: where to compute.
     """
     loader = DataLoader(
@@ -81,7 +81,7 @@ def embed_alone(
         collate_fn=table.batches(transform),
         num_workers=workers,
         worker_init_fn=signals.spare_worker,
-        generator=torch.Generator(),  # evaluating in the middle of training must not move torch's own
+        generator=torch.Generator(),  # evaluation during training must not change torch's random state
     )
     batches: Any = loader
     if progress:

@@ -1,4 +1,4 @@
-"""What a training writes down: the numbers of its steps, to the run's table and to TensorBoard."""
+"""The log of a training: the numbers of its steps go to the run's table and to TensorBoard."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LOGGERS = ("csv", "tensorboard")
 
 
 class TableLogger(Logger):
-    """Lightning's interface of the run's table, see `runs.log`.
+    """A Lightning logger that writes the run's table, see `runs.log`.
 
     Args:
-        run: whose table it is.
-        done: steps of the state that the run goes on from.
+        run: the run that the table belongs to.
+        done: number of steps in the state from which the run resumes.
     """
 
     def __init__(self, run: Run, done: int) -> None:
@@ -43,7 +43,7 @@ class TableLogger(Logger):
 
     @property
     def table(self) -> LogTable:
-        """The table; it is opened when it is first asked for."""
+        """The table. It is opened at the first use."""
         if self._table is None:
             self._table = LogTable(self.run.logs, self.done)
         return self._table
@@ -69,18 +69,18 @@ class TableLogger(Logger):
 
 
 def loggers(run: Run, names: Any, done: int) -> list[Logger]:
-    """The loggers that a configuration names.
+    """Make the loggers that a configuration names.
 
     Args:
-        run: where they write.
-        names: of `LOGGERS`.
-        done: steps of the state that the run goes on from: what was logged after it is dropped.
+        run: the run whose log they write.
+        names: names out of `LOGGERS`.
+        done: number of steps in the state from which the run resumes. Later rows of an earlier log are removed.
 
     Raises:
-        ConfigError: an unknown name, or no list.
+        ConfigError: an unknown name, or not a list.
     """
     if isinstance(names, str):
-        raise ConfigError(f"loggers is a list such as loggers=[csv,tensorboard]; got {names!r}")
+        raise ConfigError(f"loggers must be a list such as loggers=[csv,tensorboard]; got {names!r}")
     unknown = [name for name in names if name not in LOGGERS]
     if unknown:
         raise ConfigError(f"unknown logger {unknown[0]!r}; known: {', '.join(LOGGERS)}")
@@ -95,12 +95,12 @@ def loggers(run: Run, names: Any, done: int) -> list[Logger]:
 
 
 class WriteLog(L.Callback):
-    """Hands the numbers of a step to the loggers, before its state is saved: a state never knows more than the log."""
+    """Passes the numbers of a step to the loggers before the state is saved. So the log has every step of the state."""
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write each so many steps (trainer.log_every_n_steps)."""
+        """Write every `trainer.log_every_n_steps` steps."""
         step, every = trainer.global_step, cast(Any, trainer).log_every_n_steps
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
         if every and whole and step % every == 0:

@@ -37,9 +37,9 @@ def check_optimizer(settings: Mapping[str, Any]) -> None:
     if settings.get("schedule", "cosine") not in SCHEDULES:
         known = ", ".join(SCHEDULES)
         raise ValueError(f"unknown optimizer.schedule {settings['schedule']!r}; known: {known}")
-    number(settings["warmup"], "optimizer.warmup is a share of all steps", low=0, high=1)
+    number(settings["warmup"], "optimizer.warmup is a fraction of all steps", low=0, high=1)
     for name in ("lr", "weight_decay", "head_lr_factor", "loss_lr_factor"):
-        number(settings.get(name, 0.0), f"optimizer.{name} is a rate or a factor of one", low=0)
+        number(settings.get(name, 0.0), f"optimizer.{name} is a rate or a factor", low=0)
 
 
 class TrainedModule(L.LightningModule):
@@ -110,7 +110,7 @@ class TrainedModule(L.LightningModule):
             ends,
             s.get("restart", RESTART),
         )
-        # a function and not the object: torch would put the object's numbers into the state, and back
+        # a function, because torch would save the attributes of an object in the state and restore them
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -136,7 +136,7 @@ class TrainedModule(L.LightningModule):
                 torch.cuda.set_rng_state(self._rng["cuda"], self.device)
 
 
-THRESHOLDS = ("alpha", "beta")  # of a calibration, where they follow the scores
+THRESHOLDS = ("alpha", "beta")  # thresholds of a calibration, if they follow the scores
 
 
 class RetrievalModule(TrainedModule):
@@ -164,15 +164,15 @@ class RetrievalModule(TrainedModule):
         super().__init__(model, optimizer)
         self.sub_batch, self.targets = sub_batch, targets
         self.loss = GlobalBatch(loss, even=even)
-        self._takes_ids = "ids" in inspect.signature(loss.forward).parameters  # a repeated image never matches itself
-        self.last_batch: tuple[Tensor, Tensor] | None = None  # embeddings and labels, for callbacks that look at them
+        self._takes_ids = "ids" in inspect.signature(loss.forward).parameters  # an image must not match its own copy
+        self.last_batch: tuple[Tensor, Tensor] | None = None  # embeddings and labels, for callbacks
         # memories are equal on all processes, so they need not be synchronised before every step
         self._ddp_params_and_buffers_to_ignore = memory_buffers(self)
         if sub_batch is not None and (not isinstance(sub_batch, int) or sub_batch < 1):
             raise ValueError(f"train.sub_batch is a number of rows, an integer >= 1, or null; got {sub_batch!r}")
 
     def training_step(self, batch: tuple[Any, Tensor, Tensor], batch_idx: int) -> Tensor:
-        """Loss of a batch. The share of counted queries is noted with it."""
+        """Compute the loss of a batch. The share of counted queries is logged, too."""
         given, labels, ids = batch
         size = self.sub_batch
         embeddings = self.model(given) if size is None else embed_in_parts(self.model, given, size)
@@ -226,13 +226,13 @@ class Schedule:
 
     Args:
         steps: number of steps of the training.
-        warmup: share of all steps, 0 .. 1.
-        name: "cosine": to 0 at the end; "constant"; "steps": times `factor` at each milestone.
-        milestones: steps done at which the rate falls, for "steps".
-        factor: of each fall.
-        ends: steps at which the training had ended before it was made longer, in order. The first part warms up;
-            "cosine" warms again in each further one, to `restart` of the rate, and the others just go on.
-        restart: share of the rate that a further part warms to.
+        warmup: fraction of all steps that warm up, 0 .. 1.
+        name: "cosine": falls to 0 at the end; "constant"; "steps": multiplied by `factor` at each milestone.
+        milestones: steps at which the rate falls, for "steps".
+        factor: factor of the rate at each milestone.
+        ends: steps at which the training ended before it was extended, in order. The first part warms up. With
+            "cosine", each later part warms up again, to `restart` times the rate. The other schedules just continue.
+        restart: fraction of the rate to which a later part warms up.
 
     >>> rate = Schedule(steps=10, warmup=0.2)
     >>> [round(rate(step), 2) for step in (0, 1, 2, 6, 10)]

@@ -1,4 +1,4 @@
-"""Retrieval as a task: a model, a loss and batches of classes; evaluated by the protocol of its data."""
+"""The task of retrieval: train a model with batches of classes, and evaluate it by the protocol of its data."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ from .inference import embed
 from .module import RetrievalModule
 from .tensorboard import Board
 
-UNITS = {"in_channels": "channel", "width": "number"}  # of what data asks of a model, see `Rows.asks`
-DISTRACTED = "distractors/"  # metrics with rows of no class in the gallery
-PAIRS = 5e9  # of queries and items: comparing more takes a minute or longer on one core
+UNITS = {"in_channels": "channel", "width": "number"}  # units of `Rows.asks`
+DISTRACTED = "distractors/"  # prefix of metrics for a gallery with distractors, which are rows without a class
+PAIRS = 5e9  # query-item pairs: comparing more takes a minute or longer on one core
 
 
 @dataclass(frozen=True)
 class EvaluatedEmbeddings:
-    """A report, and the embeddings that it was read off."""
+    """A report, and the embeddings that were evaluated."""
 
     report: Report
     embeddings: Tensor
@@ -74,13 +74,13 @@ class EvaluatedEmbeddings:
 
 @dataclass(frozen=True)
 class Given:
-    """What was handed to `fit`, and is not built of settings.
+    """Objects that the caller of `fit` gives, in place of settings.
 
     Attributes:
-        model: that is trained.
-        embedding_size: of its embeddings.
-        table: the rows; None: those that the settings name.
-        loss: None: the one that the settings name.
+        model: the model to train.
+        embedding_size: dimension of its embeddings.
+        table: the rows; None: the data that the settings name.
+        loss: the loss; None: the loss that the settings name.
     """
 
     model: nn.Module
@@ -93,10 +93,10 @@ class RetrievalTask:
     """See `runner.Task`.
 
     Args:
-        config: of the run; `derived` is filled in.
-        quiet: no progress bars.
-        say: told rows and classes by split, then batches, loss and rate.
-        given: instead of what the settings say.
+        config: settings of the run; `derived` is filled in.
+        quiet: show no progress bars.
+        say: function that prints a text: rows and classes by split, then batches, loss and learning rate.
+        given: objects in place of settings.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class RetrievalTask:
         self.test = self.table.select(config.evaluation.split)
         self.held_out = _to_choose_on(config, self.table)
         self.run: Run | None = None
-        self.best = -1.0  # R@1 of the weights that are kept
+        self.best = -1.0  # best R@1 so far
         self.train_table = self.table.select("train")
-        # classes counted 0 .. C - 1 over the training set, as classifiers need them
+        # classes numbered 0 .. C - 1 over the training set, as classifiers need them
         self.labels = torch.unique(self.train_table.label, return_inverse=True)[1]
         self.model, loss = build(config, self.table, given)
         self.transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
@@ -127,7 +127,7 @@ class RetrievalTask:
             even = self.data.sampler.even
         self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, even, targets)
         say(self._chosen())
-        # what it takes to build it again from a state, see `unfinished`
+        # needed to build the model from a state, see `unfinished`
         if self.learner is self.model and isinstance(self.model, EmbeddingModel):
             self.module.kept["model"] = self.model.config
             self.module.kept["pixels"] = [list(self.model.pixel_mean), list(self.model.pixel_std)]
@@ -135,7 +135,7 @@ class RetrievalTask:
         self.board = Board(self.test, config.seed) if "tensorboard" in (config.loggers or ()) else None
 
     def _to_train(self) -> tuple[TrainingData, nn.Module]:
-        """Batches, and what learns from them: the model, or with frozen=true a new head for its features."""
+        """The batches, and the module to train: the model, or with frozen=true a new head on its features."""
         config, table = self.config, _relabelled(self.train_table, self.labels)
         if not config.frozen:
             transform = make(config.data.train_transform, slot="transform", trust=packages(config.get("trust")))
@@ -143,20 +143,20 @@ class RetrievalTask:
             return TrainingData(table, self.labels, transform, config.sampler, config.seed, workers), self.model
         if config.init is None and not (config.model.get("pretrained") or config.model.get("weights")):
             raise ConfigError(
-                "frozen=true trains a head on features of a trained network: say which one with init=RUN, or "
-                "model=timm and model.pretrained=true or model.weights=FILE"
+                "frozen=true trains a head on features of a trained network; name the network with init=RUN, or with "
+                "model=timm and either model.pretrained=true or model.weights=FILE"
             )
         if config.model.head == "none":
-            raise ConfigError("frozen=true trains a head, and model.head=none is none; give model.head=linear")
+            raise ConfigError("frozen=true trains a head, but model.head=none has no head; give model.head=linear")
         if config.evaluation.every:
-            raise ConfigError("evaluation.every needs a whole model, but frozen=true trains a head alone")
+            raise ConfigError("evaluation.every needs a whole model, but frozen=true trains only a head")
         assert isinstance(self.model, EmbeddingModel)  # `fit` refuses frozen=true
         head = head_only(self.model.feature_size, config.model.embedding_size, config.model.head)
-        # the rows stand in for their features until those are computed
+        # the rows are replaced by their features in `begin`
         return TrainingData(table, self.labels, Vectors(), config.sampler, config.seed), head
 
     def _chosen(self) -> str:
-        """Batches, loss and rate in a line each, and why they are what they are."""
+        """A line each for batches, loss and learning rate, with the reason for each value."""
         config, sampler = self.config, self.data.sampler
         each = "all" if sampler.samples_per_class == "all" else sampler.samples_per_class
         lines = [f"batches of {sampler.classes_per_batch} classes x {each} {self.table.takes}"]
@@ -164,25 +164,25 @@ class RetrievalTask:
         takes, lr, by_default = self.table.takes, config.optimizer.lr, rate(config)
         kind = takes if takes in LOSSES else "images" if self.table.captions is None else "texts"
         for_what = f" for {kind}" if takes in LOSSES or kind == "texts" else ""  # a module may take any inputs
-        by_kind = f", the default{for_what}; loss=NAME takes another"
+        by_kind = f", the default{for_what}; loss=NAME chooses another"
         lines.append(f"loss {_loss_name(config)}{by_kind if plain(config.loss) == default_loss(kind) else ''}")
         why = f"for {by_default.of}, with {config.optimizer.name}"
         why = why if lr == by_default.lr else f"as given; the default is {by_default.lr:g} {why}"
-        others = [f"; of the {group['name']} {group['lr']:g}" for group in self.module.learned() if group["lr"] != lr]
+        others = [f"; {group['lr']:g} for the {group['name']}" for group in self.module.learned() if group["lr"] != lr]
         lines.append(f"optimizer.lr {lr:g}, {why}{''.join(others)}")
         return "\n".join(lines)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Take the fingerprint of the whole table."""
+        """Fingerprint of the whole table."""
         return self.table.fingerprint()
 
     def callbacks(self) -> list[Callback]:
-        """Say how long it will take; TensorBoard's pictures, if wanted."""
+        """Callbacks for the forecast of the training time, and for TensorBoard's pictures if it is used."""
         callbacks: list[Callback] = [] if self.quiet else [Forecast(quicker(self.config))]
         return callbacks if self.board is None else [*callbacks, self.board]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
-        """Evaluate the untrained model; with frozen=true compute the features."""
+        """Evaluate the untrained model. With frozen=true also compute the features."""
         self.run = run
         if not fresh and on_first(run.best.exists):
             self.best = on_first(lambda: float(read_record(run.best)["config"]["value"]))
@@ -195,22 +195,22 @@ class RetrievalTask:
             self.data.dataset = Listed(features, self.labels)
 
     def _looks_before(self) -> bool:
-        """Say whether the untrained model is evaluated, which may take as long as all that follows.
+        """Whether the untrained model is evaluated. On large data this may take as long as the training.
 
-        On fewer queries it never is: what is before and what is after would not be comparable.
+        It is never evaluated on a sample of the queries, because the result could not be compared with the final one.
         """
         wanted, rows = self.config.evaluation.before, len(self.test)
         if self.config.lean or wanted != "auto":
             return bool(wanted) and not self.config.lean
         if rows**2 > PAIRS:
             self.say(
-                f"the untrained model is not evaluated, because that would compare {rows:,} x {rows:,} "
-                f"{self.test.takes}: evaluation.before=true does it"
+                f"the untrained model is not evaluated, because this would compare {rows:,} x {rows:,} "
+                f"{self.test.takes}; to evaluate it, add evaluation.before=true"
             )
         return rows**2 <= PAIRS
 
     def _features(self, cache: Path, anew: bool) -> Tensor:
-        """Features of the training rows, computed once and kept in the run."""
+        """Features of the training rows. They are computed once and saved in the run's folder."""
         if cache.exists() and not anew:
             features: Tensor = read_plain(cache)
             return features
@@ -238,7 +238,7 @@ class RetrievalTask:
             progress=self.bars,
             device=device,
         )
-        if self.held_out is not None:  # R@1 alone: it chooses, and is no result
+        if self.held_out is not None:  # only R@1 is needed to choose the best evaluation
             settings = {**plain(config.evaluation), "ks": [1], "bootstrap": 0, "clusters": "none", "levels": False}
             chosen, _ = evaluate_model(
                 model,
@@ -254,7 +254,7 @@ class RetrievalTask:
         return report.values, EvaluatedEmbeddings(report, embeddings)
 
     def _keep_best(self, trainer: L.Trainer, values: Mapping[str, float]) -> None:
-        """Write the weights if no evaluation before was as good: the earliest of equals stays."""
+        """Write the weights if this evaluation is better than all earlier ones."""
         where = self.config.evaluation.keep_best
         if where is None or self.run is None or values[CHOSEN_BY[where]] <= self.best:
             return
@@ -263,9 +263,9 @@ class RetrievalTask:
             save_weights(self.run.best, self.model, {"steps": trainer.global_step, "value": self.best})
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
-        """By the protocol of the data; TensorBoard shows what is retrieved."""
+        """Evaluate by the protocol of the data. TensorBoard shows what is retrieved."""
         values, evaluated = self._evaluated(trainer, model)
-        after = not trainer.training  # during training the values are logged anyway
+        after = not trainer.training  # during training, `EvaluateEvery` logs the values
         if not after:
             self._keep_best(trainer, values)
         self._draw(trainer, evaluated, values=after)
@@ -278,14 +278,14 @@ class RetrievalTask:
             self.board.evaluated(trainer, evaluated.report, evaluated.embeddings, values=values)
 
     def trained(self) -> nn.Module:
-        """The model, with the head that was trained alone."""
+        """The whole model, also if only its head was trained."""
         if not self.config.frozen:
             return self.model
         assert isinstance(self.model, EmbeddingModel) and isinstance(self.learner, EmbeddingHead)
         return self.model.with_head(self.learner)
 
     def write(self, run: Run, result: EvaluatedEmbeddings, facts: dict[str, Any]) -> str:
-        """Weights, embeddings, facts and page; the report comes last. Of a lean run the numbers alone."""
+        """Write weights, embeddings, facts and page, and return the report. A lean run keeps only the numbers."""
         if self.config.lean:
             write_text(run.facts, json.dumps(facts, indent=1))
             run.state.unlink(missing_ok=True)
@@ -302,27 +302,27 @@ class RetrievalTask:
 
 
 def quicker(config: DictConfig) -> list[str]:
-    """Settings that would make a run shorter, as far as it has not got them."""
+    """Settings that would make a run shorter and that it does not have yet."""
     hints = []
     if config.data.get("size", 0) > 64:
         hints += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {config.data.size}"]
     trained = config.init is not None or config.model.get("pretrained") or config.model.get("weights")
     if trained and not config.frozen:
-        hints.append("frozen=true (the features once, then a new head alone)")
+        hints.append("frozen=true (computes the features once, then trains only a new head)")
     if config.trainer.max_epochs > 5:
         hints.append(f"trainer.max_epochs=5 instead of {config.trainer.max_epochs}")
     return hints
 
 
 def _to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
-    """The held-out classes on which the best evaluation is chosen, if they are what chooses."""
+    """The held-out classes, if they choose the best evaluation."""
     where = config.evaluation.keep_best
     if where != "val":
         return None
     if "val" not in table.splits:
         raise ConfigError(
-            f"evaluation.keep_best=val needs classes held out of training, and {table.name} has no split val; a loader "
-            "that has one: data.load._target_=rankgrad.datasets.folds.load_with_val, see docs/reproducing.md"
+            f"evaluation.keep_best=val needs held-out classes, but {table.name} has no split val. To hold out classes: "
+            "data.load._target_=rankgrad.datasets.folds.load_with_val, see docs/reproducing.md"
         )
     return table.select("val")
 
@@ -334,13 +334,15 @@ def read_table(config: DictConfig) -> Rows:
 
 
 def load_table(config: DictConfig, given: Rows | None = None, say: runner.Say = runner.silent) -> Rows:
-    """The rows of a configuration, or those that were given; with fold= the training classes alone, some of them held
-    out; with label_noise= some of the training labels wrong.
+    """The rows of a configuration, or those that were given.
+
+    With fold=, only the training classes are returned, and some of them are held out. With label_noise=, some of the
+    training labels are wrong.
 
     Args:
-        config: of a run.
-        given: instead of those that the settings name.
-        say: told rows and classes by split, those that were read if they can't be divided so.
+        config: settings of a run.
+        given: rows in place of those that the settings name.
+        say: called with a text about rows and classes by split. If the split fails, the text is about the rows as read.
     """
     table = read_table(config) if given is None else given
     try:
@@ -353,12 +355,12 @@ def load_table(config: DictConfig, given: Rows | None = None, say: runner.Say = 
 def _divided(config: DictConfig, table: Rows) -> Rows:
     asked = [f"{name}={config[name]}" for name in ("fold", "label_noise") if config[name]]
     if table.several is not None and asked:
-        raise ConfigError(f"{asked[0]} needs one class per {table.noun}; those of {table.name} have several")
+        raise ConfigError(f"{asked[0]} needs one class per {table.noun}, but in {table.name} each has several")
     return with_wrong_labels(held_out(table, config.fold), config.label_noise, config.seed)
 
 
 def _relabelled(table: Rows, labels: Tensor) -> Rows:
-    """The table with classes counted from 0, names kept; rows of several classes as they are."""
+    """The table with classes numbered from 0. Their names stay. Rows with several classes are not changed."""
     if table.several is not None:
         return table
     there = torch.unique(table.label).tolist()
@@ -366,7 +368,7 @@ def _relabelled(table: Rows, labels: Tensor) -> Rows:
 
 
 def build(config: DictConfig, table: Rows, given: Given | None = None) -> tuple[nn.Module, nn.Module]:
-    """Model and loss; `derived` is filled in for losses that need the number of classes."""
+    """Build model and loss. `derived` is filled in for losses that need the number of classes."""
     rows = table.select("train")
     config.derived.num_classes = len(torch.unique(rows.label))
     if given is not None:
@@ -388,7 +390,7 @@ def _build_model(config: DictConfig, table: Rows) -> EmbeddingModel:
         for name, count in table.asks.items():
             if model.inputs.asks[name] != count:
                 sees = f"{model.inputs.asks[name]}-{UNITS[name]} {table.takes}"
-                raise ConfigError(f"{source} sees {sees} but {config.data.name} has {count} {UNITS[name]}s")
+                raise ConfigError(f"{source} takes {sees}, but {config.data.name} has {count} {UNITS[name]}s")
         model.train()
     else:
         options = dict(plain(config.model))
@@ -400,39 +402,39 @@ def _build_model(config: DictConfig, table: Rows) -> EmbeddingModel:
 
 
 def _check_takes(config: DictConfig, takes: str, what: str, table: Rows) -> None:
-    """Raise if a model does not take what the data is."""
+    """Raise if a model does not take this kind of data."""
     if takes != table.takes:
         other = " or ".join(f"model={kind}" for kind in taking(table.takes))
-        raise ConfigError(f"{what} takes {takes}, and {config.data.name} is {table.takes}: take {other}")
+        raise ConfigError(f"{what} takes {takes}, but {config.data.name} is {table.takes}; use {other}")
 
 
 def _targets(config: DictConfig, table: Rows) -> Tensor | None:
-    """What the loss is told of each training row instead of its class; None: its class."""
+    """The target of each training row for the loss; None: its class."""
     return _by_levels(table, "train.hierarchy") if config.train.hierarchy else table.several
 
 
 def _by_levels(table: Rows, setting: str) -> Tensor:
-    """[row, 2] super-label and class.
+    """Super-label and class of each row, [row, 2].
 
     Raises:
         ConfigError: a row has no super-label, or several classes.
     """
     if table.super_label is None or table.several is not None:
         why = "have several classes" if table.several is not None else "have no super-labels"
-        raise ConfigError(f"{setting}=true needs rows with a class and a super-label; those of {table.name} {why}")
+        raise ConfigError(f"{setting}=true needs a class and a super-label for each row; rows of {table.name} {why}")
     return torch.stack([table.super_label, table.label], dim=1)
 
 
 def _check_targets(loss: nn.Module, targets: Tensor) -> None:
-    """Raise if a loss, or a part of a sum, takes one class per row alone."""
+    """Raise if a loss, or a part of a sum, takes only one class per row."""
     inner = loss.loss if isinstance(loss, CrossBatchMemory) else loss
     for part in inner.losses.values() if isinstance(inner, SumLoss) else [inner]:
         levels = isinstance(part, ClassLoss) and part.hierarchies and targets.dtype != torch.bool
         if not (isinstance(part, (RetrievalLoss, CalledLoss)) or levels):
             what = "have several classes" if targets.dtype == torch.bool else "are a hierarchy (train.hierarchy=true)"
             raise ConfigError(
-                f"{type(part).__name__} takes one class per row, and these rows {what}. The losses of rankgrad.losses "
-                "take that, such as loss=smooth_ap, loss=ndcg, loss=h_ap"
+                f"{type(part).__name__} takes one class per row, but these rows {what}. Use a loss of rankgrad.losses, "
+                "such as loss=smooth_ap, loss=ndcg or loss=h_ap"
             )
 
 
@@ -441,7 +443,7 @@ def _batches(config: DictConfig, rows: Rows) -> ClassBatches:
 
 
 def _build_loss(config: DictConfig, rows: Rows) -> nn.Module:
-    """The loss, with a memory if one is wanted; without, it is promised what all batches have in common."""
+    """Build the loss, with a memory if the settings ask for one. Without a memory, it gets the facts of all batches."""
     trust = packages(config.get("trust"))
     if config.memory:
         return _remembering(config, make(config.loss, slot="loss", trust=trust), rows)
@@ -453,22 +455,22 @@ def _build_loss(config: DictConfig, rows: Rows) -> nn.Module:
 
 
 def _remembering(config: DictConfig, loss: nn.Module, rows: Rows) -> nn.Module:
-    """The loss with a memory, whose length is given in batches or images."""
+    """The loss with a memory, whose length the settings give in batches or images."""
     options = dict(plain(config.memory))
     options.pop("_target_")
     batches, size = options.pop("batches"), options.pop("size")
     if (batches is None) == (size is None):
-        raise ConfigError(f"give memory.batches or memory.size, not both; got batches={batches}, size={size}")
+        raise ConfigError(f"give either memory.batches or memory.size; got batches={batches}, size={size}")
     if batches is not None:
         size = batches * _batches(config, rows).batch_size
     return CrossBatchMemory(loss, len(rows) if size == "auto" else size, **options)
 
 
 def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
-    """Raise if the weights were trained on pixels of another mean and deviation than the data will have."""
+    """Raise if the weights were trained with another pixel normalisation than the data has."""
     wanted = (tuple(model.pixel_mean), tuple(model.pixel_std))
     if wanted == ((0.0,) * len(wanted[0]), (1.0,) * len(wanted[1])):
-        return  # nothing is asked for: no weights, or weights of our own
+        return  # no weights, or weights that need no normalisation
     given = tuple(OmegaConf.select(config, f"data.eval_transform.{name}") for name in ("mean", "std"))
     if None in given or all(
         torch.allclose(torch.tensor(a), torch.tensor(list(b)), atol=1e-3) for a, b in zip(wanted, given, strict=True)
@@ -476,7 +478,7 @@ def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
         return
     mean, std = (str([round(v, 4) for v in values]).replace(" ", "") for values in wanted)
     raise ConfigError(
-        f"these weights expect pixels of mean {mean} and deviation {std}; "
+        f"these weights expect pixels with mean {mean} and standard deviation {std}; "
         f'add "data.train_transform.mean={mean}" "data.train_transform.std={std}"'
     )
 
@@ -492,19 +494,20 @@ def evaluate_model(
     progress: bool = False,
     device: torch.device | str | None = None,
 ) -> tuple[Report, Tensor]:
-    """Retrieval on a table by its protocol (`protocols.trials`): its Report and the embeddings.
-
-    Several processes share the work.
+    """Evaluate retrieval on a table by its protocol (`protocols.trials`). Several processes share the work.
 
     Args:
-        model: images, or what the rows are, -> embeddings.
+        model: inputs (images, texts or vectors) -> embeddings.
         table: test rows.
-        transform: of evaluation.
-        settings: ks, batch_size, bootstrap, clusters; extra metrics; levels, if super-labels count too.
-        workers: of the DataLoader.
-        seed: of bootstrap and k-means.
-        progress: show bars, of what takes longer than two seconds.
+        transform: transform for evaluation.
+        settings: ks, batch_size, bootstrap, clusters, extra (more metrics), levels (use super-labels, too).
+        workers: number of workers of the DataLoader.
+        seed: seed of bootstrap and k-means.
+        progress: show a bar for everything that takes longer than two seconds.
         device: where to compute; None: where the model is.
+
+    Returns:
+        The report, and the embeddings.
     """
     how: dict[str, Any] = {"batch_size": settings["batch_size"], "workers": workers, "progress": progress}
     embeddings = embed(model, table, transform, **how, device=device)
@@ -519,8 +522,8 @@ def evaluate_model(
     more = embed(model, distracting, transform, **how, device=device)
     values = _distracted(embeddings, more, table, settings, progress=progress, device=device)
     note = (
-        f"{DISTRACTED}...: the same queries with {len(more):,} {table.takes} of no class added to what is searched; "
-        "none of them is right for any query."
+        f"{DISTRACTED}...: the same queries, with {len(more):,} {table.takes} without a class added to the gallery. "
+        "None of them is relevant for any query."
     )
     return replace(report, values={**report.values, **values}, notes=(*report.notes, note)), embeddings
 
@@ -534,7 +537,7 @@ def _distracted(
     progress: bool,
     device: torch.device | str | None,
 ) -> dict[str, float]:
-    """Metrics of the same queries, with rows of no class in the gallery."""
+    """Metrics of the same queries, with distractors (rows without a class) in the gallery."""
     names = torch.arange(len(embeddings) + len(more))
     no_class = torch.full((len(more),), len(table.class_names))
     report = evaluate(
@@ -565,7 +568,7 @@ def _ranked(
     progress: bool,
     device: torch.device | str | None,
 ) -> Report:
-    """One evaluation: the queries of a trial against its gallery, or against one another."""
+    """One evaluation: rank the gallery of a trial for its queries. Without a gallery, rank the other queries."""
     query, gallery = trial.query, trial.gallery
     truth = _by_levels(table, "evaluation.levels") if settings.get("levels") else table.truth
     against: dict[str, Any] = {}
@@ -594,27 +597,27 @@ def _ranked(
 
 
 def _mean_report(reports: Sequence[Report]) -> Report:
-    """Join the reports of several drawn galleries: the first one, with the means over all as values."""
+    """Join the reports of several drawn galleries. The values are means; all else is from the first report."""
     first = reports[0]
     if len(reports) == 1:
         return first
     over = over_draws([report.values for report in reports])
     spread = f"R@1 {100 * over['R@1'][0]:.1f} ± {100 * over['R@1'][1]:.1f} %" if "R@1" in over else "see values"
-    note = f"values are means over {len(reports)} drawn galleries ({spread}); all else is of the first one."
+    note = f"values are means over {len(reports)} drawn galleries ({spread}); all else is from the first gallery."
     values = {name: mean for name, (mean, _) in over.items()}
     settings = {**first.settings, "protocol": f"one-gallery, {len(reports)} draws"}
     return replace(first, values=values, intervals={}, settings=settings, notes=(*first.notes, note))
 
 
 def _name(config: DictConfig) -> str:
-    """Data and loss."""
+    """Name of a run: data and loss."""
     return f"{config.data.name}-{_loss_name(config)}"
 
 
 def _loss_name(config: DictConfig) -> str:
     parts = config.loss.get("losses")
     name: str = config.loss._target_.rsplit(".", 1)[-1]
-    if name == CalledLoss.__name__:  # its own name, without arguments: SmoothAPLoss(tau=0.01), module.my_loss, <lambda>
+    if name == CalledLoss.__name__:  # its name without arguments: of SmoothAPLoss(tau=0.01), module.my_loss, <lambda>
         name = config.loss.name.partition("(")[0].rpartition(".")[2].strip("<>")
     return "+".join(parts) if isinstance(parts, DictConfig) else name
 
@@ -629,19 +632,19 @@ def train(
     quiet: bool = False,
     started: Callable[[Path], object] | None = None,
 ) -> Run:
-    """Train a retrieval model, evaluate it before and after, write the folder; see `runner.train`.
+    """Train a retrieval model, evaluate it before and after, and write the run's folder; see `runner.train`.
 
     Args:
-        config: composed by `config.compose`.
-        changes: settings of a resumed run that are to be others.
-        quiet: no progress bars.
-        started: told the folder as soon as there is something to go on with.
+        config: settings by `config.compose`.
+        changes: settings to change in a resumed run.
+        quiet: show no progress bars.
+        started: called with the folder as soon as the run can be resumed.
     """
     return runner.train(TASK, config, changes=changes, quiet=quiet, started=started)
 
 
 def summary(run: Run) -> str:
-    """Before | after in per cent, and where to look."""
+    """Metrics before and after training in per cent, and the paths of the results."""
     before, after = run.read_before(), Report.from_json(run.after)
     rows = [["", "before", "after", "95 % interval"]]
     hard = [name for name in after.values if name.startswith(DISTRACTED)]

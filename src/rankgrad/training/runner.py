@@ -1,9 +1,9 @@
-"""One training run, whatever is trained: a folder is opened, a task is trained, evaluated, and written.
+"""One training run of any task: open the folder, train, evaluate, and write the results.
 
-The runner knows no task. It holds the folder, checks what a run goes on from, saves its state, logs, and finishes; a
-`Task` builds the model, its loss and its data, evaluates, and says what to write. Everything random in a run is a
-function of (seed, epoch, image), so a run that was killed and resumed ends, on a CPU, with the numbers, the logs and
-the weights of one that was not.
+The runner is the same for all tasks. It opens and locks the folder, checks the saved state, saves new states, and logs.
+A `Task` builds the model, the loss and the data, evaluates, and writes the results. Everything random in a run is a
+function of (seed, epoch, image). So on a CPU, a run that was killed and resumed ends with the same numbers, logs and
+weights as a run that was not interrupted.
 """
 
 from __future__ import annotations
@@ -49,40 +49,40 @@ from .module import TrainedModule
 from .state import EPOCHS, MAY_CHANGE, SaveState, check_state, read_state
 
 Result = TypeVar("Result")
-Say = Callable[[str], object]  # takes what is to stand in the terminal
+Say = Callable[[str], object]  # prints a text for the user
 
 
 class Task(Protocol[Result]):
-    """What a run trains. It is made from the run's settings, and reads the data, before anything is written.
+    """What a run trains. It is made from the run's settings and reads the data before any file is written.
 
-    It says what the data is as soon as it is read: whatever is refused then, the user has seen why.
+    It prints a summary of the data as soon as the data is read. So the user has seen the data if a later check fails.
     """
 
     @property
     def module(self) -> TrainedModule:
-        """What is trained; `module.model` is evaluated."""
+        """The module to train. `module.model` is the model that is evaluated."""
 
     @property
     def data(self) -> EpochData:
-        """The batches."""
+        """The training batches."""
 
     @property
     def memories(self) -> Sequence[str]:
-        """Beginnings of the names of weights in a state that take the size of what was saved."""
+        """Prefixes of weights whose size may differ from the saved state. They take the saved size."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells this data from other data."""
+        """Facts that identify the data."""
 
     def callbacks(self) -> list[Callback]:
-        """Further callbacks of training."""
+        """Additional training callbacks."""
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
-        """Do what comes before training: evaluate the untrained model, compute features.
+        """Do what comes before training: evaluate the untrained model, or compute features.
 
         Args:
-            run: to write to.
-            trainer: that will train.
-            fresh: nothing was trained yet.
+            run: folder to write to.
+            trainer: the trainer that will train.
+            fresh: whether nothing was trained yet.
         """
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Result]:
@@ -92,17 +92,17 @@ class Task(Protocol[Result]):
         """The whole model, after training."""
 
     def write(self, run: Run, result: Result, facts: dict[str, Any]) -> str:
-        """Write all files of the run but the last one, and return the last one's text."""
+        """Write all files of the run except the last one. Return the text of the last one."""
 
 
 @dataclass(frozen=True)
 class TaskType(Generic[Result]):
-    """A task by its settings.
+    """A kind of task, and how to make a task from settings.
 
     Attributes:
-        kind: of its runs.
-        name: settings -> what a run is called: data and loss.
-        make: (settings, quiet, where to say what the data is and how it is trained on) -> the task.
+        kind: kind of its runs.
+        name: settings -> name of a run, made of data and loss.
+        make: (settings, quiet, function that prints texts for the user) -> task.
     """
 
     kind: str
@@ -116,10 +116,10 @@ SEEDS = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")  # environment variables that Ligh
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """What training changes for the whole process is afterwards as it was: also when it ends in an error.
+    """Restore the state of the process after training, also after an error.
 
-    These are the random numbers of Python, numpy and torch, the number of threads, the filters of warnings and the
-    levels of Lightning's logs.
+    Restored are the random states of Python, numpy and torch, the number of threads, the warning filters, and the
+    levels of Lightning's loggers.
     """
     threads, numbers, python = torch.get_num_threads(), np.random.get_state(), random.getstate()
     levels = {name: logging.getLogger(name).level for name in LOGS}
@@ -149,21 +149,24 @@ def train(
     quiet: bool = False,
     started: Callable[[Path], object] | None = None,
 ) -> Run:
-    """Train, evaluate, write the folder; returns it. Resumes if `config.resume` names a run.
+    """Train, evaluate, and write the run's folder. Resume if `config.resume` names a run.
 
-    Under torchrun each process calls this with the same configuration; the batch is divided between them.
+    Under torchrun, each process calls this function with the same configuration. The processes share each batch.
 
     Args:
         task: what to train.
-        config: composed by `config.compose`.
-        changes: settings of a resumed run that are to be others, of `state.MAY_CHANGE`.
-        quiet: no progress bars.
-        started: told the folder as soon as there is something to go on with.
+        config: settings by `config.compose`.
+        changes: settings to change in a resumed run; `state.MAY_CHANGE` lists the allowed ones.
+        quiet: show no progress bars.
+        started: called with the folder as soon as the run can be resumed.
+
+    Returns:
+        The run's folder.
 
     Raises:
-        ConfigError: settings that do not fit, or a folder that holds another run.
-        LockedError: another process is using the folder.
-        signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP, after the state was saved.
+        ConfigError: settings do not fit, or the folder holds another run.
+        LockedError: another process uses the folder.
+        signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP. The state is saved before.
     """
     with ExitStack() as held, launch.joined(config):
         run, config = on_first(lambda: _open(held, task, config, changes))
@@ -173,11 +176,11 @@ def train(
 
 
 def _open(held: ExitStack, task: TaskType[Any], config: DictConfig, changes: Sequence[str]) -> tuple[Run, DictConfig]:
-    """The run to train and its settings; its folder is held until `held` is closed."""
+    """The run to train, and its settings. The folder stays locked until `held` is closed."""
     if config.resume is not None:
         run = held.enter_context(opened(Path(config.resume), task.kind))
         made = load(run.config, packages(config.get("trust")))
-        made.trust = config.get("trust")  # a folder never says itself what to trust
+        made.trust = config.get("trust")  # a folder must not say what to trust
         return run, changed(made, changes)
     name = task.name(config)
     run = held.enter_context(created(None if config.out is None else Path(config.out), name))
@@ -186,17 +189,17 @@ def _open(held: ExitStack, task: TaskType[Any], config: DictConfig, changes: Seq
 
 
 def changed(config: DictConfig, changes: Sequence[str]) -> DictConfig:
-    """The settings of a run that goes on, with some of them changed.
+    """The settings of a resumed run, with some of them changed.
 
     Raises:
-        ConfigError: one that may not be another.
+        ConfigError: a setting that may not change.
     """
     wrong = [change for change in changes if change.partition("=")[0] not in (*MAY_CHANGE, EPOCHS)]
     if wrong:
         free = ", ".join(name for name in MAY_CHANGE if name not in ("out", "resume"))
         raise ConfigError(
-            f"a resumed run keeps its own settings; leave out {' '.join(wrong)}. What may be another: {EPOCHS} (more), "
-            f"{free}"
+            f"a resumed run keeps its own settings; leave out {' '.join(wrong)}. You may change: {EPOCHS} (only to a "
+            f"larger number), {free}"
         )
     for change in changes:
         key, _, value = change.partition("=")
@@ -215,10 +218,10 @@ def changed(config: DictConfig, changes: Sequence[str]) -> DictConfig:
 
 
 def _extended(config: DictConfig, epochs: str) -> DictConfig:
-    """The settings of a run that is to have more epochs than it had."""
+    """The settings of a run that is extended to more epochs."""
     had = config.trainer.max_epochs
     if not epochs.isdigit() or int(epochs) < had:
-        raise ConfigError(f"a run can be extended: {EPOCHS} is a number of epochs > {had}, what it had; got {epochs!r}")
+        raise ConfigError(f"this run has {had} epochs; to extend it, give {EPOCHS} > {had}; got {epochs!r}")
     if int(epochs) == had:
         return config
     longer = config.copy()
@@ -228,7 +231,7 @@ def _extended(config: DictConfig, epochs: str) -> DictConfig:
 
 
 def _is_finished(run: Run, config: DictConfig) -> bool:
-    """Whether a run has all the epochs that its settings want."""
+    """Whether a run has finished all epochs of its settings."""
     ended = run.read_facts().get("epochs", [*config.extended, config.trainer.max_epochs][0])
     return run.finished and bool(ended >= config.trainer.max_epochs)
 
@@ -236,7 +239,7 @@ def _is_finished(run: Run, config: DictConfig) -> bool:
 def _train(
     kind: TaskType[Any], run: Run, config: DictConfig, quiet: bool, started: Callable[[Path], object] | None
 ) -> None:
-    """Prepare the process, make the task, check what is gone on from; then begin, fit, evaluate and write."""
+    """Prepare the process, make the task, and check the saved state. Then begin, fit, evaluate and write."""
     first = world()[0] == 0
     silence_lightning()
     check_trainer(config)
@@ -263,7 +266,7 @@ def _train(
             memories=task.memories,
             where=(run.config, run.state),
         )
-    # what can be wrong with the settings has been found by now; from here on there is something to resume
+    # all settings were checked before this line; from here on the run can be resumed
     fresh = on_first(lambda: _begin(run, config, trainer.loggers))
     if started is not None and first:
         started(run.folder)
@@ -271,9 +274,9 @@ def _train(
         task.begin(run, trainer, state is None)
     except Exception:
         if fresh and first:
-            run.config.unlink()  # nothing was trained: the folder stays free for settings that work
+            run.config.unlink()  # nothing was trained, so the folder can be used again with other settings
         raise
-    L.seed_everything(config.seed, verbose=False)  # what came before must not change what comes
+    L.seed_everything(config.seed, verbose=False)  # random numbers drawn before must not change the training
     took = _fit(trainer, task, None if state is None else run.state)
     _, result = task.evaluate(trainer, task.trained())
     facts = {**took, **_facts(trainer, config), "plugins": used, "data": data}
@@ -281,7 +284,7 @@ def _train(
 
 
 def _facts(trainer: L.Trainer, config: DictConfig) -> dict[str, Any]:
-    """What a run keeps of how and by what it was trained."""
+    """Facts about the training: steps, versions and devices."""
     return {
         "steps": trainer.global_step,
         "epochs": config.trainer.max_epochs,
@@ -296,33 +299,33 @@ def _facts(trainer: L.Trainer, config: DictConfig) -> dict[str, Any]:
 
 
 def silent(text: str) -> None:
-    """Say nothing."""
+    """Print nothing."""
 
 
 class BatchNormWarning(UserWarning):
-    """Several processes train something else than one would."""
+    """With batch norm, several processes train differently from one process."""
 
 
 def check_batch_norm(module: nn.Module) -> None:
-    """Warn of batch norm that sees its own process's part of each batch alone."""
+    """Warn if batch norm sees only its own process's part of each batch."""
     norms = (layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm))
     if any(layer.training and not isinstance(layer, nn.SyncBatchNorm) for layer in norms):
         warnings.warn(
-            "batch norm takes mean and deviation over its own process's part of each batch: the run is not that of one "
-            "process. +trainer.sync_batchnorm=true takes them over the whole batch (on GPUs); "
-            "model.freeze_batch_norm=true, or a model without batch norm, does not need them",
+            "each process computes batch norm over its own part of a batch, so the result differs from that of one "
+            "process. To avoid this, use +trainer.sync_batchnorm=true (on GPUs), model.freeze_batch_norm=true, or a "
+            "model without batch norm",
             BatchNormWarning,
             stacklevel=2,
         )
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
-    """The settings of a run, dotted, as its config.yaml has them."""
+    """The settings of a run by dotted names, as in its config.yaml."""
     return flat(plain(lasting(config)))
 
 
 def _begin(run: Run, config: DictConfig, to: Sequence[Logger]) -> bool:
-    """Write the settings; True if the run is new. Of one that is extended, the earlier result goes to the log."""
+    """Write the settings. Return True if the run is new. If a run is extended, its earlier result goes to the log."""
     fresh = not run.config.exists()
     settings = OmegaConf.to_yaml(lasting(config), resolve=True)
     if fresh or settings != run.config.read_text(encoding="utf-8"):
@@ -337,23 +340,23 @@ def _begin(run: Run, config: DictConfig, to: Sequence[Logger]) -> bool:
 
 
 def lasting(config: DictConfig) -> DictConfig:
-    """What a run keeps of its settings: paths are absolute, so that it can be resumed from any folder."""
+    """The settings that a run saves. Paths are absolute, so that the run can be resumed from any folder."""
     copy = config.copy()
     OmegaConf.set_struct(copy, False)
-    copy.pop("trust", None)  # a folder that says itself what to trust would be trusted by whoever receives it
+    copy.pop("trust", None)  # not saved: somebody who receives the folder must decide this
     for key in (key for key in PATHS if key not in ("out", "resume", "model.name")):
         path = OmegaConf.select(copy, key)
         if path is not None:
             OmegaConf.update(copy, key, str(Path(path).absolute()))
     name = OmegaConf.select(copy, "model.name")
-    if OmegaConf.select(copy, "model.kind") in READ and Path(name).is_dir():  # no name on the hub
+    if OmegaConf.select(copy, "model.kind") in READ and Path(name).is_dir():  # otherwise a name on the hub
         OmegaConf.update(copy, "model.name", str(Path(name).absolute()))
     return copy
 
 
 def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: int) -> L.Trainer:
     shown = config.trainer.enable_progress_bar and not quiet
-    bar = shown and bars_are_seen(sys.stdout)  # Lightning's stands there
+    bar = shown and bars_are_seen(sys.stdout)  # Lightning draws its bar on stdout
     to = loggers(run, config.loggers, done)
 
     def save_log() -> None:
@@ -365,7 +368,7 @@ def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: i
         callbacks.append(EvaluateEvery(config.evaluation.every, lambda model: task.evaluate(trainer, model)[0]))
     if config.health:
         callbacks.append(Health(run.health, show=not quiet))
-    # last of those that do something: the others are part of the state
+    # SaveState comes after the other callbacks, because their state is part of what it saves
     callbacks += [SetEpoch(), SaveState(run.state, config.checkpoint_minutes, save_log)]
     if bar:
         callbacks.append(LossBar(refresh_rate=5))
@@ -388,10 +391,10 @@ def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: i
 
 
 def _fit(trainer: L.Trainer, task: Task[Any], state: Path | None) -> dict[str, float]:
-    """Train, from a saved state if there is one; returns the seconds that each part took.
+    """Train, from a saved state if there is one. Return the seconds of training.
 
     Raises:
-        signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP; `SaveState` has written the state.
+        signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP. `SaveState` writes the state before.
     """
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     [clock] = (callback for callback in callbacks if isinstance(callback, Clock))
@@ -406,13 +409,13 @@ def _fit(trainer: L.Trainer, task: Task[Any], state: Path | None) -> dict[str, f
 
 
 def silence_lightning() -> None:
-    """Silence Lightning's advertisements and advice that does not apply; errors and our own words stay."""
+    """Hide Lightning's advertisements, and advice that does not apply. Errors and our own messages are still shown."""
     for name in LOGS:
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (
         *(".*treespec, LeafSpec.*", ".*many workers.*", ".*Checkpoint directory.*", ".*logging interval.*"),
-        ".*your dataloader is not resumable.*",  # it is: the data module keeps the place
-        ".*in eval mode at the start of training.*",  # model.freeze_batch_norm asks for it
+        ".*your dataloader is not resumable.*",  # it is resumable: the data module saves the position
+        ".*in eval mode at the start of training.*",  # intended with model.freeze_batch_norm
     ):
         warnings.filterwarnings("ignore", message=message)
 

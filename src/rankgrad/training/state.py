@@ -33,19 +33,19 @@ def read_state(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file is damaged, or reading it would execute code.
     """
-    again = "Delete it, and resume= trains this run from its start"
+    again = "Delete it, and resume= trains this run again from the start"
     try:
         check_archive(path)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         missing = {"state_dict", "global_step"} - set(state)
     except UnpicklingError:
-        raise ConfigError(f"{path} is not read: it holds more than numbers and could run code. {again}") from None
+        raise ConfigError(f"{path} is refused: it holds more than numbers and could run code. {again}") from None
     except Exception as error:  # torch, pickle and zip each raise their own
         raise ConfigError(f"{path} is damaged ({type(error).__name__}). {again}") from None
     if missing:
-        raise ConfigError(f"{path} is no state of a run: it lacks {', '.join(sorted(missing))}. {again}")
+        raise ConfigError(f"{path} is not the state of a run: it lacks {', '.join(sorted(missing))}. {again}")
     if type(state["global_step"]) is not int:  # used in file names
-        raise ConfigError(f"{path} is damaged: its global_step is no number of steps. {again}")
+        raise ConfigError(f"{path} is damaged: its global_step is not a number of steps. {again}")
     return state
 
 
@@ -88,8 +88,8 @@ def check_state(
     other = other_data(state.get("data", {}), data)
     if other:
         raise ConfigError(
-            f"the data is not what this run began with: {other}. Bring it back, or start a new run; if the rows are "
-            "the same all the same, add check_data=false"
+            f"the data has changed since this run began: {other}. Restore the data, or start a new run. If the rows "
+            "are the same, add check_data=false"
         )
     now_there, then_there = (
         {key: value for key, value in each.items() if not key.startswith(tuple(memories))}

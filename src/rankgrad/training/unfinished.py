@@ -1,7 +1,7 @@
-"""Use a run that was interrupted: its model as it was when the state was saved.
+"""Use the model of an interrupted run, as it was when the state was saved.
 
-Three files beside the state, named after its step, are written when they are first asked for: weights, embeddings of
-the evaluated images, and the report. They say what the run was then, and stay when it goes on.
+Three files are written at the first use: weights, embeddings of the evaluated images, and the report. Their names have
+the step of the state. They stay when the run continues.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ def saved_weights(run: Run, trust: Sequence[str] = ()) -> Path:
     """Write the weights of a run's state to step-N.pt, a file like model.pt, and return its path.
 
     Args:
-        run: interrupted, or still training.
+        run: a run that was interrupted or is still training.
         trust: packages whose classes its settings may name.
 
     Raises:
-        FileNotFoundError: no state.
-        ConfigError: a state that cannot be read or is not of its model, or is of a head alone.
+        FileNotFoundError: the run has no state.
+        ConfigError: the state cannot be read, does not fit the model, or holds only a head.
     """
     if not run.state.is_file():
-        raise FileNotFoundError(f"{run.folder} holds no trained model and no state of one: train it first")
+        raise FileNotFoundError(f"{run.folder} has no trained model and no saved state; train it first")
     state = read_state(run.state)
     path = run.folder / f"step-{state['global_step']}.pt"
     if path.exists():
         return path
     config = load(run.config, trust)
     if config.frozen:
-        raise ConfigError(f"{run.state} is of a head alone (frozen=true): finish it with resume={run.folder}")
+        raise ConfigError(f"{run.state} holds only a head (frozen=true); finish the run with resume={run.folder}")
     prefix = "model."
     weights = {k.removeprefix(prefix): v for k, v in state["state_dict"].items() if k.startswith(prefix)}
     try:
@@ -50,7 +50,7 @@ def saved_weights(run: Run, trust: Sequence[str] = ()) -> Path:
         model = build_model(options.pop("kind"), **options)
         model.pixel_mean, model.pixel_std = map(tuple, state["pixels"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"{run.state} describes a model that can't be built: {one_line(error)}") from None
+        raise ConfigError(f"{run.state} describes a model that cannot be built: {one_line(error)}") from None
     wrong = misfits(model.state_dict(), weights)
     if wrong:
         raise ConfigError(f"{run.state} does not fit the model that it describes: {'; '.join(wrong)}")
@@ -59,18 +59,18 @@ def saved_weights(run: Run, trust: Sequence[str] = ()) -> Path:
 
 
 def evaluated(run: Run, trust: Sequence[str] = ()) -> tuple[Path, Path]:
-    """Evaluate a run's state by the protocol of its data: step-N.npz with the embeddings, step-N.json, the report.
+    """Evaluate a run's state by the protocol of its data. Write step-N.npz (embeddings) and step-N.json (report).
 
     Args:
-        run: interrupted, or still training.
+        run: a run that was interrupted or is still training.
         trust: packages whose classes its settings may name.
 
     Returns:
-        Both paths.
+        The paths of both files.
 
     Raises:
         FileNotFoundError, ConfigError: see `saved_weights`.
-        OSError, ValueError: its data can't be read.
+        OSError, ValueError: the data cannot be read.
     """
     weights = on_first(partial(saved_weights, run, trust))
     embeddings, result = weights.with_suffix(".npz"), weights.with_suffix(".json")

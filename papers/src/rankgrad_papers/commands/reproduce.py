@@ -9,14 +9,15 @@ HELP = """\
 Run a table of the four papers and show our numbers beside the printed ones. Without an ID, list all tables and figures.
 
   rankgrad reproduce
-  rankgrad reproduce roadmap/table2 --data-root sop=DIR --data-root cub=DIR       the cells of these two data sets
-  rankgrad reproduce roadmap/table2 --stand-in omniglot --data-root DIR -j 2      the same grid with a small network
+  rankgrad reproduce roadmap/table2 --data-root sop=DIR --data-root cub=DIR       run the parts of these two data sets
+  rankgrad reproduce roadmap/table2 --stand-in omniglot --data-root DIR -j 2      on small data, with a small network
   rankgrad reproduce pnp/table1 --stand-in glyphs --seeds 0,1 --dry-run           list the runs and their state
-  rankgrad reproduce pnp/table1 --sources                                         source of each setting
+  rankgrad reproduce pnp/table1 --sources                                         print the source of each setting
 
-KEY=VALUE settings of `rankgrad train` apply to all runs. A stand-in is not the paper's data; every file says so.
+KEY=VALUE settings of `rankgrad train` apply to all runs. A stand-in replaces the paper's data by a small data set, and
+every file says so.
 If the command is interrupted, run it again and it continues. Finished runs are kept.
-launcher=submitit (SLURM) or launcher=ray trains on other machines: docs/clusters.md.
+To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/clusters.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 
@@ -25,10 +26,14 @@ def options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("id", nargs="?", metavar="ID", help="table or figure, such as roadmap/table2")
     parser.add_argument(
-        "--data-root", action="append", default=[], metavar="NAME=DIR", help="folder of a data set; DIR: of all others"
+        "--data-root",
+        action="append",
+        default=[],
+        metavar="NAME=DIR",
+        help="folder of a data set; DIR without NAME: folder of all other data sets",
     )
     parser.add_argument(
-        "--stand-in", choices=("omniglot", "glyphs", "bccd"), help="run the grid on this data with a small network"
+        "--stand-in", choices=("omniglot", "glyphs", "bccd"), help="run the table on this data with a small network"
     )
     parser.add_argument("--seeds", help="seeds, such as 0,1,2 or 0..4 (default: those of the table)")
     parser.add_argument(
@@ -39,8 +44,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and stop")
     parser.add_argument("--sources", action="store_true", help="print the source of each setting, and stop")
-    parser.add_argument("-o", "--out", type=Path, help="folder (default: runs/reproduce, runs/reproduce-STAND_IN)")
-    parser.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time, each with its share of the cores")
+    parser.add_argument(
+        "-o", "--out", type=Path, help="folder to write (default: runs/reproduce, or runs/reproduce-STAND_IN)"
+    )
+    parser.add_argument(
+        "-j", "--jobs", type=int, default=1, help="runs at the same time; they share the CPU cores (default: 1)"
+    )
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:

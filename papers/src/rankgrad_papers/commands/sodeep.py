@@ -8,8 +8,8 @@ HELP = """\
 Train a network that sorts (SoDeep), and measure the error of its ranks.
 
   rankgrad sodeep                           list the stored sorters
-  rankgrad sodeep train --items 128         for lists of up to 128 scores: minutes on a CPU; stored for loss=sodeep_ap
-  rankgrad sodeep check --items 128         print its table of errors again
+  rankgrad sodeep train --items 128         train a sorter for up to 128 scores, in minutes on a CPU, for loss=sodeep_ap
+  rankgrad sodeep check --items 128         print the errors of this sorter again
   rankgrad sodeep cost --lengths 100,384    time and memory, compared with exact and sigmoid ranks
 
 Sorters are stored in sodeep/ of $XDG_CACHE_HOME/rankgrad, or of ~/.cache/rankgrad.
@@ -18,15 +18,26 @@ Sorters are stored in sodeep/ of $XDG_CACHE_HOME/rankgrad, or of ~/.cache/rankgr
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("action", nargs="?", choices=("train", "check", "cost"))
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("train", "check", "cost"),
+        help="train a sorter, print its errors, or measure time and memory (default: list the stored sorters)",
+    )
     parser.add_argument("--items", type=int, default=20, help="length of the lists (default: 20)")
-    parser.add_argument("--architecture", default="lstm_small", help="see rankgrad_papers.sodeep.ARCHITECTURES")
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=1e-2)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--architecture",
+        default="lstm_small",
+        help="name of a network in rankgrad_papers.sodeep.ARCHITECTURES (default: lstm_small)",
+    )
+    parser.add_argument("--steps", type=int, default=3000, help="training steps (default: 3000)")
+    parser.add_argument("--batch-size", type=int, default=32, help="lists in a batch (default: 32)")
+    parser.add_argument("--lr", type=float, default=1e-2, help="learning rate (default: 0.01)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the training (default: 0)")
     parser.add_argument("--again", action="store_true", help="train it again, even if it is stored already")
-    parser.add_argument("--lengths", help="lengths of the test lists, such as 128,64 (default: items, and half of it)")
+    parser.add_argument(
+        "--lengths", help="lengths of the test lists, such as 128,64 (default: ITEMS, and half of ITEMS)"
+    )
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:

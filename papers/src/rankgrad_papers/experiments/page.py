@@ -146,7 +146,10 @@ def markdown(outcome: Outcome) -> str:
     if outcome.tests:
         parts.append(comparisons(outcome).markdown())
     if outcome.others:
-        parts += ["Other rows of the paper's table, as printed there, not run here:", others(outcome).markdown()]
+        parts += [
+            "Other rows of the paper's table. They are copied from the paper and were not run here:",
+            others(outcome).markdown(),
+        ]
     notes = [*grid.notes, *([] if outcome.label else _remarks(outcome.lines))]
     if notes:
         parts.append("\n".join(f"* {note}" for note in notes))
