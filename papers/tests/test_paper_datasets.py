@@ -488,7 +488,7 @@ def test_a_box_outside_of_its_image_is_found_when_asked(damaged):
     path.write_text(path.read_text().replace("2 2.0 3.0", "2 60.0 27.0"))
     assert inspect(official("cub_cropped", tree), tree.root).wrong == 0
     (text,) = problems(inspect(official("cub_cropped", tree), tree.root, images=True))
-    assert tree.rows[1].file in text and "is outside of its 24 x 16 pixels" in text
+    assert tree.rows[1].file in text and "is not inside the image of 24 x 16 pixels" in text
     assert inspect(official("cub", tree), tree.root, images=True).wrong == 0
 
 

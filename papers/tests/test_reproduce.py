@@ -589,7 +589,7 @@ def test_held_out_classes_leave_training_whole_and_unmerged():
     assert len(table.select("train")) == 28 and len(table.select("val")) == 12 and table.names == plain.names
     with pytest.raises(ValueError, match="held_out is a fraction"):
         merged.load_merged(letters, held_out=1.0)
-    with pytest.raises(ValueError, match="leaves 1 to train on"):
+    with pytest.raises(ValueError, match="leaves only 1 for training"):
         merged.load_merged(letters, held_out=0.9)
     with pytest.raises(ValueError, match="3 training classes.* 2"):
         merged.load_merged(letters, merge=2, held_out=0.7)

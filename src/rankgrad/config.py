@@ -76,7 +76,7 @@ DEEPEST = 50  # nested sections and lists; reading thousands of levels takes min
 
 
 def options(group: str, name: str = "train") -> list[str]:
-    """Names that a group (data, model, loss) of a root configuration can take.
+    """The options of a group of settings, such as data, model or loss.
 
     >>> options("loss", "detect")
     ['ap', 'cross_entropy', 'rambo', 'smooth_ap', 'supap']

@@ -87,11 +87,11 @@ class EmbeddingModel(nn.Module):
 
 
 class RankLoss:
-    """A loss of `rankgrad.losses` as `compute_loss_func=` of a Trainer: every row against the others of its batch.
+    """A loss of `rankgrad.losses` as `compute_loss_func=` of a Trainer. Each row is ranked against its batch.
 
-    The Trainer adds up the losses of accumulated batches and multiplies by the number of processes where a loss
-    function is given; that is undone here, so that the gradient is the mean over them. Accumulated batches are ranked
-    one by one: a larger batch is another loss.
+    If a loss function is given, the Trainer sums the losses of accumulated batches and multiplies by the number of
+    processes. This class divides again, so that the gradient is the mean. Each accumulated batch is ranked on its own,
+    so the result is not that of one larger batch.
 
     Args:
         loss: with reduction="mean".

@@ -242,7 +242,7 @@ def _fill(
         image = read(row)
         if image.numel() != sizes[row]:
             raise OSError(
-                f"image {row} now has {image.numel()} values, before it had {sizes[row]}: did its file change just now?"
+                f"image {row} now has {image.numel()} values, but had {sizes[row]} before; its file may have changed"
             )
         place = memory[starts[row] : starts[row] + sizes[row]]
         place[:] = image.permute(1, 2, 0).numpy().reshape(-1)

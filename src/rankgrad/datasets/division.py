@@ -16,7 +16,7 @@ CALLED = {
 
 
 def split_called(name: str) -> str:
-    """The split that a name means; "" if it means none.
+    """The split (train, val or test) for a name such as "Validation"; "" for any other name.
 
     >>> [split_called(name) for name in ("Train", "VALIDATION", "cat")]
     ['train', 'val', '']

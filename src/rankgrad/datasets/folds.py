@@ -154,7 +154,9 @@ def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
     order = shuffled_classes(table, seed)
     stay = len(order) - max(2, round(share * len(order)))
     if stay < 2:
-        raise ValueError(f"held_out={share} of {len(order)} training classes leaves {stay} to train on")
+        raise ValueError(
+            f"held_out={share} of {len(order)} training classes leaves only {stay} for training; give less"
+        )
     apart = torch.isin(table.label, order[stay:]).tolist()
     split = tuple("val" if out and name == "train" else name for out, name in zip(apart, table.split, strict=True))
     return replace(table, split=split, name=f"{table.name}, {share:g} of the training classes held out")

@@ -249,7 +249,9 @@ def _both(first: Any, second: Any) -> Any:
     """The inputs of data and test, one after the other."""
     if isinstance(first, Tensor) and isinstance(second, Tensor):
         if first.shape[1:] != second.shape[1:]:
-            raise ValueError(f"inputs of data and test differ: {list(first.shape)} and {list(second.shape)}")
+            raise ValueError(
+                f"inputs of data and test have different shapes: {list(first.shape)} and {list(second.shape)}"
+            )
         return torch.cat([first, second])
     if isinstance(first, list) and isinstance(second, list):
         return [*first, *second]

@@ -82,7 +82,7 @@ def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
     images, rendered = _rendered(tuple(codes.tolist()), seed, hard)
     if rendered != CLEAN_SHA256:
         warnings.warn(
-            f"the fonts of this matplotlib draw the glyphs differently (sha256 {rendered[:12]}, expected "
+            f"the fonts of the installed matplotlib draw the glyphs differently (sha256 {rendered[:12]}, expected "
             f"{CLEAN_SHA256[:12]}): results are not comparable with published ones",
             GlyphFontWarning,
             stacklevel=2,

@@ -355,7 +355,7 @@ def _edges(box: Box, height: int, width: int) -> tuple[int, int, int, int]:
     left, top, right, bottom = (round(edge) for edge in box)
     inside = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
     if not (inside[0] < inside[2] and inside[1] < inside[3]):
-        raise ValueError(f"its box {box} is outside of its {width} x {height} pixels")
+        raise ValueError(f"its box {box} is not inside the image of {width} x {height} pixels")
     return inside
 
 

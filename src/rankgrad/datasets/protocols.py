@@ -70,7 +70,7 @@ def over_draws(values: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, 
     (0.75, 0.25)
     """
     if not values or any(set(one) != set(values[0]) for one in values):
-        raise ValueError(f"need at least one trial, and the same metrics from each; got {[*map(set, values)]}")
+        raise ValueError(f"at least one trial is needed, and all must have the same metrics; got {[*map(set, values)]}")
     by_metric = {name: [one[name] for one in values] for name in values[0]}
     return {n: (statistics.fmean(v), statistics.stdev(v) if len(v) > 1 else 0.0) for n, v in by_metric.items()}
 
@@ -96,5 +96,5 @@ def _drawn(table: Rows, seed: int, draw: int) -> Trial:
     chosen = np.zeros(len(label), dtype=bool)
     chosen[order[first]] = True
     if chosen.all():
-        raise ValueError(f"{table.name} has one image of each class: all are in the gallery, and no query is left")
+        raise ValueError(f"{table.name} has only one image of each class: all are in the gallery, and no query is left")
     return Trial(torch.from_numpy(np.flatnonzero(~chosen)), torch.from_numpy(np.flatnonzero(chosen)))

@@ -171,7 +171,7 @@ class Rows(ABC):
         if several.dtype != torch.bool or several.shape != shape:
             raise ValueError(f"several must be bool {list(shape)}; got {several.dtype} {list(several.shape)}")
         if not several.gather(1, self.label.unsqueeze(1)).all():
-            raise ValueError(f"label must be one of the classes of each {self.noun} in several")
+            raise ValueError(f"label must be, for each {self.noun}, one of its classes in several")
 
     @property
     def truth(self) -> Tensor:

@@ -132,7 +132,7 @@ def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -
 
 
 def evaluate(detections: Sequence[Detections], test: Scenes, settings: DetectorSettings) -> DetectionReport:
-    """AP of detections with the settings of a run."""
+    """Measure the AP of detections, with the evaluation settings of a run."""
     said = {"data": settings.data.name, "split": test.name, "loss": settings.loss["name"], "seed": settings.seed}
     how = settings.evaluation
     return evaluate_voc(detections, test.scenes, test.class_names, how.ious, how.inclusive, said)

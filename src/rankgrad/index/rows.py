@@ -20,9 +20,9 @@ def write_rows(file: IO[bytes], blocks: Iterable[npt.NDArray[np.float32]], dim: 
     """Write vectors, each with its checksum.
 
     Args:
-        file: to write to.
+        file: the open file to write to.
         blocks: the vectors in order, in blocks [row, dim].
-        dim: their width.
+        dim: number of values in a vector.
     """
     for block in blocks:
         records = np.empty(len(block), _record(dim))
@@ -37,7 +37,7 @@ class StoredRows:
     Args:
         path: file of `write_rows`.
         count: number of vectors.
-        dim: their width.
+        dim: number of values in a vector.
 
     Raises:
         ValueError: the file has another size.

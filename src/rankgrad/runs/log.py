@@ -25,7 +25,7 @@ class LogTable:
     """The table of one run, open for writing.
 
     Args:
-        folder: of the logs, in the folder of the run; it is made with the first row.
+        folder: folder of the logs, inside the folder of the run. It is created with the first row.
         done: steps of the state from which the run resumes; later rows are removed. 0: a new table.
     """
 

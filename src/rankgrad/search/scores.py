@@ -30,7 +30,7 @@ PIECE = 2**17  # number of values processed together, which fit into the cache
 
 
 class Scorer:
-    """Keys that rank the references for some queries, in a buffer that the next call uses again.
+    """Computes keys that rank the references for some queries. The next call overwrites the keys.
 
     A call with rows (long, indices of queries) returns keys [row, item]: higher is closer, and only keys of the same
     row can be compared. `scores` turns keys into scores.

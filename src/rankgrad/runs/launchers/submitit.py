@@ -61,7 +61,7 @@ class Resumed(Checkpointable):
 
 
 class Submitit:
-    """Each run is a job.
+    """Launches each run as a job of submitit, for example on SLURM.
 
     Args:
         options: of submitit's `AutoExecutor`, such as timeout_min, cpus_per_task, gpus_per_node, mem_gb,
