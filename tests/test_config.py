@@ -118,7 +118,10 @@ def test_options_that_all_losses_share_can_be_added():
         (["recipe=smal"], "unknown recipe 'smal'; did you mean 'small'?"),
         (["loss="], "unknown loss ''. Known: "),
         (["los=pnp"], "unknown setting 'los'; did you mean 'loss'?"),
-        (["loss.tua=0.1"], "unknown setting 'loss.tua'; did you mean 'loss.tau'? Known in loss: loss._target_, loss.tau"),
+        (
+            ["loss.tua=0.1"],
+            "unknown setting 'loss.tua'; did you mean 'loss.tau'? Known in loss: loss._target_, loss.tau",
+        ),
         (["loss=pnp", "loss.rho=1"], "unknown setting 'loss.rho'"),
         (["optimizer.learning_rate=1"], "unknown setting 'optimizer.learning_rate'"),
         (["trainer.max_epoch=1"], "unknown setting 'trainer.max_epoch'; did you mean 'trainer.max_epochs'?"),

@@ -389,7 +389,7 @@ def test_the_best_evaluation_is_the_earliest_of_equals(tmp_path):
     (tmp_path / "logs" / "metrics.csv").write_text("step,test/R@1,test/AP\n3,0.5,0.1\n7,0.75,0.2\n11,0.75,0.3\n")
     assert evaluations(run) == {4: {"R@1": 0.5, "AP": 0.1}, 8: {"R@1": 0.75, "AP": 0.2}, 12: {"R@1": 0.75, "AP": 0.3}}
     assert best(run) == (8, {"R@1": 0.75, "AP": 0.2}) and best(run, "AP")[0] == 12
-    with pytest.raises(ValueError, match="no evaluation by NMI"):
+    with pytest.raises(ValueError, match="no value of NMI"):
         best(run, "NMI")
 
 

@@ -50,8 +50,8 @@ def flip_labels(labels: Tensor, share: float, seed: int = 0) -> Tensor:
     Args:
         labels: [item] long, with at least two classes.
         share: fraction of the items, 0 .. 1, rounded to a whole number of items. They are drawn without replacement.
-        seed: of the random choice. With the same seed, a larger fraction flips the items of a smaller one to the same
-            labels, and others.
+        seed: seed of the random choice. With the same seed, a larger fraction changes the same items to the same
+            labels as a smaller fraction, and additional items.
 
     Returns:
         [item] long, a new tensor.

@@ -273,7 +273,8 @@ class PhotoTrain:
         flip: probability of a horizontal flip.
         color_jitter: largest change of brightness, contrast and saturation, as a fraction (hue: a quarter of it, at
             most 0.5); 0 for none.
-        mean, std: per channel, of values 0 .. 1; the default is ImageNet's. One number each for 1-channel images.
+        mean, std: mean and standard deviation of each channel, for values 0 .. 1. The default is ImageNet's.
+            1-channel images need one number each.
         seed: of the augmentation.
 
     >>> PhotoTrain(size=8, resize=None)([torch.zeros(3, 9, 12, dtype=torch.uint8)], torch.tensor([0]), epoch=0).shape

@@ -114,7 +114,7 @@ def worth_seeing(marked: Sequence[Sequence[Mark]], most: int = 8, seed: int = 0)
 
 
 def draw(scene: Scene, marked: Sequence[Mark], width: int = WIDTH) -> Image:
-    """The image with its marks: green right, red wrong (with its kind), blue and dashed missed, grey difficult."""
+    """Draw boxes: right ones green, wrong ones red (with the kind), missed objects dashed blue, difficult ones grey."""
     from PIL import Image as Images
     from PIL import ImageDraw, ImageFont
 

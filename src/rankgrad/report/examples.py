@@ -123,7 +123,7 @@ def compute(
     Args:
         runs: folders; all runs must have the same test set.
         choice: see `CHOICES`.
-        queries: number of queries; fewer if there are fewer.
+        queries: largest number of queries.
         k: items per query.
         seed: of the random choice.
         data_root: folder of the images; None: the folder in the settings of the run.
@@ -173,7 +173,7 @@ def among(
         embeddings: per run, [image, dim] float in the order of the table.
         names: per run.
         choice: see `CHOICES`.
-        queries: number of queries; fewer if there are fewer.
+        queries: largest number of queries.
         k: items per query.
         seed: of the random choice.
 

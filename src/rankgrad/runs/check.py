@@ -99,7 +99,7 @@ def _read(path: Path, digest: str | None) -> str:
 
 def _whole_page(path: Path) -> None:
     if not path.read_text(encoding="utf-8").rstrip().endswith("</html>"):
-        raise ValueError("its end is missing")
+        raise ValueError("the end of the file is missing")
 
 
 def _said(read: Callable[[], object]) -> str:

@@ -70,7 +70,7 @@ def by_levels(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def joined_classes(several: npt.NDArray[np.bool_], names: Sequence[str]) -> list[str]:
-    """[row] the names of all classes of a row, joined by commas.
+    """The class names of each row, joined by commas: [row].
 
     >>> joined_classes(np.array([[True, False], [True, True]]), ["cat", "dog"])
     ['cat', 'cat, dog']

@@ -258,7 +258,7 @@ def _new_folder(wanted: Path) -> Path:
         except FileExistsError:
             continue
         return folder
-    raise ConfigError(f"{wanted} and thousands of such folders exist: choose another one with out=")
+    raise ConfigError(f"{wanted} exists, and so do thousands of folders with a number at the end; choose another out=")
 
 
 def _discard(run: Run, there: set[str], folders: list[Path]) -> None:

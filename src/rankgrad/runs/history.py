@@ -42,6 +42,6 @@ def best(run: Run, metric: str = "R@1") -> tuple[int, dict[str, float]]:
     """
     known = {step: values for step, values in evaluations(run).items() if metric in values}
     if not known:
-        raise ValueError(f"{run.folder} has no evaluation by {metric}; is the run finished?")
+        raise ValueError(f"{run.folder} has no value of {metric}; perhaps the run is not finished")
     step = max(known, key=lambda s: (known[s][metric], -s))
     return step, known[step]

@@ -24,7 +24,7 @@ EXIT_CODES = tuple(128 + number for number in ASKED)  # of a stopped command, as
 GRACE = 60.0  # seconds to save the state before a process is killed
 SAME = 1.0  # seconds; two signals within this time count as one request: a terminal and a parent may both send one
 PARENT = "RANKGRAD_PARENT"  # environment variable: id of the parent process; when the parent dies, this process ends
-ONCE_MORE = "; Ctrl-C again: at once" if os.isatty(2) else ""  # hint for people at a terminal
+ONCE_MORE = "; press Ctrl-C again to stop at once" if os.isatty(2) else ""  # hint for people at a terminal
 
 
 class Stopped(KeyboardInterrupt):
