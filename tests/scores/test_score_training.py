@@ -25,6 +25,7 @@ from rankgrad.runs.check import check
 from rankgrad.runs.folder import Run
 from rankgrad.runs.log import read_curves
 from rankgrad.scores import task
+from rankgrad.scores.evaluation import ScoreReport
 from rankgrad.scores.model import load_ranker
 from rankgrad.scores.predict import predict_file
 from rankgrad.scores.table import load_table
@@ -245,6 +246,48 @@ def test_a_damaged_model_is_refused_with_its_name(finished, tmp_path, capsys, da
     assert "model.pt" in fails(capsys, "predict", str(run.folder), str(new), "-o", str(tmp_path / "scores.csv"))
 
 
+# -------------------------------------------------------------------------------------------------------- evaluating
+
+
+@pytest.mark.parametrize("name", ["list", "queries"])
+def test_a_run_that_is_evaluated_again_has_the_report_that_it_has(finished, tmp_path, name):
+    run, out = finished[name], tmp_path / "report.json"
+    assert main(["evaluate", str(run.folder), "--bootstrap", "20", "-o", str(out)]) == 0
+    assert ScoreReport.from_json(out) == ScoreReport.from_json(run.after)
+
+
+def test_the_test_rows_in_a_file_of_their_own_have_the_numbers_of_the_run(finished, tables, tmp_path, capsys):
+    test = load_table(tables["list"]).part("test")
+    lines = tables["list"].read_text().splitlines()
+    (tmp_path / "test.csv").write_text("\n".join([lines[0], *(lines[row - 1] for row in test.rows)]) + "\n")
+    numbers = dict(np.load(tables["queries"]))
+    inside = np.isin(numbers["query"], numbers["query"][load_table(tables["queries"]).part("test").rows])
+    np.savez(tmp_path / "test.npz", **{column: values[inside] for column, values in numbers.items()})
+    for name, root, extra in (("list", "test.csv", "found@10"), ("queries", "test.npz", "P@3")):
+        words = ["--root", str(tmp_path / root), "-e", extra, "--bootstrap", "0", "-o", str(tmp_path / "report.json")]
+        assert main(["evaluate", str(finished[name].folder), *words]) == 0
+        values = ScoreReport.from_json(tmp_path / "report.json").values
+        assert values.pop(extra) > 0 and values == pytest.approx(finished[name].read_values())
+        assert extra in capsys.readouterr().out
+
+
+def test_what_cannot_be_evaluated_again_is_one_line(finished, tables, tmp_path, capsys):
+    run = copied(finished["queries"], tmp_path / "run")
+    assert "--ks" in fails(capsys, "evaluate", str(run.folder), "-k", "1,10")
+    assert "P@" in fails(capsys, "evaluate", str(run.folder), "-e", "R@x")
+    (tmp_path / "other.csv").write_text("x0,x1,query\n1,2,a\n")
+    assert "label" in fails(capsys, "evaluate", str(run.folder), "--root", str(tmp_path / "other.csv"))
+    np.savez(tmp_path / "embeddings.npz", embeddings=np.eye(4), labels=[0, 0, 1, 1])
+    error = fails(capsys, "evaluate", str(tmp_path / "embeddings.npz"), "--root", str(tables["list"]))
+    assert "--root" in error and "task=scores" in error
+    columns = read_npz(run.scores)
+    for name, damage in (("query", columns["query"] + 1000), ("query", columns["query"] + 0.5), ("score", "a")):
+        np.savez(run.scores, **{**columns, name: damage})
+        fails(capsys, "evaluate", str(run.folder))
+    run.after.unlink()
+    assert "finished" in fails(capsys, "evaluate", str(run.folder))
+
+
 # ------------------------------------------------------------------------------------------------- comparing and tuning
 
 
@@ -265,13 +308,15 @@ def test_settings_of_a_loss_and_of_the_model_are_searched_on_folds(tables, tmp_p
     monkeypatch.setattr(comparing, "Children", Here())
     monkeypatch.setattr(forked, "possible", lambda: False)
     words = settings(tables["list"], "trainer.max_epochs=1")
-    own = ("space.optimizer.lr=log(1e-3,1e-1)", "space.model.dropout=range(0,0.5)")
-    words = [word for word in words if not word.startswith("optimizer.lr")]
+    own = ("space.optimizer.lr=log(1e-3,1e-1)", "space.model.hidden=[8],[4,4]")
+    words = [word for word in words if not word.startswith(("optimizer.lr", "model.hidden"))]
     search = ("tune", "loss=log_sum_exp", "trials=2", "folds=2", "seeds=0", *own)
     assert main([*search, *words, "-o", str(tmp_path)]) == 0
     assert "Chosen by AP" in capsys.readouterr().out
     outcome = json.loads((tmp_path / "tune.json").read_text())
-    assert {"loss.tau", "model.dropout", "optimizer.lr"} <= set(outcome["spaces"]["log_sum_exp"])
+    assert set(outcome["spaces"]["log_sum_exp"]) == {
+        *("loss.tau", "loss.pull", "model.dropout", "model.hidden", "optimizer.lr")
+    }
     assert len(outcome["winners"]["log_sum_exp"]["folds"]) == 2 and outcome["final"]["log_sum_exp"]["AP"]
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..tables import aligned
 from .machine import add_machine, machine, say
@@ -15,10 +16,14 @@ from .trust import add_trust
 if TYPE_CHECKING:
     import torch
 
+    from ..evaluation import Report
+    from ..scores.evaluation import ScoreReport
+
 HELP = """\
-Measure exact retrieval metrics of a training run, of embeddings in a file (npz or parquet), or of TREC run files.
+Measure a ranking exactly: of a training run, of embeddings in a file (npz or parquet), or of TREC run files.
 
   rankgrad evaluate RUN_OR_FILE
+  rankgrad evaluate RUN --root new.csv    a run of task=scores, on other rows
   rankgrad evaluate RUN.trec [RUN2.trec ...] --qrels QRELS [-o FOLDER]
 
 An npz holds embeddings [n, d] and labels [n] (integers or strings). It may also hold ids, groups (such as cameras),
@@ -32,7 +37,7 @@ explains the measures. If there are several run files, significance tests compar
 """
 
 SETTING = re.compile(r"[A-Za-z_][\w.]*=")
-OF_EMBEDDINGS = {"ks": "1,2,4,8", "extra": "", "similarity": "cosine", "clusters": "auto", "levels": False}
+OF_EMBEDDINGS = {"ks": "1,2,4,8", "similarity": "cosine", "clusters": "auto", "levels": False}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +50,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "-e",
         "--extra",
         default="",
-        help="more metrics, comma-separated: AP@10, MRR@10, fall-out@10, FNMR@FMR=0.001, ...",
+        help="more metrics, comma-separated: AP@10, MRR@10, fall-out@10, FNMR@FMR=0.001, ...; task=scores: P@10, ...",
     )
     parser.add_argument(
         "--similarity",
@@ -53,6 +58,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         default="cosine",
         help="similarity that ranks the gallery (default: cosine)",
     )
+    parser.add_argument("--root", type=Path, metavar="FILE", help="task=scores: other rows (default: the test rows)")
     parser.add_argument(
         "--bootstrap", type=int, default=1000, help="bootstrap resamples for the intervals; 0: none (default: 1000)"
     )
@@ -78,9 +84,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         if SETTING.match(str(source)) and not source.exists():
             raise ValueError(f"evaluate takes no settings; got {str(source)!r}. See rankgrad evaluate --help")
     if arguments.qrels:
-        for name, default in OF_EMBEDDINGS.items():
-            if getattr(arguments, name) != default:
-                raise ValueError(f"--{name} is for embeddings; for run files, choose measures with -m MEASURES")
+        _refuse(
+            arguments, {**OF_EMBEDDINGS, "extra": "", "root": None}, "for run files, choose measures with -m MEASURES"
+        )
         run_ranked(arguments)
         return
     without_qrels(arguments)
@@ -89,18 +95,51 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         _evaluate(arguments, device)
 
 
+def _refuse(arguments: argparse.Namespace, defaults: Mapping[str, Any], why: str) -> None:
+    """Raise if one of these options was given."""
+    for name, default in defaults.items():
+        if getattr(arguments, name) != default:
+            raise ValueError(f"--{name} cannot be given here: {why}")
+
+
 def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
+    from ..distributed import on_first
+    from ..evaluation.measures import meaning
+    from ..runs.folder import Run
+
+    [source] = arguments.sources
+    if arguments.out and not arguments.out.parent.is_dir():
+        raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
+    extra = [name.strip() for name in arguments.extra.split(",") if name.strip()]
+    of_scores = Run(source).kind == "scores"
+    report = (_of_scores if of_scores else _of_embeddings)(arguments, source, extra, device)
+    say(f"{report}\n\n{aligned([(name, meaning(name)) for name in report.values], left=2)}")
+    if arguments.out:
+        on_first(lambda: report.to_json(arguments.out))
+        say(f"wrote {arguments.out}")
+
+
+def _of_scores(arguments: argparse.Namespace, source: Path, extra: Sequence[str], device: torch.device) -> ScoreReport:
+    from ..config import packages
+    from ..scores.saved import evaluate_run
+
+    _refuse(arguments, OF_EMBEDDINGS, f"{source} is a run of task=scores, and has no embeddings")
+    trust = packages(arguments.trust) if arguments.root else ()  # of the test rows no settings are read
+    return evaluate_run(
+        source, root=arguments.root, extra=extra, bootstrap=arguments.bootstrap, device=device, trust=trust
+    )
+
+
+def _of_embeddings(arguments: argparse.Namespace, source: Path, extra: Sequence[str], device: torch.device) -> Report:
     import numpy as np
 
     from ..datasets.vectors import embedding_columns
-    from ..distributed import on_first
     from ..evaluation import Report, evaluate
-    from ..evaluation.measures import meaning
     from ..files import shown
     from ..runs.embeddings import by_levels, evaluated_columns
     from ..runs.folder import Run
 
-    [source] = arguments.sources
+    _refuse(arguments, {"root": None}, "it is for a run of task=scores")
     run = Run(source)
     if source.is_dir():
         source = run.embeddings
@@ -114,8 +153,6 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
         raise FileNotFoundError(
             f"{source} does not exist; give the folder of a finished run, or an npz or parquet file"
         )
-    if arguments.out and not arguments.out.parent.is_dir():
-        raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
     columns = embedding_columns(source, "embeddings", "labels")
     if columns.get("class_names", np.array([])).tolist() == [""]:
         raise ValueError(f"the rows of {shown(source)} have no classes, so there is nothing to measure")
@@ -128,11 +165,11 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
     done = run.after
     # a run's seed gives the same k-means and intervals as in its own report
     seed = Report.from_json(done).settings.get("seed", 0) if done.exists() else 0
-    report = evaluate(
+    return evaluate(
         columns["embeddings"],
         columns["labels"],
         ks=ks,
-        extra=[name.strip() for name in arguments.extra.split(",") if name.strip()],
+        extra=extra,
         similarity=arguments.similarity,
         bootstrap=arguments.bootstrap,
         clusters=arguments.clusters,
@@ -142,7 +179,3 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
         shared=True,
         **evaluated_columns(columns),
     )
-    say(f"{report}\n\n{aligned([(name, meaning(name)) for name in report.values], left=2)}")
-    if arguments.out:
-        on_first(lambda: report.to_json(arguments.out))
-        say(f"wrote {arguments.out}")

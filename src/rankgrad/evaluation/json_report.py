@@ -105,6 +105,3 @@ def _plain(value: object) -> object:
         values: list[Any] = value.tolist()
         return [None if each != each else each for each in values]
     raise TypeError(f"a report holds plain values; got {type(value).__name__}")
-
-
-__all__ = ["JSONReport", "are_numbers"]

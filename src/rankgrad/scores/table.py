@@ -194,7 +194,7 @@ def load_table(
     split: str | None = AUTO,
     positive: str | float | None = None,
     delimiter: str | None = None,
-    test_fraction: float = 0.2,
+    test_fraction: float | None = 0.2,
     seed: int = 0,
 ) -> ScoreTable:
     """Read a table of rows to be scored.
@@ -215,7 +215,8 @@ def load_table(
         split: column with train, val and test; "auto": called split, if there is one; None: there is none.
         positive: the label that is relevant, where labels are words or not 0 and 1; all others are irrelevant.
         delimiter: of a csv; None: the comma, or the tab of a tsv.
-        test_fraction: of the queries, or of the rows if there are no queries, for the test where no split is given.
+        test_fraction: of the queries, or of the rows if there are no queries, for the test where no split is given;
+            None: rows without a split are not divided.
         seed: of this division.
 
     Raises:
@@ -243,7 +244,9 @@ def load_table(
         table = replace(table, relevance=_relevance(table, read.values[roles["label"]], roles["label"], positive))
     if "split" in roles:
         table = replace(table, split=_splits(table, read.values[roles["split"]], roles["split"]))
-    return table if table.relevance is None else _with_test(table, test_fraction, seed)
+    if table.relevance is None or test_fraction is None:
+        return table
+    return _with_test(table, test_fraction, seed)
 
 
 def _wanted(

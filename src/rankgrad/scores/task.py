@@ -19,7 +19,7 @@ from ..checks import as_keys, spelled
 from ..config import ConfigError, default_loss, make, packages, plain, typed
 from ..datasets.fingerprint import of_texts, of_values
 from ..datasets.folds import read_fold
-from ..files import write_npz, write_text
+from ..files import write_text
 from ..report.content import loss_name
 from ..runs.folder import Run
 from ..tables import aligned
@@ -32,6 +32,7 @@ from .encoding import Encoding
 from .evaluation import ScoreReport, evaluate_scores
 from .model import build_ranker, save_ranker, score_rows
 from .page import write_page
+from .saved import save_scores
 from .selection import KeepBest
 from .settings import AUTO, GIVEN, Model, ScoreSettings
 from .table import ScoreTable, load_table
@@ -344,15 +345,6 @@ def _relevance(grades: Tensor, loss: nn.Module, by_query: bool) -> Tensor:
     return grades
 
 
-def save_scores(path: Path, scores: Tensor, table: ScoreTable) -> None:
-    """One npz that numpy reads: row (its number in the file), score, relevance, and query where rows have one."""
-    assert table.relevance is not None
-    columns: dict[str, Any] = {"row": table.rows, "score": scores.numpy(), "relevance": table.relevance.numpy()}
-    if table.query is not None:
-        columns |= {"query": table.query.numpy(), "query_names": np.array(table.query_names)}
-    write_npz(path, columns)
-
-
 def _name(config: DictConfig) -> str:
     """Data and loss."""
     file = Path(config.data.root or config.data.name).stem
@@ -390,7 +382,6 @@ __all__ = [
     "ScoresModule",
     "ScoresTask",
     "TASK",
-    "save_scores",
     "summary",
     "train",
 ]

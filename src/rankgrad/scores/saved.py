@@ -1,0 +1,95 @@
+"""The scores of a finished run: written, read, and evaluated again; or its model on another file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..checks import as_keys, spelled
+from ..checks import tensor as as_tensor
+from ..files import read_npz, shown, write_npz
+from ..runs.folder import Run
+from .evaluation import OF_ONE_LIST, OF_QUERIES, ScoreReport, evaluate_scores
+from .model import load_ranker, score_rows
+from .table import ScoreTable, load_table
+
+
+def save_scores(path: Path, scores: Tensor, table: ScoreTable) -> None:
+    """One npz that numpy reads: row (its number in the file), score, relevance, and query where rows have one."""
+    assert table.relevance is not None
+    columns: dict[str, Any] = {"row": table.rows, "score": scores.numpy(), "relevance": table.relevance.numpy()}
+    if table.query is not None:
+        columns |= {"query": table.query.numpy(), "query_names": np.array(table.query_names)}
+    write_npz(path, columns)
+
+
+def read_scores(path: Path) -> tuple[Tensor, ScoreTable]:
+    """The file of `save_scores`: [row] scores, and the rows without their features.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        TypeError, ValueError: it is no such file, or damaged.
+    """
+    columns = read_npz(path, "row", "score", "relevance")
+    query, names = columns.get("query"), columns.get("query_names", np.empty(0, dtype=str))
+    if query is not None and not (query.dtype.kind in "iu" and ((query >= 0) & (query < len(names))).all()):
+        raise ValueError(f"{shown(path)} is damaged: query must number the {len(names)} query_names from 0 on")
+    table = ScoreTable(
+        {},
+        as_tensor(columns["relevance"], "relevance").float(),
+        None if query is None else torch.from_numpy(query.astype(np.int64)),
+        tuple(map(str, names.tolist())),
+        rows=columns["row"],
+        name=shown(path.parent.name),
+    )
+    return as_tensor(columns["score"], "score"), table
+
+
+def evaluate_run(
+    folder: Path,
+    *,
+    root: Path | None = None,
+    extra: Sequence[str] = (),
+    bootstrap: int = 1000,
+    device: torch.device | str = "cpu",
+    trust: Sequence[str] = (),
+) -> ScoreReport:
+    """Metrics of a run's test rows once more, or of all rows of another file by the run's model.
+
+    Args:
+        folder: of a finished run.
+        root: another file with the columns and the label that the run was trained with; None: the run's test rows.
+        extra: more metrics, by name, see `evaluate_scores`.
+        bootstrap: number of resamples for the intervals; 0: none.
+        device: where the rows of another file are scored.
+        trust: packages whose classes the settings may name, see `config.load`.
+
+    Raises:
+        FileNotFoundError: the run is not finished, or there is no such file.
+        ValueError: a file is damaged, lacks a column, or cannot be ranked.
+    """
+    run = Run(folder)
+    if not run.finished:
+        raise FileNotFoundError(f"{shown(run.after)} does not exist: give the folder of a finished run")
+    if root is None:
+        scores, table = read_scores(run.scores)
+    else:
+        from ..config import load, plain
+
+        given = plain(load(run.config, trust))["data"]["load"]
+        ranker = load_ranker(run.weights)
+        own = {"split": None, "test_fraction": None, "features": ranker.encoding.names, "drop": ()}
+        with spelled(as_keys("data.load", {"root": "--root"})):
+            table = load_table(root, **{**given, **own, "categorical": ranker.encoding.categorical})
+        scores = score_rows(ranker.model, ranker.encoding.encode(table), device)
+    seed = ScoreReport.from_json(run.after).settings.get("seed", 0)
+    metrics = [*(OF_ONE_LIST if table.query is None else OF_QUERIES), *extra]
+    return evaluate_scores(scores, table, metrics=list(dict.fromkeys(metrics)), bootstrap=bootstrap, seed=seed)
+
+
+__all__ = ["evaluate_run", "read_scores", "save_scores"]
