@@ -173,7 +173,7 @@ def test_the_space_of_a_loss_holds_its_defaults_and_works_at_both_ends(loss, mon
     monkeypatch.setattr(space_module, "_check", lambda *_: None)  # what is made below has been checked
     found = dict(space_of(loss, words, base, {}))
     shared = set(space_module._listed()["shared"])
-    assert shared - set(found) <= {"memory"} and len(found) > len(shared & set(found))
+    assert shared - set(found) <= {"memory", "model.hidden", "model.dropout"} and len(found) > len(shared & set(found))
     defaults = {name: values.default(name, base) for name, values in found.items()}
     assert None not in defaults.values()
     chosen = compose([*words, *settings_of(found, defaults, base)])
