@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("lightgbm", reason="lightgbm is an extra")
+lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is an extra")
 
 from rankgrad.losses import LambdaLoss  # noqa: E402
-from rankgrad_papers.studies.trees import JUDGES, Lists, Point, cell, parts, second_derivative  # noqa: E402
+from rankgrad_papers.studies.trees import CURVATURES, JUDGES, Lists, candidate, cell, parts  # noqa: E402
 
 
 def lists(queries: int = 40) -> Lists:
@@ -30,19 +30,15 @@ def test_every_query_is_judged_once_in_a_division_and_no_part_shares_a_query():
         assert all(part.sizes.sum() == len(part.rows) == len(part.grades) for part in divided)
 
 
-def test_along_the_rows_of_a_grade_the_second_derivative_of_pairs_is_the_diagonal():
+@pytest.mark.parametrize("curvature", CURVATURES)
+def test_every_curvature_is_positive_and_one_on_average_and_the_gradient_is_that_of_the_loss(curvature):
     few = lists(4)
-    loss, grades = LambdaLoss(), torch.from_numpy(few.grades).double()
-    scores = torch.from_numpy(few.rows[:, 1].copy())
-
-    def gradient_at(at):
-        leaf = at.clone().requires_grad_()
-        return torch.autograd.grad(loss.from_lists(leaf, grades, few.query), leaf)[0]
-
-    here = Point(scores, grades, few.query, gradient_at(scores), gradient_at)
-    wanted = torch.stack([here.along(row) for row in torch.eye(len(scores))]).diagonal().abs()
-    torch.testing.assert_close(second_derivative(here), wanted, rtol=1e-5, atol=1e-9)
-    assert wanted.max() > 1e-3
+    data = lightgbm.Dataset(few.rows, few.grades, group=few.sizes).construct()
+    slope, bend = candidate("lambda, k=10", curvature)(few.rows[:, 1], data)
+    assert (bend > 0).all() and bend.mean() == pytest.approx(1, abs=2e-3)
+    scores = torch.from_numpy(few.rows[:, 1].copy()).requires_grad_()
+    LambdaLoss(k=10).from_lists(scores, torch.from_numpy(few.grades).float(), few.query).backward()
+    assert np.corrcoef(slope, scores.grad)[0, 1] == pytest.approx(1)
 
 
 def test_a_cell_has_each_metric_with_its_number_of_trees():

@@ -109,62 +109,28 @@ def parts(lists: Lists, division: int, part: int) -> tuple[Lists, Lists, Lists]:
 
 # ------------------------------------------------------------------------------------------- curvatures to choose from
 
-STEP = 1e-3  # of the scores, for differences of gradients
+# Two more were compared when losses had second derivatives, at commit d31e07f: see docs/trees.md.
+
+Curvature = Callable[[Tensor, Tensor], Tensor]  # ([row] gradient, [row] query) -> [row]
 
 
-class Point(NamedTuple):
-    """Where a curvature is wanted: the scores [row] with grades and queries, the gradient there, and anywhere."""
-
-    scores: Tensor
-    relevance: Tensor
-    query: Tensor
-    gradient: Tensor
-    gradient_at: Callable[[Tensor], Tensor]
-
-    def along(self, direction: Tensor) -> Tensor:
-        """[row] the Hessian times a direction: the difference of two gradients, in float64."""
-        scores, step = self.scores.double(), STEP * direction.double()
-        return (self.gradient_at(scores + step) - self.gradient_at(scores - step)) / (2 * STEP)
-
-
-def second_derivative(at: Point) -> Tensor:
-    """Along all rows of the same grade: in a loss of pairs of different grades this is the diagonal."""
-    diagonal = torch.zeros(len(at.scores), dtype=torch.float64)
-    for grade in torch.unique(at.relevance):
-        same = at.relevance == grade
-        diagonal = torch.where(same, at.along(same), diagonal)
-    return diagonal.abs()
-
-
-def estimate(at: Point) -> Tensor:
-    """Hutchinson's, of one vector of signs."""
-    signs = torch.randint(0, 2, at.scores.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
-    return (signs * at.along(signs)).abs()
-
-
-def of_gradient(at: Point) -> Tensor:
+def of_gradient(gradient: Tensor, query: Tensor) -> Tensor:
     """Absolute value of the gradient."""
-    return at.gradient.abs()
+    return gradient.abs()
 
 
-def of_list(at: Point) -> Tensor:
+def of_list(gradient: Tensor, query: Tensor) -> Tensor:
     """Its mean over a list."""
-    size = torch.bincount(at.query)
-    return (torch.zeros_like(size, dtype=at.scores.dtype).index_add(0, at.query, at.gradient.abs()) / size)[at.query]
+    size = torch.bincount(query)
+    return (torch.zeros_like(size, dtype=gradient.dtype).index_add(0, query, gradient.abs()) / size)[query]
 
 
-def constant(at: Point) -> Tensor:
+def constant(gradient: Tensor, query: Tensor) -> Tensor:
     """The mean of all rows."""
-    return at.gradient.abs().mean().expand_as(at.gradient)
+    return gradient.abs().mean().expand_as(gradient)
 
 
-CURVATURES: dict[str, Callable[[Point], Tensor]] = {
-    "second derivative": second_derivative,
-    "estimate": estimate,
-    "gradient": of_gradient,
-    "list": of_list,
-    "constant": constant,
-}
+CURVATURES: dict[str, Curvature] = {"gradient": of_gradient, "list": of_list, "constant": constant}
 
 
 def candidate(name: str, curvature: str) -> Callable[[Array, Any], tuple[Array, Array]]:
@@ -177,16 +143,11 @@ def candidate(name: str, curvature: str) -> Callable[[Array, Any], tuple[Array, 
         given = data.get_group()
         sizes = torch.tensor([len(relevance)]) if given is None else torch.from_numpy(given.astype(np.int64))
         query = torch.arange(len(sizes)).repeat_interleave(sizes)
-        scores = torch.from_numpy(predictions.astype(np.float32))
-
-        def gradient_at(at: Tensor) -> Tensor:
-            leaf = at.clone().requires_grad_()
-            return torch.autograd.grad(loss.from_lists(leaf, relevance, query), leaf)[0]
-
-        here = gradient_at(scores)
-        bend = CURVATURES[curvature](Point(scores, relevance, query, here, gradient_at))
+        scores = torch.from_numpy(predictions.astype(np.float32)).requires_grad_()
+        (gradient,) = torch.autograd.grad(loss.from_lists(scores, relevance, query), scores)
+        bend = CURVATURES[curvature](gradient, query)
         mean = bend.mean().clamp(min=1e-30)
-        return (here / mean).double().numpy(), (bend / mean + 1e-3).double().numpy()
+        return (gradient / mean).double().numpy(), (bend / mean + 1e-3).double().numpy()
 
     return of
 
