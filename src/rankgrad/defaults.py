@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-#: What the rows are -> the loss that is recommended for them: its name, and settings that are not its own defaults.
+#: Kind of rows -> name of its default loss, and the settings that differ from the defaults of that loss.
 LOSSES: dict[str, tuple[str, Mapping[str, float]]] = {
     "images": ("adaptive_roadmap", {}),
     "texts": ("log_sum_exp", {"tau": 0.1}),  # docs/your-texts.md#the-loss
@@ -44,7 +44,7 @@ class Rate:
     of: str
 
 
-#: Kind of model -> rate of AdamW and Adam from scratch, and of one that was trained before. docs/training.md has the
+#: Kind of model -> rates of AdamW and Adam, from scratch and for a pretrained model. docs/training.md has the
 #: sources.
 RATES: dict[str, tuple[float | None, float | None]] = {
     "convnet": (2.5e-3, 1e-3),

@@ -22,9 +22,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-#: Group -> name of one member in messages. `configs` is a folder of settings, which a data set may bring.
+#: Group -> its word for one member in messages. `configs` is a folder of settings, which a data set may bring.
 GROUPS = {"losses": "loss", "metrics": "metric", "datasets": "data set", "commands": "command", "configs": "folder"}
-#: Environment variable: "none", or the distributions whose plug-ins may be used, such as "a,b".
+#: Environment variable that limits plug-ins. Its value is "none", or the allowed distributions, such as "a,b".
 SWITCH = "RANKGRAD_PLUGINS"
 
 

@@ -93,6 +93,13 @@ def test_a_difference_within_a_sentence_is_written_into_it(made, tmp_path):
     assert made["difference"]("x.csv: R@1; loss=b; x.csv: loss=a") == "+ 1.2 (+ 1.1 to + 1.4)"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_difference_begins_no_line_which_would_end_its_paragraph(page):
+    # Markdown reads a line that begins with a comment as a block of HTML
+    begins = [line for line in page.read_text("utf-8").splitlines() if line.lstrip().startswith("<!-- difference")]
+    assert not begins, "put it behind the words before it"
+
+
 def of_values(path: Path) -> bool:
     """Whether a csv holds every value, and not what was computed from them."""
     with path.open(encoding="utf-8", newline="") as opened:

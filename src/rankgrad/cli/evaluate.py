@@ -58,7 +58,9 @@ def options(parser: argparse.ArgumentParser) -> None:
         default="cosine",
         help="similarity that ranks the gallery (default: cosine)",
     )
-    parser.add_argument("--root", type=Path, metavar="FILE", help="task=scores: other rows (default: the test rows)")
+    parser.add_argument(
+        "--root", type=Path, metavar="FILE", help="for a run of task=scores: file of rows (default: its test rows)"
+    )
     parser.add_argument(
         "--bootstrap", type=int, default=1000, help="bootstrap resamples for the intervals; 0: none (default: 1000)"
     )
@@ -96,7 +98,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _refuse(arguments: argparse.Namespace, defaults: Mapping[str, Any], why: str) -> None:
-    """Raise if one of these options was given."""
+    """Raise if one of these options has another value than its default."""
     for name, default in defaults.items():
         if getattr(arguments, name) != default:
             raise ValueError(f"--{name} cannot be given here: {why}")
@@ -124,7 +126,7 @@ def _of_scores(arguments: argparse.Namespace, source: Path, extra: Sequence[str]
     from ..scores.saved import evaluate_run
 
     _refuse(arguments, OF_EMBEDDINGS, f"{source} is a run of task=scores, and has no embeddings")
-    trust = packages(arguments.trust) if arguments.root else ()  # of the test rows no settings are read
+    trust = packages(arguments.trust) if arguments.root else ()  # for the test rows, no settings are read
     return evaluate_run(
         source, root=arguments.root, extra=extra, bootstrap=arguments.bootstrap, device=device, trust=trust
     )
