@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -214,9 +213,7 @@ def scorer(metric: str) -> Callable[..., float]:
         metric: without queries "AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100"; with queries "NDCG@10", "AP", "MRR",
             "P@10"; see `rankgrad.scores.evaluate_scores`.
     """
-    made: Callable[..., float] = make_scorer(
-        partial(_measured, metric=metric), response_method=("decision_function", "predict")
-    )
+    made: Callable[..., float] = make_scorer(_measured, response_method=("decision_function", "predict"), metric=metric)
     return made
 
 

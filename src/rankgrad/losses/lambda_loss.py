@@ -54,7 +54,7 @@ class LambdaLoss(RetrievalLoss):
         gain: gain of NDCG: "exp2" 2^g - 1, or "linear" g.
         common: see `RetrievalLoss`. A list counts if it has a relevant item.
 
-    Time is O(relevant x all) per list. Second derivatives treat the weights as constants, too.
+    Time is O(relevant x all) per list.
 
     >>> scores, hits = torch.tensor([1.0, 2.0, 0.0]), torch.tensor([True, False, False])
     >>> LambdaLoss("mrr").from_lists(scores, hits)  # 1/2 log2(1 + e) + 1/6 log2(1 + 1/e)
