@@ -104,6 +104,21 @@ def test_a_baseline_pulls_classes_together_and_moves_its_own_weights(name):
     assert all((value != before[key]).any() for key, value in loss.state_dict().items())
 
 
+def test_label_smoothing_spreads_a_share_of_the_probability_over_all_classes():
+    batch, classes = rows(), int(LABELS.max()) + 1
+    smooth, plain = (
+        CrossEntropyLoss(classes, DIM, label_smoothing=0.2).double(),
+        CrossEntropyLoss(classes, DIM).double(),
+    )
+    plain.load_state_dict(smooth.state_dict())
+    log_p = smooth.logits(batch).log_softmax(1)
+    expected = -0.8 * log_p[torch.arange(len(LABELS)), LABELS].mean() - 0.2 * log_p.mean()
+    torch.testing.assert_close(smooth(batch, LABELS), expected)
+    assert smooth(batch, LABELS) != plain(batch, LABELS)
+    with pytest.raises(ValueError, match="label_smoothing .*2"):
+        CrossEntropyLoss(classes, DIM, label_smoothing=2)
+
+
 def test_losses_with_weights_know_the_training_classes_and_the_width_of_the_embeddings():
     shapes = {name: [tuple(p.shape) for p in baseline(name).parameters()] for name in BASELINES}
     assert {name: found for name, found in shapes.items() if found} == {

@@ -52,6 +52,32 @@ def test_convnet_is_conv_norm_relu_maxpool_per_width_then_one_linear_map():
     torch.testing.assert_close(model(x), maps.mean((2, 3)) @ linear.weight.T + linear.bias)
 
 
+def test_a_residual_convnet_has_strides_for_pooling_and_adds_a_change_to_every_map_but_the_first():
+    model = convnet(widths=(3, 4), embedding_size=2, in_channels=2, residual=True)
+    model(images(channels=2, size=8))  # running means and variances that are not those of the start
+    model.eval()
+
+    def normed(maps, conv, norm):
+        maps = F.conv2d(maps, conv.weight, stride=conv.stride, padding=1)
+        return (
+            norm.weight[:, None, None]
+            * (maps - norm.running_mean[:, None, None])
+            / (norm.running_var[:, None, None] + norm.eps).sqrt()
+            + norm.bias[:, None, None]
+        )
+
+    first, second = model.backbone
+    assert len(first) == 3 and first[0].stride == second[0].stride == (2, 2)
+    x = images(channels=2, size=8)
+    maps = normed(normed(x, first[0], first[1]).clamp(min=0), second[0], second[1]).clamp(min=0)
+    assert maps.shape[-2:] == (2, 2)
+    change = second[3].change
+    maps = (maps + normed(normed(maps, change[0], change[1]).clamp(min=0), change[3], change[4])).clamp(min=0)
+    linear = model.head.layers
+    torch.testing.assert_close(model(x), maps.mean((2, 3)) @ linear.weight.T + linear.bias)
+    assert model.config["residual"]
+
+
 def test_published_convnet_sizes_have_the_published_number_of_parameters():
     assert sum(p.numel() for p in convnet(widths=(16, 32, 64, 128)).parameters()) == 113_904  # "114 k"
     assert convnet().features(images()).shape == (4, 128)

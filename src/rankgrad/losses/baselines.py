@@ -26,13 +26,16 @@ class CrossEntropyLoss(ClassLoss):
         num_classes: number of training classes; labels must be 0 .. num_classes - 1.
         embedding_size: dimension of the embeddings.
         scale: length of the vectors that the classifier gets.
+        label_smoothing: share of the probability that is spread over all classes, 0 .. 1.
 
     >>> loss = CrossEntropyLoss(num_classes=2, embedding_size=3)
     >>> loss(torch.eye(3), torch.tensor([0, 1, 1])).shape
     torch.Size([])
     """
 
-    def __init__(self, num_classes: int, embedding_size: int, scale: float = 10.0) -> None:
+    def __init__(
+        self, num_classes: int, embedding_size: int, scale: float = 10.0, label_smoothing: float = 0.0
+    ) -> None:
         super().__init__()
         if num_classes < 2 or embedding_size < 1 or scale <= 0:
             raise ValueError(
@@ -40,14 +43,19 @@ class CrossEntropyLoss(ClassLoss):
             )
         self.classifier = nn.Linear(embedding_size, num_classes)
         self.scale = scale
+        self.label_smoothing = number(label_smoothing, "label_smoothing is a share of the probability", low=0, high=1)
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        """[row, class] scores of the classes."""
+        weight, bias = (each.to(embeddings) for each in (self.classifier.weight, self.classifier.bias))
+        return F.linear(self.scale * F.normalize(embeddings, dim=1), weight, bias)
 
     def of_batch(self, batch: Batch) -> Tensor:
         """Mean cross-entropy of the batch."""
         rows, labels, classes = batch.embeddings, batch.labels, self.classifier.out_features
         assert labels is not None
         self._require_between("labels", labels.unsqueeze(1), 0, classes - 1, f"classes are numbered 0 .. {classes - 1}")
-        weight, bias = (each.to(rows) for each in (self.classifier.weight, self.classifier.bias))
-        return F.cross_entropy(F.linear(self.scale * F.normalize(rows, dim=1), weight, bias), labels)
+        return F.cross_entropy(self.logits(rows), labels, label_smoothing=self.label_smoothing)
 
 
 class _PairLoss(ReferencedLoss):

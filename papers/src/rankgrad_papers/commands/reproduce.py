@@ -33,7 +33,9 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="folder of a data set; DIR without NAME: folder of all other data sets",
     )
     parser.add_argument(
-        "--stand-in", choices=("omniglot", "glyphs", "bccd"), help="run the table on this data with a small network"
+        "--stand-in",
+        choices=("omniglot", "glyphs", "photographs", "bccd"),
+        help="run the table on this data with a small network",
     )
     parser.add_argument("--seeds", help="seeds, such as 0,1,2 or 0..4 (default: those of the table)")
     parser.add_argument(

@@ -18,6 +18,7 @@ from .inaturalist import load_inaturalist
 from .inshop import load_inshop
 from .intents import load_banking77, load_clinc150
 from .omniglot import load_omniglot
+from .photographs import load_photographs
 from .sop import load_sop
 from .vehicleid import load_vehicleid
 
@@ -34,6 +35,7 @@ DATASETS: dict[str, Callable[..., Rows]] = {
     "drawings": load_drawings,
     "clinc150": load_clinc150,
     "banking77": load_banking77,
+    "photographs": load_photographs,
 }
 #: Name -> its published layout and counts.
 OFFICIAL: dict[str, Official] = {
@@ -57,6 +59,7 @@ __all__ = [
     "load_inaturalist",
     "load_inshop",
     "load_omniglot",
+    "load_photographs",
     "load_sop",
     "load_vehicleid",
 ]

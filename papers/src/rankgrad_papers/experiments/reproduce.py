@@ -33,7 +33,7 @@ class Plan:
 
     Attributes:
         grid: the table.
-        stand_in: omniglot, glyphs, bccd or None.
+        stand_in: omniglot, glyphs, photographs, bccd or None.
         settings: number of a cell -> settings of its runs, without seed and folder.
         lines: numbers of the cells of each line of the table.
         skipped: number of a cell -> reason why it has no runs.
@@ -76,7 +76,7 @@ def reproduce(
             `runs.launchers`.
         out: folder; None: runs/reproduce, or runs/reproduce-STAND_IN.
         data_roots: NAME=DIR, the folder of a data set; or DIR, the folder of all others.
-        stand_in: omniglot or glyphs, for detectors bccd: run the same grid on this data with a small network.
+        stand_in: omniglot, glyphs or photographs, for detectors bccd: run the grid on this data with a small network.
         seeds: "0,1,2" or "0..2"; None: those of the table.
         jobs: number of runs at a time.
         rule: one of `grid.RULES`; None: that of the table.
@@ -146,7 +146,7 @@ def planned(
         grid: the table.
         settings: KEY=VALUE of the user.
         roots: data set -> folder; "" -> folder of all others.
-        stand_in: omniglot, glyphs, bccd or None.
+        stand_in: omniglot, glyphs, photographs, bccd or None.
         seeds: None: those of the table.
         held_out: hold out a tenth of the training classes, on which the reported evaluation is chosen.
     """

@@ -1,0 +1,87 @@
+"""Photographs, fine-tuned: what wrong labels cost each loss, what groups add, and a memory at the rate of the papers.
+
+    python -m rankgrad_papers.studies.photographs --data-root DIR --weights RUN/model.pt
+
+DIR is the folder of `data=photographs`, and the weights are those of `rankgrad_papers.studies.pretraining`. The tables
+of the papers are not trained here but by `rankgrad reproduce ID --stand-in photographs`, see docs/hypotheses.md. A cell
+is a row of the table and a seed. Its values are added to the csv when its training ends. If the command is interrupted,
+run it again and it continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rankgrad.runs.compare import compare_variants, folders_of
+from rankgrad.runs.folder import Run
+
+from ..values import append, cells
+from .alphabets import POOLED, measured
+
+SEEDS = (0, 1, 2, 3, 4)
+GRADED = ("H-AP", "H-NDCG")
+
+SHARED = (
+    *("data=photographs", "recipe=finetune_photographs", "evaluation.levels=true", "evaluation.before=false"),
+    *("evaluation.bootstrap=0", "evaluation.clusters=none", "threads=1"),
+)
+#: RaMBO's optimiser, and the largest of its rates.
+_SLOW = (
+    *("loss=rambo_recall", "optimizer.name=adam", "optimizer.lr=1e-5", "optimizer.head_lr_factor=10"),
+    "trainer.max_epochs=18",
+)
+#: Row -> its settings.
+ROWS: Mapping[str, Sequence[str]] = {
+    **{
+        f"{loss}, wrong labels {share}": (f"loss={loss}", f"label_noise={share}")
+        for share in ("0.2", "0.4")
+        for loss in ("supap", "smooth_ap", "adaptive_roadmap", "pnp", "pml/multi_similarity", "pml/triplet")
+    },
+    **{
+        loss: (f"loss={loss}",)
+        for loss in ("supap", "smooth_ap", "adaptive_roadmap", "pnp", "pml/multi_similarity", "pml/triplet")
+    },
+    "h_ap, groups": ("loss=h_ap", "train.hierarchy=true"),
+    "supndcg, groups": ("loss=supndcg", "train.hierarchy=true"),
+    "rambo_recall, rate 1e-5": _SLOW,
+    "rambo_recall, rate 1e-5, memory": (*_SLOW, "memory=joint"),
+}
+
+
+def values_of(run: Run) -> dict[str, float]:
+    """The metrics of a run in per cent, those of graded relevance among them."""
+    values = run.read_values()
+    return {**measured(run), **{name: 100 * values[name] for name in GRADED}}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the cells that the csv does not have yet, all rows with one seed before the next seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {'; '.join(ROWS)}. None: all")
+    parser.add_argument("--data-root", required=True, help="folder of the photographs")
+    parser.add_argument("--weights", required=True, help="model.pt of the network to fine-tune")
+    parser.add_argument("--values", type=Path, default=Path("docs/results/photographs/finetuned.csv"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/photographs"), help="folder of the trainings")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--more", nargs="*", default=[], metavar="KEY=VALUE", help="further settings, to try it out")
+    given = parser.parse_args(words)
+    unknown = [name for name in given.rows if name not in ROWS]
+    if unknown:
+        parser.error(f"unknown row {unknown[0]!r}; known: {'; '.join(ROWS)}")
+    shared = [*SHARED, f"data.root={given.data_root}", f"model.weights={given.weights}", *given.more]
+    given.values.parent.mkdir(parents=True, exist_ok=True)
+    for seed in given.seeds:
+        for name in given.rows or ROWS:
+            if ((("row", name),), "", str(seed)) in cells(given.values):
+                continue
+            compare_variants({name: ROWS[name]}, [seed], shared, given.runs)
+            (folder,) = folders_of([name], [seed], given.runs)[name]
+            numbers = values_of(Run(folder))
+            append(given.values, {"row": name}, numbers, seed=str(seed))
+            print(f"{name}, seed {seed}: mAP@R {numbers['mAP@R']:.1f}, {POOLED} {numbers[POOLED]:.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
