@@ -1,0 +1,477 @@
+"""The matrix: six losses, each made for a metric or for none, measured by four metrics. Does the diagonal win?
+
+    python -m rankgrad_papers.studies.matrix --data-root DIR omniglot icons banking77
+    python -m rankgrad_papers.studies.matrix --data-root DIR photographs --weights RUN/model.pt
+    python -m rankgrad_papers.studies.matrix --draw matrix.svg
+
+DIR has a folder for each data set. A set has one search. Its trials train on folds of the training classes, and each is
+measured by all four metrics on the classes that were held out. For each metric, a loss keeps its best trial. For each
+metric the loss made for it and the best of the others are named as well. All this is written to a file before the test
+classes are looked at. Then the trials that were kept train on all training classes, and are measured on the test
+classes: those of the named losses with ten seeds, the others with five.
+
+The trials are random points of the spaces of `rankgrad tune`, the defaults first. They are not made by `tune` itself,
+which follows one metric: it prunes trials by it, and draws later trials near those that are good in it.
+
+A run adds its values to the file when it ends; then its folder is removed. If the command is interrupted, run it again
+and it continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import optuna
+from omegaconf import DictConfig
+from optuna.samplers import RandomSampler
+
+from rankgrad.config import ConfigError, compose
+from rankgrad.evaluation.statistics import PairedDifference
+from rankgrad.runs.compare import shared, train_in_turn
+from rankgrad.runs.folder import Run
+from rankgrad.tuning.space import NumberRange, Value, Values, settings_of, space_of
+
+from ..values import append, cells, difference, read
+from .alphabets import POOLED, measured
+from .tables import METHODS as TABLE_METHODS
+from .tables import METRICS as TABLE_METRICS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = ("AP", "mAP@R", "R@1", POOLED)
+TRIALS, FOLDS, SEEDS = 8, 3, 10
+FEWER = 5  # seeds of the losses that are only drawn
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What all trainings of a data set share.
+
+    Attributes:
+        settings: KEY=VALUE, without the folder of the data.
+        relevant: number of relevant items of a query in a batch.
+        space: instead of the spaces of `rankgrad tune`, for the losses that have these settings.
+    """
+
+    settings: tuple[str, ...]
+    relevant: int
+    space: tuple[tuple[str, str], ...] = ()
+
+
+SETS: Mapping[str, DataSet] = {
+    "omniglot": DataSet(("data=omniglot", "data.load.turns=1", "recipe=small"), 3),
+    "icons": DataSet(("data=icons", "data.size=28", "recipe=small"), 3),
+    "photographs": DataSet(("data=photographs", "recipe=finetune_photographs"), 7),
+    "banking77": DataSet(
+        (
+            *("data=banking77", "data.load.validation=train", "model.buckets=8192", "trainer.max_epochs=5"),
+            *("sampler.classes_per_batch=24", "sampler.samples_per_class=4", "sampler.batches_per_epoch=40"),
+        ),
+        3,
+        (("loss.tau", "log(0.01,0.5)"), ("loss.tau1", "log(0.01,0.5)")),  # texts need high ones, see docs/results.md
+    ),
+}
+QUIET = (
+    *("evaluation.before=false", "evaluation.bootstrap=0", "evaluation.clusters=none", "health=false"),
+    *("loggers=[]", "trainer.enable_progress_bar=false", "threads=1"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A loss.
+
+    Attributes:
+        column: the metric that it is made for; "": none.
+        settings: those that are fixed. {relevant}: that of the data set.
+        space: instead of the spaces of `rankgrad tune`.
+    """
+
+    column: str
+    settings: tuple[str, ...] = ()
+    space: tuple[tuple[str, str], ...] = ()
+
+
+#: Loss -> what it is made for. docs/hypotheses.md gives the reasons.
+LOSSES: Mapping[str, Row] = {
+    "supap": Row("AP"),
+    "lambda": Row("mAP@R", ("loss.measure=ndcg", "loss.k={relevant}"), (("loss.tau", "log(0.01,0.25)"),)),
+    "recall_at_k": Row("R@1", ("loss.k=[1]",)),
+    "adaptive_roadmap": Row(POOLED),
+    "pml/multi_similarity": Row(""),
+    "pml/triplet": Row(""),
+}
+
+
+def shared_settings(data: str, root: Path, weights: Path | None, more: Sequence[str] = ()) -> list[str]:
+    """Settings of all trainings of a data set."""
+    begun = [] if weights is None else [f"model.weights={weights}"]
+    return [*SETS[data].settings, *QUIET, f"data.root={root / data}", *begun, *more]
+
+
+def points(data: str, loss: str, words: Sequence[str], trials: int) -> list[list[str]]:
+    """The settings of each trial of a loss: its defaults, then random points of its space.
+
+    Args:
+        data: a key of `SETS`.
+        loss: a key of `LOSSES`.
+        words: see `shared_settings`.
+        trials: their number. The first ones of a longer search are the same.
+    """
+    row = LOSSES[loss]
+    own = [f"loss={loss}", *(word.format(relevant=SETS[data].relevant) for word in row.settings)]
+    base = compose([*words, *own])
+    space = space_of(loss, [*words, *own], base, {**dict(row.space), **dict(SETS[data].space)})
+    study = optuna.create_study(sampler=RandomSampler(seed=0))
+    chosen = [{name: _first(values, name, base) for name, values in space.items()}]
+    for _ in range(trials - 1):
+        trial = study.ask()
+        chosen.append({name: values.suggest(name, trial) for name, values in space.items()})
+    return [[*own, *settings_of(space, each, base)] for each in chosen]
+
+
+def _first(values: Values, name: str, base: DictConfig) -> Value:
+    """The default of a setting; if it is outside of the space, the middle."""
+    default = values.default(name, base)
+    if default is not None:
+        return default
+    assert isinstance(values, NumberRange)
+    return math.sqrt(values.low * values.high) if values.kind == "log" else (values.low + values.high) / 2
+
+
+# ---------------------------------------------------------------------------------------------------- what is trained
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A training: the place of its values in a file.
+
+    Attributes:
+        data: a key of `SETS`.
+        loss: a key of `LOSSES`.
+        trial: its number.
+        unit: the fold; "" for a test.
+        seed: "" for a fold.
+    """
+
+    data: str
+    loss: str
+    trial: int
+    unit: str = ""
+    seed: str = ""
+
+    @property
+    def setting(self) -> dict[str, str]:
+        """Columns of the file."""
+        return {"set": self.data, "loss": self.loss, "trial": str(self.trial)}
+
+    @property
+    def folder(self) -> str:
+        """Name of the run."""
+        place = f"fold{self.unit.partition('/')[0]}" if self.unit else f"seed{self.seed}"
+        return f"{self.loss.replace('/', '-')}-{self.trial}-{place}"
+
+
+def trained(
+    tasks: Mapping[Cell, Sequence[str]],
+    values: Path,
+    work: Path,
+    words: Sequence[str],
+    jobs: int,
+    count_failed: bool = False,
+) -> None:
+    """Train what the file does not have yet, and add the values of each run when it ends.
+
+    Args:
+        tasks: settings of each training.
+        values: the file.
+        work: folder of the runs.
+        words: settings of all trainings.
+        jobs: trainings at a time.
+        count_failed: write nan for a run that fails, so that its trial is not kept. Its folder stays.
+
+    Raises:
+        ConfigError: runs failed, and are not counted. The others were trained before it is raised.
+    """
+    values.parent.mkdir(parents=True, exist_ok=True)
+    there = cells(values)
+    left = {
+        work / cell.folder: (cell, settings)
+        for cell, settings in tasks.items()
+        if (tuple(cell.setting.items()), cell.unit, cell.seed) not in there
+    }
+    failed: list[str] = []
+
+    def ended(folder: Path, error: str | None) -> None:
+        cell, _ = left[folder]
+        if error is not None:
+            failed.append(f"{folder}: {error}")
+            if not count_failed:
+                return
+        numbers = columns_of(Run(folder)) if error is None else dict.fromkeys(COLUMNS, math.nan)
+        append(values, cell.setting, numbers, unit=cell.unit, seed=cell.seed)
+        if error is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        text = ", ".join(f"{name} {number:.1f}" for name, number in numbers.items())
+        print(f"{cell.data}, {folder.name}: {text}", flush=True)
+
+    with shared(work, words):
+        train_in_turn(_following(left, ended), ended, work, jobs, many=True)
+    if failed and not count_failed:
+        raise ConfigError("\n".join(["these runs failed; the same command tries them again:", *failed]))
+
+
+def _following(
+    left: Mapping[Path, tuple[Cell, Sequence[str]]], ended: Callable[[Path, str | None], None]
+) -> Callable[[], tuple[Path, Sequence[str]] | None]:
+    """What `train_in_turn` asks for the next run. Runs that are finished are measured only."""
+
+    def unfinished() -> Iterator[tuple[Path, Sequence[str]]]:
+        for folder, (_, settings) in left.items():
+            if Run(folder).finished:
+                ended(folder, None)
+            else:
+                yield folder, settings
+
+    waiting = unfinished()
+    return lambda: next(waiting, None)
+
+
+def columns_of(run: Run) -> dict[str, float]:
+    """The metrics of the matrix, in per cent."""
+    numbers = measured(run)
+    return {name: numbers[name] for name in COLUMNS}
+
+
+# ----------------------------------------------------------------------------------------------------- what is chosen
+
+Choice = dict[str, str]  # set, column, loss, trial, value, named, settings: a line of the file of choices
+MADE, OTHER = "made for it", "best of the others"
+
+
+def choose(data: str, values: Path, trials: int, folds: int) -> list[Choice]:
+    """The best trial of each loss for each metric, by its mean over the folds; and two losses named for each metric.
+
+    Args:
+        data: a key of `SETS`.
+        values: file of the search.
+        trials: of each loss.
+        folds: of each trial.
+
+    Raises:
+        ValueError: a trial is missing; or all trials of a loss failed.
+    """
+    found = read(values)
+    best: dict[tuple[str, str], tuple[float, int]] = {}
+    for loss in LOSSES:
+        for trial in range(trials):
+            setting = {"set": data, "loss": loss, "trial": str(trial)}
+            for column in COLUMNS:
+                units = found.units(setting, column)
+                if len(units) < folds:
+                    raise ValueError(f"{values} has {len(units)} of {folds} folds of {data}, {loss}, trial {trial}")
+                mean = sum(units.values()) / len(units)
+                if mean > best.get((loss, column), (-math.inf, 0))[0]:  # nan is not
+                    best[loss, column] = mean, trial
+    lost = [loss for loss in LOSSES if (loss, COLUMNS[0]) not in best]
+    if lost:
+        raise ValueError(f"all trials of {', '.join(lost)} failed on {data}")
+    choices = []
+    for column in COLUMNS:
+        others = [loss for loss, row in LOSSES.items() if row.column != column]
+        other = max(others, key=lambda loss: best[loss, column][0])
+        for loss, row in LOSSES.items():
+            value, trial = best[loss, column]
+            named = MADE if row.column == column else OTHER if loss == other else ""
+            line = {"set": data, "column": column, "loss": loss, "trial": str(trial), "value": f"{value:.6g}"}
+            choices.append({**line, "named": named})
+    return choices
+
+
+def chosen(path: Path, data: str) -> list[Choice]:
+    """The choices of a set in the file; none if it has not got them."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as opened:
+        return [row for row in csv.DictReader(opened) if row["set"] == data]
+
+
+def add_choices(path: Path, choices: Sequence[Choice]) -> None:
+    """Add the choices of a set to the file."""
+    new = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as opened:
+        writer = csv.DictWriter(opened, list(choices[0]), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(choices)
+
+
+# -------------------------------------------------------------------------------------------------------- the drawing
+
+
+@dataclass(frozen=True)
+class Block:
+    """The matrix of a data set.
+
+    Attributes:
+        title: of the block.
+        values: loss -> metric -> value.
+        made: metric -> the loss made for it.
+        effects: metric -> difference of the loss made for it and `against`; None with fewer than two seeds.
+        against: metric -> the loss that it is compared with.
+    """
+
+    title: str
+    values: Mapping[str, Mapping[str, float]]
+    made: Mapping[str, str]
+    effects: Mapping[str, PairedDifference | None]
+    against: Mapping[str, str]
+
+
+def block_of(data: str, values: Path, choices: Sequence[Choice]) -> Block:
+    """The matrix of a set on its test classes: each loss with the trial that it has kept for the metric."""
+    found = read(values)
+    units: dict[tuple[str, str], Mapping[str, float]] = {}
+    named: dict[tuple[str, str], str] = {}
+    for line in choices:
+        setting = {name: line[name] for name in ("set", "loss", "trial")}
+        units[line["loss"], line["column"]] = found.units(setting, line["column"])
+        named[line["column"], line["named"]] = line["loss"]
+    made, against = ({column: named[column, what] for column in COLUMNS} for what in (MADE, OTHER))
+    effects = {name: difference(units[made[name], name], units[against[name], name]) for name in COLUMNS}
+    means = {loss: {column: _mean(units[loss, column]) for column in COLUMNS} for loss in LOSSES}
+    return Block(f"{data}, test classes", means, made, effects, against)
+
+
+def block_of_tables(values: Path) -> Block:
+    """The matrix of tables with rare positives, from their own file; each loss against cross-entropy."""
+    found, usual = read(values), "cross-entropy"
+    units = {(loss, name): found.units({"method": loss}, name) for loss in TABLE_METHODS for name in TABLE_METRICS}
+    made = {metric: loss for loss, metric in TABLE_METHODS.items() if metric}
+    effects = {name: difference(units[made[name], name], units[usual, name]) for name in TABLE_METRICS}
+    means = {loss: {name: _mean(units[loss, name]) for name in TABLE_METRICS} for loss in TABLE_METHODS}
+    count = len(units[usual, next(iter(TABLE_METRICS))])
+    return Block(f"{count} tables with rare positives", means, made, effects, dict.fromkeys(TABLE_METRICS, usual))
+
+
+def _mean(units: Mapping[str, float]) -> float:
+    return sum(units.values()) / len(units)
+
+
+def draw(blocks: Sequence[Block], picture: Path) -> None:
+    """One drawing of all blocks; the cell of the loss that is made for a metric has a frame."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, sum(0.32 * len(block.values) + 1.2 for block in blocks)), layout="constrained")
+    axes = figure.subplots(len(blocks), 1, squeeze=False, height_ratios=[len(block.values) + 3 for block in blocks])
+    for ax, block in zip(axes[:, 0], blocks, strict=True):
+        _matrix(ax, block)
+    figure.savefig(picture)
+
+
+def _matrix(ax: Axes, block: Block) -> None:
+    from matplotlib.patches import Rectangle
+
+    losses, metrics = list(block.values), list(block.made)
+    best = {name: max(block.values[loss][name] for loss in losses) for name in metrics}
+    behind = [[block.values[loss][name] - best[name] for name in metrics] for loss in losses]
+    ax.imshow(behind, cmap="Greens", vmin=-10, vmax=6, aspect="auto")
+    for row, loss in enumerate(losses):
+        for column, name in enumerate(metrics):
+            value = block.values[loss][name]
+            weight = "bold" if value == best[name] else "normal"
+            ax.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=8, weight=weight)
+            if block.made[name] == loss:
+                ax.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, fill=False, lw=1.6))
+    below = [f"{name}\n{_effect(block.effects[name])}\nagainst {block.against[name]}" for name in metrics]
+    ax.set_xticks(range(len(metrics)), below, fontsize=7)
+    ax.set_yticks(range(len(losses)), losses, fontsize=8)
+    ax.tick_params(length=0)
+    ax.set_title(block.title, loc="left", fontsize=9)
+
+
+def _effect(found: PairedDifference | None) -> str:
+    return "" if found is None else f"{found.mean:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+
+
+# -------------------------------------------------------------------------------------------------------- the command
+
+
+def run(data: str, given: argparse.Namespace) -> None:
+    """Search, choose and test one set, as far as the files do not have it."""
+    words = shared_settings(data, given.data_root, given.weights if data == "photographs" else None, given.more)
+    settings = {loss: points(data, loss, words, given.trials) for loss in LOSSES}
+    searched, picked = (given.values.with_name(f"{given.values.stem}-{name}.csv") for name in ("trials", "chosen"))
+    folds = {
+        Cell(data, loss, trial, unit=f"{fold}/{given.folds}"): [
+            *words,
+            *settings[loss][trial],
+            *(f"fold={fold}/{given.folds}", "evaluation.split=val", "seed=0"),
+        ]
+        for fold in range(1, given.folds + 1)
+        for trial in range(given.trials)
+        for loss in LOSSES
+    }
+    trained(folds, searched, given.runs / data / "search", words, given.jobs, given.count_failed)
+    if not chosen(picked, data):
+        choices = choose(data, searched, given.trials, given.folds)
+        add_choices(
+            picked, [{**line, "settings": " ".join(settings[line["loss"]][int(line["trial"])])} for line in choices]
+        )
+    kept = sorted(chosen(picked, data), key=lambda line: not line["named"])  # those that are compared come first
+    tests = {
+        Cell(data, line["loss"], int(line["trial"]), seed=str(seed)): [
+            *words,
+            *line["settings"].split(),
+            f"seed={seed}",
+        ]
+        for line in kept
+        for seed in range(given.seeds if line["named"] else min(FEWER, given.seeds))
+    }
+    trained(tests, given.values, given.runs / data / "test", words, given.jobs)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the sets one after the other; or draw what the files have."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}")
+    parser.add_argument("--data-root", type=Path, help="folder with a folder for each set")
+    parser.add_argument("--weights", type=Path, help="model.pt of the network to fine-tune on photographs")
+    parser.add_argument("--values", type=Path, default=Path("docs/results/matrix/matrix.csv"))
+    parser.add_argument("--tables", type=Path, default=Path("docs/results/scores/tables.csv"), help="for --draw")
+    parser.add_argument("--runs", type=Path, default=Path("runs/matrix"), help="folder of the trainings")
+    parser.add_argument("--trials", type=int, default=TRIALS, help="of each loss")
+    parser.add_argument("--folds", type=int, default=FOLDS, help="of each trial")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="of each test")
+    parser.add_argument("--count-failed", action="store_true", help="a trial whose training fails is not kept")
+    parser.add_argument("--more", nargs="*", default=[], metavar="KEY=VALUE", help="further settings, to try it out")
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="trainings at a time")
+    parser.add_argument("--draw", type=Path, help="draw the files of the values, and train nothing")
+    given = parser.parse_args(words)
+    if given.draw is not None:
+        picked = given.values.with_name(f"{given.values.stem}-chosen.csv")
+        blocks = [block_of(data, given.values, lines) for data in SETS if (lines := chosen(picked, data))]
+        draw([*blocks, *([block_of_tables(given.tables)] if given.tables.exists() else [])], given.draw)
+        return
+    unknown = [data for data in given.sets if data not in SETS]
+    if unknown or not given.sets:
+        parser.error(f"name the sets, of {', '.join(SETS)}" + (f"; got {unknown[0]!r}" if unknown else ""))
+    if given.data_root is None:
+        parser.error("--data-root DIR is needed: the folder that has a folder for each set")
+    if "photographs" in given.sets and given.weights is None:
+        parser.error("photographs are fine-tuned: give --weights RUN/model.pt, see rankgrad_papers.studies.pretraining")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    for data in given.sets:
+        run(data, given)
+
+
+if __name__ == "__main__":
+    main()
