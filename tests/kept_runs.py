@@ -1,7 +1,7 @@
 """Runs of a second that several tests start from, each trained once in a process: copy one with `copied`.
 
 Their settings say /photos and /voc where the images lie, as those of somebody else's run name a folder that is not
-here.
+here. Those of a run of scores say /rows.csv.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import pytest
 from omegaconf import OmegaConf
 from small_detectors import settings as of_detector
 from small_runs import Killed, die_after_writes, make_photos, small
+from small_tables import one_list
+from small_tables import settings as of_table
 from voc_trees import shapes
 
 from rankgrad.config import compose
@@ -24,6 +26,7 @@ from rankgrad.detection.run import train as train_detector
 from rankgrad.index import build
 from rankgrad.index.embedder import Embedded
 from rankgrad.index.folder import embed_folder
+from rankgrad.scores.task import train as train_scores
 from rankgrad.training import retrieval
 
 #: A loss in which every kind of part is named: ranks, steps and a penalty.
@@ -46,12 +49,13 @@ def _home() -> Path:
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     make_photos(home / "photos")
     shapes(home / "voc")
+    one_list(home / "rows.csv")
     return home
 
 
 @cache
 def kept(name: str) -> Path:
-    """The folder of a run: retrieval, multi, frozen, interrupted, detector or detector-interrupted."""
+    """The folder of a run: retrieval, multi, frozen, interrupted, scores, detector, detector-interrupted."""
     home, folder = _home(), _home() / name
     out = f"out={folder}"
     with pytest.MonkeyPatch.context() as patch:
@@ -60,6 +64,8 @@ def kept(name: str) -> Path:
             config = compose(small(home / "photos", "memory=joint", "evaluation.every=1", out))
             config.loss = OmegaConf.create(LOSS)
             retrieval.train(config, quiet=True)
+        elif name == "scores":
+            train_scores(compose(of_table(home / "rows.csv", out), "scores"), quiet=True)
         elif name.startswith("detector"):
             every = "evaluation.every=0" if name.endswith("interrupted") else "evaluation.every=1"
             given = compose(of_detector(home / "voc", every, "checkpoint_minutes=0", out), "detect")
@@ -73,7 +79,7 @@ def kept(name: str) -> Path:
             given = compose(small(home / "photos", *own, out))
             _train(lambda: retrieval.train(given, quiet=True), name)
     text = (folder / "config.yaml").read_text()
-    for place in ("photos", "voc"):
+    for place in ("photos", "voc", "rows.csv"):
         text = text.replace(str(home / place), f"/{place}")
     (folder / "config.yaml").write_text(text)
     return folder
@@ -101,11 +107,13 @@ def kept_index() -> Path:
     return home / "photos.index"
 
 
-def copied(name: str, folder: Path, photos: Path | None = None, voc: Path | None = None) -> Path:
-    """A run of one's own, whose images are where they are said to be."""
+def copied(
+    name: str, folder: Path, photos: Path | None = None, voc: Path | None = None, rows: Path | None = None
+) -> Path:
+    """A run of one's own, whose images or rows are where they are said to be."""
     shutil.copytree(kept(name), folder)
     text = (folder / "config.yaml").read_text()
-    for there, here in (("/photos", photos), ("/voc", voc)):
+    for there, here in (("/photos", photos), ("/voc", voc), ("/rows.csv", rows)):
         text = text if here is None else text.replace(there, str(here))
     (folder / "config.yaml").write_text(text)
     return folder

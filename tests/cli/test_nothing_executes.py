@@ -20,6 +20,7 @@ import torch
 import yaml
 from kept_runs import copied, kept_index
 from small_runs import make_photos, small
+from small_tables import one_list
 from voc_trees import shapes
 
 from rankgrad.cli import main
@@ -207,6 +208,20 @@ def test_a_detector_s_settings_are_refused_alike(capsys, tmp_path, canary):
             assert "loss._target_ is 'os.system', which is no loss of rankgrad" in refused(capsys, *words)
 
 
+def test_the_settings_of_a_run_of_scores_are_refused_alike(capsys, tmp_path, canary):
+    rows = one_list(tmp_path / "rows.csv")
+    run = copied("scores", tmp_path / "run", rows=rows)
+    changed(run, lambda config: config["loss"].update(_system(canary)))
+    for words in (
+        ["train", f"resume={run}"],
+        ["report", run, "-o", tmp_path / "page.html"],
+        ["evaluate", run, "--root", rows],
+    ):
+        assert "loss._target_ is 'os.system', which is no loss of rankgrad" in refused(capsys, *words)
+    assert main(["evaluate", str(run), "--bootstrap", "0"]) == 0  # reads numbers, and no settings
+    assert main(["predict", str(run), str(rows), "-o", str(tmp_path / "scores.csv")]) == 0  # reads the model alone
+
+
 def test_settings_that_are_typed_are_held_to_the_same_lists(capsys, tmp_path, canary):
     told = refused(capsys, "train", "loss._target_=os.system", f"+loss.command=touch {canary}", "--cfg")
     assert "loss._target_ is 'os.system', which is no loss of rankgrad" in told
@@ -301,6 +316,28 @@ def test_pickles_in_the_place_of_weights_are_not_opened(capsys, tmp_path, photos
     assert not (tmp_path / "out").exists()
 
 
+def test_a_pickle_in_the_place_of_a_model_of_scores_is_not_opened(capsys, tmp_path, canary, pickled):
+    rows = one_list(tmp_path / "rows.csv")
+    run = copied("scores", tmp_path / "run", rows=rows)
+    plain = tmp_path / "plain.pt"
+    plain.write_bytes(pickle.dumps(Touch(canary)))
+    for evil in (pickled, plain):
+        shutil.copy(evil, run / "model.pt")
+        for words in (["predict", run, rows, "-o", tmp_path / "scores.csv"], ["evaluate", run, "--root", rows]):
+            assert "model.pt" in refused(capsys, *words)
+    assert not (tmp_path / "scores.csv").exists()
+
+
+def test_objects_among_the_scores_of_a_run_are_not_unpickled(capsys, tmp_path, canary):
+    run = copied("scores", tmp_path / "run")
+    columns = dict(np.load(run / "scores.npz"))
+    for name in ("score", "relevance"):
+        np.savez(run / "scores.npz", **{**columns, name: np.array([Touch(canary)] * 60, dtype=object)})
+        assert "does not unpickle them" in refused(capsys, "evaluate", run)
+        assert main(["report", str(run), "-o", str(tmp_path / "page.html")]) == 0  # a page as far as there is something
+        assert "does not unpickle them" in (tmp_path / "page.html").read_text()
+
+
 def test_objects_in_an_npz_are_not_unpickled(capsys, tmp_path, photos, canary):
     run = received("retrieval", tmp_path / "run", photos)
     evil = np.array([Touch(canary)] * 25, dtype=object)
@@ -374,7 +411,7 @@ def test_a_user_s_own_classes_need_the_name_of_their_package_every_time(capsys, 
 FUZZ = """
 import contextlib, io, json, random, resource, sys, traceback
 from pathlib import Path
-import rankgrad.training.runner, rankgrad.report, rankgrad.index.builder, rankgrad.detection.run
+import rankgrad.training.runner, rankgrad.report, rankgrad.index.builder, rankgrad.detection.run, rankgrad.scores.task
 from rankgrad.cli import main
 
 times, cases = json.loads(sys.argv[1])
@@ -430,6 +467,11 @@ FUZZED = [
     ("detector/config.yaml", "detect train resume=RUN/detector", False),
     ("detector/metrics.json", "detect train resume=RUN/detector", False),
     ("detector/metrics.json", "report RUN/detector -o TMP/page.html", False),
+    ("scores/scores.npz", "evaluate RUN/scores --bootstrap 0", True),
+    ("scores/model.pt", "predict RUN/scores ROWS -o TMP/scores.csv", True),
+    ("scores/config.yaml", "train resume=RUN/scores", False),
+    ("scores/config.yaml", "evaluate RUN/scores --root ROWS --bootstrap 0", False),
+    ("scores/after.json", "report RUN/scores -o TMP/page.html", False),
 ]
 
 
@@ -437,10 +479,13 @@ def _fuzz(tmp_path: Path, photos: Path, cases: list[tuple[str, str, bool]], time
     run = received("retrieval", tmp_path / "run", photos)
     shutil.copytree(kept_index(), run / "index")
     copied("detector", run / "detector", voc=shapes(tmp_path / "voc"))
-    places = {"RUN": run, "TMP": tmp_path, "PHOTOS": photos, "QUERY": photos / "class 1" / "1.png"}
+    rows = one_list(tmp_path / "rows.csv")
+    copied("scores", run / "scores", rows=rows)
+    query = photos / "class 1" / "1.png"
+    places = {"RUN": run, "TMP": tmp_path, "PHOTOS": photos, "QUERY": query, "ROWS": rows}
 
     def filled(word: str) -> str:
-        return re.sub("RUN|TMP|PHOTOS|QUERY", lambda match: str(places[match[0]]), word)
+        return re.sub("RUN|TMP|PHOTOS|QUERY|ROWS", lambda match: str(places[match[0]]), word)
 
     names = [name.replace("VECTORS", next(run.glob("index/*.faiss")).name) for name, *_ in cases]
     given = [
