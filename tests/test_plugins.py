@@ -133,7 +133,7 @@ def test_what_is_not_named_is_not_imported(tmp_path, fresh, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     assert "toy" in capsys.readouterr().out
-    assert main(["datasets"]) == 0 and "of toydatasets 1.2" in capsys.readouterr().out
+    assert main(["datasets"]) == 0 and "from toydatasets 1.2" in capsys.readouterr().out
     assert main(["train", "--cfg"]) == 0
     evaluate(embeddings, torch.arange(4).repeat(2), bootstrap=0, clusters="none")
     compose(["loss=pnp"])
