@@ -85,7 +85,7 @@ def test_draws_out_of_range_are_refused(options, message):
 
 
 def test_classes_of_one_image_alone_leave_no_queries():
-    with pytest.raises(ValueError, match="some has one image of each class"):
+    with pytest.raises(ValueError, match="some has only one image of each class"):
         trials(some_table("one_gallery", [0, 1, 2]))
 
 
@@ -94,7 +94,7 @@ def test_a_result_is_the_mean_over_the_draws_with_its_spread():
     assert found == {"R@1": (0.75, 0.25), "AP": (0.25, 0.0)}
     assert over_draws([{"R@1": 0.5}]) == {"R@1": (0.5, 0.0)}
     for strange in ([], [{"R@1": 0.5}, {"AP": 0.5}]):
-        with pytest.raises(ValueError, match="the same metrics from each; got"):
+        with pytest.raises(ValueError, match="all must have the same metrics; got"):
             over_draws(strange)
 
 

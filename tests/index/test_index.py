@@ -633,7 +633,7 @@ def test_the_command_measures_an_approximate_index(made, tmp_path, capsys):
     assert main(["index", str(made.with_suffix(".npz")), "-o", str(out), "--kind", "hnsw"]) == 0
     shown = capsys.readouterr().out
     assert re.search(
-        r"20 images, 8 dimensions, hnsw, 0\.0 MB\nfinds 100\.0 % of the 10 nearest \(20 rows asked\)", shown
+        r"20 images, 8 dimensions, hnsw, 0\.0 MB\nfinds 100\.0 % of the 10 nearest \(20 rows as queries\)", shown
     )
     assert Index.load(out).kind == "hnsw"
 
