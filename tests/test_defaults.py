@@ -195,7 +195,7 @@ def test_a_run_says_which_loss_and_rate_it_takes_and_why(files, tmp_path):
     told = said(fine)
     assert "loss CrossEntropyLoss" in told and "default for" not in told
     assert "optimizer.lr 1e-05" in told and "timm trained before" in told
-    assert "head 2e-05" in told and "loss 0.0001" in told
+    assert "2e-05 for the head" in told and "0.0001 for the loss" in told
     told = said([*fine, "optimizer.lr=0.01"])
     assert "optimizer.lr 0.01" in told and "as given" in told and "1e-05" in told
     told = said(small_texts(texts))

@@ -174,7 +174,7 @@ def test_a_command_says_what_helps_on_a_full_disk(tmp_path, monkeypatch, capsys)
 
     monkeypatch.setattr(embed, "run", write)
     assert main(["embed", str(tmp_path), str(tmp_path)]) == 2
-    assert re.search("part-000000.npz.*Make room", capsys.readouterr().err)
+    assert re.search("part-000000.npz.*Free some space", capsys.readouterr().err)
 
 
 def test_a_file_and_its_name_reach_the_disk_in_this_order(tmp_path, monkeypatch):
