@@ -112,7 +112,7 @@ def test_the_page_marks_what_shares_a_class_as_right(tmp_path):
         (("loss=cross_entropy", *SEVERAL), "CrossEntropyLoss takes one class per row, but these rows have several"),
         (("loss=supap+histogram", *SEVERAL), "HistogramLoss takes one class per row"),
         (("fold=1/2", "evaluation.split=val", *SEVERAL), "fold=1/2 needs one class per text"),
-        (("train.hierarchy=true", *SEVERAL), "those of a have several classes"),
+        (("train.hierarchy=true", *SEVERAL), "rows of a have several classes"),
     ],
 )
 def test_what_takes_one_class_refuses_several(settings, message, tmp_path):
