@@ -366,6 +366,12 @@ def _mean(units: Mapping[str, float]) -> float:
     return sum(units.values()) / len(units)
 
 
+LEGEND = (
+    "Frame: the loss is made for the metric. Bold: the best of the column; the darker, the closer to it.\n"
+    "Below: the framed loss against another one, difference and 95 % interval."
+)
+
+
 def draw(blocks: Sequence[Block], picture: Path) -> None:
     """One drawing of all blocks; the cell of the loss that is made for a metric has a frame."""
     from matplotlib.figure import Figure
@@ -374,6 +380,7 @@ def draw(blocks: Sequence[Block], picture: Path) -> None:
     axes = figure.subplots(len(blocks), 1, squeeze=False, height_ratios=[len(block.values) + 3 for block in blocks])
     for ax, block in zip(axes[:, 0], blocks, strict=True):
         _matrix(ax, block)
+    figure.suptitle(LEGEND, x=0.01, ha="left", fontsize=8)
     figure.savefig(picture)
 
 

@@ -54,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--values", type=Path, default=Path("docs/results/photographs/pretraining.csv"))
     parser.add_argument("--runs", type=Path, default=Path("runs/pretraining"), help="folder of the training")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--epochs", type=int, default=45, help="of 355 batches of 128")
+    parser.add_argument("--epochs", type=int, default=45, help="of 177 batches of 128")
     parser.add_argument("--more", nargs="*", default=[], metavar="KEY=VALUE", help="further settings, to try it out")
     given = parser.parse_args(words)
     setting, seed = {"loss": NAME, "epochs": str(given.epochs)}, str(given.seed)
