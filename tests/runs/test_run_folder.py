@@ -266,7 +266,7 @@ def test_a_state_that_would_run_code_is_not_read(photos, tmp_path):
             return os.system, (f"touch {canary}",)
 
     torch.save({"state_dict": {}, "global_step": 1, "kept": Evil()}, tmp_path / "run" / "state.ckpt")
-    with pytest.raises(ConfigError, match="not read: .*run code. Delete it"):
+    with pytest.raises(ConfigError, match="is refused: .*run code. Delete it"):
         train(f"resume={tmp_path / 'run'}")
     assert not canary.exists()
 
