@@ -11,6 +11,8 @@ import psutil
 import pytest
 from small_detectors import QUICK, TINY
 from small_runs import make_photos, small
+from small_tables import QUICK as OF_TABLE
+from small_tables import one_list
 from stopped_commands import LONG, SIGNALS, Command, hint, results, stop
 from voc_trees import shapes
 
@@ -23,8 +25,17 @@ pytestmark = pytest.mark.usefixtures("hangup")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Command]:
     photos = make_photos(tmp_path_factory.mktemp("photos"))
     tree = shapes(tmp_path_factory.mktemp("voc"))
+    rows = one_list(tmp_path_factory.mktemp("rows") / "rows.csv", 20_000)
+    of_table = [word for word in OF_TABLE if not word.startswith(("trainer.max_epochs", "sampler."))]
     return {
         "train": Command(("train", *small(photos, *LONG, "data.workers=1")), lambda f: (f"out={f / 'run'}",), family=1),
+        "scores": Command(  # 2 000 batches, so that it is not over before it is stopped
+            (
+                *("train", "task=scores", "data=table", f"data.root={rows}", *of_table, LONG[0], LONG[2]),
+                *("sampler.batch_size=8", "evaluation.select=null"),
+            ),
+            lambda f: (f"out={f / 'run'}",),
+        ),
         "devices": Command(
             ("train", *small(photos, *LONG, "trainer.devices=2", "trainer.accelerator=cpu")),
             lambda f: (f"out={f / 'run'}",),
@@ -76,7 +87,7 @@ def test_a_comparison_that_is_stopped_has_saved_its_states_and_says_how_to_go_on
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("name", ["train", "devices", "compare", "tune", "detect"])
+@pytest.mark.parametrize("name", ["train", "scores", "devices", "compare", "tune", "detect"])
 def test_a_command_that_is_stopped_goes_on_and_ends_like_one_that_was_not(
     commands, undisturbed, tmp_path, name, number
 ):
@@ -85,18 +96,18 @@ def test_a_command_that_is_stopped_goes_on_and_ends_like_one_that_was_not(
     assert len([*tmp_path.rglob("state.ckpt")]) == command.runs
     again = hint(tmp_path / "log")
     expected = ["train", f"resume={tmp_path / 'run'}"]
-    assert again == (expected if name in ("train", "devices") else [*command.words, *command.out(tmp_path)])
+    assert again == (expected if name in ("train", "scores", "devices") else [*command.words, *command.out(tmp_path)])
     assert command.go_on(tmp_path, again).wait(300) == 0, (tmp_path / "log").read_text()
     assert results(tmp_path) == undisturbed(name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["train", "devices", "compare", "tune", "detect"])
+@pytest.mark.parametrize("name", ["train", "scores", "devices", "compare", "tune", "detect"])
 def test_when_a_command_is_killed_its_children_save_their_states_and_end(commands, undisturbed, tmp_path, name):
     command = commands[name]
     assert stop(command, tmp_path, signal.SIGKILL) == -signal.SIGKILL
     again = [*command.words, *command.out(tmp_path)]
-    if name == "train":  # nobody was left to save it
+    if name in ("train", "scores"):  # nobody was left to save it
         again = ["train", f"resume={tmp_path / 'run'}"]
     else:
         assert len([*tmp_path.rglob("state.ckpt")]) == command.runs

@@ -269,7 +269,7 @@ TASK: runner.TaskType[EvaluatedDetections] = runner.TaskType(
 )
 
 
-#: Train a detector, evaluate it and write the folder: `runner.train` with this task.
+#: Train a detector, evaluate it and write the folder. It is `runner.train` with this task.
 train = partial(runner.train, TASK)
 
 

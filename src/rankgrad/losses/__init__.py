@@ -40,7 +40,7 @@ def _named(place: str) -> type[RetrievalLoss]:
 #: Name -> class of every loss.
 LOSSES: dict[str, type[RetrievalLoss]] = {name: _named(place) for name, place in loss_names.LOSSES.items()}
 
-#: Names of the losses that depend only on score differences: a constant added to a row changes nothing.
+#: Names of the losses that depend only on score differences. A constant added to a row changes nothing.
 RANK_LOSSES: list[str] = [name for name, kind in LOSSES.items() if kind.differences_only]
 
 

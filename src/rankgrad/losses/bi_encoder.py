@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..checks import closest
 from .checked import Batch, ClassLoss
 
-#: The input of each loss: "classes" (embeddings and classes), "pairs" (anchors and positives) or "scores" (pairs and
+#: What each loss takes. "classes" (embeddings and classes), "pairs" (anchors and positives) or "scores" (pairs and
 #: their similarities).
 TAKES = {
     "BatchAllTripletLoss": "classes",

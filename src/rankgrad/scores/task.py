@@ -361,7 +361,7 @@ def _made(config: DictConfig, quiet: bool, say: runner.Say) -> ScoresTask:
 TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, _made)
 
 
-#: Train a model of scores, evaluate it and write the folder: `runner.train` with this task.
+#: Train a model of scores, evaluate it and write the folder. It is `runner.train` with this task.
 train = partial(runner.train, TASK)
 
 
