@@ -165,7 +165,7 @@ class Ranker(_Network):
     """A network that scores documents of queries, trained on grades by a loss of lists.
 
     Args:
-        loss: of `rankgrad.losses`. None: NDCGLoss(tau=0.1).
+        loss: of `rankgrad.losses`. None: LambdaLoss().
         hidden: units of each hidden layer; () is a linear model.
         steps: of AdamW, with a cycle of the learning rate.
         batch: rows of a step, about: they are whole queries.

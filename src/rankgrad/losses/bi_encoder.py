@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from ..checks import closest
 from .checked import Batch, ClassLoss
 
-#: What each loss takes. "classes" (embeddings and classes), "pairs" (anchors and positives) or "scores" (pairs and
-#: their similarities).
+#: Loss -> what it takes. "classes" are embeddings and classes, "pairs" are anchors and positives, "scores" are pairs
+#: and their similarities.
 TAKES = {
     "BatchAllTripletLoss": "classes",
     "BatchHardTripletLoss": "classes",
