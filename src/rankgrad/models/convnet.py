@@ -35,7 +35,7 @@ def convnet(
     parameters; 114 k with `widths=(16, 32, 64, 128)`.
 
     `residual` makes it a small ResNet for photographs of 64 pixels or so: a stride of 2 takes the place of the pooling,
-    and every block but the first ends with a `Residual`. It has 3.8 M parameters with `widths=(32, 64, 128, 256, 256)`.
+    and every block but the first ends with a `Residual`. It has 3.7 M parameters with `widths=(32, 64, 128, 256, 256)`.
 
     Args:
         in_channels: channels of an image.

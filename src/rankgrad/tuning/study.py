@@ -29,12 +29,8 @@ from .space import Space, Value, settings_of
 
 # Number of trials before TPE's model and the median pruner are used: the defaults, and random points.
 DRAWN = 6
-FOLDS, ERROR, SPACE, METRIC = (
-    "folds",
-    "error",
-    "space",
-    "metric",
-)  # our attributes of a trial or a study in Optuna's storage
+# Our attributes of a trial or a study in Optuna's storage.
+FOLDS, ERROR, SPACE, METRIC = "folds", "error", "space", "metric"
 STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 

@@ -63,15 +63,16 @@ def main(words: Sequence[str] | None = None) -> None:
         shared = [*SHARED, f"data.root={given.data_root}", f"trainer.max_epochs={given.epochs}", *given.more]
         compare_variants({NAME: LOSS}, [given.seed], shared, given.runs)
         run = Run(folder)
+        right = top_1(run)
         minutes = run.read_facts()["train_cpu_seconds"] / 60
         given.values.parent.mkdir(parents=True, exist_ok=True)
         append(
             given.values,
             setting,
-            {TOP_1: top_1(run), "R@1": 100 * run.read_values()["R@1"], "CPU minutes": minutes},
+            {TOP_1: right, "R@1": 100 * run.read_values()["R@1"], "CPU minutes": minutes},
             seed=seed,
         )
-        print(f"top-1 {top_1(run):.1f} %, {minutes:.0f} minutes of one processor")
+        print(f"top-1 {right:.1f} %, {minutes:.0f} minutes of one processor")
     print(f"weights: {Run(folder).weights}")
 
 
