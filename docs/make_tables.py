@@ -9,6 +9,8 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
                                     "; without METHOD" leaves one out
     signed FILE: METRIC=METHOD; METRIC=METHOD; against METHOD; against METHOD
                                     signed ranks of a method against others, each in its metric; Holm over the rows
+    matrix FILE: SET                the matrix of a data set: each loss with the trial kept for the metric
+    matrix FILE: E1                 the comparisons of a hypothesis of the matrix: E1, E3, F1, H1
     table FILE                      a csv below docs/results
     table FILE: COLUMN, COLUMN      some of its columns
     metrics FILE: ONE; OTHER        two settings, a row for each metric
@@ -54,6 +56,9 @@ from rankgrad import defaults
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
 from rankgrad_papers import mean_ranks
+from rankgrad_papers.studies.matrix import COLUMNS
+from rankgrad_papers.studies.matrix import LOSSES as MATRIX
+from rankgrad_papers.studies.matrix_verdicts import Matrix
 from rankgrad_papers.values import Setting, Values, read
 from rankgrad_papers.values import difference as minus
 
@@ -61,7 +66,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "results").rglob("*.md"))]
 BLOCK = re.compile(
-    r"(<!-- (losses|rates|defaults|table|metrics|text|ranks|signed)(?: ([^\n]*))? -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- (losses|rates|defaults|table|matrix|metrics|text|ranks|signed)(?: ([^\n]*))? -->\n).*?(<!-- end -->)",
+    re.DOTALL,
 )
 WITHIN = re.compile(r"(<!-- difference (.*?) -->)[^\n]*?(<!-- end -->)")
 LINK = re.compile(r"(\]\()(?!\w+:|#)")
@@ -212,6 +218,27 @@ def signed(what: str) -> str:
     return _markdown([["metric", "loss", "against", "mean difference", "better in", "p (Holm)"], *rows])
 
 
+def matrix(what: str) -> str:
+    """A set of the matrix, or the comparisons of one of its hypotheses."""
+    file, wanted = _parted(what)
+    of = Matrix(DOCS / "results" / file)
+    if wanted in of.kept:
+        rows = [
+            [f"`{loss}`", row.column, *(_spread([*of.test(wanted, loss, column).values()]) for column in COLUMNS)]
+            for loss, row in MATRIX.items()
+        ]
+        return _markdown([["loss", "made for", *COLUMNS], *rows])
+    rows = [
+        [line.data, line.metric, line.what, _signed(line.difference), _interval(line.interval)]
+        for line in of.lines(wanted)
+    ]
+    return _markdown([["set", "metric", "compared", "difference", "95 % interval"], *rows])
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{_signed(ends[0])} to {_signed(ends[1])}"
+
+
 def difference(what: str) -> str:
     """One setting minus another: the mean of the differences, and its 95 % interval."""
     file, metric, one, other = _parted(what)
@@ -285,7 +312,7 @@ def filled(page: Path) -> str:
         written = {"losses": losses, "rates": rates, "defaults": others}
         if found[2] in written:
             return f"{found[1]}{written[found[2]]()}{found[4]}"
-        kinds = {"table": table, "metrics": metrics, "ranks": ranks, "signed": signed}
+        kinds = {"table": table, "matrix": matrix, "metrics": metrics, "ranks": ranks, "signed": signed}
         kinds["text"] = lambda it: text(it, page)
         return f"{found[1]}{kinds[found[2]](found[3])}{found[4]}"
 

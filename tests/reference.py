@@ -330,6 +330,17 @@ def hardest(rows: list[List]) -> tuple[list[float], list[float]]:
     return low, high
 
 
+def adaptive_triplet(rows: list[List], margin: float = 0.2, weight: float = 0.5) -> float:
+    """The hardest triplets in Euclidean distances of unit vectors, and thresholds that follow the scores."""
+
+    def distance(cosine: float) -> float:
+        return math.sqrt(max(2 - 2 * cosine, 1e-6))
+
+    pairs = zip(*hardest(rows), strict=True)
+    hinges = [max(0.0, margin + distance(low) - distance(high)) for low, high in pairs]
+    return (1 - weight) * (fmean(hinges) if hinges else 0.0) + weight * calibration(rows, **thresholds(rows))
+
+
 def auc_loss(
     low: list[float],
     high: list[float],

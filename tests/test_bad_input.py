@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from sweeps import CALIBRATED
 from torch import Tensor
 
 from rankgrad import losses, metrics
@@ -16,7 +17,6 @@ from rankgrad.memory import CrossBatchMemory
 from rankgrad.ranks import Blackbox, Soft, exact_ranks, soft_ranks
 from rankgrad.relaxations import Exponential, Heaviside, Sigmoid, SupStep
 
-CALIBRATED = ["roadmap", "adaptive_roadmap", "calibration"]
 GRADED = [name for name, cls in LOSSES.items() if cls.graded]
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
 

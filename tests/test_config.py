@@ -108,7 +108,7 @@ def test_options_that_all_losses_share_can_be_added():
     [
         (
             ["loss=smoothap"],
-            "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: adaptive_roadmap, auc, binomial_deviance",
+            "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: adaptive_roadmap, adaptive_triplet, auc, ",
         ),
         (
             ["data=glyph"],

@@ -80,3 +80,14 @@ def test_folders_of_tests_are_called_after_the_rooms():
     rooms = {path.name for path in ROOT.iterdir() if path.is_dir()}
     folders = {path.parent.name for path in Path(__file__).parent.glob("*/test_*.py")}
     assert len(folders) > 15 and folders - rooms == {"benchmarks", "docs"}
+
+
+def test_a_class_has_a_name_of_its_own():
+    # except in adapters: they offer the same class for several frameworks
+    places: dict[str, list[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        if path.parent.name != "adapters":
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    assert not {name: where for name, where in places.items() if len(where) > 1}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rankgrad import defaults
-from rankgrad_papers.studies import batch_ap, graded, scores, starts, tables, texts, trees
+from rankgrad_papers.studies import batch_ap, graded, one_split, scores, starts, tables, texts, trees
 from rankgrad_papers.values import cells, difference, read
 
 
@@ -51,6 +51,75 @@ def test_the_temperature_for_texts_is_the_better_one_of_those_that_were_measured
     for other, metric in product(others, ("R@1", "mAP@R")):
         ahead = difference(*(found.units({"loss": loss, "optimizer": "adamw"}, metric) for loss in (default, other)))
         assert ahead is not None and ahead.low > 0
+
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+@pytest.mark.parametrize("name", one_split.TABLES)
+def test_what_a_table_of_one_split_trains_are_settings_that_there_are(name):
+    from rankgrad.config import compose
+    from rankgrad.tasks import of_command
+
+    table = one_split.TABLES[name]
+    shared = [*table.shared, "data.root=.", *(["model.weights=model.pt"] if table.weights else [])]
+    tree = of_command(table.command, shared).settings
+    rows = one_split.rows_of(name, RESULTS)
+    composed = [str(compose([*shared, *own], tree)) for own in rows.values()]
+    assert all(len(row) == len(table.columns) for row in rows)
+    assert len({*composed}) == len(rows)  # no training has two rows
+
+
+def test_the_best_trial_of_each_loss_is_trained_again_with_its_rate(tmp_path):
+    lines = [
+        "loss,trial,state,mAP@R,optimizer.lr,loss.tau,loss.quantiles",
+        "supap,0,complete,.3,1.0,.01,",
+        "supap,1,complete,.4,2.0,.02,",
+        "supap,2,pruned,.9,3.0,.03,",
+        'roadmap,0,complete,.1,1.0,.04,"[0.5,0.99]"',
+    ]
+    (tmp_path / "trials.csv").write_text("\n".join(lines), encoding="utf-8")
+    assert one_split.winners(tmp_path / "trials.csv") == {
+        ("supap",): ("loss=supap", "optimizer.lr=0.06", "loss.tau=.02"),
+        ("adaptive_roadmap",): (
+            *("loss=adaptive_roadmap", "optimizer.lr=0.03", "loss.tau=.04"),
+            "loss.quantiles=[0.5,0.99]",
+        ),
+    }
+
+
+def test_a_table_of_one_split_trains_every_cell_once_and_leaves_no_run(tmp_path, monkeypatch):
+    from rankgrad.runs.compare import folders_of
+
+    trained = []
+
+    def train(variants, seeds, rest, out, command):
+        ((name, own),) = variants.items()
+        (folder,) = folders_of([name], seeds, out)[name]
+        folder.mkdir(parents=True)
+        trained.append((own, seeds))
+
+    monkeypatch.setattr(one_split, "compare_variants", train)
+    monkeypatch.setattr(one_split, "measured", lambda run, metrics: dict.fromkeys(metrics, 1.0))
+    words = ["omniglot/precision", "--data-root", ".", "--values", str(tmp_path), "--runs", str(tmp_path / "runs")]
+    for _ in range(2):  # the second time there is nothing left to do
+        one_split.main([*words, "--seeds", "3", "4"])
+        assert len(trained) == 2 * len(one_split.TABLES["omniglot/precision"].rows)
+    assert trained[1] == (("loss=roadmap", "trainer.precision=bf16-mixed"), [3])
+    found = read(tmp_path / "omniglot" / "precision.csv")
+    assert found.units({"loss": "roadmap", "training in": "float32"}, "mAP@R") == {"3": 1, "4": 1}
+    assert [*(tmp_path / "runs" / "omniglot" / "precision").iterdir()] == []
+
+
+def test_metrics_of_one_split_are_per_cent_and_only_those_of_the_table(run):
+    assert one_split.measured(run, ("AP", "R@1")) == {"AP": 25, "R@1": 100}
+    assert one_split.measured(run, ("mAP@R", "AP of all pairs")) == {"mAP@R": 50, "AP of all pairs": 100}
+
+
+def test_a_table_of_fine_tuned_networks_needs_their_weights(capsys):
+    with pytest.raises(SystemExit):
+        one_split.main(["omniglot/finetuned", "--data-root", "."])
+    assert "--weights FILE" in capsys.readouterr().err
 
 
 def test_the_study_of_scores_trains_every_cell_once_and_reads_no_row_of_the_test_fold(tmp_path, monkeypatch):

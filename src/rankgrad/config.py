@@ -558,8 +558,8 @@ def typed(kind: type[T], settings: Mapping[str, Any]) -> T:
     Raises:
         ConfigError: a field has no setting.
 
-    >>> from rankgrad.detection.settings import Evaluation
-    >>> typed(Evaluation, {"ious": [0.5], "inclusive": False, "batch_size": 8, "every": 0, "pictures": 8}).ious
+    >>> from rankgrad.detection.settings import DetectionEvaluation
+    >>> typed(DetectionEvaluation, {"ious": [0.5], "inclusive": False, "batch_size": 8, "every": 0, "pictures": 8}).ious
     (0.5,)
     """
     values: dict[str, Any] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 LOSSES: dict[str, str] = {
     "roadmap": "rankgrad.losses.roadmap:ROADMAPLoss",
     "adaptive_roadmap": "rankgrad.losses.roadmap:AdaptiveROADMAPLoss",
+    "adaptive_triplet": "rankgrad.losses.adaptive_triplet:AdaptiveTripletLoss",
     "supap": "rankgrad.losses.average_precision:SupAPLoss",
     "smooth_ap": "rankgrad.losses.average_precision:SmoothAPLoss",
     "log_sum_exp": "rankgrad.losses.log_sum_exp:LogSumExpLoss",

@@ -15,7 +15,7 @@ xgboost = pytest.importorskip("xgboost", reason="xgboost is an extra")
 from rankgrad import losses, metrics  # noqa: E402  # after the check that they are there
 from rankgrad.adapters import lightgbm as of_lightgbm  # noqa: E402
 from rankgrad.adapters import xgboost as of_xgboost  # noqa: E402
-from rankgrad.adapters.boosting import Rows, slopes  # noqa: E402
+from rankgrad.adapters.boosting import BoostedRows, slopes  # noqa: E402
 from rankgrad.ranks import exact_ranks  # noqa: E402
 
 SIZES = [3, 12, 1, 9, 15] * 8
@@ -237,7 +237,7 @@ def test_weights_of_lists_are_those_of_their_rows():
     for one, other in zip(objective(scores, weighted), objective(scores, plain), strict=True):
         np.testing.assert_allclose(one, other * weights[query], rtol=1e-6)
     with pytest.raises(ValueError, match="320 rows.*40 lists.*got 7"):
-        slopes(losses.LambdaLoss(), scores, Rows(grades, SIZES, weights[:7]))
+        slopes(losses.LambdaLoss(), scores, BoostedRows(grades, SIZES, weights[:7]))
 
 
 def test_objectives_are_copied_and_pickled():

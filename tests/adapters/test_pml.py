@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 import torch
 from forks import forked, wait
+from sweeps import CALIBRATED
 from torch import Tensor, nn
 
 from rankgrad import losses
@@ -102,8 +103,7 @@ def test_only_queries_that_count_reach_the_reducer(name, batch):
     assert torch.equal(found["indices"], counted.nonzero().squeeze(1))
     assert torch.equal(found["losses"], values[counted])
     alone = int((labels == 0).nonzero())  # the only one of its class
-    everyone_counts = name in ("calibration", "roadmap", "adaptive_roadmap")
-    assert bool(counted[alone]) == everyone_counts
+    assert bool(counted[alone]) == (name in CALIBRATED)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -111,7 +111,7 @@ def test_a_batch_in_which_nothing_counts_is_0_with_a_gradient_of_0(name, batch):
     embeddings = batch().embeddings
     nothing = tuple(torch.tensor([], dtype=torch.long) for _ in range(4))
     adapter = PMLAdapter(losses.LOSSES[name]())
-    if name in ("calibration", "roadmap", "adaptive_roadmap"):  # every query counts, and costs nothing without pairs
+    if name in CALIBRATED:  # every query counts, and costs nothing without pairs
         assert adapter(embeddings, indices_tuple=nothing) == 0
         return
     for arguments in ({"labels": torch.arange(10)}, {"indices_tuple": nothing}):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankgrad.config import compose, make, options
-from rankgrad.losses import SoftBinAPLoss
+from rankgrad.losses import AdaptiveTripletLoss, CalibrationLoss, SoftBinAPLoss
 from rankgrad.losses.baselines import (
     BinomialDevianceLoss,
     CrossEntropyLoss,
@@ -339,6 +339,16 @@ def test_a_miner_and_a_reducer_of_the_library_are_used_as_they_are():
     expected = sum(max(0.0, value + 0.2) for value in hardest) / len(hardest)
     torch.testing.assert_close(float(loss(rows(), LABELS)), expected, rtol=1e-9, atol=0)
     torch.testing.assert_close(float(baseline("pml/triplet")(rows(), LABELS)), expected, rtol=1e-9, atol=0)
+
+
+def test_adaptive_triplet_is_the_triplet_loss_of_that_library_and_adaptive_thresholds():
+    own, thresholds = AdaptiveTripletLoss(weight=0.3), CalibrationLoss(quantiles=(0.5, 0.99))
+    for seed in (0, 1):  # the thresholds move from call to call
+        x, y = (rows(seed=seed).requires_grad_() for _ in range(2))
+        value = own(x, LABELS)
+        expected = 0.7 * baseline("pml/triplet")(y, LABELS) + 0.3 * thresholds(y, LABELS)
+        torch.testing.assert_close(value, expected, rtol=1e-6, atol=0)
+        torch.testing.assert_close(*(torch.autograd.grad(each, leaf)[0] for each, leaf in ((value, x), (expected, y))))
 
 
 # --------------------------------------------------------------------------------------------------------- histogram

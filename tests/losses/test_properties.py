@@ -11,6 +11,7 @@ import pytest
 import reference
 import torch
 from naming import stable
+from sweeps import ADAPTIVE, CALIBRATED, GLOBAL
 from torch import Tensor
 
 from rankgrad import losses, metrics, penalties
@@ -23,10 +24,6 @@ BLACKBOX = [name for name, cls in LOSSES.items() if "lambda_" in inspect.signatu
 SMOOTH = [name for name in LOSSES if name not in BLACKBOX]
 RELAXED = [name for name in RANK_LOSSES if name not in BLACKBOX]
 GRADED = [name for name, cls in LOSSES.items() if cls.graded]
-# Calibration has something to say about a query without relevant items, ROADMAP contains it.
-CALIBRATED = ["roadmap", "adaptive_roadmap", "calibration"]
-# What a query costs depends on the other queries: thresholds, or averages, are global.
-GLOBAL = ["auc", "roadmap", "adaptive_roadmap"]
 
 
 def seeded(*shape: int, seed: int = 0) -> Tensor:
@@ -76,6 +73,7 @@ def pnp(variant: str = "Dq", tau: float = 0.01, **numbers: float):
 DEFAULTS = {
     "roadmap": lambda rows: roadmap(rows, reference.h_minus()),
     "adaptive_roadmap": lambda rows: roadmap(rows, reference.h_minus(), 0.75, **reference.thresholds(rows)),
+    "adaptive_triplet": reference.adaptive_triplet,
     "supap": sup(),
     "smooth_ap": per_query(reference.ap_loss(reference.sigmoid(0.01), reference.sigmoid(0.01))),
     "log_sum_exp": per_query(reference.penalty_loss(math.log1p, reference.exponential(0.04))),
@@ -986,6 +984,7 @@ def test_query_in_its_own_ranking_is_an_irrelevant_item_of_rank_one(batch):
 OPTIONS = {
     "roadmap": {"tau": 0.02, "delta": "auto", "weight": 0.25, "aggregation": "avg_non_zero"},
     "adaptive_roadmap": {"tau": 0.02, "weight": 0.25, "quantiles": (0.4, 0.9)},
+    "adaptive_triplet": {"margin": 0.4, "weight": 0.25, "quantiles": (0.4, 0.9)},
     "supap": {"rho": 10.0, "offset": 1.44, "tie": "official"},
     "smooth_ap": {"tau": 0.05, "reduction": "none"},
     "log_sum_exp": {"tau": 0.02, "pull": 0.9},
@@ -1027,7 +1026,7 @@ def test_loss_survives_pickle_copy_and_state_dict(problem, name):
         assert again.stats == {}
         assert again.extra_repr() == loss.extra_repr()
         assert torch.equal(again.from_scores(*lists), value)
-    assert set(loss.state_dict()) == ({"calibration.running"} if name == "adaptive_roadmap" else set())
+    assert set(loss.state_dict()) == ({"calibration.running"} if name in ADAPTIVE else set())
     LOSSES[name](**OPTIONS[name]).load_state_dict(loss.state_dict())
 
 

@@ -387,8 +387,8 @@ def test_every_curve_of_a_training_is_explained(finished):
 
 def test_columns_and_charts_say_what_they_are_of(several):
     titles = {found.get("title") for found in several.all("th")}
-    assert {"average precision over the whole ranking", "nearest item is right"} <= titles
-    assert "test/R@1nearest item is right" in several.text.replace("test/\n", "test/")
+    assert {"average precision over the whole ranking", "first item is right"} <= titles
+    assert "test/R@1first item is right" in several.text.replace("test/\n", "test/")
 
 
 # ------------------------------------------------------------------------------------------------------- templates
@@ -966,7 +966,7 @@ def test_unfinished_run_is_shown_as_far_as_it_is(broken_off, finished, tmp_path)
 def test_numbers_of_an_unfinished_run_are_those_of_its_last_evaluation(tmp_path):
     run = Content("run", latest=(60, {"R@1": 0.25, "AP": 0.5}), notes=("not finished",))
     page = write(tmp_path, run)
-    assert "nearest item is right25.0 %after 60 steps" in page.text and "not finished" in page.text
+    assert "first item is right25.0 %after 60 steps" in page.text and "not finished" in page.text
 
 
 def test_run_whose_data_was_moved_has_a_page_without_pictures(finished, photos, tmp_path):

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from rankgrad.scores.batches import ListRows, QueryBatches, StratifiedBatches, list_data
+from rankgrad.scores.batches import QueryBatches, ScoreRows, StratifiedBatches, list_data
 from rankgrad.scores.settings import Batches
 
 RELEVANT = torch.arange(100) % 10 == 0
@@ -65,7 +65,7 @@ def test_batches_are_a_function_of_seed_and_epoch_and_go_on_in_the_middle(make):
 
 
 def test_rows_come_with_their_relevance_and_query():
-    rows = ListRows(torch.arange(50.0).unsqueeze(1), QUERY % 3, QUERY)
+    rows = ScoreRows(torch.arange(50.0).unsqueeze(1), QUERY % 3, QUERY)
     data = list_data(rows, Batches(queries_per_batch=5), seed=0)
     for inputs, relevance, query in data.train_dataloader():
         place = inputs.squeeze(1).long()

@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 LEAST = 1e-3  # curvature of a row that the loss does not move; the mean of all rows is 1
 
 
-class Rows(NamedTuple):
+class BoostedRows(NamedTuple):
     """The rows of a data set, one list after another.
 
     Attributes:
@@ -86,7 +86,7 @@ def checked_loss(loss: RetrievalLoss) -> RetrievalLoss:
     return loss
 
 
-def slopes(loss: RetrievalLoss, scores: Array, rows: Rows, one_list: bool = False) -> tuple[Array, Array]:
+def slopes(loss: RetrievalLoss, scores: Array, rows: BoostedRows, one_list: bool = False) -> tuple[Array, Array]:
     """([row] gradient, [row] curvature > 0) of the loss at these scores, both float64.
 
     Both are divided by the mean curvature, so that limits such as `min_child_weight` mean the same for every loss. The
@@ -110,7 +110,7 @@ def slopes(loss: RetrievalLoss, scores: Array, rows: Rows, one_list: bool = Fals
     return slope, curvature
 
 
-def measured(names: Sequence[str], scores: Array, rows: Rows, one_list: bool = False) -> list[tuple[str, float]]:
+def measured(names: Sequence[str], scores: Array, rows: BoostedRows, one_list: bool = False) -> list[tuple[str, float]]:
     """(name, value) of each metric, by `scores.evaluate_scores`: higher is better.
 
     Args:

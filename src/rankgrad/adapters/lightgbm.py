@@ -12,7 +12,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(missing(error.name or "lightgbm"), name=error.name) from None
 
 from ..losses import RetrievalLoss
-from .boosting import Array, Rows, checked_loss, measured, slopes
+from .boosting import Array, BoostedRows, checked_loss, measured, slopes
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,13 @@ def metrics(*names: str, one_list: bool = False) -> Metrics:
     return Metrics(names, one_list)
 
 
-def _read(first: Array, second: Array | Dataset, weight: Array | None, group: Array | None) -> tuple[Array, Rows]:
+def _read(
+    first: Array, second: Array | Dataset, weight: Array | None, group: Array | None
+) -> tuple[Array, BoostedRows]:
     """(scores, rows). LightGBM's own call has (scores, data set), that of its estimators (labels, scores, ...)."""
     if isinstance(second, Dataset):
-        return first, Rows(second.get_label(), second.get_group(), second.get_weight())
-    return second, Rows(first, group, weight)
+        return first, BoostedRows(second.get_label(), second.get_group(), second.get_weight())
+    return second, BoostedRows(first, group, weight)
 
 
 __all__ = ["Metrics", "Objective", "metrics", "objective"]

@@ -12,7 +12,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(missing(error.name or "xgboost"), name=error.name) from None
 
 from ..losses import RetrievalLoss
-from .boosting import Array, Rows, checked_loss, measured, slopes
+from .boosting import Array, BoostedRows, checked_loss, measured, slopes
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Objective:
         """(gradient, curvature) of each row, for (scores, data) or for (labels, scores) of an estimator."""
         if isinstance(second, DMatrix):
             return slopes(self.loss, first, _rows(second), self.one_list)
-        return slopes(self.loss, second, Rows(first, None, sample_weight), self.one_list)
+        return slopes(self.loss, second, BoostedRows(first, None, sample_weight), self.one_list)
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def metrics(*names: str, one_list: bool = False) -> Metrics:
     return Metrics(names, one_list)
 
 
-def _rows(data: DMatrix) -> Rows:
-    return Rows(data.get_label(), data.get_group(), data.get_weight())
+def _rows(data: DMatrix) -> BoostedRows:
+    return BoostedRows(data.get_label(), data.get_group(), data.get_weight())
 
 
 __all__ = ["Metrics", "Objective", "metrics", "objective"]

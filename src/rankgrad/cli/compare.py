@@ -15,7 +15,7 @@ Settings of one loss follow its name after a colon. Join several with "+": loss=
 does not belong to the loss needs its full name: loss=pnp:optimizer.lr=0.01. All other settings are those of
 `rankgrad train`. Every run gets them. A paired t-test over the seeds compares each loss with the first one.
 If the command is interrupted, run it again and it continues. Finished runs are kept.
-To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/clusters.md.
+To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/distributed.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

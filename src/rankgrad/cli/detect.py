@@ -31,7 +31,7 @@ Settings of one loss follow its name after a colon. Join several with "+": loss=
 does not belong to the loss needs its full name: loss=ap:ranking.warmup=50. All other settings are those of
 `rankgrad detect train`. Every run gets them. A paired t-test over the seeds compares each loss with the first one.
 If the command is interrupted, run it again and it continues. Finished runs are kept.
-To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/clusters.md.
+To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/distributed.md.
 """
 
 

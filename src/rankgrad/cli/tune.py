@@ -18,7 +18,7 @@ on its first fold stops there, and still counts. A setting that you give as KEY=
 sets the values that are searched: log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH), or a list.
 final.KEY=VALUE changes only the final comparison. If the command is interrupted, run it again and it continues. A
 larger trials= adds trials.
-To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/clusters.md.
+To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/distributed.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

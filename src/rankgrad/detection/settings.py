@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Images:
+class DetectionImages:
     """`data`: images in VOC's layout, and their size for the model."""
 
     name: str
@@ -43,7 +43,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class DetectionEvaluation:
     """`evaluation`: how AP is measured, and how often."""
 
     ious: tuple[float, ...]
@@ -72,12 +72,12 @@ class DetectorSettings:
 
     seed: int
     init: str | None
-    data: Images
+    data: DetectionImages
     model: Mapping[str, Any]
     loss: Mapping[str, Any]
     ranking: Ranking
     train: Training
     optimizer: Mapping[str, Any]
-    evaluation: Evaluation
+    evaluation: DetectionEvaluation
     extended: tuple[int, ...]
     trainer: Mapping[str, Any]

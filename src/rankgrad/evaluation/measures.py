@@ -57,7 +57,7 @@ BETTER, WORSE = "0 to 100, higher is better.", "0 to 100, lower is better."
 WHOLE: dict[str, Measure[Read]] = {
     "mAP@R": Measure(
         lambda part: metrics.map_at_r(part.ranks),
-        "average precision over the R nearest, R = number of right items",
+        "average precision over the first R, R = number of right items",
         "For a query with R relevant items: sum of the precision at each relevant item among the first R items, "
         f"divided by R. Never above AP. {BETTER}",
     ),
@@ -69,13 +69,13 @@ WHOLE: dict[str, Measure[Read]] = {
     ),
     "R-precision": Measure(
         lambda part: metrics.r_precision(part.ranks),
-        "right items among the R nearest",
+        "right items among the first R",
         f"Precision of the first R items, R = number of relevant items of the query. {BETTER}",
     ),
     "P@1": Measure(
         lambda part: metrics.precision_at_k(part.ranks, k=1),
-        "nearest item is right, as R@1",
-        f"1 if the nearest item is relevant, else 0. {BETTER}",
+        "first item is right, as R@1",
+        f"1 if the first item is relevant, else 0. {BETTER}",
     ),
     "MRR": Measure(
         lambda part: metrics.reciprocal_rank(part.ranks),
@@ -96,18 +96,18 @@ WHOLE: dict[str, Measure[Read]] = {
 AT: dict[str, Measure[ReadAt]] = {
     "R": Measure(
         lambda part, k: metrics.recall_at_k(part.ranks, k=k),
-        "a right item among the {k} nearest",
-        f"Share of the queries with a relevant item among the {{k}} nearest: a hit rate. {BETTER}",
+        "a right item among the first {k}",
+        f"Share of the queries with a relevant item among the first {{k}}: a hit rate. {BETTER}",
     ),
     "P": Measure(
         lambda part, k: metrics.precision_at_k(part.ranks, k=k),
-        "share of right ones among the {k} nearest",
-        f"Relevant items among the {{k}} nearest, divided by {{k}}. {BETTER}",
+        "share of right ones among the first {k}",
+        f"Relevant items among the first {{k}}, divided by {{k}}. {BETTER}",
     ),
     "found": Measure(
         lambda part, k: metrics.found_at_k(part.ranks, k=k),
-        "share of the right items among the {k} nearest",
-        f"Relevant items among the {{k}} nearest, divided by all relevant items of the query. {BETTER}",
+        "share of the right items among the first {k}",
+        f"Relevant items among the first {{k}}, divided by all relevant items of the query. {BETTER}",
     ),
     "refined": Measure(
         lambda part, k: metrics.refined_recall_at_k(part.ranks, k=k),
@@ -116,24 +116,24 @@ AT: dict[str, Measure[ReadAt]] = {
     ),
     "AP": Measure(
         lambda part, k: metrics.average_precision_at_k(part.ranks, k=k),
-        "average precision over the {k} nearest",
+        "average precision over the first {k}",
         f"AP of the list cut off after {{k}} items. {BETTER}",
     ),
     "MRR": Measure(
         lambda part, k: metrics.reciprocal_rank(part.ranks, k=k),
-        "1 / rank of the first right item, 0 if that is not among the {k} nearest",
-        f"Mean reciprocal rank of the first relevant item; 0 if that is not among the {{k}} nearest. {BETTER}",
+        "1 / rank of the first right item, 0 if that is not among the first {k}",
+        f"Mean reciprocal rank of the first relevant item; 0 if that is not among the first {{k}}. {BETTER}",
     ),
     "NDCG": Measure(
         lambda part, k: metrics.ndcg(part.ranks, k=k),
-        "NDCG of the {k} nearest",
-        "Sum of 1 / log2(1 + rank) over the relevant items among the {k} nearest, divided by the same sum for the "
+        "NDCG of the first {k}",
+        "Sum of 1 / log2(1 + rank) over the relevant items among the first {k}, divided by the same sum for the "
         f"best order. {BETTER}",
     ),
     "fall-out": Measure(
         lambda part, k: metrics.fall_out_at_k(part.ranks, k=k, irrelevant=part.irrelevant),
-        "share of the wrong items among the {k} nearest: lower is better",
-        f"Irrelevant items among the {{k}} nearest, divided by all irrelevant items. {WORSE}",
+        "share of the wrong items among the first {k}: lower is better",
+        f"Irrelevant items among the first {{k}}, divided by all irrelevant items. {WORSE}",
     ),
 }
 OTHERS: dict[str, Measure[None]] = {
@@ -188,7 +188,7 @@ _PARTIAL = (
     "Area under the ROC curve up to a false positive rate of {f}, divided by that rate: of one list of scores. "
     f"{BETTER}",
 )
-_R_AT_1 = "nearest item is right"
+_R_AT_1 = "first item is right"
 
 
 def reading(name: str) -> Read:
@@ -243,7 +243,7 @@ def meaning(name: str) -> str:
     """The meaning of a metric of a report, in a few words; "" if the name is unknown.
 
     >>> meaning("R@4"), meaning("AUC_hardest"), meaning("FNMR@FMR=0.01")
-    ('a right item among the 4 nearest', "a query's worst right item against any query's best wrong one", \
+    ('a right item among the first 4', "a query's worst right item against any query's best wrong one", \
 'right pairs missed by the threshold that 0.01 of the wrong pairs pass: lower is better')
     """
     return _R_AT_1 if name == "R@1" else _words(name)[0]
@@ -253,7 +253,7 @@ def definition(name: str) -> str:
     """The definition of a metric of a report, with its range; "" if the name is unknown.
 
     >>> definition("P@5")
-    'Relevant items among the 5 nearest, divided by 5. 0 to 100, higher is better.'
+    'Relevant items among the first 5, divided by 5. 0 to 100, higher is better.'
     """
     return _words(name)[1]
 

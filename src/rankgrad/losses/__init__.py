@@ -1,7 +1,7 @@
 """Every loss, by class and by name.
 
-A new loss needs a class, a row in `loss_names.LOSSES`, a golden value, and `make tables`. Its signature gives its
-settings. Its attributes give its row in docs/losses.md.
+A new loss needs a class, a row in `loss_names.LOSSES` and an import here, a reference in the tests, and `make tables`.
+Its signature gives its settings. Its attributes give its row in docs/losses.md.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from .. import loss_names
 from ..checks import closest
 from ..plugins import registered
+from .adaptive_triplet import AdaptiveTripletLoss
 from .auc import AUCLoss
 from .average_precision import SmoothAPLoss, SupAPLoss
 from .base import RetrievalLoss, still
@@ -85,6 +86,7 @@ __all__ = [
     "RANK_LOSSES",
     "AUCLoss",
     "AdaptiveROADMAPLoss",
+    "AdaptiveTripletLoss",
     "CalibrationLoss",
     "FastAPLoss",
     "HAPLoss",

@@ -50,7 +50,7 @@ def short(name: str) -> str:
     """A short explanation of a metric or a curve ("test/R@1"); empty if it is unknown.
 
     >>> short("test/R@4"), short("AP75")
-    ('a right item among the 4 nearest', 'area under precision and recall, overlap of 75 % or more')
+    ('a right item among the first 4', 'area under precision and recall, overlap of 75 % or more')
     """
     name = name.removeprefix(TEST)
     return measures.meaning(name) or _filled(WORDS, name)

@@ -103,7 +103,7 @@ class QueryBatches(EpochBatches):
         return {"seed": self.seed, "queries_per_batch": self.queries_per_batch, "queries and rows": counts}
 
 
-class ListRows(Dataset[Batch]):
+class ScoreRows(Dataset[Batch]):
     """Encoded rows with relevance and query, a batch at a time.
 
     Args:
@@ -130,7 +130,7 @@ def as_it_is(batch: Batch) -> Batch:
     return batch
 
 
-def list_data(rows: ListRows, settings: Batches, seed: int) -> EpochData:
+def list_data(rows: ScoreRows, settings: Batches, seed: int) -> EpochData:
     """Training batches: whole queries if rows have queries, else stratified by relevance.
 
     Args:
@@ -147,4 +147,4 @@ def list_data(rows: ListRows, settings: Batches, seed: int) -> EpochData:
     return EpochData(rows, sampler, as_it_is)
 
 
-__all__ = ["ListRows", "QueryBatches", "StratifiedBatches", "list_data"]
+__all__ = ["ScoreRows", "QueryBatches", "StratifiedBatches", "list_data"]

@@ -36,7 +36,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class ScoreColumns:
     """What a file holds.
 
     Attributes:
@@ -63,7 +63,7 @@ class Columns:
         *,
         unread: Sequence[str] = (),
         sparse: bool = False,
-    ) -> Columns:
+    ) -> ScoreColumns:
         """The columns of one file.
 
         Args:
@@ -158,7 +158,7 @@ def refuse_infinite(numbers: Array, name: str, place: Callable[[int], str]) -> N
         )
 
 
-def joined(parts: Sequence[Columns]) -> Columns:
+def joined(parts: Sequence[ScoreColumns]) -> ScoreColumns:
     """The rows of several files, one after another, with the columns of the first; further columns are left out.
 
     Args:
@@ -179,10 +179,10 @@ def joined(parts: Sequence[Columns]) -> Columns:
         columns = [part.values[name] if name in part.values else np.zeros(len(part.rows)) for part in parts]
         values[name] = np.concatenate(_of_one_kind(name, columns, parts))
     rows, files = (np.concatenate([getattr(part, each) for part in parts]) for each in ("rows", "files"))
-    return Columns(values, rows, files, parts[0].unread, sparse)
+    return ScoreColumns(values, rows, files, parts[0].unread, sparse)
 
 
-def _of_one_kind(name: str, columns: Sequence[Array], parts: Sequence[Columns]) -> Sequence[Array]:
+def _of_one_kind(name: str, columns: Sequence[Array], parts: Sequence[ScoreColumns]) -> Sequence[Array]:
     """The column of each file; where all its values are missing it is of any kind."""
     empty = [all(value is None for value in c.tolist()) if c.dtype == object else np.isnan(c).all() for c in columns]
     kinds = {column.dtype == object for column, missing in zip(columns, empty, strict=True) if not missing}

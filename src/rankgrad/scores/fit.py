@@ -18,7 +18,7 @@ from ..training.fit import own_settings, resumed, word
 from .division import held_out
 from .model import load_ranker
 from .table import ScoreTable
-from .task import TASK, EvaluatedScores, Given, ScoresTask, summary
+from .task import TASK, EvaluatedScores, GivenScorer, ScoresTask, summary
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -82,7 +82,7 @@ def fit_scores(
     folder = None if out is None else Path(out)
     if folder is not None and not resume and Run(folder).config.exists():
         raise ConfigError(f"{out} holds a run already: give resume=True to go on with it, or another out=")
-    given = Given(model, _divided(table, config), None if isinstance(loss, str) else loss)
+    given = GivenScorer(model, _divided(table, config), None if isinstance(loss, str) else loss)
     changes: list[str] = []
     if resume:
         if folder is None:

@@ -1,4 +1,4 @@
-"""Files of rows -> `Columns`: csv, tsv, parquet, npz and svmlight; a folder with a file for each split."""
+"""Files of rows -> `ScoreColumns`: csv, tsv, parquet, npz and svmlight; a folder with a file for each split."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..checks import setting
 from ..datasets.division import split_called
 from ..datasets.tabular import delimited, parquet_table, text_of
 from ..files import read_npz, shown
-from .columns import MISSING, Columns, Wanted, as_column, as_words, number_in, numbered, refuse_infinite
+from .columns import MISSING, ScoreColumns, Wanted, as_column, as_words, number_in, numbered, refuse_infinite
 from .svmlight import looks_like_svmlight, read_svmlight
 
 Array = npt.NDArray[Any]
@@ -60,7 +60,7 @@ def files_of(root: Path) -> list[tuple[str, Path]]:
     return [(split, files[split]) for split in ("train", "val", "test") if split in files]
 
 
-def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> Columns:
+def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> ScoreColumns:
     """The columns of a file.
 
     Where a file of query sizes lies beside it (rank.train.query), and no column is called query or qid, the rows get a
@@ -91,7 +91,7 @@ def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> Colum
     return columns
 
 
-def _from_sizes(path: Path, columns: Columns) -> Array:
+def _from_sizes(path: Path, columns: ScoreColumns) -> Array:
     """[row] the query of each row, by a file with the number of rows of each query."""
     sizes: list[int] = []
     for number, line in enumerate(text_of(path).split("\n"), 1):
@@ -109,7 +109,7 @@ def _from_sizes(path: Path, columns: Columns) -> Array:
 # ------------------------------------------------------------------------------------------------------------------ csv
 
 
-def read_csv(path: Path, wanted: Wanted, delimiter: str) -> Columns:
+def read_csv(path: Path, wanted: Wanted, delimiter: str) -> ScoreColumns:
     """The columns of a csv with a header.
 
     A column is of numbers if at least half of its first 16384 values are; else it is of words.
@@ -139,7 +139,7 @@ def read_csv(path: Path, wanted: Wanted, delimiter: str) -> Columns:
         raise ValueError(f"{shown(path)} has no rows")
     unread = [name for name in header if name not in columns]
     values = {name: column.whole() for name, column in columns.items()}
-    return Columns.of(values, np.array(rows), path, "line", unread=unread)
+    return ScoreColumns.of(values, np.array(rows), path, "line", unread=unread)
 
 
 def _parts(lines: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[list[int], list[list[str]]]]:
@@ -202,7 +202,7 @@ class _CsvColumn:
 # ------------------------------------------------------------------------------------------------------ npz and parquet
 
 
-def read_npz_columns(path: Path, wanted: Wanted) -> Columns:
+def read_npz_columns(path: Path, wanted: Wanted) -> ScoreColumns:
     """The arrays of an npz: `X` [row, feature] becomes the columns x0, x1, ...; others are columns by their names.
 
     Args:
@@ -237,16 +237,18 @@ def read_npz_columns(path: Path, wanted: Wanted) -> Columns:
     return _of_arrays(values, path, max(lengths.values()), wanted, [name for name in values if name not in wanted])
 
 
-def _of_arrays(arrays: Mapping[str, Array], path: Path, count: int, wanted: Wanted, unread: Sequence[str]) -> Columns:
+def _of_arrays(
+    arrays: Mapping[str, Array], path: Path, count: int, wanted: Wanted, unread: Sequence[str]
+) -> ScoreColumns:
     columns = {
         name: as_column(array, name, lambda row: f"{shown(path)}, row {row}", name in wanted.words)
         for name, array in arrays.items()
         if name in wanted
     }
-    return Columns.of(columns, np.arange(count), path, "row", unread=unread)
+    return ScoreColumns.of(columns, np.arange(count), path, "row", unread=unread)
 
 
-def read_parquet(path: Path, wanted: Wanted) -> Columns:
+def read_parquet(path: Path, wanted: Wanted) -> ScoreColumns:
     """The columns of a parquet.
 
     Args:

@@ -82,7 +82,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class ScoreEvaluation:
     """`evaluation`: what is measured, and on which rows.
 
     Attributes:
@@ -130,9 +130,9 @@ class ScoreSettings:
     loss: Mapping[str, Any]
     sampler: Batches
     optimizer: Mapping[str, Any]
-    evaluation: Evaluation
+    evaluation: ScoreEvaluation
     extended: tuple[int, ...]
     trainer: Mapping[str, Any]
 
 
-__all__ = ["Batches", "Data", "Evaluation", "Model", "ScoreSettings"]
+__all__ = ["Batches", "Data", "Model", "ScoreEvaluation", "ScoreSettings"]

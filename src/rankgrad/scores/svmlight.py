@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..datasets.tabular import text_of
 from ..files import shown
 from ..progress import through
-from .columns import Columns, as_words, number_in, refuse_infinite
+from .columns import ScoreColumns, as_words, number_in, refuse_infinite
 
 Array = npt.NDArray[Any]
 MOST = 2**31  # numbers of a table: 16 GB
@@ -31,7 +31,7 @@ def looks_like_svmlight(path: Path) -> bool:
     return False
 
 
-def read_svmlight(path: Path) -> Columns:
+def read_svmlight(path: Path) -> ScoreColumns:
     """The columns of a file of svmlight lines: label, qid if each line has one, and x1, x2, ... by their numbers.
 
         2 qid:7 1:0.5 3:0.25  # what follows this sign is left out
@@ -68,7 +68,7 @@ def read_svmlight(path: Path) -> Columns:
     if not rows:
         raise ValueError(f"{shown(path)} has no rows")
     values = {"label": _grades(grades, rows, path)} | ({"qid": as_words(queries)} if queries else {})
-    return Columns.of(
+    return ScoreColumns.of(
         values | _features(np.concatenate(pairs), counts, path), np.array(rows), path, "line", sparse=True
     )
 

@@ -19,7 +19,7 @@ from ..checks import tensor as as_tensor
 from ..datasets.tabular import AUTO, as_split, no_columns
 from ..files import shown
 from ..relevance import Labels
-from .columns import Columns, Wanted, as_column, joined, numbered
+from .columns import ScoreColumns, Wanted, as_column, joined, numbered
 from .division import held_out
 from .reading import files_of, read_file
 
@@ -266,7 +266,7 @@ def _candidates(role: str, name: str | None, roles: Mapping[str, str | None]) ->
     return () if name is None else (name,)
 
 
-def _roles(path: Path, read: Columns, wanted: Mapping[str, str | None]) -> dict[str, str]:
+def _roles(path: Path, read: ScoreColumns, wanted: Mapping[str, str | None]) -> dict[str, str]:
     """Role -> the name of its column, of those that are there."""
     roles: dict[str, str] = {}
     for role, name in wanted.items():
@@ -281,7 +281,7 @@ def _roles(path: Path, read: Columns, wanted: Mapping[str, str | None]) -> dict[
 
 def _features(
     path: Path,
-    read: Columns,
+    read: ScoreColumns,
     taken: set[str],
     features: Sequence[str] | None,
     drop: Sequence[str],

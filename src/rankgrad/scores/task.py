@@ -26,7 +26,7 @@ from ..tables import aligned
 from ..training import runner
 from ..training.callbacks import Forecast
 from ..training.module import TrainedModule, check_optimizer
-from .batches import ListRows, StratifiedBatches, list_data
+from .batches import ScoreRows, StratifiedBatches, list_data
 from .division import held_out
 from .encoding import Encoding
 from .evaluation import ScoreReport, evaluate_scores
@@ -44,7 +44,7 @@ SELECT = {False: "AP", True: "NDCG@10"}  # has queries -> metric that chooses th
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class RunRows:
     """The rows of a run.
 
     Attributes:
@@ -59,7 +59,7 @@ class Parts:
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class GivenScorer:
     """What was handed to `fit_scores`, and is not built of settings.
 
     Attributes:
@@ -141,7 +141,7 @@ class ScoresTask:
         config: Mapping[str, Any],
         quiet: bool,
         say: runner.Say = runner.silent,
-        given: Given | None = None,
+        given: GivenScorer | None = None,
     ) -> None:
         settings = typed(ScoreSettings, config)
         self.settings, self.quiet, self.trust = settings, quiet, packages(config.get("trust"))
@@ -174,7 +174,7 @@ class ScoresTask:
         relevance = _relevance(train.relevance, loss, by_query)
         self.encoding = Encoding.fitted(train, **settings.data.encoding)
         say(self.encoding.summary())
-        rows = ListRows(self.encoding.encode(train), relevance, train.query)
+        rows = ScoreRows(self.encoding.encode(train), relevance, train.query)
         self.data = list_data(rows, settings.sampler, settings.seed)
         width = self.encoding.width
         model = build_ranker(self.model_settings, width) if given is None else given.built(rows.inputs)
@@ -261,7 +261,7 @@ def load_table_of(settings: ScoreSettings) -> ScoreTable:
         return load_table(str(settings.data.root), **settings.data.load)
 
 
-def divided(table: ScoreTable, settings: ScoreSettings) -> Parts:
+def divided(table: ScoreTable, settings: ScoreSettings) -> RunRows:
     """The rows to train on, to choose the epoch on, and to evaluate.
 
     Raises:
@@ -288,7 +288,7 @@ def divided(table: ScoreTable, settings: ScoreSettings) -> Parts:
             with spelled(as_keys("data", {})):
                 drawn = _held_out(train, settings.data.validation, settings.seed)
             train, chosen_on = train.subset(~drawn), train.subset(drawn)
-    return Parts(train, chosen_on, test)
+    return RunRows(train, chosen_on, test)
 
 
 def _held_out(table: ScoreTable, share: float, seed: int) -> Any:
@@ -378,7 +378,7 @@ def summary(run: Run) -> str:
 
 __all__ = [
     "EvaluatedScores",
-    "Given",
+    "GivenScorer",
     "ScoresModule",
     "ScoresTask",
     "TASK",

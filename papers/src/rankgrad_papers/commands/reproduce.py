@@ -17,7 +17,7 @@ Run a table of the four papers and show our numbers beside the printed ones. Wit
 KEY=VALUE settings of `rankgrad train` apply to all runs. A stand-in replaces the paper's data by a small data set, and
 every file says so.
 If the command is interrupted, run it again and it continues. Finished runs are kept.
-To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/clusters.md.
+To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/distributed.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
 

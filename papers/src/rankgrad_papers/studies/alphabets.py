@@ -15,8 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
 from rankgrad.files import read_npz
+from rankgrad.normalize import unit_rows
 from rankgrad.runs.compare import compare_variants, folders_of, own_settings
 from rankgrad.runs.folder import Run
 from rankgrad.tuning.tune import tune
@@ -82,15 +85,23 @@ def cell(method: str, alphabet: str, data_root: str, work: Path, jobs: int) -> t
 
 def measured(run: Run) -> dict[str, float]:
     """The numbers of a run in per cent, among them the AP of all pairs of test images in one list."""
-    from sklearn.metrics import average_precision_score
-
     values = run.read_values()
     columns = read_npz(run.embeddings, "embeddings", "labels")
-    rows = columns["embeddings"] / np.linalg.norm(columns["embeddings"], axis=1, keepdims=True)
-    one, other = np.triu_indices(len(rows), 1)
-    same = columns["labels"][one] == columns["labels"][other]
-    pooled = average_precision_score(same, (rows @ rows.T)[one, other])
+    pooled = pooled_ap(columns["embeddings"], columns["labels"])
     return {name: 100 * values[name] for name in METRICS} | {POOLED: 100 * pooled}
+
+
+def pooled_ap(embeddings: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> float:
+    """AP of all pairs of items in one list, by their cosine; as in the evaluation, a zero row has cosine 0.
+
+    >>> pooled_ap(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]]), np.array([5, 5, 6]))
+    1.0
+    """
+    from sklearn.metrics import average_precision_score
+
+    rows = unit_rows(torch.from_numpy(embeddings)).numpy()
+    one, other = np.triu_indices(len(rows), 1)
+    return float(average_precision_score(labels[one] == labels[other], (rows @ rows.T)[one, other]))
 
 
 def main(words: Sequence[str] | None = None) -> None:

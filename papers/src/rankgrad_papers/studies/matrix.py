@@ -1,4 +1,4 @@
-"""The matrix: six losses, each made for a metric or for none, measured by four metrics. Does the diagonal win?
+"""The matrix: seven losses, each made for a metric or for none, measured by four metrics. Does the diagonal win?
 
     python -m rankgrad_papers.studies.matrix --data-root DIR omniglot icons banking77
     python -m rankgrad_papers.studies.matrix --data-root DIR photographs --weights RUN/model.pt
@@ -108,6 +108,7 @@ LOSSES: Mapping[str, Row] = {
     "adaptive_roadmap": Row(POOLED),
     "pml/multi_similarity": Row(""),
     "pml/triplet": Row(""),
+    "adaptive_triplet": Row(""),
 }
 
 
@@ -253,7 +254,7 @@ def columns_of(run: Run) -> dict[str, float]:
 
 # ----------------------------------------------------------------------------------------------------- what is chosen
 
-Choice = dict[str, str]  # set, column, loss, trial, value, named, settings: a line of the file of choices
+Choice = dict[str, str]  # set, column, loss, trial, mean, named, settings: a line of the file of choices
 MADE, OTHER = "made for it", "best of the others"
 
 
@@ -291,7 +292,7 @@ def choose(data: str, values: Path, trials: int, folds: int) -> list[Choice]:
         for loss, row in LOSSES.items():
             value, trial = best[loss, column]
             named = MADE if row.column == column else OTHER if loss == other else ""
-            line = {"set": data, "column": column, "loss": loss, "trial": str(trial), "value": f"{value:.6g}"}
+            line = {"set": data, "column": column, "loss": loss, "trial": str(trial), "mean": f"{value:.6g}"}
             choices.append({**line, "named": named})
     return choices
 

@@ -1,0 +1,173 @@
+"""What the files of the matrix say about the hypotheses E1 to E3, F1 and H1 of docs/hypotheses.md.
+
+    python -m rankgrad_papers.studies.matrix_verdicts
+
+It trains nothing. Each line has a data set, the comparison, the difference in points and its 95 % interval: of a set
+over the seeds, of all sets over the sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from ..values import Values, difference, read
+from .alphabets import POOLED
+from .matrix import COLUMNS, LOSSES, MADE, OTHER, SETS, chosen
+
+ALL = "all sets"
+RECALL = "mAP@R"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A line.
+
+    Attributes:
+        data: a set, or `ALL`.
+        metric: what was measured.
+        what: one minus the other.
+        difference: in points.
+        interval: of 95 %, over the seeds of a set, or over the sets; None with fewer than two of them.
+    """
+
+    data: str
+    metric: str
+    what: str
+    difference: float
+    interval: tuple[float, float] | None
+
+    @classmethod
+    def of(cls, data: str, metric: str, what: str, one: Mapping[str, float], other: Mapping[str, float]) -> Compared:
+        """Two settings, each with its values by seed or by set."""
+        effect = difference(one, other)
+        if effect is None:
+            return cls(data, metric, what, fmean(one.values()) - fmean(other.values()), None)
+        return cls(data, metric, what, effect.mean, (effect.low, effect.high))
+
+
+class Matrix:
+    """The files of the matrix.
+
+    Args:
+        values: file of the tests. The file of the choices is beside it.
+    """
+
+    def __init__(self, values: Path) -> None:
+        self.values: Values = read(values)
+        picked = values.with_name(f"{values.stem}-chosen.csv")
+        lines = {data: chosen(picked, data) for data in SETS}
+        tested = {dict(each.setting)["set"] for each in self.values}
+        #: set -> (loss, metric) -> number of the trial that the loss has kept for the metric
+        self.kept: Mapping[str, Mapping[tuple[str, str], str]] = {
+            data: {(line["loss"], line["column"]): line["trial"] for line in its}
+            for data, its in lines.items()
+            if its and data in tested
+        }
+        #: set -> (metric, MADE or OTHER) -> loss
+        self.named: Mapping[str, Mapping[tuple[str, str], str]] = {
+            data: {(line["column"], line["named"]): line["loss"] for line in lines[data]} for data in self.kept
+        }
+
+    def test(self, data: str, loss: str, metric: str, kept_for: str | None = None) -> dict[str, float]:
+        """Seed -> value on the test classes.
+
+        Args:
+            data: a set.
+            loss: a row of the matrix.
+            metric: what was measured.
+            kept_for: the metric that the trial was kept for; None: the same.
+        """
+        trial = self.kept[data][loss, kept_for or metric]
+        return self.values.units({"set": data, "loss": loss, "trial": trial}, metric)
+
+    def mean(self, data: str, loss: str, metric: str, kept_for: str | None = None) -> float:
+        """Mean of `test`."""
+        return fmean(self.test(data, loss, metric, kept_for).values())
+
+    def against(self, one: str, other: str, metric: str) -> list[Compared]:
+        """One loss minus another on each set (F1, H1)."""
+        what = f"{one} − {other}"
+        return [
+            Compared.of(data, metric, what, self.test(data, one, metric), self.test(data, other, metric))
+            for data in self.kept
+        ]
+
+    def diagonal(self) -> list[Compared]:
+        """E1: the loss made for a metric minus the one that is named as the best of the others."""
+        found = []
+        for metric in COLUMNS:
+            made, other = dict[str, float](), dict[str, float]()
+            for data in self.kept:
+                one, two = (self.named[data][metric, what] for what in (MADE, OTHER))
+                tests = (self.test(data, loss, metric) for loss in (one, two))
+                found.append(Compared.of(data, metric, f"{one} − {two}", *tests))
+                made[data], other[data] = self.mean(data, one, metric), self.mean(data, two, metric)
+            found.append(Compared.of(ALL, metric, f"{one} − best of the others", made, other))
+        return found
+
+    def wins(self) -> dict[str, list[str]]:
+        """E2: set -> the metrics in which the loss made for it is the best of all on the test."""
+        return {data: [metric for metric in COLUMNS if self._wins(data, metric)] for data in self.kept}
+
+    def _wins(self, data: str, metric: str) -> bool:
+        best = max(LOSSES, key=lambda loss: self.mean(data, loss, metric))
+        return LOSSES[best].column == metric
+
+    def chosen_by(self) -> list[Compared]:
+        """E3: the trial kept for the metric that is reported, minus the trial kept for mAP@R."""
+        others = [metric for metric in COLUMNS if metric != RECALL]
+        what, named = "chosen by the metric − chosen by mAP@R", ", ".join(others)
+        own, usual = dict[str, float](), dict[str, float]()
+        for data in self.kept:
+            own[data] = fmean(self.mean(data, loss, metric) for loss in LOSSES for metric in others)
+            usual[data] = fmean(self.mean(data, loss, metric, RECALL) for loss in LOSSES for metric in others)
+        each = [Compared(data, named, what, own[data] - usual[data], None) for data in self.kept]
+        return [*each, Compared.of(ALL, named, what, own, usual)]
+
+    def overall(self) -> dict[str, float]:
+        """Loss -> mean over the sets and the four metrics: what E1 names if it fails."""
+        return {
+            loss: fmean(self.mean(data, loss, metric) for data in self.kept for metric in COLUMNS) for loss in LOSSES
+        }
+
+    def lines(self, hypothesis: str) -> list[Compared]:
+        """The comparisons of E1, E3, F1 or H1."""
+        if hypothesis == "E1":
+            return self.diagonal()
+        if hypothesis == "E3":
+            return self.chosen_by()
+        if hypothesis == "F1":
+            return self.against("adaptive_roadmap", "pml/multi_similarity", POOLED)
+        if hypothesis == "H1":
+            return self.against("adaptive_triplet", "adaptive_roadmap", RECALL)
+        raise ValueError(f"unknown hypothesis {hypothesis!r}; known: E1, E3, F1, H1")
+
+
+def told(matrix: Matrix) -> Iterator[str]:
+    """All verdicts as lines of text."""
+    for hypothesis in ("E1", "E3", "F1", "H1"):
+        for line in matrix.lines(hypothesis):
+            interval = "" if line.interval is None else f" ({line.interval[0]:+.2f} to {line.interval[1]:+.2f})"
+            yield f"{hypothesis}  {line.data:<12}{line.metric:<32}{line.what:<48}{line.difference:+.2f}{interval}"
+    wins = matrix.wins()
+    yield f"E2  {sum(map(len, wins.values()))} of {len(COLUMNS) * len(wins)}: " + "; ".join(
+        f"{data}: {', '.join(metrics) or 'none'}" for data, metrics in wins.items()
+    )
+    for loss, value in sorted(matrix.overall().items(), key=lambda item: -item[1]):
+        yield f"mean of all  {loss:<24}{value:.2f}"
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Print the verdicts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--values", type=Path, default=Path("docs/results/matrix/matrix.csv"))
+    for line in told(Matrix(parser.parse_args(words).values)):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

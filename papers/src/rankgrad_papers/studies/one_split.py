@@ -1,0 +1,287 @@
+"""Losses on one division of a data set, with several seeds: letters, texts, and a detector of blood cells.
+
+    python -m rankgrad_papers.studies.one_split omniglot/lambda-margin texts/banking77 --data-root DIR
+
+DIR has the folders omniglot, banking77, clinc150 and bccd. omniglot/finetuned also needs --weights FILE, of
+
+    rankgrad train data=drawings data.load.icons=DIR/icons loss=cross_entropy recipe=pretrain out=runs/drawings
+
+A table is a csv below --values, and a cell is a row of it
+and a seed. Seeds show how much a training varies. They do not show what another division would give.
+
+The values of a cell are added to the csv when its training ends, and the folder of the run is then removed. If the
+command is interrupted, run it again and it continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankgrad.runs.compare import compare_variants, folders_of
+from rankgrad.runs.folder import Run
+
+from ..values import append, cells
+from . import alphabets
+
+SEEDS = (0, 1, 2, 3, 4)
+SEARCHED = 0.03  # rate whose multiples the searches over texts tried
+
+Rows = Mapping[tuple[str, ...], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a csv of values holds.
+
+    Attributes:
+        data: name of the data set's folder.
+        shared: settings of all its trainings.
+        columns: of a row's setting, in the csv.
+        rows: texts of these columns -> settings of the row. None: the best trials of the csv NAME-trials beside it.
+        metrics: to keep, in per cent.
+        command: that trains.
+        weights: whether a network is fine-tuned, whose weights are given.
+    """
+
+    data: str
+    shared: Sequence[str]
+    columns: tuple[str, ...] = ("loss",)
+    rows: Rows | None = None
+    metrics: tuple[str, ...] = (*alphabets.METRICS, alphabets.POOLED)
+    command: str = "train"
+    weights: bool = False
+
+
+_QUIET = ("evaluation.before=false", "evaluation.bootstrap=0", "evaluation.clusters=none", "threads=1")
+LETTERS = ("data=omniglot", *_QUIET)
+SHORT = (*LETTERS, "data.load.turns=1", "recipe=small")
+TEXTS = (
+    *("data.load.validation=train", "model.buckets=8192", "model.head=none", "memory=none"),
+    *("sampler.classes_per_batch=24", "sampler.samples_per_class=4", "sampler.batches_per_epoch=40"),
+    *("trainer.max_epochs=3", *_QUIET),
+)
+CELLS = ("experiment=bccd", "threads=1")
+_NO_HEAD = ("model.head=none", "model.embedding_size=null")
+
+
+def _losses(*texts: str) -> Rows:
+    """A loss, or LOSS:SETTING+SETTING with settings of the loss."""
+    rows: dict[tuple[str, ...], Sequence[str]] = {}
+    for text in texts:
+        name, _, own = text.partition(":")
+        rows[text,] = (f"loss={name}", *(f"loss.{setting}" for setting in own.split("+") if setting))
+    return rows
+
+
+def _crossed(losses: Rows, others: Mapping[str, Sequence[str]]) -> Rows:
+    """Each loss with each of the other settings."""
+    return {(*row, name): (*own, *more) for row, own in losses.items() for name, more in others.items()}
+
+
+_JOINT = ("memory=joint", "memory.batches=3")
+_SUM = ("memory=sum", "memory.warmup=50")
+_DRIFT = {
+    f"joint, max_drift {drift}": (*_JOINT, f"memory.max_drift=0{drift}") for drift in (".1", ".03", ".01", ".003")
+}
+_MEMORIES = {
+    "none": (),
+    "sum, weight .3": (*_SUM, "memory.weight=0.3"),
+    "sum, weight 1": _SUM,
+    "sum, 512 entries": (*_SUM, "memory.size=512"),
+    "joint": _JOINT,
+    "joint, warm-up 100": (*_JOINT, "memory.warmup=100"),
+}
+_NOISE = {share: (f"label_noise={share}",) if share != "0" else () for share in ("0", "0.1", "0.2", "0.4")}
+_RANKINGS = {
+    "cross_entropy": ("loss=cross_entropy",),
+    "ap, as published": ("loss=ap",),
+    "ap, no memory": ("loss=ap", "loss.memory=0"),
+    "ap, half of it cross-entropy": ("loss=ap", "ranking.keep=0.5"),
+    "supap": ("loss=supap",),
+}
+
+#: The csv below --values, without its ending -> what it holds.
+TABLES: Mapping[str, Table] = {
+    "omniglot/lambda-margin": Table(
+        "omniglot",
+        SHORT,
+        ("setting",),
+        {
+            **{(f"λ = {size}",): ("loss=rambo_recall", f"loss.lambda_={size}") for size in ("0.2", "1", "4", "16")},
+            **{(f"margin {size}",): ("loss=rambo_recall", f"loss.margin={size}") for size in ("0", "0.05", "0.1")},
+        },
+    ),
+    "omniglot/precision": Table(
+        "omniglot",
+        SHORT,
+        ("loss", "training in"),
+        _crossed(
+            _losses("roadmap", "rambo_ap"),
+            {"float32": (), "bfloat16, mixed": ("trainer.precision=bf16-mixed",)},
+        ),
+    ),
+    "omniglot/short-recipe": Table(
+        "omniglot",
+        SHORT,
+        rows=_losses(
+            *("adaptive_roadmap", "adaptive_triplet", "roadmap", "supap", "smooth_ap", "h_ap", "ndcg", "calibration"),
+            *("log_sum_exp:pull=0.9", "log_sum_exp:tau=0.02", "fastap", "softbin_ap", "recall_at_k"),
+            *("rambo_ap", "rambo_recall", "rambo_recall:weight=log", "auc:step=0.05+slope=100"),
+            *("pnp:variant=Ds", "pnp:alpha=1", "pnp", "pnp:variant=O", "pnp:variant=Ib", "pnp:variant=Iu"),
+            *("pml/multi_similarity", "pml/contrastive", "pml/triplet", "cross_entropy"),
+        ),
+    ),
+    "omniglot/memory": Table(
+        "omniglot",
+        SHORT,
+        ("loss", "memory"),
+        {
+            **_crossed(_losses("smooth_ap", "roadmap", "rambo_recall"), _MEMORIES),
+            **_crossed(_losses("smooth_ap", "rambo_recall"), _DRIFT),
+        },
+    ),
+    "omniglot/memory-fold": Table(
+        "omniglot",
+        (*SHORT, "fold=1/3", "evaluation.split=val"),
+        ("loss", "memory"),
+        _crossed(_losses("smooth_ap", "rambo_recall"), {"none": (), "joint": _JOINT, **_DRIFT}),
+    ),
+    "omniglot/label-noise": Table(
+        "omniglot",
+        SHORT,
+        ("loss", "wrong labels"),
+        _crossed(
+            {
+                **_losses("supap", "smooth_ap", "rambo_ap", "pnp:variant=Ds", "pml/multi_similarity", "pml/triplet"),
+                ("adaptive_roadmap, no head",): ("loss=adaptive_roadmap", *_NO_HEAD),
+            },
+            _NOISE,
+        ),
+    ),
+    "omniglot/sodeep": Table("omniglot", SHORT, rows=_losses("smooth_ap", "spearman", "sodeep_ap", "sodeep_spearman")),
+    "omniglot/default-recipe": Table(
+        "omniglot",
+        LETTERS,
+        rows={
+            **{
+                row: (*own, "model.head=linear", "model.embedding_size=128")
+                for row, own in _losses(
+                    *("pml/multi_similarity", "pml/contrastive", "log_sum_exp:pull=0.9", "log_sum_exp"),
+                    *("smooth_ap", "roadmap"),
+                ).items()
+            },
+            ("adaptive_roadmap, no head",): ("loss=adaptive_roadmap", *_NO_HEAD),
+        },
+    ),
+    "omniglot/finetuned": Table(
+        "omniglot",
+        (*LETTERS, "data.load.turns=1", "recipe=finetune", "optimizer.lr=1e-3"),
+        rows=_losses(
+            *("adaptive_roadmap", "roadmap", "supap", "smooth_ap", "rambo_ap", "log_sum_exp:pull=0.9"),
+            *("pnp:variant=Ds", "pml/multi_similarity", "pml/triplet"),
+        ),
+        weights=True,
+    ),
+    "texts/banking77": Table("banking77", ("data=banking77", *TEXTS), metrics=alphabets.METRICS),
+    "texts/clinc150": Table("clinc150", ("data=clinc150", *TEXTS), metrics=(*alphabets.METRICS, "distractors/mAP@R")),
+    "texts/clinc150-graded": Table(
+        "clinc150",
+        ("data=clinc150", *TEXTS, "evaluation.levels=true"),
+        metrics=("H-AP", "H-NDCG", "mAP@R", "R@1"),
+    ),
+    "cells/schedules": Table(
+        "bccd",
+        CELLS,
+        ("loss", "epochs"),
+        {
+            (name, epochs): (*own, f"trainer.max_epochs={epochs}")
+            for epochs in ("7", "14")
+            for name, own in _RANKINGS.items()
+        },
+        metrics=("AP50", "AP75"),
+        command="detect train",
+    ),
+}
+
+
+def rows_of(name: str, folder: Path) -> Rows:
+    """The rows of a table.
+
+    Args:
+        name: a key of `TABLES`.
+        folder: of the csv files, where the trials of a search are.
+    """
+    rows = TABLES[name].rows
+    return winners(folder / f"{name}-trials.csv") if rows is None else rows
+
+
+def winners(trials: Path) -> Rows:
+    """The best trial of each loss of a search over texts. Its rate is a multiple of `SEARCHED`.
+
+    A search of `roadmap` with quantiles is one of `adaptive_roadmap`, which had no name of its own at that time.
+    """
+    with trials.open(encoding="utf-8", newline="") as opened:
+        found = [row for row in csv.DictReader(opened) if row["state"] == "complete"]
+    metric = next(name for name in ("mAP@R", "H-AP") if name in found[0])
+    rows: dict[tuple[str, ...], Sequence[str]] = {}
+    for loss in dict.fromkeys(row["loss"] for row in found):
+        best = max((row for row in found if row["loss"] == loss), key=lambda row: float(row[metric]))
+        own = {key: text for key, text in best.items() if key.startswith(("loss.", "optimizer.")) and text}
+        own["optimizer.lr"] = f"{SEARCHED * float(own['optimizer.lr']):g}"
+        name, _, more = loss.partition(":")
+        name = "adaptive_roadmap" if "loss.quantiles" in own else name
+        rows[name,] = (f"loss={name}", *(f"{key}={text}" for key, text in own.items()), *more.split())
+    return rows
+
+
+def measured(run: Run, metrics: Sequence[str]) -> dict[str, float]:
+    """These metrics of a run, in per cent."""
+    if alphabets.POOLED in metrics:
+        numbers = alphabets.measured(run)
+    else:
+        numbers = {name: 100 * value for name, value in run.read_values().items()}
+    return {name: numbers[name] for name in metrics}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the cells that the csv files do not have yet, all rows of a table with one seed before the next seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"of {', '.join(TABLES)}")
+    parser.add_argument("--data-root", type=Path, required=True, help="folder of the data sets' folders")
+    parser.add_argument("--weights", help="model.pt of the network to fine-tune, for omniglot/finetuned")
+    parser.add_argument("--values", type=Path, default=Path("docs/results"), help="folder of the csv files")
+    parser.add_argument("--runs", type=Path, default=Path("runs/one-split"), help="folder of the trainings")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    given = parser.parse_args(words)
+    unknown = [name for name in given.tables if name not in TABLES]
+    if unknown:
+        parser.error(f"unknown table {unknown[0]!r}; known: {', '.join(TABLES)}")
+    if given.weights is None and any(TABLES[name].weights for name in given.tables):
+        parser.error("a table of fine-tuned networks needs --weights FILE")
+    for name in given.tables:
+        table, rows = TABLES[name], rows_of(name, given.values)
+        values, work = given.values / f"{name}.csv", given.runs / name
+        shared = [*table.shared, f"data.root={given.data_root / table.data}"]
+        shared += [f"model.weights={given.weights}"] if table.weights else []
+        values.parent.mkdir(parents=True, exist_ok=True)
+        for seed in given.seeds:
+            for row, own in rows.items():
+                setting, run = dict(zip(table.columns, row, strict=True)), ", ".join(row)
+                if (tuple(setting.items()), "", str(seed)) in cells(values):
+                    continue
+                compare_variants({run: own}, [seed], shared, work, command=table.command)
+                (folder,) = folders_of([run], [seed], work)[run]
+                numbers = measured(Run(folder), table.metrics)
+                append(values, setting, numbers, seed=str(seed))
+                shutil.rmtree(folder)
+                text = ", ".join(f"{metric} {number:.1f}" for metric, number in numbers.items())
+                print(f"{name}: {run}, seed {seed}: {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
