@@ -6,14 +6,14 @@ import csv
 import math
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from rankgrad.config import ConfigError, compose
+from rankgrad_papers import trainings
 from rankgrad_papers.studies import matrix
-from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, SETS, Cell
-from rankgrad_papers.values import append, cells, read
+from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, SETS
+from rankgrad_papers.values import append, cells
 
 
 @pytest.mark.parametrize("data", SETS)
@@ -39,7 +39,7 @@ def searched(path: Path, data: str, value) -> Path:
     """A file of a search with two trials and two folds; value(loss, trial, fold, column)."""
     for loss, trial, fold in product(LOSSES, range(2), (1, 2)):
         numbers = {column: value(loss, trial, fold, column) for column in COLUMNS}
-        append(path, Cell(data, loss, trial).setting, numbers, unit=f"{fold}/2")
+        append(path, matrix.setting_of(data, loss, trial), numbers, unit=f"{fold}/2")
     return path
 
 
@@ -79,17 +79,17 @@ def test_a_trial_that_failed_on_a_fold_is_not_kept_and_a_loss_without_a_trial_is
 
 def test_nothing_is_chosen_before_every_trial_has_its_folds(tmp_path):
     path = tmp_path / "trials.csv"
-    append(path, Cell("icons", "supap", 0).setting, dict.fromkeys(COLUMNS, 1.0), unit="1/2")
+    append(path, matrix.setting_of("icons", "supap", 0), dict.fromkeys(COLUMNS, 1.0), unit="1/2")
     with pytest.raises(ValueError, match="1 of 2 folds of icons, supap, trial 0"):
         matrix.choose("icons", path, 1, 2)
 
 
 @pytest.fixture
-def trainings(monkeypatch):
+def trained(monkeypatch):
     """Names of the runs that were trained, in their place; the second trial of recall_at_k fails."""
     names: list[str] = []
 
-    def in_turn(following, ended, out, jobs, *, many):
+    def in_turn(following, ended, out, jobs, command, *, many):
         while (task := following()) is not None:
             folder, settings = task
             names.append(folder.name)
@@ -103,7 +103,7 @@ def trainings(monkeypatch):
         assert on_fold == ("evaluation.split=val" in settings)  # a search never measures the test classes
         return dict.fromkeys(COLUMNS, 40.0 if on_fold else 50.0)
 
-    monkeypatch.setattr(matrix, "train_in_turn", in_turn)
+    monkeypatch.setattr(trainings, "train_in_turn", in_turn)
     monkeypatch.setattr(matrix, "columns_of", values_of)
     return names
 
@@ -113,54 +113,44 @@ def words_of(folder: Path) -> list[str]:
     return ["icons", *where, "--trials", "2", "--folds", "2", "--seeds", "2", "--count-failed"]
 
 
-def test_the_command_searches_then_chooses_then_tests_and_a_second_time_does_nothing(tmp_path, trainings):
+def test_the_command_searches_then_chooses_then_tests_and_a_second_time_does_nothing(tmp_path, trained):
     matrix.main(words_of(tmp_path))
-    folds = [name for name in trainings if "fold" in name]
-    assert len(folds) == 2 * 2 * len(LOSSES) and trainings[: len(folds)] == folds
-    assert trainings[len(folds) :] and all("-0-seed" in name for name in trainings[len(folds) :])
+    folds = [name for name in trained if "fold" in name]
+    assert len(folds) == 2 * 2 * len(LOSSES) and trained[: len(folds)] == folds
+    assert trained[len(folds) :] and all("-0-seed" in name for name in trained[len(folds) :])
     with (tmp_path / "matrix-chosen.csv").open(encoding="utf-8", newline="") as opened:
         rows = list(csv.DictReader(opened))
     assert len(rows) == len(LOSSES) * len(COLUMNS) and all("optimizer.lr=" in row["settings"] for row in rows)
-    trainings.clear()
+    trained.clear()
     matrix.main(words_of(tmp_path))
-    assert not trainings
+    assert not trained
 
 
-def test_an_interrupted_command_trains_only_what_its_files_lack(tmp_path, trainings):
+def test_an_interrupted_command_trains_only_what_its_files_lack(tmp_path, trained):
     matrix.main(words_of(tmp_path))
-    count = len(trainings)
+    count = len(trained)
     search, chosen = tmp_path / "matrix-trials.csv", (tmp_path / "matrix-chosen.csv").read_text(encoding="utf-8")
     lines = search.read_text(encoding="utf-8").splitlines(keepends=True)
     search.write_text("".join(lines[: -2 * len(COLUMNS)]), encoding="utf-8")  # without the last two cells
-    trainings.clear()
+    trained.clear()
     matrix.main(words_of(tmp_path))
-    assert len(trainings) == 2 < count
+    assert len(trained) == 2 < count
     assert (tmp_path / "matrix-chosen.csv").read_text(encoding="utf-8") == chosen  # named once, and kept
     assert len(cells(search)) == 2 * 2 * len(LOSSES)
 
 
-def test_runs_that_fail_stop_the_command_before_anything_is_chosen_and_are_tried_again(tmp_path, trainings):
+def test_runs_that_fail_stop_the_command_before_anything_is_chosen_and_are_tried_again(tmp_path, trained):
     for _ in range(2):
         with pytest.raises(ConfigError, match="recall_at_k-1-fold1: the loss is not finite"):
             matrix.main(words_of(tmp_path)[:-1])
-    assert [name for name in trainings if trainings.count(name) == 2] == 2 * [
+    assert [name for name in trained if trained.count(name) == 2] == 2 * [
         "recall_at_k-1-fold1",
         "recall_at_k-1-fold2",
     ]
     assert not (tmp_path / "matrix-chosen.csv").exists() and len(cells(tmp_path / "matrix-trials.csv")) == 26
 
 
-def test_a_run_that_ended_before_it_was_measured_is_measured_and_not_trained_again(tmp_path, trainings, monkeypatch):
-    class Finished(SimpleNamespace):
-        finished = True
-
-    monkeypatch.setattr(matrix, "Run", lambda folder: Finished(folder=folder))
-    monkeypatch.setattr(matrix, "columns_of", lambda run: dict.fromkeys(COLUMNS, 1.0))
-    matrix.trained({Cell("icons", "supap", 0, unit="1/2"): []}, tmp_path / "a.csv", tmp_path / "runs", [], 1)
-    assert not trainings and read(tmp_path / "a.csv").units({"loss": "supap"}, "AP") == {"1/2": 1}
-
-
-def test_the_drawing_is_made_of_the_files_alone(tmp_path, trainings):
+def test_the_drawing_is_made_of_the_files_alone(tmp_path, trained):
     matrix.main(words_of(tmp_path))
     matrix.main(["--values", str(tmp_path / "matrix.csv"), "--tables", "none.csv", "--draw", str(tmp_path / "m.svg")])
     assert (tmp_path / "m.svg").stat().st_size > 5_000
@@ -169,7 +159,7 @@ def test_the_drawing_is_made_of_the_files_alone(tmp_path, trainings):
 def test_a_block_compares_the_named_losses_and_has_a_value_for_every_cell(tmp_path):
     for loss, seed in product(LOSSES, range(3)):
         level = 10.0 * list(LOSSES).index(loss) + seed
-        append(tmp_path / "m.csv", Cell("icons", loss, 0).setting, dict.fromkeys(COLUMNS, level), seed=str(seed))
+        append(tmp_path / "m.csv", matrix.setting_of("icons", loss, 0), dict.fromkeys(COLUMNS, level), seed=str(seed))
     choices = matrix.choose("icons", searched(tmp_path / "trials.csv", "icons", lambda loss, trial, *_: -trial), 2, 2)
     block = matrix.block_of("icons", tmp_path / "m.csv", choices)
     assert block.made == {row.column: loss for loss, row in LOSSES.items() if row.column}

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rankgrad import defaults
+from rankgrad_papers import trainings
 from rankgrad_papers.studies import batch_ap, graded, one_split, scores, starts, tables, texts, trees
 from rankgrad_papers.values import cells, difference, read
 
@@ -88,27 +89,24 @@ def test_the_best_trial_of_each_loss_is_trained_again_with_its_rate(tmp_path):
     }
 
 
-def test_a_table_of_one_split_trains_every_cell_once_and_leaves_no_run(tmp_path, monkeypatch):
-    from rankgrad.runs.compare import folders_of
-
+def test_a_table_of_one_split_trains_every_cell_once(tmp_path, monkeypatch):
     trained = []
 
-    def train(variants, seeds, rest, out, command):
-        ((name, own),) = variants.items()
-        (folder,) = folders_of([name], seeds, out)[name]
-        folder.mkdir(parents=True)
-        trained.append((own, seeds))
+    def train(following, ended, out, jobs, command, *, many):
+        while (task := following()) is not None:
+            task[0].mkdir(parents=True)
+            trained.append(task[1])
+            ended(task[0], None)
 
-    monkeypatch.setattr(one_split, "compare_variants", train)
+    monkeypatch.setattr(trainings, "train_in_turn", train)
     monkeypatch.setattr(one_split, "measured", lambda run, metrics: dict.fromkeys(metrics, 1.0))
     words = ["omniglot/precision", "--data-root", ".", "--values", str(tmp_path), "--runs", str(tmp_path / "runs")]
     for _ in range(2):  # the second time there is nothing left to do
         one_split.main([*words, "--seeds", "3", "4"])
         assert len(trained) == 2 * len(one_split.TABLES["omniglot/precision"].rows)
-    assert trained[1] == (("loss=roadmap", "trainer.precision=bf16-mixed"), [3])
+    assert trained[1][-3:] == ["loss=roadmap", "trainer.precision=bf16-mixed", "seed=3"]
     found = read(tmp_path / "omniglot" / "precision.csv")
     assert found.units({"loss": "roadmap", "training in": "float32"}, "mAP@R") == {"3": 1, "4": 1}
-    assert [*(tmp_path / "runs" / "omniglot" / "precision").iterdir()] == []
 
 
 def test_metrics_of_one_split_are_per_cent_and_only_those_of_the_table(run):

@@ -22,8 +22,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,13 +31,13 @@ import optuna
 from omegaconf import DictConfig
 from optuna.samplers import RandomSampler
 
-from rankgrad.config import ConfigError, compose
+from rankgrad.config import compose
 from rankgrad.evaluation.statistics import PairedDifference
-from rankgrad.runs.compare import shared, train_in_turn
 from rankgrad.runs.folder import Run
 from rankgrad.tuning.space import NumberRange, Value, Values, settings_of, space_of
 
-from ..values import append, cells, difference, read
+from ..trainings import Training, train_missing
+from ..values import difference, read
 from .alphabets import POOLED, measured
 from .tables import METHODS as TABLE_METHODS
 from .tables import METRICS as TABLE_METRICS
@@ -151,99 +150,9 @@ def _first(values: Values, name: str, base: DictConfig) -> Value:
 # ---------------------------------------------------------------------------------------------------- what is trained
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A training: the place of its values in a file.
-
-    Attributes:
-        data: a key of `SETS`.
-        loss: a key of `LOSSES`.
-        trial: its number.
-        unit: the fold; "" for a test.
-        seed: "" for a fold.
-    """
-
-    data: str
-    loss: str
-    trial: int
-    unit: str = ""
-    seed: str = ""
-
-    @property
-    def setting(self) -> dict[str, str]:
-        """Columns of the file."""
-        return {"set": self.data, "loss": self.loss, "trial": str(self.trial)}
-
-    @property
-    def folder(self) -> str:
-        """Name of the run."""
-        place = f"fold{self.unit.partition('/')[0]}" if self.unit else f"seed{self.seed}"
-        return f"{self.loss.replace('/', '-')}-{self.trial}-{place}"
-
-
-def trained(
-    tasks: Mapping[Cell, Sequence[str]],
-    values: Path,
-    work: Path,
-    words: Sequence[str],
-    jobs: int,
-    count_failed: bool = False,
-) -> None:
-    """Train what the file does not have yet, and add the values of each run when it ends.
-
-    Args:
-        tasks: settings of each training.
-        values: the file.
-        work: folder of the runs.
-        words: settings of all trainings.
-        jobs: trainings at a time.
-        count_failed: write nan for a run that fails, so that its trial is not kept. Its folder stays.
-
-    Raises:
-        ConfigError: runs failed, and are not counted. The others were trained before it is raised.
-    """
-    values.parent.mkdir(parents=True, exist_ok=True)
-    there = cells(values)
-    left = {
-        work / cell.folder: (cell, settings)
-        for cell, settings in tasks.items()
-        if (tuple(cell.setting.items()), cell.unit, cell.seed) not in there
-    }
-    failed: list[str] = []
-
-    def ended(folder: Path, error: str | None) -> None:
-        cell, _ = left[folder]
-        if error is not None:
-            failed.append(f"{folder}: {error}")
-            if not count_failed:
-                return
-        numbers = columns_of(Run(folder)) if error is None else dict.fromkeys(COLUMNS, math.nan)
-        append(values, cell.setting, numbers, unit=cell.unit, seed=cell.seed)
-        if error is None:
-            shutil.rmtree(folder, ignore_errors=True)
-        text = ", ".join(f"{name} {number:.1f}" for name, number in numbers.items())
-        print(f"{cell.data}, {folder.name}: {text}", flush=True)
-
-    with shared(work, words):
-        train_in_turn(_following(left, ended), ended, work, jobs, many=True)
-    if failed and not count_failed:
-        raise ConfigError("\n".join(["these runs failed; the same command tries them again:", *failed]))
-
-
-def _following(
-    left: Mapping[Path, tuple[Cell, Sequence[str]]], ended: Callable[[Path, str | None], None]
-) -> Callable[[], tuple[Path, Sequence[str]] | None]:
-    """What `train_in_turn` asks for the next run. Runs that are finished are measured only."""
-
-    def unfinished() -> Iterator[tuple[Path, Sequence[str]]]:
-        for folder, (_, settings) in left.items():
-            if Run(folder).finished:
-                ended(folder, None)
-            else:
-                yield folder, settings
-
-    waiting = unfinished()
-    return lambda: next(waiting, None)
+def setting_of(data: str, loss: str, trial: int) -> dict[str, str]:
+    """Columns of the files of values."""
+    return {"set": data, "loss": loss, "trial": str(trial)}
 
 
 def columns_of(run: Run) -> dict[str, float]:
@@ -274,7 +183,7 @@ def choose(data: str, values: Path, trials: int, folds: int) -> list[Choice]:
     best: dict[tuple[str, str], tuple[float, int]] = {}
     for loss in LOSSES:
         for trial in range(trials):
-            setting = {"set": data, "loss": loss, "trial": str(trial)}
+            setting = setting_of(data, loss, trial)
             for column in COLUMNS:
                 units = found.units(setting, column)
                 if len(units) < folds:
@@ -418,33 +327,38 @@ def run(data: str, given: argparse.Namespace) -> None:
     words = shared_settings(data, given.data_root, given.weights if data == "photographs" else None, given.more)
     settings = {loss: points(data, loss, words, given.trials) for loss in LOSSES}
     searched, picked = (given.values.with_name(f"{given.values.stem}-{name}.csv") for name in ("trials", "chosen"))
-    folds = {
-        Cell(data, loss, trial, unit=f"{fold}/{given.folds}"): [
-            *words,
-            *settings[loss][trial],
-            *(f"fold={fold}/{given.folds}", "evaluation.split=val", "seed=0"),
-        ]
+    folds = [
+        Training(
+            f"{loss}-{trial}-fold{fold}",
+            setting_of(data, loss, trial),
+            [*settings[loss][trial], f"fold={fold}/{given.folds}", "evaluation.split=val", "seed=0"],
+            unit=f"{fold}/{given.folds}",
+        )
         for fold in range(1, given.folds + 1)
         for trial in range(given.trials)
         for loss in LOSSES
-    }
-    trained(folds, searched, given.runs / data / "search", words, given.jobs, given.count_failed)
+    ]
+    no_values = dict.fromkeys(COLUMNS, math.nan) if given.count_failed else None
+    work = given.runs / data
+    train_missing(folds, searched, work / "search", words, columns_of, jobs=given.jobs, if_failed=no_values)
     if not chosen(picked, data):
         choices = choose(data, searched, given.trials, given.folds)
         add_choices(
             picked, [{**line, "settings": " ".join(settings[line["loss"]][int(line["trial"])])} for line in choices]
         )
     kept = sorted(chosen(picked, data), key=lambda line: not line["named"])  # those that are compared come first
-    tests = {
-        Cell(data, line["loss"], int(line["trial"]), seed=str(seed)): [
-            *words,
-            *line["settings"].split(),
-            f"seed={seed}",
-        ]
+    tests = {  # a loss that keeps one trial for several metrics is tested once
+        (name, seed): Training(
+            f"{name}-seed{seed}",
+            {key: line[key] for key in ("set", "loss", "trial")},
+            [*line["settings"].split(), f"seed={seed}"],
+            seed=str(seed),
+        )
         for line in kept
+        for name in [f"{line['loss']}-{line['trial']}"]
         for seed in range(given.seeds if line["named"] else min(FEWER, given.seeds))
     }
-    trained(tests, given.values, given.runs / data / "test", words, given.jobs)
+    train_missing([*tests.values()], given.values, work / "test", words, columns_of, jobs=given.jobs)
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -6,26 +6,22 @@ DIR has the folders omniglot, banking77, clinc150 and bccd. omniglot/finetuned a
 
     rankgrad train data=drawings data.load.icons=DIR/icons loss=cross_entropy recipe=pretrain out=runs/drawings
 
-A table is a csv below --values, and a cell is a row of it
-and a seed. Seeds show how much a training varies. They do not show what another division would give.
-
-The values of a cell are added to the csv when its training ends, and the folder of the run is then removed. If the
-command is interrupted, run it again and it continues.
+A table is a csv below --values, and a cell is a row of it and a seed. Seeds show how much a training varies. They do
+not show what another division would give. If the command is interrupted, run it again and it continues.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from rankgrad.runs.compare import compare_variants, folders_of
 from rankgrad.runs.folder import Run
 
-from ..values import append, cells
+from ..trainings import Training, train_missing
 from . import alphabets
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -268,19 +264,18 @@ def main(words: Sequence[str] | None = None) -> None:
         values, work = given.values / f"{name}.csv", given.runs / name
         shared = [*table.shared, f"data.root={given.data_root / table.data}"]
         shared += [f"model.weights={given.weights}"] if table.weights else []
-        values.parent.mkdir(parents=True, exist_ok=True)
-        for seed in given.seeds:
-            for row, own in rows.items():
-                setting, run = dict(zip(table.columns, row, strict=True)), ", ".join(row)
-                if (tuple(setting.items()), "", str(seed)) in cells(values):
-                    continue
-                compare_variants({run: own}, [seed], shared, work, command=table.command)
-                (folder,) = folders_of([run], [seed], work)[run]
-                numbers = measured(Run(folder), table.metrics)
-                append(values, setting, numbers, seed=str(seed))
-                shutil.rmtree(folder)
-                text = ", ".join(f"{metric} {number:.1f}" for metric, number in numbers.items())
-                print(f"{name}: {run}, seed {seed}: {text}", flush=True)
+        trainings = [
+            Training(
+                f"{', '.join(row)}, seed {seed}",
+                dict(zip(table.columns, row, strict=True)),
+                [*own, f"seed={seed}"],
+                seed=str(seed),
+            )
+            for seed in given.seeds
+            for row, own in rows.items()
+        ]
+        measure = partial(measured, metrics=table.metrics)
+        train_missing(trainings, values, work, shared, measure, command=table.command)
 
 
 if __name__ == "__main__":

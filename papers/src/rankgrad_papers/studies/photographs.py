@@ -14,11 +14,10 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rankgrad.runs.compare import compare_variants, folders_of
 from rankgrad.runs.folder import Run
 
-from ..values import append, cells
-from .alphabets import POOLED, measured
+from ..trainings import Training, train_missing
+from .alphabets import measured
 
 SEEDS = (0, 1, 2, 3, 4)
 GRADED = ("H-AP", "H-NDCG")
@@ -71,16 +70,12 @@ def main(words: Sequence[str] | None = None) -> None:
     if unknown:
         parser.error(f"unknown row {unknown[0]!r}; known: {'; '.join(ROWS)}")
     shared = [*SHARED, f"data.root={given.data_root}", f"model.weights={given.weights}", *given.more]
-    given.values.parent.mkdir(parents=True, exist_ok=True)
-    for seed in given.seeds:
-        for name in given.rows or ROWS:
-            if ((("row", name),), "", str(seed)) in cells(given.values):
-                continue
-            compare_variants({name: ROWS[name]}, [seed], shared, given.runs)
-            (folder,) = folders_of([name], [seed], given.runs)[name]
-            numbers = values_of(Run(folder))
-            append(given.values, {"row": name}, numbers, seed=str(seed))
-            print(f"{name}, seed {seed}: mAP@R {numbers['mAP@R']:.1f}, {POOLED} {numbers[POOLED]:.1f}", flush=True)
+    trainings = [
+        Training(f"{name}, seed {seed}", {"row": name}, [*ROWS[name], f"seed={seed}"], seed=str(seed))
+        for seed in given.seeds
+        for name in given.rows or ROWS
+    ]
+    train_missing(trainings, given.values, given.runs, shared, values_of)
 
 
 if __name__ == "__main__":

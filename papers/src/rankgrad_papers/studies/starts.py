@@ -17,10 +17,9 @@ import torch
 from torch.nn.functional import normalize
 
 from rankgrad.files import read_npz
-from rankgrad.runs.compare import compare_variants, folders_of
 from rankgrad.runs.folder import Run
 
-from ..values import append, cells
+from ..trainings import Training, train_missing
 
 SEEDS = (0, 1, 2, 3, 4)
 METRICS = ("R@1", "mAP@R")
@@ -63,17 +62,12 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     given = parser.parse_args(words)
     shared = [*SHARED, f"data.root={given.data_root}"]
-    for seed in given.seeds:
-        for name, own in LOSSES.items():
-            if ((("loss", name),), "", str(seed)) in cells(given.values):
-                continue
-            compare_variants({name: own}, [seed], shared, given.runs)
-            (folder,) = folders_of([name], [seed], given.runs)[name]
-            values = measured(Run(folder))
-            append(given.values, {"loss": name}, values, seed=str(seed))
-            print(
-                f"{name}, seed {seed}: {', '.join(f'{key} {value:.3g}' for key, value in values.items())}", flush=True
-            )
+    trainings = [
+        Training(f"{name}, seed {seed}", {"loss": name}, [*LOSSES[name], f"seed={seed}"], seed=str(seed))
+        for seed in given.seeds
+        for name in LOSSES
+    ]
+    train_missing(trainings, given.values, given.runs, shared, measured)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,9 @@ import torch
 from torch.nn.functional import normalize
 
 from rankgrad.files import read_npz
-from rankgrad.runs.compare import compare_variants, folders_of
 from rankgrad.runs.folder import Run
 
-from ..values import append, cells
+from ..trainings import Training, train_missing
 
 #: Data set and fold, all of one fold before the next.
 UNITS = tuple((data, f"{fold}/3") for fold in (1, 2, 3) for data in ("clinc150", "banking77"))
@@ -76,16 +75,16 @@ def main(words: Sequence[str] | None = None) -> None:
         unit = f"{data} {fold}"
         shared = [*SHARED, f"data={data}", f"data.root={given.data_root / data}", f"fold={fold}"]
         work = given.runs / unit.replace("/", " of ")
-        for name in given.rows:
-            row = NAMED[name]
-            setting = dict(zip(("loss", "optimizer", "rate"), row, strict=True))
-            if (tuple(setting.items()), unit, "") in cells(given.values):
-                continue
-            compare_variants({name: ROWS[row]}, [0], shared, work)
-            (folder,) = folders_of([name], [0], work)[name]
-            values = measured(Run(folder))
-            append(given.values, setting, values, unit=unit)
-            print(f"{unit}, {name}: {', '.join(f'{key} {value:.3g}' for key, value in values.items())}", flush=True)
+        trainings = [
+            Training(
+                name,
+                dict(zip(("loss", "optimizer", "rate"), NAMED[name], strict=True)),
+                [*ROWS[NAMED[name]], "seed=0"],
+                unit=unit,
+            )
+            for name in given.rows
+        ]
+        train_missing(trainings, given.values, work, shared, measured)
 
 
 if __name__ == "__main__":
