@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 from functools import partial
@@ -21,6 +22,7 @@ from rankgrad.files import Pieces, read_npz, write_npz
 from rankgrad.files.folders import LinkError
 from rankgrad.index import parts
 from rankgrad.index.folder import embed_folder
+from rankgrad.models.state_dicts import read_plain
 
 
 @pytest.fixture(scope="module")
@@ -237,3 +239,15 @@ def test_an_npz_in_pieces_is_that_of_numpy_and_can_stay_in_its_file(tmp_path):
     np.savez_compressed(tmp_path / "small.npz", **columns)
     packed = read_npz(tmp_path / "small.npz", mapped="embeddings")["embeddings"]
     assert not isinstance(packed, np.memmap) and (packed == rows).all()
+
+
+def test_a_damaged_end_of_an_archive_is_said_in_one_line(tmp_path):
+    # The record before the end says that the archive has a second part on another disk.
+    np.savez(tmp_path / "a.npz", embeddings=np.zeros((2, 3)))
+    content = (tmp_path / "a.npz").read_bytes()
+    end = content.rindex(b"PK\5\6")
+    there = content[:end] + b"PK\6\7" + struct.pack("<LQL", 0, 0, 2) + content[end:]
+    (tmp_path / "a.npz").write_bytes(there)
+    for read in (read_npz, read_plain):
+        with pytest.raises(ValueError, match=r"a\.npz.* damaged"):
+            read(tmp_path / "a.npz")

@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-from zipfile import is_zipfile
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +85,19 @@ def sha256_of(path: Path) -> str:
         while part := file.read(2**20):
             digest.update(part)
     return digest.hexdigest()
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file is a zip archive, or was one before it was damaged.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return zipfile.is_zipfile(file)
+    except zipfile.BadZipFile:  # is_zipfile itself raises it where the end of the archive is damaged
+        return True
 
 
 def check_archive(path: Path) -> None:
@@ -195,7 +207,7 @@ def read_npz(path: Path, *needed: str, mapped: str = "") -> dict[str, npt.NDArra
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist")
-    if not is_zipfile(path):
+    if not is_archive(path):
         wanted = ", ".join(f"{name}=..." for name in needed or ("NAME",))
         raise ValueError(f"{path} is not an npz file: write one with numpy.savez(FILE, {wanted})")
     try:

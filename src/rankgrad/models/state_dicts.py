@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
-from zipfile import is_zipfile
 
 import torch
 from torch import Tensor
 
-from ..files import atomic_write, check_archive
+from ..files import atomic_write, check_archive, is_archive
 
 
 def write_plain(path: Path, content: Any) -> None:
@@ -42,7 +41,7 @@ def read_plain(path: Path, file: IO[bytes] | None = None) -> Any:
     """
     if file is None and not path.is_file():
         raise FileNotFoundError(f"no weights file at {path}")
-    if file is None and is_zipfile(path):
+    if file is None and is_archive(path):
         check_archive(path)  # torch itself checks no checksum
     source: Any = path if file is None else file
     try:
