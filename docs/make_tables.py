@@ -11,6 +11,8 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
                                     signed ranks of a method against others, each in its metric; Holm over the rows
     matrix FILE: SET                the matrix of a data set: each loss with the trial kept for the metric
     matrix FILE: E1                 the comparisons of a hypothesis of the matrix: E1, E3, F1, H1
+    matrix FILE: E2                 how often the loss made for a metric is the best of all
+    matrix FILE: means              each loss: its mean over the sets and their metrics
     table FILE                      a csv below docs/results
     table FILE: COLUMN, COLUMN      some of its columns
     metrics FILE: ONE; OTHER        two settings, a row for each metric
@@ -228,6 +230,17 @@ def matrix(what: str) -> str:
             for loss, row in MATRIX.items()
         ]
         return _markdown([["loss", "made for", *COLUMNS], *rows])
+    if wanted == "E2":
+        wins = of.wins()
+        rows = [
+            [data, ", ".join(metrics) or "none", f"{len(metrics)} of {len(COLUMNS)}"] for data, metrics in wins.items()
+        ]
+        total = sum(map(len, wins.values()))
+        rows.append(["all sets", "", f"{total} of {len(COLUMNS) * len(wins)}"])
+        return _markdown([["set", "metrics", "count"], *rows])
+    if wanted == "means":
+        means = sorted(of.overall().items(), key=lambda item: -item[1])
+        return _markdown([["loss", "mean"], *([f"`{loss}`", f"{value:.1f}"] for loss, value in means)])
     rows = [
         [line.data, line.metric, line.what, _signed(line.difference), _interval(line.interval)]
         for line in of.lines(wanted)

@@ -1,4 +1,4 @@
-"""rankgrad: train embeddings and detectors on the metric you report.
+"""rankgrad: train embeddings, detectors and rankers with losses that are made for ranking metrics.
 
 >>> import torch
 >>> from rankgrad import losses

@@ -201,7 +201,10 @@ def _handed_over(error: Exception) -> bool:
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     helps = not {"-h", "--help"}.isdisjoint(argv)
     parser = argparse.ArgumentParser(
-        prog="rankgrad", description="Train embeddings on the metric you report.", epilog=STATUS, allow_abbrev=False
+        prog="rankgrad",
+        description="Train embeddings with losses that are made for ranking metrics.",
+        epilog=STATUS,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"rankgrad {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the whole traceback of an error")

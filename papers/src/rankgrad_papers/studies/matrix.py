@@ -55,21 +55,24 @@ class DataSet:
     """What all trainings of a data set share.
 
     Attributes:
+        title: in the drawing.
         settings: KEY=VALUE, without the folder of the data.
         relevant: number of relevant items of a query in a batch.
         space: instead of the spaces of `rankgrad tune`, for the losses that have these settings.
     """
 
+    title: str
     settings: tuple[str, ...]
     relevant: int
     space: tuple[tuple[str, str], ...] = ()
 
 
 SETS: Mapping[str, DataSet] = {
-    "omniglot": DataSet(("data=omniglot", "data.load.turns=1", "recipe=small"), 3),
-    "icons": DataSet(("data=icons", "data.size=28", "recipe=small"), 3),
-    "photographs": DataSet(("data=photographs", "recipe=finetune_photographs"), 7),
+    "omniglot": DataSet("letters (Omniglot)", ("data=omniglot", "data.load.turns=1", "recipe=small"), 3),
+    "icons": DataSet("icons", ("data=icons", "data.size=28", "recipe=small"), 3),
+    "photographs": DataSet("photographs", ("data=photographs", "recipe=finetune_photographs"), 7),
     "banking77": DataSet(
+        "questions (BANKING77)",
         (
             *("data=banking77", "data.load.validation=train", "model.buckets=8192", "trainer.max_epochs=5"),
             *("sampler.classes_per_batch=24", "sampler.samples_per_class=4", "sampler.batches_per_epoch=40"),
@@ -258,7 +261,7 @@ def block_of(data: str, values: Path, choices: Sequence[Choice]) -> Block:
     made, against = ({column: named[column, what] for column in COLUMNS} for what in (MADE, OTHER))
     effects = {name: difference(units[made[name], name], units[against[name], name]) for name in COLUMNS}
     means = {loss: {column: _mean(units[loss, column]) for column in COLUMNS} for loss in LOSSES}
-    return Block(f"{data}, test classes", means, made, effects, against)
+    return Block(f"{SETS[data].title}, test classes", means, made, effects, against)
 
 
 def block_of_tables(values: Path) -> Block:
@@ -283,15 +286,21 @@ LEGEND = (
 
 
 def draw(blocks: Sequence[Block], picture: Path) -> None:
-    """One drawing of all blocks; the cell of the loss that is made for a metric has a frame."""
+    """One drawing of all blocks, two beside each other; the cell of the loss that is made for a metric has a frame."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, sum(0.32 * len(block.values) + 1.2 for block in blocks)), layout="constrained")
-    axes = figure.subplots(len(blocks), 1, squeeze=False, height_ratios=[len(block.values) + 3 for block in blocks])
-    for ax, block in zip(axes[:, 0], blocks, strict=True):
+    rows = [blocks[first : first + 2] for first in range(0, len(blocks), 2)]
+    heights = [max(len(block.values) for block in row) + 4 for row in rows]
+    figure = Figure(figsize=(11.5, 0.3 * sum(heights) + 0.6), layout="constrained")
+    places = figure.subplots(len(rows), 2, squeeze=False, height_ratios=heights)
+    for ax, block in zip(places.flat, blocks, strict=False):
         _matrix(ax, block)
-    figure.suptitle(LEGEND, x=0.01, ha="left", fontsize=8)
-    figure.savefig(picture)
+    for ax in places.flat[len(blocks) :]:
+        ax.remove()
+    figure.suptitle(LEGEND, x=0.01, ha="left", fontsize=9)
+    with rc_context({"svg.fonttype": "none"}):  # letters as text: a third of the bytes
+        figure.savefig(picture, metadata={"Date": None} if picture.suffix == ".svg" else None)
 
 
 def _matrix(ax: Axes, block: Block) -> None:
@@ -308,7 +317,7 @@ def _matrix(ax: Axes, block: Block) -> None:
             ax.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=8, weight=weight)
             if block.made[name] == loss:
                 ax.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, fill=False, lw=1.6))
-    below = [f"{name}\n{_effect(block.effects[name])}\nagainst {block.against[name]}" for name in metrics]
+    below = [f"{name}\n{_effect(block.effects[name])}\nagainst\n{block.against[name]}" for name in metrics]
     ax.set_xticks(range(len(metrics)), below, fontsize=7)
     ax.set_yticks(range(len(losses)), losses, fontsize=8)
     ax.tick_params(length=0)
