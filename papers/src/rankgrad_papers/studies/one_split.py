@@ -1,8 +1,8 @@
-"""Losses on one division of a data set, with several seeds: letters, texts, and a detector of blood cells.
+"""Losses on one division of a data set, with several seeds: letters and texts.
 
     python -m rankgrad_papers.studies.one_split omniglot/lambda-margin texts/banking77 --data-root DIR
 
-DIR has the folders omniglot, banking77, clinc150 and bccd. omniglot/finetuned also needs --weights FILE, of
+DIR has the folders omniglot, banking77 and clinc150. omniglot/finetuned also needs --weights FILE, of
 
     rankgrad train data=drawings data.load.icons=DIR/icons loss=cross_entropy recipe=pretrain out=runs/drawings
 
@@ -40,7 +40,6 @@ class Table:
         columns: of a row's setting, in the csv.
         rows: texts of these columns -> settings of the row. None: the best trials of the csv NAME-trials beside it.
         metrics: to keep, in per cent.
-        command: that trains.
         weights: whether a network is fine-tuned, whose weights are given.
     """
 
@@ -49,7 +48,6 @@ class Table:
     columns: tuple[str, ...] = ("loss",)
     rows: Rows | None = None
     metrics: tuple[str, ...] = (*alphabets.METRICS, alphabets.POOLED)
-    command: str = "train"
     weights: bool = False
 
 
@@ -61,7 +59,6 @@ TEXTS = (
     *("sampler.classes_per_batch=24", "sampler.samples_per_class=4", "sampler.batches_per_epoch=40"),
     *("trainer.max_epochs=3", *_QUIET),
 )
-CELLS = ("experiment=bccd", "threads=1")
 _NO_HEAD = ("model.head=none", "model.embedding_size=null")
 
 
@@ -93,13 +90,6 @@ _MEMORIES = {
     "joint, warm-up 100": (*_JOINT, "memory.warmup=100"),
 }
 _NOISE = {share: (f"label_noise={share}",) if share != "0" else () for share in ("0", "0.1", "0.2", "0.4")}
-_RANKINGS = {
-    "cross_entropy": ("loss=cross_entropy",),
-    "ap, as published": ("loss=ap",),
-    "ap, no memory": ("loss=ap", "loss.memory=0"),
-    "ap, half of it cross-entropy": ("loss=ap", "ranking.keep=0.5"),
-    "supap": ("loss=supap",),
-}
 
 #: The csv below --values, without its ending -> what it holds.
 TABLES: Mapping[str, Table] = {
@@ -163,16 +153,7 @@ TABLES: Mapping[str, Table] = {
     "omniglot/default-recipe": Table(
         "omniglot",
         LETTERS,
-        rows={
-            **{
-                row: (*own, "model.head=linear", "model.embedding_size=128")
-                for row, own in _losses(
-                    *("pml/multi_similarity", "pml/contrastive", "log_sum_exp:pull=0.9", "log_sum_exp"),
-                    *("smooth_ap", "roadmap"),
-                ).items()
-            },
-            ("adaptive_roadmap, no head",): ("loss=adaptive_roadmap", *_NO_HEAD),
-        },
+        rows=_losses("adaptive_roadmap", "pml/multi_similarity", "log_sum_exp", "log_sum_exp:pull=0.9"),
     ),
     "omniglot/finetuned": Table(
         "omniglot",
@@ -189,18 +170,6 @@ TABLES: Mapping[str, Table] = {
         "clinc150",
         ("data=clinc150", *TEXTS, "evaluation.levels=true"),
         metrics=("H-AP", "H-NDCG", "mAP@R", "R@1"),
-    ),
-    "cells/schedules": Table(
-        "bccd",
-        CELLS,
-        ("loss", "epochs"),
-        {
-            (name, epochs): (*own, f"trainer.max_epochs={epochs}")
-            for epochs in ("7", "14")
-            for name, own in _RANKINGS.items()
-        },
-        metrics=("AP50", "AP75"),
-        command="detect train",
     ),
 }
 
@@ -275,7 +244,7 @@ def main(words: Sequence[str] | None = None) -> None:
             for row, own in rows.items()
         ]
         measure = partial(measured, metrics=table.metrics)
-        train_missing(trainings, values, work, shared, measure, command=table.command)
+        train_missing(trainings, values, work, shared, measure)
 
 
 if __name__ == "__main__":
