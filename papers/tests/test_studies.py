@@ -12,7 +12,7 @@ import torch
 
 from rankgrad import defaults
 from rankgrad_papers import trainings
-from rankgrad_papers.studies import batch_ap, graded, one_split, scores, starts, tables, texts, trees
+from rankgrad_papers.studies import batch_ap, full_length, graded, one_split, scores, starts, tables, texts, trees
 from rankgrad_papers.values import cells, difference, read
 
 
@@ -118,6 +118,25 @@ def test_a_table_of_fine_tuned_networks_needs_their_weights(capsys):
     with pytest.raises(SystemExit):
         one_split.main(["omniglot/finetuned", "--data-root", "."])
     assert "--weights FILE" in capsys.readouterr().err
+
+
+def test_what_was_tuned_at_full_length_is_written_once_with_the_settings_that_were_chosen(tmp_path, monkeypatch):
+    asked = []
+
+    def tune(settings, out, jobs):
+        asked.append(settings)
+        runs = {loss: [out / f"{loss}-{seed}" for seed in one_split.SEEDS] for loss in full_length.LOSSES}
+        winners = {loss: SimpleNamespace(settings=["optimizer.lr=0.1", "memory=none"]) for loss in full_length.LOSSES}
+        return SimpleNamespace(runs=runs, winners=winners)
+
+    monkeypatch.setattr(full_length, "tune", tune)
+    monkeypatch.setattr(full_length, "measured", lambda run: {"mAP@R": float(run.folder.name[-1])})
+    for _ in range(2):
+        full_length.main(["--data-root", "DIR", "--values", str(tmp_path / "a.csv"), "--runs", str(tmp_path)])
+    assert {"trials=8", "folds=2", "seeds=0,1,2,3,4", "data=omniglot"} <= {*asked[0]}
+    assert read(tmp_path / "a.csv").units({"loss": "log_sum_exp"}, "mAP@R") == {str(n): n for n in range(5)}
+    chosen = (tmp_path / "a-chosen.csv").read_text(encoding="utf-8").splitlines()
+    assert chosen[1:] == [f"{loss},optimizer.lr=0.1 memory=none" for loss in full_length.LOSSES]
 
 
 def test_the_study_of_scores_trains_every_cell_once_and_reads_no_row_of_the_test_fold(tmp_path, monkeypatch):

@@ -1,0 +1,49 @@
+"""Three losses, tuned at full length on one split of Omniglot: hypotheses B1 and B2.
+
+    python -m rankgrad_papers.studies.full_length --data-root DIR
+
+Each loss is searched with the default recipe: 8 trials on 2 folds of the training alphabets. The best trial of each is
+trained with five seeds and judged on the test alphabets. The same recipe without a search is the table
+omniglot/default-recipe of `one_split`. If the command is interrupted, run it again and it continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from rankgrad.runs.folder import Run
+from rankgrad.tuning.tune import tune
+
+from ..values import append, cells
+from .alphabets import measured
+from .one_split import LETTERS, SEEDS
+
+LOSSES = ("adaptive_roadmap", "log_sum_exp", "pml/multi_similarity")
+TRIALS, FOLDS = 8, 2
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Search, train, and write the values that the csv does not have yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-root", required=True, help="folder with Omniglot")
+    parser.add_argument("--values", type=Path, default=Path("docs/results/omniglot/full-length.csv"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/full-length"), help="folder of the trainings")
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="trainings at a time")
+    given = parser.parse_args(words)
+    search = [f"loss={','.join(LOSSES)}", f"trials={TRIALS}", f"folds={FOLDS}", f"seeds={','.join(map(str, SEEDS))}"]
+    outcome = tune([*search, *LETTERS, f"data.root={given.data_root}"], given.runs, given.jobs)
+    for loss in LOSSES:
+        for seed, folder in zip(SEEDS, outcome.runs[loss], strict=True):
+            if ((("loss", loss),), "", str(seed)) not in cells(given.values):
+                append(given.values, {"loss": loss}, measured(Run(folder)), seed=str(seed))
+    with given.values.with_name(f"{given.values.stem}-chosen.csv").open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened, lineterminator="\n")
+        writer.writerow(["loss", "settings"])
+        writer.writerows([loss, " ".join(outcome.winners[loss].settings)] for loss in LOSSES)
+
+
+if __name__ == "__main__":
+    main()
