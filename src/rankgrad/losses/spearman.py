@@ -48,8 +48,8 @@ class SpearmanLoss(RetrievalLoss):
             (docs/sodeep.md).
         normalized_ranks: True: lambda is for ranks divided by the length of the list. False: lambda is for ranks
             1 .. n, Algorithm 1 as printed. lambda n with False equals lambda with True.
-        ranks: "blackbox", or a learned sorter (`sodeep.load_sorter`), or any differentiable function (scores, valid) ->
-            [query, item] ranks. Such a function brings its own gradient, and lambda_ has no effect.
+        ranks: "blackbox", or a learned sorter (`rankgrad_papers.sodeep.load_sorter`), or any differentiable function
+            (scores, valid) -> [query, item] ranks. Such a function brings its own gradient, and lambda_ has no effect.
         common: see `RetrievalLoss`.
 
     >>> SpearmanLoss().from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[3.0, 1.0, 0.0]]))  # 1 - .5
