@@ -19,6 +19,7 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
     difference FILE: METRIC; ONE; OTHER
                                     one setting minus another, within a sentence: the mean and its 95 % interval.
                                     An OTHER of another file has that before it: FILE.csv: OTHER
+    share FILE: METRIC; ONE; OTHER  one setting in per cent of another, within a sentence: the same of the shares
 
 Measured numbers are kept value by value, and all that a page says of them is computed here:
 
@@ -71,7 +72,7 @@ BLOCK = re.compile(
     r"(<!-- (losses|rates|defaults|table|matrix|metrics|text|ranks|signed)(?: ([^\n]*))? -->\n).*?(<!-- end -->)",
     re.DOTALL,
 )
-WITHIN = re.compile(r"(<!-- difference (.*?) -->)[^\n]*?(<!-- end -->)")
+WITHIN = re.compile(r"(<!-- (difference|share) (.*?) -->)[^\n]*?(<!-- end -->)")
 LINK = re.compile(r"(\]\()(?!\w+:|#)")
 HEADS = {"row": "method", "batch_size": "batch"}  # of columns of reproduce
 # Of benchmarks/, in the order of the page.
@@ -254,15 +255,30 @@ def _interval(ends: tuple[float, float] | None) -> str:
 
 def difference(what: str) -> str:
     """One setting minus another: the mean of the differences, and its 95 % interval."""
-    file, metric, one, other = _parted(what)
-    elsewhere, _, other = other.rpartition(".csv:")
-    first = read(DOCS / "results" / file).units(setting(one), metric)
-    second = read(DOCS / "results" / (f"{elsewhere}.csv" if elsewhere else file)).units(setting(other), metric)
+    first, second = _two_settings(what)
     found = minus(first, second)
     if found is None:
         raise ValueError(f"difference {what}: fewer than two units have both")
     digits = _digits([*first.values(), *second.values()])
     return f"{_signed(found.mean, digits)} ({_signed(found.low, digits)} to {_signed(found.high, digits)})"
+
+
+def share(what: str) -> str:
+    """One setting in per cent of another: the mean of the shares, and its 95 % interval."""
+    first, second = _two_settings(what)
+    shares = {unit: 100 * value / second[unit] for unit, value in first.items() if unit in second}
+    found = minus(shares, dict.fromkeys(shares, 0.0))
+    if found is None:
+        raise ValueError(f"share {what}: fewer than two units have both")
+    return f"{found.mean:.0f} % ({found.low:.0f} to {found.high:.0f})"
+
+
+def _two_settings(what: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Unit -> value of each of the two."""
+    file, metric, one, other = _parted(what)
+    elsewhere, _, other = other.rpartition(".csv:")
+    first = read(DOCS / "results" / file).units(setting(one), metric)
+    return first, read(DOCS / "results" / (f"{elsewhere}.csv" if elsewhere else file)).units(setting(other), metric)
 
 
 def setting(text: str) -> Setting:
@@ -330,7 +346,8 @@ def filled(page: Path) -> str:
         return f"{found[1]}{kinds[found[2]](found[3])}{found[4]}"
 
     content = BLOCK.sub(part, page.read_text(encoding="utf-8"))
-    return WITHIN.sub(lambda found: f"{found[1]}{difference(found[2])}{found[3]}", content)
+    within = {"difference": difference, "share": share}
+    return WITHIN.sub(lambda found: f"{found[1]}{within[found[2]](found[3])}{found[4]}", content)
 
 
 def measured() -> str:

@@ -92,12 +92,20 @@ def test_a_difference_within_a_sentence_is_written_into_it(made, tmp_path):
     page.write_text(f"b is ahead by {mark}9.9<!-- end --> R@1, {mark}<!-- end -->.\n")
     assert made["filled"](page).count(f"{mark}+ 1.2 (+ 1.1 to + 1.4)<!-- end -->") == 2
     assert made["difference"]("x.csv: R@1; loss=b; x.csv: loss=a") == "+ 1.2 (+ 1.1 to + 1.4)"
+    assert made["share"]("x.csv: R@1; loss=a; loss=a") == "100 % (100 to 100)"
+    mark = "<!-- share x.csv: R@1; loss=a; loss=a -->"
+    (tmp_path / "page.md").write_text(f"a keeps {mark}99 %<!-- end -->.\n", encoding="utf-8")
+    assert made["filled"](tmp_path / "page.md") == f"a keeps {mark}100 % (100 to 100)<!-- end -->.\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_difference_begins_no_line_which_would_end_its_paragraph(page):
     # Markdown reads a line that begins with a comment as a block of HTML
-    begins = [line for line in page.read_text("utf-8").splitlines() if line.lstrip().startswith("<!-- difference")]
+    begins = [
+        line
+        for line in page.read_text("utf-8").splitlines()
+        if line.lstrip().startswith(("<!-- difference", "<!-- share"))
+    ]
     assert not begins, "put it behind the words before it"
 
 
