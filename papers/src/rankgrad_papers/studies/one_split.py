@@ -60,6 +60,7 @@ TEXTS = (
     *("trainer.max_epochs=3", *_QUIET),
 )
 _NO_HEAD = ("model.head=none", "model.embedding_size=null")
+_LINEAR = ("model.head=linear", "model.embedding_size=128")
 
 
 def _losses(*texts: str) -> Rows:
@@ -153,7 +154,10 @@ TABLES: Mapping[str, Table] = {
     "omniglot/default-recipe": Table(
         "omniglot",
         LETTERS,
-        rows=_losses("adaptive_roadmap", "pml/multi_similarity", "log_sum_exp", "log_sum_exp:pull=0.9"),
+        rows={
+            **_losses("adaptive_roadmap", "pml/multi_similarity", "log_sum_exp"),
+            ("pml/multi_similarity, linear layer",): ("loss=pml/multi_similarity", *_LINEAR),
+        },
     ),
     "omniglot/finetuned": Table(
         "omniglot",
