@@ -138,7 +138,7 @@ def _filled(*parts: str) -> str:
 def draw(name: str, arguments: Sequence[str] = ()) -> None:
     """Draw one figure into the folder of the pictures."""
     path = IMAGES / f"{figures.drawables()[name].stem}.png"
-    _do(["figure", name, *arguments, "-o", str(path), "--dpi", str(DPI)])
+    _do(["paper-figure", name, *arguments, "-o", str(path), "--dpi", str(DPI)])
     if name not in SMOOTH:
         _small(path)
     print(f"{path.relative_to(HERE)}: {path.stat().st_size / 1000:.0f} kB", flush=True)
