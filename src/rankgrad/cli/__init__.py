@@ -217,7 +217,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         if name == named:  # a plug-in is imported only when it is named
             _add(commands, name, _of_plugin(plugin), details=helps)
         else:
-            commands.add_parser(name, help=f"from {plugin.distribution} {plugin.version}")
+            commands.add_parser(name, help=f"command of the plug-in {plugin.distribution} {plugin.version}")
     return parser
 
 

@@ -26,7 +26,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="[check] NAME [KEY=VALUE]",
-        help="name of a data set and its settings; the word check before the name checks that the data is complete",
+        help="name of a data set, and its settings. With check before the name: check that the data is complete",
     )
     parser.add_argument("--root", type=Path, help="folder or file of the data set")
     parser.add_argument("--images", action="store_true", help="with check: decode every image (slow)")

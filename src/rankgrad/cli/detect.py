@@ -62,7 +62,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "-j", "--jobs", type=int, default=1, help="runs at the same time; they share the CPU cores (default: 1)"
     )
     task = "measure the average precision of a run's model"
-    measure = actions.add_parser("evaluate", help=task, description=f"{task}.", allow_abbrev=False)
+    measure = actions.add_parser("evaluate", help=task, description=f"{task.capitalize()}.", allow_abbrev=False)
     measure.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a run")
     measure.add_argument("--root", type=Path, help="folder of other data with the same classes (default: the run's)")
     measure.add_argument("--split", help="part of the data: test, val, 2007/test, ... (default: the run's test part)")
@@ -77,7 +77,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     measure.add_argument("--page", type=Path, help="html file to write, with curves and pictures")
     add_trust(measure)
     task = "check that a folder in VOC's layout is complete"
-    check = actions.add_parser("check", help=task, description=f"{task}.", allow_abbrev=False)
+    check = actions.add_parser(
+        "check", help=task, description="Check that a folder in VOC's layout is complete.", allow_abbrev=False
+    )
     check.add_argument("--root", type=Path, required=True, help="VOCdevkit, or a folder built like VOC2007")
     check.add_argument("--images", action="store_true", help="also decode every image (slow)")
     for action in (measure, check):

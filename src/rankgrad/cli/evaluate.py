@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..scores.evaluation import ScoreReport
 
 HELP = """\
-Measure a ranking exactly: of a training run, of embeddings in a file (npz or parquet), or of TREC run files.
+Compute ranking metrics for a training run, for embeddings in a file (npz or parquet), or for TREC run files.
 
   rankgrad evaluate RUN_OR_FILE
   rankgrad evaluate RUN --root new.csv    a run of task=scores, on other rows
@@ -56,7 +56,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--similarity",
         choices=("cosine", "inner product", "euclidean"),
         default="cosine",
-        help="similarity that ranks the gallery (default: cosine)",
+        help="similarity by which the gallery is ranked (default: cosine)",
     )
     parser.add_argument(
         "--root", type=Path, metavar="FILE", help="for a run of task=scores: file of rows (default: its test rows)"
@@ -68,7 +68,9 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--clusters", choices=("auto", "none"), default="auto", help="auto: compute NMI by k-means; none: skip it"
     )
     parser.add_argument(
-        "--levels", action="store_true", help="use super-labels as a second level, and add H-AP and H-NDCG"
+        "--levels",
+        action="store_true",
+        help="use super-labels as a second, weaker level of relevance; adds H-AP and H-NDCG",
     )
     parser.add_argument(
         "-o", "--out", type=Path, help="json file to write; with --qrels: folder for a page, csv and json"

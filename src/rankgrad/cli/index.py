@@ -27,7 +27,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--effort",
         type=int,
-        help="more effort finds more and takes longer: number of candidates for hnsw (default: 64), number of cells "
+        help="a higher value finds more and takes longer. Number of candidates for hnsw (default: 64), number of cells "
         "for ivf and ivfpq (default: one in 16)",
     )
 

@@ -33,24 +33,26 @@ def add_ranked(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--missing",
         choices=("zero", "skip"),
-        help="a judged query that a run file does not have: zero gives it 0, skip leaves it out (default: zero)",
+        help="a judged query that is missing in a run file: zero counts it as 0, skip leaves it out (default: zero)",
     )
     group.add_argument("--depth", type=int, help="number of documents that are kept of each list (default: all)")
     group.add_argument("--judged-only", action="store_true", help="remove documents without a judgement from the lists")
     group.add_argument(
         "--groups", type=Path, metavar="CSV", help="file with the columns query and group: also report each group"
     )
-    group.add_argument("--baseline", metavar="NAME", help="compare the other runs with this one only")
+    group.add_argument(
+        "--baseline", metavar="NAME", help="compare every other run only with this one (default: all pairs)"
+    )
     group.add_argument(
         "--trec-eval",
         type=int,
         choices=(9, 10),
-        help="version of trec_eval whose numbers are printed; pytrec_eval has 9 (default: 10)",
+        help="version of trec_eval whose numbers are printed; pytrec_eval gives those of version 9 (default: 10)",
     )
     group.add_argument(
         "--lines",
         choices=("all", "each"),
-        help="print lines as trec_eval does; each: also for every query, as trec_eval -q does",
+        help="print the lines of trec_eval. all: means over all queries; each: also every query, as trec_eval -q",
     )
 
 

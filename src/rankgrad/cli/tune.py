@@ -15,9 +15,9 @@ Search the settings of several losses with the same budget, then compare the bes
 A trial is one choice of settings. It trains once for each fold: the fold is held out of the training classes, and the
 metric (default: metric=mAP@R) is measured on it. Classes of one super-label are in the same fold. A trial that is bad
 on its first fold stops there, and still counts. A setting that you give as KEY=VALUE is not searched. space.KEY=VALUES
-sets the values that are searched: log(LOW,HIGH), range(LOW,HIGH), int(LOW,HIGH), times(LOW,HIGH), or a list.
-final.KEY=VALUE changes only the final comparison. If the command is interrupted, run it again and it continues. A
-larger trials= adds trials.
+sets the values that are searched: range(LOW,HIGH), int(LOW,HIGH) for integers, log(LOW,HIGH) on a logarithmic scale,
+times(LOW,HIGH) for factors on the usual value, or a list. final.KEY=VALUE changes only the final comparison. If the
+command is interrupted, run it again and it continues. A larger trials= adds trials.
 To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/distributed.md.
 """
 SETTINGS = True  # takes KEY=VALUE settings
