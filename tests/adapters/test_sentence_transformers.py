@@ -223,11 +223,15 @@ def test_the_terms_of_a_loss_come_by_name_and_add_up_to_it(bert):
 def test_columns_and_labels_that_do_not_fit_are_refused_with_what_to_do(bert):
     loss = RankLoss(bert, losses.NDCGLoss())
     for columns, labels, told in (
-        ([TEXTS], None, "no label column. Strings are numbered by dataset.class_encode_column"),
-        ([TEXTS], torch.rand(24), "one column of texts needs a class each.*got a column of grades"),
-        ([TEXTS[:8]] * 3, torch.rand(8), r"2 columns of documents need one list of 2 scores per query.*labels \(8,\)"),
-        ([TEXTS[:8]] * 3, torch.rand(8, 3), r"need one list of 2 scores.*got labels \(8, 3\) for 8 queries"),
-        ([TEXTS[:8]] * 2, torch.rand(8, 1), "1 columns of documents need .* .a single number if there is one"),
+        ([TEXTS], None, "no label column. dataset.class_encode_column.* changes strings"),
+        ([TEXTS], torch.rand(24), "with one column of texts, each text needs a class.*got a column of grades"),
+        ([TEXTS[:8]] * 3, torch.rand(8), r"2 columns of documents, each query needs a list of 2 scores.*labels \(8,\)"),
+        ([TEXTS[:8]] * 3, torch.rand(8, 3), r"needs a list of 2 scores.*got labels \(8, 3\) for 8 queries"),
+        (
+            [TEXTS[:8]] * 2,
+            torch.rand(8, 1),
+            "1 columns of documents, each query needs .* .with one column: a single number",
+        ),
     ):
         with pytest.raises(ValueError, match=told):
             loss(features(bert, *columns), labels)
@@ -440,17 +444,19 @@ def test_short_classes_are_dropped_or_bring_what_they_have():
     assert {3, 4} & {
         labels[row] for epoch in range(4) for batch in (fewer.set_epoch(epoch), *fewer)[1:] for row in batch
     }
-    with pytest.raises(ValueError, match="needs the numbers of the texts"):
+    with pytest.raises(ValueError, match="'repeat' puts a text into a batch twice"):
         sampled(labels, short_classes="repeat")
 
 
 def test_too_few_classes_are_one_error_with_both_numbers():
-    told = "batches of 12 texts, 4 of a class, need 3 classes with at least 4 texts; of 4 classes 2 have them"
+    told = (
+        "batches of 12 texts, 4 per class, need 3 classes with at least 4 texts, but only 2 of 4 classes have so many"
+    )
     with pytest.raises(ValueError, match=told):
         sampled([0] * 5 + [1] * 4 + [2] * 3 + [3])
-    with pytest.raises(ValueError, match="of 4 .* got a batch size of 10"):
+    with pytest.raises(ValueError, match="samples_per_class=4.* got 10"):
         sampled([0, 1] * 8, 10)
-    with pytest.raises(ValueError, match="at least 8; got a batch size of 4"):
+    with pytest.raises(ValueError, match="at least 8; got 4"):
         sampled([0, 1] * 8, 4)
     with pytest.raises(ValueError, match="samples_per_class.*>= 2; got 1"):
         sampled([0, 1] * 8, samples_per_class=1)
@@ -499,14 +505,14 @@ def test_evaluation_goes_by_the_model_s_similarity_prompts_and_width():
 
 
 def test_mistakes_of_an_evaluation_are_told():
-    with pytest.raises(ValueError, match="equally many; got 24 and 3"):
+    with pytest.raises(ValueError, match="got 3 labels and 24 texts"):
         RetrievalEvaluator(TEXTS, LABELS[:3])
     with pytest.raises(ValueError, match="primary_metric 'mAP'.*R@1, "):
         RetrievalEvaluator(TEXTS, LABELS, primary_metric="mAP")(static_model())
     queries, corpus = {"q": "card"}, {"a": "card pin", "b": "loan"}
     for qrels, told in (
-        ({"p": {"a": 1}}, "judge the query 'p', which is not among"),
-        ({"q": {"c": 1}}, "query 'q' name the document 'c', which the corpus lacks"),
+        ({"p": {"a": 1}}, "qrels have the query 'p', which is missing in queries"),
+        ({"q": {"c": 1}}, "query 'q' have the document 'c', which is missing in corpus"),
     ):
         with pytest.raises(ValueError, match=told):
             GradedRetrievalEvaluator(queries, corpus, qrels)

@@ -180,10 +180,10 @@ def test_what_does_not_fit_is_refused_with_what_to_do(folder, words, tmp_path):
     with pytest.raises(TypeError, match="preprocess_logits_for_metrics"):
         RetrievalMetrics()(type("Prediction", (), {"predictions": (rows, rows), "label_ids": None}))
     for settings, told in (
-        ({"per_device_train_batch_size": 10}, "a multiple of 4 rows, at least 8; got a batch size of 10"),
+        ({"per_device_train_batch_size": 10}, "a multiple of samples_per_class=4, and at least 8; got 10"),
         (
             {"per_device_train_batch_size": 128},
-            "batches of 128 rows, 4 of a class, need 32 classes .*; of 16 classes 16",
+            "batches of 128 rows, 4 per class, need 32 classes .* only 16 of 16 classes",
         ),
         (
             {"train_dataset": tokenized(words).remove_columns("label")},

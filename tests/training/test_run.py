@@ -279,7 +279,7 @@ WRONG = [
     (["evaluation.ks=[0]"], "ks are list lengths"),
     (["evaluation.split=tset"], "evaluation.split: unknown part of the data 'tset'; did you mean 'test'"),
     (["evaluation.split=val"], "has no images of split 'val'; it has train, test"),
-    (["evaluation.keep_best=train"], "evaluation.keep_best is null, test or val; got 'train'"),
+    (["evaluation.keep_best=train"], "evaluation.keep_best must be null, test or val; got 'train'"),
     (["fold=4/3"], "fold must be like 1/3, the first of three folds; got '4/3'"),
     (["evaluation.batch_size=0"], "evaluation.batch_size counts rows and must be an integer >= 1; got 0"),
     (["data.size=8"], "at least 16 x 16; got 8 x 8"),

@@ -121,9 +121,9 @@ def test_a_head_is_trained_on_frozen_features_of_texts(texts, finished, tmp_path
 def test_a_model_that_takes_something_else_is_refused_before_anything_is_written(texts, finished, tmp_path):
     photos, out = make_photos(tmp_path / "photos"), tmp_path / "run"
     for settings, told in (
-        (small_texts(texts, "model=convnet"), "model=convnet takes images, but text is texts; use model=ngrams"),
-        (small(photos, "model=ngrams"), "model=ngrams takes texts, but folder is images; use model=convnet or"),
-        (small(photos, f"init={finished.folder}"), "takes texts, but folder is images"),
+        (small_texts(texts, "model=convnet"), "model=convnet takes images, but text has texts; use model=ngrams"),
+        (small(photos, "model=ngrams"), "model=ngrams takes texts, but folder has images; use model=convnet or"),
+        (small(photos, f"init={finished.folder}"), "takes texts, but folder has images"),
     ):
         with pytest.raises(ConfigError, match=told):
             train(*settings, f"out={out}")

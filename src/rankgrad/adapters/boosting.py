@@ -40,8 +40,8 @@ class BoostedRows(NamedTuple):
             return None
         if self.sizes is None or not len(self.sizes):
             raise ValueError(
-                "the data set has no groups, so it is not known which rows are ranked against one another: give it the "
-                "number of rows of each query as group=, or take one_list=True if all rows are one list"
+                "the data set has no groups, so the loss cannot know which rows are ranked against one another. Give "
+                "the number of rows of each query as group=. If all rows are one list, give one_list=True"
             )
         sizes = torch.as_tensor(np.asarray(self.sizes, dtype=np.int64))
         if int(sizes.sum()) != len(self.labels):
@@ -61,8 +61,8 @@ class BoostedRows(NamedTuple):
         lists = 0 if self.sizes is None else len(self.sizes)
         if self.sizes is None or len(self.weights) != lists:
             raise ValueError(
-                f"weights are one for each of {len(self.labels)} rows, or one for each of {lists} lists; "
-                f"got {len(self.weights)}"
+                f"there must be one weight for each of {len(self.labels)} rows, or one for each of {lists} lists; "
+                f"got {len(self.weights)} weights"
             )
         repeated: Array = np.repeat(self.weights, np.asarray(self.sizes, dtype=np.int64))
         return repeated
@@ -78,11 +78,11 @@ def checked_loss(loss: RetrievalLoss) -> RetrievalLoss:
     if not isinstance(loss, RetrievalLoss):
         raise TypeError(f"loss must be one of rankgrad.losses, such as LambdaLoss(k=10); got {type(loss).__name__}")
     if loss.reduction != "mean":
-        raise ValueError("boosting needs one number: build the loss with reduction='mean'")
+        raise ValueError("boosting needs one number from the loss; create it with reduction='mean'")
     scores = torch.tensor([0.0, 0.0, 0.0], requires_grad=True)
     (gradient,) = torch.autograd.grad(loss.from_lists(scores, torch.tensor([False, True, False])), scores)
     if not gradient.any():
-        raise ValueError(f"{loss} has no gradient, so no tree can follow it; exact ranks are for evaluation")
+        raise ValueError(f"{loss} has no gradient, so boosting cannot minimise it; use exact ranks only for evaluation")
     return loss
 
 

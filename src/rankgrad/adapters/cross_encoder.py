@@ -53,11 +53,15 @@ class RankLoss(nn.Module):
         if not isinstance(model, CrossEncoder):
             raise TypeError(f"the model must be a CrossEncoder; got {type(model).__name__}")
         if model.num_labels != 1:
-            raise ValueError(f"the model must have one output; it has {model.num_labels}: give num_labels=1")
+            raise ValueError(
+                f"the model must have one output, but it has {model.num_labels}; create it with num_labels=1"
+            )
         if not isinstance(loss, RetrievalLoss):
-            raise TypeError(f"loss is one of rankgrad.losses, such as LambdaLoss(k=10); got {type(loss).__name__}")
+            raise TypeError(f"loss must be one of rankgrad.losses, such as LambdaLoss(k=10); got {type(loss).__name__}")
         if loss.reduction != "mean":
-            raise ValueError(f"training needs one number: build the loss with reduction='mean', not {loss.reduction!r}")
+            raise ValueError(
+                f"training needs one number from the loss; create it with reduction='mean', not {loss.reduction!r}"
+            )
         if mini_batch_size is not None:
             integer(mini_batch_size, "mini_batch_size counts pairs of a forward pass", low=1)
         self.model, self.loss, self.mini_batch_size = model, loss, mini_batch_size
@@ -79,7 +83,7 @@ class RankLoss(nn.Module):
         """
         if len(inputs) != 2 or any(isinstance(documents, str) for documents in inputs[1]):
             raise ValueError(
-                "the data set needs two columns beside the labels: a query, and a list of documents; "
+                "the data set needs two columns besides the labels: a query, and a list of documents; "
                 f"got {len(inputs)} columns" + (" and single documents" if len(inputs) == 2 else "")
             )
         queries, documents = inputs
@@ -110,8 +114,8 @@ class RankLoss(nn.Module):
             return grades.bool()
         if not self.loss.graded:
             raise ValueError(
-                f"{type(self.loss).__name__} knows only relevant and irrelevant, and the grades go up to "
-                f"{float(grades.max()):g}: take a loss for grades such as LambdaLoss, or give 0 and 1"
+                f"{type(self.loss).__name__} takes only the grades 0 and 1, but the grades go up to "
+                f"{float(grades.max()):g}. Use a loss for grades such as LambdaLoss, or give only 0 and 1"
             )
         return grades
 

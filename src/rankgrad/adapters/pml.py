@@ -66,7 +66,10 @@ class PMLAdapter(theirs.BaseMetricLossFunction):  # type: ignore[misc]  # the li
         if not isinstance(loss, RetrievalLoss):
             raise TypeError(f"PMLAdapter takes a loss of rankgrad.losses; got {type(loss).__name__}")
         if "distance" in options:
-            raise TypeError("a rankgrad loss has its own: normalize=True is the cosine, normalize=False the product")
+            raise TypeError(
+                "leave out distance=: a rankgrad loss uses the cosine (normalize=True) or the inner product "
+                "(normalize=False)"
+            )
         self._normalize = loss.normalize  # before the base asks for its default distance
         super().__init__(**options)
         each = copy.copy(loss)
@@ -90,8 +93,9 @@ class PMLAdapter(theirs.BaseMetricLossFunction):  # type: ignore[misc]  # the li
         for name, given in (("labels", labels), ("ref_labels", ref_labels)):
             if given is not None and (given.ndim != 1 or given.is_floating_point() or given.dtype == torch.bool):
                 raise ValueError(
-                    f"inside pytorch-metric-learning {name} are integers [row], one class each; got {given.dtype} "
-                    f"{tuple(given.shape)}. For multi-hot or hierarchical labels call the rankgrad loss itself."
+                    f"inside pytorch-metric-learning, {name} must be integers [row], one class per row; got "
+                    f"{given.dtype} {tuple(given.shape)}. For multi-hot or hierarchical labels, call the "
+                    "rankgrad loss directly."
                 )
         reduced: Tensor = super().forward(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         return reduced
@@ -208,8 +212,8 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
     ) -> None:
         if k is not None:
             raise ValueError(
-                f"k={k!r} cuts the lists to save memory, which changes some of the metrics; here every list is ranked "
-                "to its end in little memory. Leave k out, or ask for a list of that length: extra=['AP@10']"
+                f"k={k!r} would cut the lists, which changes some metrics. rankgrad ranks whole lists and still needs "
+                "little memory. Leave k out. For a metric of the first 10 items, use extra=['AP@10']"
             )
         # neither function is called; without them the base class would make faiss's
         super().__init__(
@@ -248,7 +252,7 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
         gallery: dict[str, Any] = {}
         if reference is not None:
             if reference_labels is None:
-                raise ValueError("reference and reference_labels belong together; got no reference_labels")
+                raise ValueError("reference needs reference_labels; got none")
             items, of_items = as_tensor(reference, "reference"), _one_class(reference_labels, "reference_labels")
             start = slice(len(queries))
             if ref_includes_query and not (
@@ -257,7 +261,7 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
                 and torch.equal(of_items[start], labels)
             ):
                 raise ValueError(
-                    "with ref_includes_query the first rows of reference must be those of query; they differ"
+                    "with ref_includes_query, the first rows of reference must equal the rows of query, but they differ"
                 )
             gallery = {"ref_embeddings": items, "ref_labels": of_items}
             if ref_includes_query and len(items) == len(queries):
@@ -291,5 +295,7 @@ def _one_class(labels: Numbers, name: str) -> Tensor:
     numbers = as_tensor(labels, name)
     numbers = numbers.squeeze(1) if numbers.ndim == 2 and numbers.shape[1] == 1 else numbers
     if numbers.ndim != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool:
-        raise ValueError(f"{name} must be integers [row], one class each; got {numbers.dtype} {tuple(numbers.shape)}")
+        raise ValueError(
+            f"{name} must be integers [row], one class per row; got {numbers.dtype} {tuple(numbers.shape)}"
+        )
     return numbers

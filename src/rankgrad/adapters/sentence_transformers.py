@@ -107,18 +107,18 @@ class RankLoss(nn.Module):
         super().__init__()
         if not isinstance(model, (SentenceTransformer, SparseEncoder)):
             raise TypeError(
-                f"{type(self).__name__} ranks by one vector per text: it takes a SentenceTransformer or a "
-                f"SparseEncoder; got {type(model).__name__}. If that gives a matrix of scores [query, item], call "
-                "the loss itself: loss.from_scores(scores, relevant)."
+                f"{type(self).__name__} needs one vector per text, from a SentenceTransformer or a SparseEncoder; "
+                f"got {type(model).__name__}. If this model returns scores [query, item], call the loss directly: "
+                "loss.from_scores(scores, relevant)."
             )
         inner = _inner(loss) if isinstance(loss, (RetrievalLoss, GlobalBatch)) else None
         if inner is None:
             raise TypeError(f"loss must be one of rankgrad.losses, such as SmoothAPLoss(); got {type(loss).__name__}")
         if inner.reduction != "mean":
-            raise ValueError("this trainer needs one number: build the loss with reduction='mean'")
+            raise ValueError("this trainer needs one number from the loss; create it with reduction='mean'")
         if isinstance(loss, GlobalBatch) and gather_across_devices:
             raise ValueError(
-                "GlobalBatch gathers the batch by itself: give it, or gather_across_devices=True, not both"
+                "GlobalBatch already gathers the batch; give either GlobalBatch or gather_across_devices=True, not both"
             )
         if labels not in (None, "classes", "grades"):
             raise ValueError(f"labels must be 'classes', 'grades' or None; got {labels!r}")
@@ -151,8 +151,8 @@ class RankLoss(nn.Module):
             return self._in_batch(columns[0], labels)
         if isinstance(self.loss, GlobalBatch):
             raise ValueError(
-                f"GlobalBatch compares one column of texts with itself; the data has {len(columns)} columns. Give the "
-                "loss itself, with gather_across_devices=True."
+                f"GlobalBatch needs one column of texts, but the data has {len(columns)}. Instead of GlobalBatch(loss) "
+                "give the loss and gather_across_devices=True."
             )
         if self._graded(columns, labels):
             with torch.autocast(columns[0].device.type, enabled=False):  # half precision is coarser than a temperature
@@ -168,13 +168,14 @@ class RankLoss(nn.Module):
         fraction, several = labels.is_floating_point(), len(columns) > 2
         if self.labels == "classes" and (fraction or (several and labels.ndim > 1)):
             raise ValueError(
-                f"labels='classes' needs one integer per row beside {len(columns)} columns of texts (beside two also a "
-                f"list of integers, a hierarchy, or of bools); got labels {labels.dtype} {tuple(labels.shape)}"
+                f"labels='classes' with {len(columns)} columns of texts needs one integer per row (with two columns "
+                "also a list of bools, or a list of integers from coarse to fine); got labels "
+                f"{labels.dtype} {tuple(labels.shape)}"
             )
         if self.labels is None and not fraction and labels.ndim == 1 and not several:
             raise ValueError(
-                "a whole number beside two columns of texts may be a class of both or a grade of the pair: say "
-                f"{type(self).__name__}(model, loss, labels='classes') or labels='grades'"
+                "with two columns of texts, an integer label may be the class of both texts or the grade of the pair. "
+                f"Choose: {type(self).__name__}(model, loss, labels='classes') or labels='grades'"
             )
         return self.labels == "grades" if self.labels is not None else fraction or (several and labels.ndim == 2)
 
@@ -182,8 +183,8 @@ class RankLoss(nn.Module):
         if labels is None or labels.is_floating_point() or self.labels == "grades":
             kind = "no label column" if labels is None else "a column of grades"
             raise ValueError(
-                f"one column of texts needs a class each, integers in a column named label; got {kind}. Strings are "
-                "numbered by dataset.class_encode_column('label')."
+                f"with one column of texts, each text needs a class: an integer in the column label; got {kind}. "
+                "dataset.class_encode_column('label') changes strings to integers."
             )
         value: Tensor = self.loss(texts, labels)
         return value
@@ -210,8 +211,8 @@ class RankLoss(nn.Module):
             scores = torch.stack([(queries * document).sum(1) for document in documents], dim=1)
         else:
             raise ValueError(
-                f"{len(documents)} columns of documents need one list of {len(documents)} scores per query (a single "
-                f"number if there is one); got labels {tuple(labels.shape)} for {len(queries)} queries"
+                f"with {len(documents)} columns of documents, each query needs a list of {len(documents)} scores (with "
+                f"one column: a single number); got labels {tuple(labels.shape)} for {len(queries)} queries"
             )
         value: Tensor = self._inner.from_scores(scores, labels)
         return value
@@ -297,7 +298,7 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
         super().__init__(model, loss, labels=labels, gather_across_devices=gather_across_devices)
         if has_static_embedding_input(model):
             raise ValueError(
-                "a StaticEmbedding has no batch of rows that could be divided, and next to no activations: use RankLoss"
+                "use RankLoss for a StaticEmbedding: it has almost no activations, and its batches cannot be divided"
             )
         self.mini_batch_size = integer(mini_batch_size, "mini_batch_size counts texts embedded at once", low=1)
         self.mini_batch_num_tokens = (
@@ -380,26 +381,28 @@ class ClassBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
         each = integer(samples_per_class, "samples_per_class counts texts of a class", low=2)
         if batch_size % each or batch_size < 2 * each:
             raise ValueError(
-                f"a batch of P classes x {each} texts has a multiple of {each} texts, at least {2 * each}; got a batch "
-                f"size of {batch_size}. Change it, or K: ClassBatchSampler.of(samples_per_class=...)"
+                f"the batch size must be a multiple of samples_per_class={each}, and at least {2 * each}; got "
+                f"{batch_size}. Change it, or use ClassBatchSampler.of(samples_per_class=...)"
             )
         self.classes_per_batch, self.samples_per_class = batch_size // each, each
         self.processes = world()[1]
         if short_classes == "repeat":
             raise ValueError(
-                "short_classes='repeat' needs the numbers of the texts, so that none is its own match, and this "
-                "trainer does not hand them to a loss: use 'drop' or 'fewer'"
+                "short_classes='repeat' puts a text into a batch twice. The loss would need row numbers to keep it "
+                "from being its own match, but this trainer does not pass them on. Use 'drop' or 'fewer'"
             )
         if short_classes == "fewer" and self.processes > 1:
-            raise ValueError("short_classes='fewer' makes batches of several sizes, which Accelerate loses: use 'drop'")
+            raise ValueError(
+                "short_classes='fewer' makes batches of different sizes, and Accelerate drops some of them. Use 'drop'"
+            )
         self._labels = _classes(dataset, valid_label_columns or LABEL_COLUMNS)
         sizes = np.bincount(self._labels)
         usable, wanted = int((sizes >= (each if short_classes == "drop" else 1)).sum()), self._wanted
         if usable < wanted:
             several = f" on each of {self.processes} processes" if self.processes > 1 else ""
             raise ValueError(
-                f"batches of {batch_size} texts{several}, {each} of a class, need {wanted} classes with at least "
-                f"{each} texts; of {len(sizes)} classes {usable} have them. Make the batches smaller or "
+                f"batches of {batch_size} texts{several}, {each} per class, need {wanted} classes with at least "
+                f"{each} texts, but only {usable} of {len(sizes)} classes have so many. Make the batches smaller or "
                 "samples_per_class larger."
             )
         self._dealt = MPerClassBatchSampler(
@@ -487,7 +490,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         """The report of a model that compares embeddings."""
         if model.similarity_fn_name not in SIMILARITIES:
             raise ValueError(
-                f"the model compares by {model.similarity_fn_name}; exact ranking knows {', '.join(SIMILARITIES)}"
+                f"the model's similarity is {model.similarity_fn_name}; it must be one of {', '.join(SIMILARITIES)}"
             )
         return self.measured(model, SIMILARITIES[model.similarity_fn_name])
 
@@ -553,7 +556,9 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         if not new:
             with open(path, encoding="utf-8", newline="") as file:
                 if next(csv.reader(file), None) != list(row):
-                    raise ValueError(f"{path} has other columns than {', '.join(row)}: move it away, or give a name=")
+                    raise ValueError(
+                        f"{path} exists, with columns other than {', '.join(row)}. Move it away, or give name="
+                    )
         with open(path, "a", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(row))
             if new:
@@ -606,7 +611,9 @@ class RetrievalEvaluator(Evaluator):
         super().__init__(name, primary_metric, batch_size, truncate_dim, write_csv, show_progress_bar, options)
         self.texts, self.labels = list(texts), labels
         if len(self.texts) != len(labels):
-            raise ValueError(f"texts and labels must be equally many; got {len(self.texts)} and {len(labels)}")
+            raise ValueError(
+                f"there must be as many labels as texts; got {len(labels)} labels and {len(self.texts)} texts"
+            )
         self.prompting = {"prompt_name": prompt_name, "prompt": prompt}
 
     def measured(self, model: Any, similarity: str) -> Report:
@@ -633,10 +640,10 @@ class _OfCorpus(Evaluator):
         self.queries, self.corpus, self.qrels = dict(queries), dict(corpus), qrels
         for query, judged in qrels.items():
             if query not in queries:
-                raise ValueError(f"qrels judge the query {query!r}, which is not among the queries")
+                raise ValueError(f"qrels have the query {query!r}, which is missing in queries")
             lost = next((document for document in judged if document not in corpus), None)
             if lost is not None:
-                raise ValueError(f"qrels of the query {query!r} name the document {lost!r}, which the corpus lacks")
+                raise ValueError(f"qrels of the query {query!r} have the document {lost!r}, which is missing in corpus")
 
     def sides(self, model: Any) -> tuple[Tensor, Tensor]:
         """[query, dim] and [document, dim] embeddings."""
@@ -756,7 +763,9 @@ class RankedRetrievalEvaluator(_OfCorpus):
             raise ValueError(f"primary_metric {primary!r} must be one of the measures: {', '.join(names)}")
         self.run, self.others = name or "model", dict(others or {})
         if self.run in self.others:
-            raise ValueError(f"the model's run and another one are both called {self.run!r}: give the model a name=")
+            raise ValueError(
+                f"the model and one of the others have the same name {self.run!r}; give the model another name="
+            )
         self.depth = integer(depth, "depth counts the documents of a list", low=1)
         self.write_page = write_page
         options = {"measures": names, **options}

@@ -22,24 +22,26 @@ from ..relevance import check_labels
 
 
 class RetrievalReport(Metric):
-    """All retrieval metrics of `rankgrad.evaluation.evaluate`, of everything that came in since the last reset.
+    """All retrieval metrics of `rankgrad.evaluation.evaluate`, over all rows since the last reset.
 
-    Every embedding is a query against all others. Between processes the embeddings and labels are gathered, so every
-    one of them computes the numbers of the whole set; they may have different numbers of rows.
+    Every embedding is a query against all others. With several processes, the embeddings and labels of all of them are
+    gathered, and every process computes the metrics of the whole set. The processes may have different numbers of rows.
 
-    A batch on its own says little about a retrieval: call `update` for each batch and `compute` once (calling the
-    metric itself also computes the batch's own numbers, and fails if no two of its rows match).
+    Call `update` for each batch, and `compute` once at the end. The metrics of a single batch say little about
+    retrieval. If you call the metric object itself, it also computes the metrics of that batch, and fails if no two of
+    its rows match.
 
     Args:
-        prefix: before every name of `compute`.
-        options: of `rankgrad.evaluation.evaluate`, such as ks, extra, similarity, bootstrap (clusters is "none" here,
-            as k-means takes longer than the rest, and bootstrap 0), and of `torchmetrics.Metric`.
+        prefix: text in front of every name that `compute` returns.
+        options: options of `torchmetrics.Metric`, and of `rankgrad.evaluation.evaluate`, such as ks, extra, similarity
+            and bootstrap. Two defaults differ from those of `evaluate`, to save time: clusters is "none", bootstrap 0.
 
     Attributes:
-        report: the whole `Report` of the last `compute`, with intervals where bootstrap asks for them.
+        report: the whole `Report` of the last `compute`. It has intervals if bootstrap is not 0.
 
     Raises:
-        ValueError: by `update`, for labels that are no integers or bools, or out of step; by `compute`, as `evaluate`.
+        ValueError: in `update`, the labels are not integers or bools, or their number differs from that of the
+            embeddings. In `compute`, as in `evaluate`.
 
     >>> metric = RetrievalReport(ks=[1])
     >>> metric.update(torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([0, 0]))
@@ -82,7 +84,7 @@ class RetrievalReport(Metric):
     def compute(self) -> dict[str, Tensor]:
         """Metric -> scalar, of all rows of all processes."""
         if not len(self.embeddings):
-            raise ValueError("no embeddings came in since the last reset: call update first")
+            raise ValueError("there are no embeddings since the last reset; call update first")
         self.report = evaluate(dim_zero_cat(self.embeddings), dim_zero_cat(self.labels), **self.options)
         return {
             self.prefix + name: torch.tensor(value, dtype=torch.float64) for name, value in self.report.values.items()

@@ -105,7 +105,7 @@ class RankLoss:
         if not isinstance(loss, RetrievalLoss):
             raise TypeError(f"loss must be one of rankgrad.losses, such as SmoothAPLoss(); got {type(loss).__name__}")
         if loss.reduction != "mean":
-            raise ValueError("the Trainer needs one number: build the loss with reduction='mean'")
+            raise ValueError("the Trainer needs one number from the loss; create it with reduction='mean'")
         self.loss, self.output, self.gather_across_devices = loss, output, gather_across_devices
 
     def __call__(
@@ -120,11 +120,11 @@ class RankLoss:
         """
         if self.output not in outputs:
             raise ValueError(
-                f"the model's outputs are {', '.join(outputs)}, without {self.output!r}: wrap it in EmbeddingModel, or "
-                "name the embeddings by output="
+                f"the model has no output {self.output!r}; it has {', '.join(outputs)}. Wrap the model in "
+                "EmbeddingModel, or give the name of the embeddings as output="
             )
         if labels is None:
-            raise ValueError("a rank loss needs classes: a column named label or labels in the data set")
+            raise ValueError("a rank loss needs classes: the data set must have a column label or labels")
         embeddings = outputs[self.output]
         share = 1.0 if num_items_in_batch is None else labels.ne(-100).sum() / num_items_in_batch
         if self.gather_across_devices:
@@ -154,8 +154,8 @@ class RetrievalMetrics:
         embeddings, labels = prediction.predictions, prediction.label_ids
         if not isinstance(embeddings, np.ndarray) or labels is None:
             raise TypeError(
-                "the predictions must be the embeddings alone, with their labels: wrap the model in EmbeddingModel, or "
-                "choose among its outputs by preprocess_logits_for_metrics="
+                "the predictions must be one array, the embeddings, and there must be labels. Wrap the model in "
+                "EmbeddingModel, or select the embeddings with preprocess_logits_for_metrics="
             )
         return evaluate(embeddings, labels, **self.options).values
 
@@ -205,8 +205,8 @@ class _ClassOrder(Sampler[int]):
         processes = world()[1]
         if batch_size % samples_per_class or batch_size < 2 * samples_per_class:
             raise ValueError(
-                f"a batch of P classes x {samples_per_class} rows has a multiple of {samples_per_class} rows, at least "
-                f"{2 * samples_per_class}; got a batch size of {batch_size}"
+                f"the batch size must be a multiple of samples_per_class={samples_per_class}, and at least "
+                f"{2 * samples_per_class}; got {batch_size}"
             )
         wanted = batch_size // samples_per_class * processes
         finest = labels if labels.ndim == 1 else np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
@@ -215,9 +215,9 @@ class _ClassOrder(Sampler[int]):
         if usable < wanted:
             several = f" on each of {processes} processes" if processes > 1 else ""
             raise ValueError(
-                f"batches of {batch_size} rows{several}, {samples_per_class} of a class, need {wanted} classes with at "
-                f"least {samples_per_class} rows; of {len(sizes)} classes {usable} have them. Make the batches smaller "
-                "or samples_per_class larger."
+                f"batches of {batch_size} rows{several}, {samples_per_class} per class, need {wanted} classes with at "
+                f"least {samples_per_class} rows, but only {usable} of {len(sizes)} classes have so many. Make the "
+                "batches smaller or samples_per_class larger."
             )
         self._dealt = MPerClassBatchSampler(
             finest, wanted, samples_per_class, seed=seed, rank=0, world_size=1, short_classes="drop"

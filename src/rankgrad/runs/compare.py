@@ -197,7 +197,7 @@ def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
         elif key == "seeds":
             seeds = read_seeds(value)
         elif key in ("seed", "out", "resume"):
-            raise ConfigError(f"{key}= is a setting of a single run; use seeds=0,1,2 and --out DIR with compare")
+            raise ConfigError(f"{key}= is a setting of a single run; for a comparison, use seeds=0,1,2 and --out DIR")
         else:
             rest.append(setting)
     if not losses:

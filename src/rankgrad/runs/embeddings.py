@@ -58,8 +58,8 @@ def by_levels(columns: Mapping[str, Any]) -> dict[str, Any]:
     sides = [side for side in ("", "ref_") if f"{side}labels" in columns]
     for side in sides:
         if f"{side}super_labels" not in columns or columns[f"{side}labels"].ndim != 1:
-            why = "rows of several labels" if columns[f"{side}labels"].ndim != 1 else f"no {side}super_labels"
-            raise ValueError(f"levels need one super-label and one label for each row; this file has {why}")
+            why = "rows with several labels" if columns[f"{side}labels"].ndim != 1 else f"no {side}super_labels"
+            raise ValueError(f"levels need one label and one super-label for each row, but this file has {why}")
     numbers = as_labels(*(columns[f"{side}super_labels"] for side in sides))
     by_level = dict(columns)
     for side, coarse in zip(sides, numbers, strict=True):
@@ -94,7 +94,9 @@ def save_embeddings(
         more: further columns.
     """
     if isinstance(embeddings, Pieces) and table.protocol == "query_gallery":
-        raise ValueError(f"{table.name} has separate queries and a gallery: give its embeddings as a tensor")
+        raise ValueError(
+            f"{table.name} has separate queries and a gallery; give its embeddings as one tensor, not in pieces"
+        )
     query: Any = slice(None)
     gallery: Tensor | None = None
     if table.protocol == "query_gallery":

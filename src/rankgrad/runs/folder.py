@@ -258,7 +258,7 @@ def _new_folder(wanted: Path) -> Path:
         except FileExistsError:
             continue
         return folder
-    raise ConfigError(f"{wanted} exists, and so do thousands of folders with a number at the end; choose another out=")
+    raise ConfigError(f"{wanted} and thousands of folders {wanted.name}-N exist; choose another out=")
 
 
 def _discard(run: Run, there: set[str], folders: list[Path]) -> None:

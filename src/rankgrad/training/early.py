@@ -63,11 +63,11 @@ def check_retrieval(config: DictConfig) -> None:
     if options["split"] not in SPLITS:
         raise ConfigError("evaluation.split: " + unknown("part of the data", options["split"], SPLITS))
     if options["keep_best"] not in (None, *CHOSEN_BY):
-        raise ConfigError(f"evaluation.keep_best is null, {' or '.join(CHOSEN_BY)}; got {options['keep_best']!r}")
+        raise ConfigError(f"evaluation.keep_best must be null, {' or '.join(CHOSEN_BY)}; got {options['keep_best']!r}")
     read_fold(config.fold)
     number(config.label_noise, "label_noise is a fraction of the training rows", low=0, high=1)
     if options["before"] not in (True, False, "auto"):
-        raise ConfigError(f"evaluation.before is true, false or auto; got {options['before']!r}")
+        raise ConfigError(f"evaluation.before must be true, false or auto; got {options['before']!r}")
     integer(options["batch_size"], "evaluation.batch_size counts rows", low=1)
     integer(options["every"], "evaluation.every counts epochs", low=0)
     clusters: Any = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial
@@ -80,9 +80,11 @@ def _check_model(config: DictConfig) -> None:
     options = plain(config.model)
     weights = options.get("weights")
     if weights is not None and not Path(weights).is_file():
-        raise FileNotFoundError(f"no weights file at {weights}: model.weights= is a .pth, .pt or .safetensors file")
+        raise FileNotFoundError(f"no weights file at {weights}; model.weights= needs a .pth, .pt or .safetensors file")
     if options.get("pretrained") and weights is not None:
-        raise ConfigError("give model.pretrained=true (timm's weights) or model.weights=FILE (yours), not both")
+        raise ConfigError(
+            "give either model.pretrained=true (weights from timm) or model.weights=FILE (your weights), not both"
+        )
     options |= {name: without for name, without in (("pretrained", False), ("weights", None)) if name in options}
     kind = options.pop("kind")
     if kind == GIVEN:

@@ -96,14 +96,16 @@ def fit(
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
     if isinstance(loss, Tensor):
-        raise TypeError("loss is a tensor. Are these the labels? Data is one pair: fit(model, (inputs, labels))")
+        raise TypeError(
+            "loss is a tensor. If it holds the labels, pass the data as one pair: fit(model, (inputs, labels))"
+        )
     own = own_settings(settings)
     config = _settings(data, loss, out, own, quiet)
     if out is not None and not resume and Run(Path(out)).config.exists():
         raise ConfigError(f"{out} already holds a run; give resume=True to continue it, or choose another out=")
     if isinstance(data, str):
         if test is not None or collate is not None:
-            raise ValueError(f"data={data!r} has its own test rows and batches; leave out test and collate")
+            raise ValueError(f"the data set {data!r} has its own test rows and batches; leave out test= and collate=")
         table = read_table(config)
     else:
         table = given_table(data, test, collate=collate, seed=config.seed)
@@ -186,7 +188,7 @@ def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
         TypeError, ValueError: it is not a loss, or it returns a number for each query.
     """
     if isinstance(loss, type):
-        raise TypeError(f"loss is a class; give an object of it: {loss.__name__}()")
+        raise TypeError(f"loss is a class; give an object instead: {loss.__name__}()")
     if isinstance(loss, RetrievalLoss):
         if loss.reduction != "mean":
             raise ValueError("training needs one number from the loss; create it with reduction='mean'")

@@ -143,8 +143,8 @@ class RetrievalTask:
             return TrainingData(table, self.labels, transform, config.sampler, config.seed, workers), self.model
         if config.init is None and not (config.model.get("pretrained") or config.model.get("weights")):
             raise ConfigError(
-                "frozen=true trains a head on features of a trained network; name the network with init=RUN, or with "
-                "model=timm and either model.pretrained=true or model.weights=FILE"
+                "frozen=true trains a head on the features of a trained network. Name this network with init=RUN, or "
+                "with model=timm and either model.pretrained=true or model.weights=FILE"
             )
         if config.model.head == "none":
             raise ConfigError("frozen=true trains a head, but model.head=none has no head; give model.head=linear")
@@ -355,7 +355,9 @@ def load_table(config: DictConfig, given: Rows | None = None, say: runner.Say = 
 def _divided(config: DictConfig, table: Rows) -> Rows:
     asked = [f"{name}={config[name]}" for name in ("fold", "label_noise") if config[name]]
     if table.several is not None and asked:
-        raise ConfigError(f"{asked[0]} needs one class per {table.noun}, but in {table.name} each has several")
+        raise ConfigError(
+            f"{asked[0]} needs one class per {table.noun}, but each {table.noun} of {table.name} has several"
+        )
     return with_wrong_labels(held_out(table, config.fold), config.label_noise, config.seed)
 
 
@@ -390,7 +392,9 @@ def _build_model(config: DictConfig, table: Rows) -> EmbeddingModel:
         for name, count in table.asks.items():
             if model.inputs.asks[name] != count:
                 sees = f"{model.inputs.asks[name]}-{UNITS[name]} {table.takes}"
-                raise ConfigError(f"{source} takes {sees}, but {config.data.name} has {count} {UNITS[name]}s")
+                raise ConfigError(
+                    f"the model of {source} takes {sees}, but {config.data.name} has {count} {UNITS[name]}s"
+                )
         model.train()
     else:
         options = dict(plain(config.model))
@@ -405,7 +409,7 @@ def _check_takes(config: DictConfig, takes: str, what: str, table: Rows) -> None
     """Raise if a model does not take this kind of data."""
     if takes != table.takes:
         other = " or ".join(f"model={kind}" for kind in taking(table.takes))
-        raise ConfigError(f"{what} takes {takes}, but {config.data.name} is {table.takes}; use {other}")
+        raise ConfigError(f"{what} takes {takes}, but {config.data.name} has {table.takes}; use {other}")
 
 
 def _targets(config: DictConfig, table: Rows) -> Tensor | None:

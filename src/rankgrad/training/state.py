@@ -97,7 +97,7 @@ def check_state(
     )
     wrong = misfits(now_there, then_there)
     if wrong:
-        raise ConfigError(f"{path} holds another model than {config} describes: {'; '.join(wrong)}")
+        raise ConfigError(f"the model in {path} differs from the model that {config} describes: {'; '.join(wrong)}")
 
 
 def other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:

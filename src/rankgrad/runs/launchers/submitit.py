@@ -76,8 +76,8 @@ class Submitit:
         for name in ("nodes", "tasks_per_node"):
             if self.options.get(name, 1) != 1:
                 raise ConfigError(
-                    f"launcher.{name} must be 1, since a run is one task on one machine; got {self.options[name]}. For "
-                    "several devices set launcher.gpus_per_node= and trainer.devices="
+                    f"launcher.{name} must be 1, because a run is one task on one machine; got {self.options[name]}. "
+                    "For several devices set launcher.gpus_per_node= and trainer.devices="
                 )
         with tempfile.TemporaryDirectory() as folder:
             self.cluster: str = self._executor(Path(folder)).cluster
