@@ -456,7 +456,10 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
 
 
 def parsed(path: Path) -> DictConfig:
-    """Read a file without tags, resolvers and aliases. A few lines of aliases can expand to gigabytes."""
+    """Read a settings file without tags, resolvers and aliases.
+
+    Such files are refused, because a few lines of aliases can expand to gigabytes.
+    """
     size = path.stat().st_size
     if size > LARGEST:
         raise ConfigError(f"this is not a settings file: it has {size} bytes, and a settings file has a few thousand")

@@ -78,7 +78,7 @@ class Plugin:
         return loaded
 
     def folder(self) -> Path | None:
-        """The folder of a plug-in of the group `configs`, without importing the package; None if it does not exist."""
+        """The folder of a plug-in of the group `configs`, or None if it does not exist. The package is not imported."""
         top, *inside = self.value.split(".")
         spec = PathFinder.find_spec(top)
         for place in (spec.submodule_search_locations or ()) if spec else ():

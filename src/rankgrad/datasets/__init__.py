@@ -1,7 +1,6 @@
 """Data sets: images, texts or vectors -> a table of (input, label, split, super-label). `glyphs` is built in.
 
-Data sets of other packages are plug-ins (docs/plugins.md). To add one here, write a file with its loader, a row of
-`DATASETS`, a file in configs/data, and a test.
+Data sets of other packages are plug-ins (docs/plugins.md). docs/design.md says how to add one here.
 """
 
 from __future__ import annotations

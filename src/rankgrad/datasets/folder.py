@@ -155,7 +155,7 @@ class ClassFolders:
         return f" (images in sub-folders are of the same class: {path} is {folder.name})"
 
     def announce(self) -> None:
-        """Print how a large folder is understood, on a terminal: the user sees a mistake now, not minutes later."""
+        """For a large folder, print on a terminal which classes were found. A mistake is then seen at once."""
         if len(self.images) > PATIENCE and sys.stderr.isatty():
             print(shown(self), file=sys.stderr)
 

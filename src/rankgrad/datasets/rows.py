@@ -112,7 +112,7 @@ class Rows(ABC):
 
     @property
     def distracting(self) -> Rows | None:
-        """Rows without a class, which make the gallery harder; None: there are none."""
+        """Rows without a class that are in the gallery to make retrieval harder; None if there are no such rows."""
         return None
 
     @property

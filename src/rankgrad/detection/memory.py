@@ -75,7 +75,7 @@ class ScoreMemory(nn.Module):
         return sum(batch.scores.shape[1] for batch in self.held())
 
     def write(self, batch: Scored) -> None:
-        """Store a batch; it replaces the oldest.
+        """Store a batch. If the memory is full, it replaces the oldest batch.
 
         Raises:
             ValueError: the number of classes differs from that of the stored batches.

@@ -70,7 +70,7 @@ def detect(
     With several processes, each works on a part of the images, and all get all detections.
 
     Args:
-        model: called as model(images) -> dicts with boxes, labels (1 .. C) and scores.
+        model: a detector. model(images) returns dicts with boxes, labels (1 .. C) and scores.
         data: images, without flips.
         batch_size: number of images at once.
         workers: number of workers of the DataLoader.

@@ -28,7 +28,7 @@ class PairedDifference:
 
     Attributes:
         mean: mean of the differences.
-        t: statistic of Student's test; None if all differences are equal, because t would divide by rounding noise.
+        t: statistic of Student's test; None if all differences are equal (t would divide by rounding noise).
         p: two-sided p-value; None if t is None.
         low, high: confidence interval of the mean; the mean itself if all differences are equal.
         n: number of pairs.

@@ -1,4 +1,4 @@
-"""Text of a page: escaping, line breaks, and the format of numbers."""
+"""Write the text of a page: escape it, break its lines, and format numbers."""
 
 from __future__ import annotations
 

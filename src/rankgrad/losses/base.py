@@ -124,7 +124,7 @@ class RetrievalLoss(CheckedLoss):
         return {}
 
     def remember(self) -> None:
-        """Update the running statistics with the last call, if the loss has some.
+        """Update the running statistics with the values of the last call, if the loss has such statistics.
 
         It is called once per training pass (see `moves`), at the end of the pass, and only if no check failed.
         """

@@ -186,7 +186,7 @@ class TieAwareAPLoss(SoftBinAPLoss):
     """
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
-        """The sum over bins."""
+        """1 - AP of each query, as a sum over the bins of the histogram."""
         present = torch.ones_like(relevant) if valid is None else valid
         relevant = relevant & present
         position, bins = self.position(scores)

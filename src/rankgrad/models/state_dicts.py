@@ -1,4 +1,4 @@
-"""State dicts: read from a file without running code of it; messages on how two of them differ."""
+"""Read state dicts from a file without running code of the file. Say how two state dicts differ."""
 
 from __future__ import annotations
 

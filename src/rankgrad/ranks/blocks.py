@@ -186,7 +186,7 @@ class Blocks:
         return Cells(step, line, self.own[:, : self.filled].T, self.chunk)
 
     def counts(self, step: Step, line: Line, others: Callable[[slice], Tensor], columns: int) -> tuple[Tensor, Tensor]:
-        """[slot, query] near-linear sums of the step and of its slope over the other items of each query."""
+        """[slot, query] sums of the step and of its slope over the other items of each query, in near-linear time."""
         cells = self.cells(step, line)
         both = torch.zeros(2, *self.own.shape, dtype=torch.float64, device=self.own.device)
         for rows in cells.groups(columns):

@@ -57,11 +57,11 @@ class Shortened:
 
 
 def shortened(scores: Scores, lists: Lists, margin: float) -> Shortened | None:
-    """Drop every irrelevant item below all relevant items of its list. None if this would leave too many items.
+    """Drop every irrelevant item below all relevant items of its list. Return None if too many items would be left.
 
-    The result is exact if relevant items are only moved up: a dropped item is never above a relevant item, before or
-    after the move. So it changes no rank, and its own rank never changes. The same floating-point operations that rank
-    the items decide which are dropped.
+    The ranks stay exact, also if the scores of relevant items are then raised. A dropped item is below all relevant
+    items before and after that. So it changes no rank of a relevant item, and its own rank does not change. The items
+    to drop are found with the same floating-point operations that rank the items.
 
     Args:
         scores: [query, item] float.

@@ -77,7 +77,7 @@ def compare(runs: Sequence[RetrievalRun], queries: int, k: int, seed: int = 0) -
         runs: the runs.
         queries: largest number of queries.
         k: items per query.
-        seed: of the sample, and of the random queries that are shown.
+        seed: seed of the sample and of the random queries that are shown.
     """
     matching = match(runs)
     sampled = numbers.sample(len(matching), queries, seed)

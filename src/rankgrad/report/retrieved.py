@@ -251,7 +251,7 @@ class RetrievalRun(RunContent):
 
     @property
     def headline(self) -> tuple[str, ...]:
-        """See `RunContent`."""
+        """Metrics of the tiles, see `RunContent`."""
         return ("R@1", "mAP@R", "AP")
 
     @property
