@@ -298,7 +298,7 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
         super().__init__(model, loss, labels=labels, gather_across_devices=gather_across_devices)
         if has_static_embedding_input(model):
             raise ValueError(
-                "use RankLoss for a StaticEmbedding: it has almost no activations, and its batches cannot be divided"
+                "a StaticEmbedding has almost no activations, and its batches cannot be divided: use RankLoss"
             )
         self.mini_batch_size = integer(mini_batch_size, "mini_batch_size counts texts embedded at once", low=1)
         self.mini_batch_num_tokens = (
