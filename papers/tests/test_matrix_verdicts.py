@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankgrad_papers.studies.alphabets import POOLED
-from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, Cell, add_choices
+from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, add_choices, setting_of
 from rankgrad_papers.studies.matrix_verdicts import ALL, Matrix, told
 from rankgrad_papers.values import append
 
@@ -27,7 +27,7 @@ def matrix(tmp_path):
             for trial in (0, 1):
                 for seed in (0, 1, 2):
                     numbers = dict.fromkeys(COLUMNS, level(data, loss, trial, seed))
-                    append(path, Cell(data, loss, trial).setting, numbers, seed=str(seed))
+                    append(path, setting_of(data, loss, trial), numbers, seed=str(seed))
             for column in COLUMNS:  # trial 1 is kept for mAP@R, trial 0 for the others
                 named = MADE if row.column == column else OTHER if OTHERS[column] == loss else ""
                 trial = str(int(column == "mAP@R"))

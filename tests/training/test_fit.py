@@ -259,7 +259,7 @@ class Pair(nn.Module):
         ({"data": inputs()}, TypeError, r"a pair \(inputs, labels\), or a Dataset"),
         ({"data": (inputs(), inputs())}, TypeError, "labels of data must be integers, strings"),
         ({"loss": 3}, TypeError, "a name, a loss object, or a function"),
-        ({"loss": LABELS}, TypeError, r"Are these the labels\? Data is one pair: fit\(model, \(inputs, labels\)\)"),
+        ({"loss": LABELS}, TypeError, r"loss is a tensor.*fit\(model, \(inputs, labels\)\)"),
         ({"loss": SmoothAPLoss}, TypeError, r"loss is a class; give an object instead: SmoothAPLoss\(\)"),
         ({"module": nn.Identity()}, ValueError, "the model has nothing to train"),
         ({"data": ([object()] * 48, LABELS)}, TypeError, "cannot be joined to a batch: .* or give collate="),

@@ -291,7 +291,7 @@ WRONG = [
     (["model.head=two"], "unknown head 'two'"),
     (["model=timm", "model.name=resnet81"], "unknown timm model 'resnet81'; did you mean"),
     (["model=timm", "model.weights=missing.pth"], "no weights file at missing.pth"),
-    (["frozen=true"], "name the network with init=RUN"),
+    (["frozen=true"], "network with init=RUN"),
     (["init=missing"], "no weights file at missing"),
 ]
 
