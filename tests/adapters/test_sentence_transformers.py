@@ -419,7 +419,7 @@ def test_on_several_processes_a_step_holds_distinct_classes(monkeypatch):
     assert len(classes) == 9 and (counts == 4).all() and all(len(batch) == 12 for batch in batches)
     with pytest.raises(ValueError, match="3 processes, 4 .* 12 classes .* 10 of 10 classes"):
         sampled(labels, 16)
-    with pytest.raises(ValueError, match="which Accelerate loses"):
+    with pytest.raises(ValueError, match="Accelerate drops"):
         sampled(labels, short_classes="fewer")
 
 

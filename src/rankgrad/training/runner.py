@@ -401,7 +401,7 @@ def _fit(trainer: L.Trainer, task: Task[Any], state: Path | None) -> dict[str, f
     clock.start()
     with signals.deferred():
         trainer.fit(task.module, datamodule=task.data, ckpt_path=state, weights_only=True)
-    took = {name: round(seconds, 1) for name, seconds in clock.state_dict().items()}
+    took = {name: round(seconds, 3) for name, seconds in clock.state_dict().items()}
     for callback in callbacks:
         if isinstance(callback, Health):
             callback.finish(trainer)
