@@ -214,10 +214,8 @@ def signed(what: str) -> str:
             pair = (values.units({"method": name}, metric) for name in (method, other))
             found.append(mean_ranks.signed_ranks(*pair))
             rows.append([metric, method, other])
-    corrected = iter(holm([each.p for each in found if each.p is not None]))
-    for row, each in zip(rows, found, strict=True):
-        row += [_signed(each.difference), f"{each.better} of {each.units}"]
-        row.append("" if each.p is None else f"{next(corrected):.2g}")
+    for row, each, p in zip(rows, found, holm([each.p for each in found]), strict=True):
+        row += [_signed(each.difference), f"{each.better} of {each.units}", "" if p is None else f"{p:.2g}"]
     return _markdown([["metric", "loss", "against", "mean difference", "better in", "p (Holm)"], *rows])
 
 
@@ -294,13 +292,12 @@ def _parted(what: str) -> list[str]:
 
 def _differences(found: Sequence[PairedDifference | None]) -> tuple[list[str], list[list[str]]]:
     """Columns of differences: their heads, and the cells of each row."""
-    tested = [each.p for each in found if each is not None and each.p is not None]
-    corrected = iter(holm(tested))
+    corrected = holm([None if each is None else each.p for each in found])
+    tested = any(p is not None for p in corrected)
     cells = []
-    for each in found:
+    for each, p in zip(found, corrected, strict=True):
         row = ["", ""] if each is None else [_signed(each.mean), f"{_signed(each.low)} to {_signed(each.high)}"]
-        p = f"{next(corrected):.2g}" if each is not None and each.p is not None else ""
-        cells.append([*row, p] if tested else row)
+        cells.append([*row, "" if p is None else f"{p:.2g}"] if tested else row)
     return ["difference", "95 % interval", *(["p (Holm)"] if tested else [])], cells
 
 

@@ -492,6 +492,21 @@ def test_every_pair_is_tested_by_the_paired_t_test_with_holms_correction(several
     assert max(each.corrected / each.p for each in tests) == pytest.approx(3)
 
 
+def test_fewer_than_six_queries_have_an_interval_and_no_p(several, tmp_path):
+    queries = several.queries[:5]
+    runs, qrels = (
+        {name: {query: {"d": 1.0 + place * at} for place, query in enumerate(queries)} for at, name in enumerate("ab")},
+        {query: {"d": 1} for query in queries},
+    )
+    runs["b"][queries[0]] = {"other": 2.0, "d": 1.0}
+    found = evaluate(runs, qrels, ["map"], bootstrap=0)
+    [each] = found.differences
+    assert (each.p, each.corrected, each.detectable) == (None, None, None) and each.low < each.mean < each.high
+    assert any("no p-value" in note for note in found.notes) and " -" in str(found)
+    page = Page(ranked.write(found, tmp_path))
+    assert "map: too few queries for a p" in page.text and "pair differs" not in page.text
+
+
 def test_a_run_is_tested_against_the_baseline_alone():
     assert comparison.pairs_of(["a", "b", "c"], "b") == [("a", "b"), ("c", "b")]
 
@@ -537,8 +552,9 @@ def test_the_page_says_how_many_neighbours_differ(several, tmp_path):
 
 
 def test_the_page_counts_only_pairs_that_differ_on_some_query_for_what_is_detectable(tmp_path):
-    runs = {"a": RUN, "same": RUN, "b": {query: dict.fromkeys(scores, 1.0) for query, scores in RUN.items()}}
-    found = evaluate(runs, QRELS, ["map", "num_ret", "judged_1000"], bootstrap=0)
+    run, qrels = ({f"{query} {n}": row for n in range(6) for query, row in each.items()} for each in (RUN, QRELS))
+    runs = {"a": run, "same": run, "b": {query: dict.fromkeys(scores, 1.0) for query, scores in run.items()}}
+    found = evaluate(runs, qrels, ["map", "num_ret", "judged_1000"], bootstrap=0)
     sizes = {(each.run, each.other, each.measure): each.detectable for each in found.differences}
     page = Page(ranked.write(found, tmp_path))
     assert f"map: 0 of 3 pairs differ; detectable: {sizes['b', 'a', 'map']:.4f}" in page.text

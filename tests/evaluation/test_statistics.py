@@ -9,34 +9,41 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rankgrad.evaluation.statistics import holm, paired_t_test, spread
+from rankgrad.evaluation.statistics import FEWEST, caution, holm, paired_t_test, spread
 
 
-@pytest.mark.parametrize("n", [2, 3, 10, 200])
+@pytest.mark.parametrize("n", [2, 3, 6, 10, 200])
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
 def test_the_paired_t_test_and_its_interval_are_scipys(n, confidence):
     one, other = np.random.default_rng(n).normal(size=(2, n))
     found, expected = paired_t_test([*one], [*other], confidence), stats.ttest_rel(one, other)
     assert found.n == n and found.mean == pytest.approx(float((one - other).mean()))
-    assert (found.t, found.p) == pytest.approx((expected.statistic, expected.pvalue), rel=1e-9)
+    assert found.p == (pytest.approx(expected.pvalue, rel=1e-9) if n >= FEWEST else None)
     interval = expected.confidence_interval(confidence)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
 
 
 def test_the_paired_t_test_is_that_of_the_textbook():
-    ours, theirs = [64.0, 63.5, 64.6, 64.1, 63.9], [62.0, 62.4, 62.1, 62.9, 61.8]
+    ours, theirs = [64.0, 63.5, 64.6, 64.1, 63.9, 63.6, 64.5], [62.0, 62.4, 62.1, 62.9, 61.8, 62.2, 63.5]
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-    t = statistics.mean(differences) / (statistics.stdev(differences) / math.sqrt(5))
+    t = statistics.mean(differences) / (statistics.stdev(differences) / math.sqrt(7))
     found = paired_t_test(ours, theirs)
-    assert found.mean == pytest.approx(1.78) and found.t == pytest.approx(t, rel=1e-12)
-    # two-sided p with 4 degrees of freedom, by the closed form of Student's distribution there
-    x = t / math.sqrt(4 + t * t)
-    assert found.p == pytest.approx(1 - x * (1 + (1 - x * x) / 2), rel=1e-9)
+    assert found.mean == pytest.approx(11.3 / 7)
+    # two-sided p with 6 degrees of freedom, by the closed form of Student's distribution there
+    x = t / math.sqrt(6 + t * t)
+    assert found.p == pytest.approx(1 - x * (1 + (1 - x * x) / 2 + 3 * (1 - x * x) ** 2 / 8), rel=1e-6)
 
 
-def test_equal_differences_have_no_t():
-    found = paired_t_test([1.0, 2.0], [0.5, 1.5])
-    assert (found.mean, found.t, found.p, found.low, found.high) == (0.5, None, None, 0.5, 0.5)
+def test_equal_differences_have_no_p():
+    found = paired_t_test([1.0, 2.0] * 3, [0.5, 1.5] * 3)
+    assert (found.mean, found.p, found.low, found.high) == (0.5, None, 0.5, 0.5)
+
+
+def test_fewer_than_six_pairs_have_an_interval_and_no_p():
+    one = [2.0 + pair**2 for pair in range(FEWEST)]
+    assert FEWEST == 6 and paired_t_test(one, [1.0] * FEWEST).p is not None and not caution(FEWEST)
+    few = paired_t_test(one[1:], [1.0] * (FEWEST - 1))
+    assert few.p is None and few.low < few.mean < few.high and "p-value" in caution(few.n)
 
 
 @pytest.mark.parametrize(("one", "other"), [([], []), ([1.0], [2.0]), ([1.0, 2.0], [1.0])])
@@ -67,6 +74,7 @@ def test_holms_p_values_reject_what_his_procedure_rejects(seed):
 
 
 def test_holm_of_nothing_and_of_one_changes_nothing_and_no_p_value_is_above_one():
+    assert holm([None]) == [None] and holm([0.3, None, 0.2]) == [0.4, None, 0.4]
     assert holm([]) == [] and holm([0.3]) == [0.3] and holm([0.9, 0.8]) == [1.0, 1.0]
     with pytest.raises(ValueError, match=r"p-values must be in 0 .. 1; got 1.5"):
         holm([0.1, 1.5])

@@ -320,12 +320,19 @@ def test_paired_interval_is_that_of_a_mean_and_knows_that_queries_of_a_class_are
 
 
 def test_runs_without_any_difference_are_not_told_apart():
-    found = paired_difference(np.ones(5), np.ones(5))
+    found = paired_difference(np.ones(6), np.ones(6))
     assert (found.mean, found.low, found.high, found.p, found.better, found.worse) == (0, 0, 0, 1, 0, 0)
     with pytest.raises(ValueError, match="got 2, 3 and 2 groups"):
         paired_difference(np.ones(2), np.ones(3))
     with pytest.raises(ValueError, match="got 0, 0"):
         paired_difference(np.ones(0), np.ones(0))
+
+
+def test_fewer_than_six_classes_have_an_interval_and_no_p():
+    run, group = np.arange(12.0), np.arange(12) // 2
+    assert paired_difference(run, np.zeros(12), group).p == 2 / 2**6
+    few = paired_difference(run[2:], np.zeros(10), group[2:])
+    assert few.p is None and few.low < few.mean < few.high
 
 
 def test_page_of_several_runs_shows_their_paired_differences(tmp_path):
@@ -1029,7 +1036,8 @@ def test_a_comparison_is_one_page_over_all_runs(finished, broken_off, tmp_path):
 
 def test_a_comparison_tests_over_seeds_before_it_tests_over_the_queries_of_one_seed(finished, tmp_path):
     runs: dict[str, list[Path]] = {"pnp": [], "auc": []}
-    for loss, values in (("pnp", (0.5, 0.6)), ("auc", (0.625, 0.65))):
+    of_pnp, of_auc = (0.5, 0.6, 0.52, 0.55, 0.58, 0.54), (0.625, 0.65, 0.62, 0.63, 0.66, 0.61)
+    for loss, values in (("pnp", of_pnp), ("auc", of_auc)):
         for seed, value in enumerate(values):
             folder = Path(shutil.copytree(finished.folder, tmp_path / f"{loss}-seed{seed}"))
             config, after = folder / "config.yaml", json.loads((folder / "after.json").read_text())
@@ -1037,16 +1045,19 @@ def test_a_comparison_tests_over_seeds_before_it_tests_over_the_queries_of_one_s
             after["values"]["mAP@R"] = value
             (folder / "after.json").write_text(json.dumps(after))
             runs[loss].append(folder)
-    text = Page(write_comparison(tmp_path / "compare.html", runs)).text
-    wanted = paired_t_test([0.625, 0.65], [0.5, 0.6])
-    over_seeds = f"auc mAP@R +8.8 {100 * wanted.low:+.1f} to {100 * wanted.high:+.1f} {wanted.p:.2g} 2"
-    found = re.search(re.escape(over_seeds.replace("-", "\N{MINUS SIGN}")).replace(r"\ ", r"\s?"), text)
-    assert found and text.index("Two seeds") < found.start() < text.index("seed 0, query by query")
-    assert text.index("p over seeds") < text.index("p over queries")
+    for seeds in (6, 2):
+        of = {loss: folders[:seeds] for loss, folders in runs.items()}
+        text = Page(write_comparison(tmp_path / "compare.html", of)).text
+        wanted = paired_t_test(of_auc[:seeds], of_pnp[:seeds])
+        p = "" if wanted.p is None else f" {wanted.p:.2g}"
+        over = f"auc mAP@R {100 * wanted.mean:+.1f} {100 * wanted.low:+.1f} to {100 * wanted.high:+.1f}{p} {seeds}"
+        found = re.search(re.escape(over.replace("-", "\N{MINUS SIGN}")).replace(r"\ ", r"\s?"), text)
+        assert found and found.start() < text.index("seed 0, query by query")
+        assert ("p over seeds" in text) == (seeds == 6) and ("Two seeds" in text) == (seeds == 2)
     alone = Page(
         write_comparison(tmp_path / "compare.html", {loss: folders[:1] for loss, folders in runs.items()})
     ).text
-    assert "p over seeds" not in alone and alone.index("One seed") < alone.index("p over queries")
+    assert "p over seeds" not in alone and alone.index("One seed") < alone.index("query by query")
 
 
 def changed_values(run: Run) -> dict[str, float]:

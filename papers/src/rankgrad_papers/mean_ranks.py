@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import friedmanchisquare, rankdata, studentized_range, wilcoxon  # type: ignore[import-untyped]
 
-from .values import FEWEST
+from rankgrad.evaluation.statistics import FEWEST
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

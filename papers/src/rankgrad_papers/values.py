@@ -19,13 +19,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rankgrad.evaluation.statistics import PairedDifference, paired_t_test
 
 SEED, UNIT, METRIC, VALUE = "seed", "unit", "metric", "value"
-FEWEST = 6  # units for a p-value: with fewer, a t-test depends on normality that cannot be checked
 # The columns of an ID.csv that identify a row.
 _REPRODUCED = ("row", "backbone", "dim", "batch_size", "image_size", "varies", "settings")
 
@@ -125,8 +124,6 @@ class Values:
 def difference(one: Mapping[str, float], other: Mapping[str, float]) -> PairedDifference | None:
     """`one` minus `other` over the units that both have; None if these are fewer than two.
 
-    There is a p-value for six units or more, and only the effect and its interval for fewer.
-
     Args:
         one: unit -> number, as `Values.units` gives it.
         other: the same of another setting.
@@ -134,8 +131,7 @@ def difference(one: Mapping[str, float], other: Mapping[str, float]) -> PairedDi
     common = [unit for unit in one if unit in other]
     if len(common) < 2:
         return None
-    compared = paired_t_test([one[unit] for unit in common], [other[unit] for unit in common])
-    return compared if compared.n >= FEWEST else replace(compared, t=None, p=None)
+    return paired_t_test([one[unit] for unit in common], [other[unit] for unit in common])
 
 
 def read(path: Path) -> Values:

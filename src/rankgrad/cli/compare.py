@@ -13,7 +13,7 @@ Train several losses on the same data, with the same seeds and budget. Write a t
 
 Settings of one loss follow its name after a colon. Join several with "+": loss=pnp:alpha=1+variant=Ds. A setting that
 does not belong to the loss needs its full name: loss=pnp:optimizer.lr=0.01. All other settings are those of
-`rankgrad train`. Every run gets them. A paired t-test over the seeds compares each loss with the first one.
+`rankgrad train`. Every run gets them. The first loss is subtracted from each other one, seed by seed.
 If the command is interrupted, run it again and it continues. Finished runs are kept.
 To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/distributed.md.
 """

@@ -29,7 +29,7 @@ Train a detector with several losses on the same data, with the same seeds and b
 
 Settings of one loss follow its name after a colon. Join several with "+": loss=ap:margin=0+memory=0. A setting that
 does not belong to the loss needs its full name: loss=ap:ranking.warmup=50. All other settings are those of
-`rankgrad detect train`. Every run gets them. A paired t-test over the seeds compares each loss with the first one.
+`rankgrad detect train`. Every run gets them. The first loss is subtracted from each other one, seed by seed.
 If the command is interrupted, run it again and it continues. Finished runs are kept.
 To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/distributed.md.
 """

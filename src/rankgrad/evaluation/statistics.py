@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 Values = Sequence[float] | npt.NDArray[np.float64]
 
+FEWEST = 6  # pairs for a p-value: with fewer, it depends on normality that cannot be checked
+
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
     """The mean, and the standard deviation with n - 1 in the denominator; None for a single value.
@@ -28,14 +30,13 @@ class PairedDifference:
 
     Attributes:
         mean: mean of the differences.
-        t: statistic of Student's test; None if all differences are equal (t would divide by rounding noise).
-        p: two-sided p-value; None if t is None.
+        p: two-sided p-value; None for fewer than six pairs, and if all differences are equal (t would divide by
+            rounding noise).
         low, high: confidence interval of the mean; the mean itself if all differences are equal.
         n: number of pairs.
     """
 
     mean: float
-    t: float | None
     p: float | None
     low: float
     high: float
@@ -47,7 +48,7 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
 
     The confidence interval is mean ± q std / sqrt(n), where q is the (1 + confidence) / 2 quantile of the same
     distribution. Both assume that the differences are normally distributed. With few differences this cannot be
-    checked.
+    checked, so fewer than six have an interval but no p-value.
 
     Args:
         one: values of a method, one per seed or query.
@@ -58,8 +59,10 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
         ValueError: there are fewer than two pairs, or the lists differ in length.
 
     >>> found = paired_t_test([2.0, 3.0, 4.0], [1.0, 1.0, 1.0])  # differences of mean 2 and std 1
-    >>> found.mean, round(found.t, 4), round(found.p, 4), round(found.low, 2), round(found.high, 2)
-    (2.0, 3.4641, 0.0742, -0.48, 4.48)
+    >>> found.mean, found.p, round(found.low, 2), round(found.high, 2)
+    (2.0, None, -0.48, 4.48)
+    >>> round(paired_t_test([2.0, 3.0, 4.0] * 2, [1.0] * 6).p, 4)
+    0.0025
     """
     from scipy import special  # type: ignore[import-untyped]
 
@@ -68,31 +71,34 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
     differences = np.subtract(one, other, dtype=np.float64)
     mean, n = math.fsum(differences) / len(differences), len(differences)
     if np.ptp(differences) <= 1e-12:
-        return PairedDifference(mean, None, None, mean, mean, n)
+        return PairedDifference(mean, None, mean, mean, n)
     error = float(differences.std(ddof=1)) / math.sqrt(n)
     half = error * float(special.stdtrit(n - 1, (1 + confidence) / 2))
-    p = 2 * float(special.stdtr(n - 1, -abs(mean / error)))
-    return PairedDifference(mean, mean / error, p, mean - half, mean + half, n)
+    p = 2 * float(special.stdtr(n - 1, -abs(mean / error))) if n >= FEWEST else None
+    return PairedDifference(mean, p, mean - half, mean + half, n)
 
 
 def caution(seeds: int) -> str:
-    """A warning for a paired test over one or two seeds; "" for more seeds.
+    """What a comparison over so few seeds cannot show; "" for six or more.
 
     >>> caution(1)
-    'One seed cannot tell a difference between losses from chance. Give more, such as seeds=0..4.'
+    'One seed cannot tell a difference between losses from chance. Give more, such as seeds=0..5.'
+    >>> caution(3)
+    'Fewer than six seeds are too few for a p-value. Give more, such as seeds=0..5.'
     """
+    more = "Give more, such as seeds=0..5."
     if seeds == 1:
-        return "One seed cannot tell a difference between losses from chance. Give more, such as seeds=0..4."
+        return f"One seed cannot tell a difference between losses from chance. {more}"
     if seeds == 2:
         return (
-            "Two seeds are few and this test is weak: its interval is the mean ± 12.7 standard errors. It can easily "
-            "miss a real difference. Give more, such as seeds=0..4."
+            "Two seeds are few: the interval is the mean ± 12.7 standard errors, so it often hides a real difference. "
+            f"There is no p-value. {more}"
         )
-    return ""
+    return f"Fewer than six seeds are too few for a p-value. {more}" if seeds < FEWEST else ""
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction for several tests at once: corrected p-values, in the same order.
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's correction for several tests at once: corrected p-values, in the same order. None is no test and stays.
 
     With p_(1) <= ... <= p_(m), the i-th becomes max over j <= i of min(1, (m - j + 1) p_(j)). If these are compared
     with a significance level, the probability of any false rejection is at most that level, also for dependent tests
@@ -101,14 +107,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Raises:
         ValueError: a p-value is outside 0 .. 1.
 
-    >>> holm([0.01, 0.5, 0.02])
-    [0.03, 0.5, 0.04]
+    >>> holm([0.01, 0.5, None, 0.02])
+    [0.03, 0.5, None, 0.04]
     """
-    wrong = [p for p in p_values if not 0 <= p <= 1]
+    tested = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    wrong = [p for p, _ in tested if not 0 <= p <= 1]
     if wrong:
         raise ValueError(f"p-values must be in 0 .. 1; got {wrong[0]}")
     corrected, highest = list(p_values), 0.0
-    for done, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        highest = max(highest, min(1.0, (len(p_values) - done) * p_values[place]))
-        corrected[place] = highest
+    for done, (p, place) in enumerate(tested):
+        corrected[place] = highest = max(highest, min(1.0, (len(tested) - done) * p))
     return corrected

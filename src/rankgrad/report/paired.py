@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..evaluation.statistics import FEWEST
+
 Array = npt.NDArray[np.float64]
 
 DRAWS = 2000
@@ -19,7 +21,7 @@ class Paired:
     Attributes:
         mean: of the differences; > 0: the run is better.
         low, high: confidence interval of the mean.
-        p: p-value of the randomisation test.
+        p: p-value of the randomisation test; None for fewer than six groups.
         better, worse: number of queries on which the run is better, and worse.
         queries: number of queries.
     """
@@ -27,7 +29,7 @@ class Paired:
     mean: float
     low: float
     high: float
-    p: float
+    p: float | None
     better: int
     worse: int
     queries: int
@@ -42,7 +44,8 @@ def paired_difference(
     the test flips the signs of whole groups. With S_g the sum of the differences of group g, p is the fraction of
     random signs s_g = ±1 with \|Σ s_g S_g\| ≥ \|Σ S_g\|; the observed signs count as one of them. (This is Fisher's
     randomisation test. Smucker, Allan and Carterette, CIKM 2007, compare it with other tests for rankings.) With ten
-    groups or fewer, all signs are tried and p is exact.
+    groups or fewer, all signs are tried and p is exact. With fewer than six there is no p: it could not be below
+    2 / 2^5 = .06.
 
     Args:
         run: [query] values of one run, higher is better.
@@ -83,11 +86,12 @@ def paired_difference(
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
     total = abs(sums.sum())
     as_far = int((np.abs(chance) >= total * (1 - 1e-9)).sum())
+    p = as_far / len(chance) if few else (1 + as_far) / (1 + DRAWS)
     return Paired(
         mean=float(difference.mean()),
         low=low,
         high=high,
-        p=as_far / len(chance) if few else (1 + as_far) / (1 + DRAWS),
+        p=p if len(size) >= FEWEST else None,
         better=int((difference > 0).sum()),
         worse=int((difference < 0).sum()),
         queries=len(difference),

@@ -87,6 +87,7 @@ def paired(runs: Sequence[RetrievalRun], measured: SideBySide, seed: int = 0) ->
         first=first,
         rows=rows,
         queries={difference.queries for *_, difference in rows},
+        tested=any(difference.p is not None for *_, difference in rows),
         seed=seeds.pop() if len(seeds) == 1 else None,
         several=any(run.siblings for run in runs),
     )

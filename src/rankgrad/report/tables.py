@@ -133,9 +133,16 @@ def seeds(runs: Sequence[RunContent]) -> Section:
         if (difference := _over_seeds(run, runs[0], name)) is not None
     ]
     heads = [(name, short(name)) for name in names]
-    fewest = min((difference.n for *_, difference in tests), default=1)
-    told = caution(fewest) if len(runs) > 1 else ""
-    body = render("report/seeds.html", heads=heads, rows=rows, first=runs[0].name, tests=tests, caution=told)
+    told = caution(min((difference.n for *_, difference in tests), default=1)) if len(runs) > 1 else ""
+    body = render(
+        "report/seeds.html",
+        heads=heads,
+        rows=rows,
+        first=runs[0].name,
+        tests=tests,
+        tested=any(difference.p is not None for *_, difference in tests),
+        caution=told,
+    )
     return Section("seeds", "All runs", body if names else Markup())
 
 

@@ -33,7 +33,7 @@ def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "t
     """Train every loss with every seed below `out`, and return the table (also written to compare.md and .json).
 
     A finished run is kept; an interrupted run is resumed. Below the table, each loss is compared with the first one of
-    loss=: the mean difference over the seeds, with a paired t-test.
+    loss=: the mean difference over the seeds with its 95 % interval, and from six seeds on the p of a paired t-test.
 
     Args:
         settings: loss=a,b,c, seeds=0,1,2 and settings of the command for all runs. A variant of a loss has its own
@@ -317,24 +317,28 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
 
 
 def _tests(metric: str, values: Mapping[str, Mapping[int, float]]) -> str:
-    """A table of paired t-tests of each loss against the first one, over their common seeds; and a caution if needed.
+    """A table of differences of each loss from the first one, over their common seeds; and a caution if needed.
+
+    It has p-values if there are enough seeds for them.
 
     Args:
         metric: the metric of the values.
         values: loss -> seed -> value, in per cent.
     """
     first, *others = values or [""]
-    rows, fewest = [], 3
+    tests, counts = {}, []
     for loss in others:
         seeds = sorted(values[loss].keys() & values[first].keys())
-        fewest = min(fewest, len(seeds) or fewest)
+        counts += [len(seeds)] if seeds else []
         if len(seeds) > 1:
-            test = paired_t_test([values[loss][seed] for seed in seeds], [values[first][seed] for seed in seeds])
-            interval = f"{test.low:+.2f} to {test.high:+.2f}"
-            rows.append([loss, f"{test.mean:+.2f}", interval, "-" if test.p is None else f"{test.p:.2g}", str(test.n)])
-    head = [f"{metric}, against {first}", "difference", "95 % interval", "p", "seeds"]
-    told = [f"Paired t-test over the seeds\n\n{markdown([head, *rows])}"] if rows else []
-    told += [caution(fewest)] if others and caution(fewest) else []
+            tests[loss] = paired_t_test([values[loss][s] for s in seeds], [values[first][s] for s in seeds])
+    tested = any(test.p is not None for test in tests.values())
+    rows = [[f"{metric}, against {first}", "difference", "95 % interval", *(["p"] if tested else []), "seeds"]]
+    for loss, test in tests.items():
+        p = ["-" if test.p is None else f"{test.p:.2g}"] if tested else []
+        rows.append([loss, f"{test.mean:+.2f}", f"{test.low:+.2f} to {test.high:+.2f}", *p, str(test.n)])
+    told = [f"Differences, paired by seed\n\n{markdown(rows)}"] if tests else []
+    told += [text] if counts and (text := caution(min(counts))) else []
     return "".join(f"\n\n{part}" for part in told)
 
 

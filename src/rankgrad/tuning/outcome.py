@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..evaluation.statistics import holm, paired_t_test, spread
+from ..evaluation.statistics import FEWEST, caution, holm, paired_t_test, spread
 from ..files import read_json, write_text
 from ..runs.compare import folders_of
 from ..tables import markdown
@@ -51,8 +51,8 @@ class LossDifference:
         mean: of the differences over the seeds.
         low: lower end of the 95 % interval.
         high: upper end of the 95 % interval.
-        p: p-value of a paired t-test; None if all differences are equal.
-        corrected: p-value with Holm's correction over all compared losses.
+        p: p-value of a paired t-test; None for fewer than six seeds, and if all differences are equal.
+        corrected: p-value with Holm's correction over all compared losses; None if p is None.
         seeds: number of common seeds.
     """
 
@@ -106,7 +106,8 @@ class Outcome:
             ]
         if self.differences:
             first = next(iter(self.final))
-            parts += [f"{self.metric} against {first}: paired t-tests, p corrected by Holm", markdown(self.compared())]
+            parts += [f"{self.metric} against {first}, paired by seed", markdown(self.compared())]
+            parts += [self.caution] if self.caution else []
         return "\n\n".join(parts)
 
     def chosen(self) -> list[list[str]]:
@@ -128,14 +129,19 @@ class Outcome:
         return [["loss", *columns], *rows]
 
     def compared(self) -> list[list[str]]:
-        """Rows of a table: differences of each loss from the first loss."""
-        head = ["loss", "difference", "95 % interval", "p", "p (Holm)", "seeds"]
-        rows = [
-            [each.loss, f"{each.mean:+.2f}", f"{each.low:+.2f} to {each.high:+.2f}", _p(each.p), _p(each.corrected)]
-            + [str(each.seeds)]
-            for each in self.differences
-        ]
-        return [head, *rows]
+        """Rows of a table: differences of each loss from the first loss, with p-values if there are any."""
+        tested = any(each.p is not None for each in self.differences)
+        rows = [["loss", "difference", "95 % interval", *(["p", "p (Holm)"] if tested else []), "seeds"]]
+        for each in self.differences:
+            p = [_p(each.p), _p(each.corrected)] if tested else []
+            interval = f"{each.low:+.2f} to {each.high:+.2f}"
+            rows.append([each.loss, f"{each.mean:+.2f}", interval, *p, str(each.seeds)])
+        return rows
+
+    @property
+    def caution(self) -> str:
+        """What the differences cannot show; "" if they have enough seeds."""
+        return caution(min((each.seeds for each in self.differences), default=FEWEST))
 
 
 def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
@@ -191,11 +197,10 @@ def _differences(final: Mapping[str, Mapping[str, Sequence[float]]], metric: str
     if first is None or any(len(each) != len(values[first]) or len(each) < 2 for each in values.values()):
         return []  # runs are missing, so there are no pairs
     tests = {loss: paired_t_test(each, values[first]) for loss, each in values.items() if loss != first}
-    told = [test.p for test in tests.values() if test.p is not None]
-    corrected = iter(holm(told))
+    corrected = holm([test.p for test in tests.values()])
     return [
-        LossDifference(loss, t.mean, t.low, t.high, t.p, None if t.p is None else next(corrected), t.n)
-        for loss, t in tests.items()
+        LossDifference(loss, t.mean, t.low, t.high, t.p, p, t.n)
+        for (loss, t), p in zip(tests.items(), corrected, strict=True)
     ]
 
 

@@ -54,6 +54,7 @@ def write_tuning(path: str | os.PathLike[str], outcome: Outcome) -> Path:
         first=next(iter(outcome.final), ""),
         tested=outcome.tested() if outcome.final else [],
         differences=outcome.compared() if outcome.differences else [],
+        caution=outcome.caution,
         chosen=outcome.chosen(),
         curves=_curves(outcome),
         curved=list(outcome.trials)[:MOST_LINES],

@@ -213,11 +213,13 @@ def _tests(
         return [], [], []
     test = partial(differences, per_query, means, pairs, confidence=protocol.confidence)
     try:
-        return test(groups={"": everyone}), test(groups=groups), []
+        tested, by_group = test(groups={"": everyone}), test(groups=groups)
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("scipy"):
             raise
         return [], [], ["No tests between the runs: they need scipy, which is not installed."]
+    untested = any(each.p is None for each in (*tested, *by_group))
+    return tested, by_group, ["Differences over fewer than six queries have no p-value."] if untested else []
 
 
 def _about(name: str, where: Placed, judgements: Judgements, missing: str) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import intervals_of_means
-from ..statistics import holm, paired_t_test
+from ..statistics import FEWEST, holm, paired_t_test
 from .texts import Array
 
 LEAST_P = 1e-15  # smaller p-values are below the precision of their computation
@@ -26,10 +26,10 @@ class Difference:
         group: group of the queries; empty: all queries.
         mean: mean of the differences.
         low, high: interval of the mean, by Student's t.
-        p: two-sided p-value of the paired t-test; 1 if all differences are equal.
-        corrected: p after Holm's correction for all tests of this measure.
+        p: two-sided p-value of the paired t-test; 1 if all differences are equal; None for fewer than six queries.
+        corrected: p after Holm's correction for all tests of this measure; None if p is None.
         detectable: size of a true difference that the test finds with a probability of 80 %, that is with p below
-            1 - confidence after the strictest step of the correction.
+            1 - confidence after the strictest step of the correction; None if p is None.
         better, worse: numbers of queries on which the run is better, and worse.
         queries: number of queries.
     """
@@ -41,20 +41,26 @@ class Difference:
     mean: float
     low: float
     high: float
-    p: float
-    corrected: float
-    detectable: float
+    p: float | None
+    corrected: float | None
+    detectable: float | None
     better: int
     worse: int
     queries: int
 
+    def is_sure(self, level: float) -> bool:
+        """Whether the runs differ, with p-values that are corrected and below the level."""
+        return self.corrected is not None and self.corrected < level
 
-def chance(p: float) -> str:
+
+def chance(p: float | None) -> str:
     """A p-value with two digits.
 
-    >>> chance(0.0412), chance(0.0)
-    ('0.041', '<1e-15')
+    >>> chance(0.0412), chance(0.0), chance(None)
+    ('0.041', '<1e-15', '-')
     """
+    if p is None:
+        return "-"
     return f"{p:.2g}" if p >= LEAST_P else f"<{LEAST_P:g}"
 
 
@@ -98,9 +104,12 @@ def differences(
                 if both.sum() > 1:
                     tests.append((group, run, other, one[both], two[both]))
         results = [paired_t_test(one, two, confidence) for *_, one, two in tests]
-        p_values = [1.0 if result.p is None else result.p for result in results]
-        corrected = holm(p_values)
-        for (group, run, other, one, two), result, p, strict in zip(tests, results, p_values, corrected, strict=True):
+        p_values = [1.0 if each.p is None and each.n >= FEWEST else each.p for each in results]
+        level = (1 - confidence) / max(sum(p is not None for p in p_values), 1)
+        for (group, run, other, one, two), result, p, corrected in zip(
+            tests, results, p_values, holm(p_values), strict=True
+        ):
+            deviation = float((one - two).std(ddof=1))
             tested.append(
                 Difference(
                     run=run,
@@ -111,8 +120,8 @@ def differences(
                     low=result.low,
                     high=result.high,
                     p=p,
-                    corrected=strict,
-                    detectable=detectable(float((one - two).std(ddof=1)), len(one), (1 - confidence) / len(tests)),
+                    corrected=corrected,
+                    detectable=None if p is None else detectable(deviation, len(one), level),
                     better=int((one > two).sum()),
                     worse=int((one < two).sum()),
                     queries=len(one),

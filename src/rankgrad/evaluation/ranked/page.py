@@ -114,13 +114,14 @@ def _mark(
 
 def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
     """The tests of one measure, lowest p-value first, and their summary."""
-    varied = [each.detectable for each in rows if each.detectable > 0]  # 0: no query differs from the others
-    shown = sorted(rows, key=lambda each: (each.corrected, each.p, -abs(each.mean)))[:MOST_TESTS]
+    tested = [each for each in rows if each.p is not None]
+    varied = [each.detectable for each in tested if each.detectable]  # 0: no query differs from the others
+    shown = sorted(rows, key=lambda each: (each.corrected or 0, each.p or 0, -abs(each.mean)))[:MOST_TESTS]
     return {
         "rows": shown,
         "left": len(rows) - len(shown),
-        "all": len(rows),
-        "sure": sum(each.corrected < level for each in rows),
+        "all": len(tested),
+        "sure": sum(each.is_sure(level) for each in tested),
         "detectable": statistics.median(varied) if varied else None,
     }
 
@@ -129,8 +130,8 @@ def _neighbours(evaluation: Evaluation, main: str, ordered: Sequence[str], level
     """(number that differ, number tested) of the pairs of runs that are neighbours by the main measure."""
     tests = {frozenset((each.run, each.other)): each for each in evaluation.differences if each.measure == main}
     pairs = [frozenset(pair) for pair in zip(ordered, ordered[1:], strict=False)]
-    tested = [tests[pair] for pair in pairs if pair in tests]
-    return sum(each.corrected < level for each in tested), len(tested)
+    tested = [tests[pair] for pair in pairs if pair in tests and tests[pair].p is not None]
+    return sum(each.is_sure(level) for each in tested), len(tested)
 
 
 def _curves(evaluation: Evaluation, main: str, kind: dict[str, int]) -> list[Markup]:
@@ -182,16 +183,17 @@ def _queries(evaluation: Evaluation, main: str) -> list[tuple[str, list[float]]]
 def _groups(evaluation: Evaluation, main: str) -> list[dict[str, Any]]:
     """One row per group: its size, and value and interval of every run for the main measure."""
     rows = {(row["group"], row["run"]): row for row in evaluation.of_groups if row["measure"] == main}
+    level = 1 - evaluation.settings["confidence"]
     tests: dict[str, list[Difference]] = {}
     for each in evaluation.between_groups:
-        if each.measure == main:
+        if each.measure == main and each.p is not None:
             tests.setdefault(each.group, []).append(each)
     return [
         {
             "name": name,
             "size": len(members),
             "cells": {run: rows[name, run] for run in evaluation.runs},
-            "sure": sum(each.corrected < 1 - evaluation.settings["confidence"] for each in tests.get(name, ())),
+            "sure": sum(each.is_sure(level) for each in tests.get(name, ())),
             "tests": len(tests.get(name, ())),
         }
         for name, members in evaluation.groups.items()

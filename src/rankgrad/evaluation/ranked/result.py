@@ -96,7 +96,7 @@ class Evaluation:
                     f"{test.mean:+.4f}",
                     f"{test.low:+.4f} to {test.high:+.4f}",
                     chance(test.corrected),
-                    f"{test.detectable:.4f}",
+                    "-" if test.detectable is None else f"{test.detectable:.4f}",
                 ]
             )
         left = len(self.differences) - len(shown_tests)
