@@ -117,6 +117,15 @@ def test_roc_auc_equals_plain_loops_and_is_zero_where_undefined(problem):
         assert metrics.roc_auc(*lists).tolist() == pytest.approx(expected)
 
 
+def test_roc_auc_of_gains_is_that_of_relevant_against_irrelevant_items():
+    scores, gains = torch.tensor([[0.9, 0.5, 0.1, 0.05]]), torch.tensor([[1.0, 2.0, 0.0, 3.0]])
+    assert metrics.roc_auc(scores, gains).tolist() == pytest.approx([2 / 3])
+    assert metrics.roc_auc(scores, gains.int()).tolist() == pytest.approx([2 / 3])
+    graded = TiedRanks(*(exact_ranks(scores, gains, ties=t) for t in ("pessimistic", "optimistic", "index")))
+    with pytest.raises(ValueError, match="ROC AUC .*gains"):
+        metrics.roc_auc(graded, irrelevant=[1])
+
+
 @pytest.mark.parametrize(
     ("mean", "each"),
     [

@@ -267,7 +267,8 @@ def refined_recall_at_k(
 ) -> PerQuery:
     r"""RaMBO eq. 16: |{i in P_q : r_i < K}| / |P_q|, r_i = number of irrelevant items above i.
 
-    The sum over K of w_K (1 - refined recall at K) is the recall loss, mean_i W(r_i) (Proposition 2).
+    With gains, r_i is the number of items above i of less gain. The sum over K of w_K (1 - refined recall at K) is the
+    recall loss, mean_i W(r_i) (Proposition 2).
 
     >>> refined_recall_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, True, False]]), k=1)
     tensor([1.], dtype=torch.float64)
@@ -487,15 +488,19 @@ def roc_auc(
     A query without relevant or without irrelevant items has value 0. Leave it out of means.
 
     Args:
-        ranks: [query, item] scores, or exact ranks under each rule for ties.
-        relevant: with scores: [query, item] bool.
+        ranks: [query, item] scores, or exact ranks under each rule for ties, of bool relevance.
+        relevant: with scores: [query, item] bool or gains.
         valid: with scores: [query, item] bool.
         irrelevant: with ranks: [query] number of irrelevant items.
 
     >>> roc_auc(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]]))
     tensor([0.5000], dtype=torch.float64)
     """
+    if not isinstance(ranks, TiedRanks) and relevant is not None:
+        relevant = _as_relevance(relevant) > 0  # with gains, above_neg also counts relevant items of less gain
     low, high = (_ranks(ranks, relevant, valid, t) for t in ("optimistic", "pessimistic"))
+    if low.above_gain is not None:
+        raise ValueError("ROC AUC needs ranks of bool relevance; got ranks of gains. Rank with gains > 0")
     count = _irrelevant(ranks, relevant, valid, irrelevant, "ROC AUC")
     wrong = low.mean_per_query((low.above_neg + high.above_neg) / 2) / count.clamp(min=1)
     return torch.where(low.counted & (count > 0), 1 - wrong, 0)

@@ -88,7 +88,10 @@ class Power:
 
     def __call__(self, above: Tensor) -> Tensor:
         """1 - (1 + R)^-alpha."""
-        return -torch.expm1(-self.alpha * torch.log1p(above))
+        exponent = -self.alpha * torch.log1p(above)
+        # each form loses digits where the other is exact: expm1 those of the slope at large R, exp those of the value
+        # at small R
+        return torch.where(exponent > -1, -torch.expm1(exponent), 1 - torch.exp(exponent))
 
 
 @dataclass(frozen=True)

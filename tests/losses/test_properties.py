@@ -19,6 +19,7 @@ from rankgrad.losses import LOSSES, RANK_LOSSES, RankLoss
 from rankgrad.ranks import Soft, exact_ranks
 from rankgrad.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, SupStep
 from rankgrad.relevance import shared_levels
+from rankgrad.types import Ranks
 
 BLACKBOX = [name for name, cls in LOSSES.items() if "lambda_" in inspect.signature(cls).parameters]
 SMOOTH = [name for name in LOSSES if name not in BLACKBOX]
@@ -788,6 +789,33 @@ def test_half_precision_is_computed_in_float32_and_lies_near_float64(problem, ba
     torch.testing.assert_close(
         value.double(), LOSSES[name]()(embeddings.to(dtype).double(), labels), rtol=1e-4, atol=1e-4
     )
+
+
+def test_mean_over_very_many_relevant_items_loses_no_digits_in_float32():
+    values, query = torch.full((50_000,), 0.1), torch.zeros(50_000, dtype=torch.long)
+    assert float(Ranks(query, query, values, values, values, 1).mean_per_query(values)) == pytest.approx(0.1, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["fastap", "softbin_ap"])
+def test_histogram_of_a_long_list_loses_no_digits_in_float32(name):
+    scores = torch.full((1, 50_000), 0.317, requires_grad=True)
+    relevant = (torch.arange(50_000) % 2 == 0).unsqueeze(0)
+    value, gradient = value_and_gradient(LOSSES[name](), scores, relevant)
+    exact, exact_gradient = value_and_gradient(LOSSES[name](), scores.double(), relevant)
+    assert float(value) == pytest.approx(float(exact), rel=2e-6)
+    torch.testing.assert_close(
+        gradient.double(), exact_gradient, rtol=1e-4, atol=1e-5 * float(exact_gradient.abs().max())
+    )
+
+
+@pytest.mark.parametrize("alpha", [1.0, 4.0, 20.0])
+def test_slope_of_pnp_dq_keeps_its_digits_where_many_irrelevant_items_are_above(alpha):
+    above = torch.logspace(-5, 1.5, 40, requires_grad=True)
+    value = penalties.Power(alpha)(above)
+    (slope,) = torch.autograd.grad(value.sum(), above)
+    exact = above.detach().double()
+    torch.testing.assert_close(slope.double(), alpha * (1 + exact) ** -(alpha + 1), rtol=1e-5, atol=0)
+    torch.testing.assert_close(value.double(), -torch.expm1(-alpha * exact.log1p()), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("name", LOSSES)

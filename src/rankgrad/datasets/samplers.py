@@ -361,7 +361,7 @@ class MPerClassBatchSampler(ClassBatches):
         short_classes: "repeat", "fewer" or "drop", see above.
 
     Attributes:
-        batch_size: images of the largest batch, over all processes; P K unless samples_per_class is "all".
+        batch_size: images of the largest batch, over all processes. It is P K if K is a number and no class is short.
         even: whether all processes get the same number of images of each batch.
         ragged: whether the number of other images of its class in the batch differs between images.
         positives: K - 1, the value for a loss; None if ragged.
