@@ -415,6 +415,14 @@ def test_level_pairs_count_one_half_in_roc_auc_and_share_their_discount_in_ndcg(
     assert metrics.ndcg(scores, relevant).item() == pytest.approx((1 + 1 / math.log2(3)) / 2)
 
 
+def test_exponential_gains_that_overflow_are_an_error_that_names_the_largest():
+    scores, gains = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 1023.0]])
+    assert float(metrics.ndcg(scores, gains, gain="exp2")) == pytest.approx(0.5)
+    for metric in (metrics.ndcg, metrics.dcg):
+        with pytest.raises(ValueError, match="gains must be below 1024; got 1500"):
+            metric(scores, [[0, 1, 1500]], gain="exp2")
+
+
 def test_k_beyond_the_list_is_the_whole_list_but_stays_the_denominator_of_precision():
     scores, relevant = torch.tensor([[0.9, 0.5]]), torch.tensor([[False, True]])
     assert metrics.recall_at_k(scores, relevant, 100).item() == metrics.found_at_k(scores, relevant, 100).item() == 1

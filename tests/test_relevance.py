@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import reference
 import torch
@@ -117,6 +119,12 @@ def test_levels_are_shared_from_the_coarse_end_only():
 def test_exponent_of_gains_makes_finer_levels_matter_more():
     shared = torch.tensor([[0, 1, 2, 2]])
     assert relevance.hierarchical_gains(shared, 2, alpha=2.0).tolist() == [[0.0, 0.25, 0.5, 0.5]]
+
+
+def test_exponential_gains_of_small_grades_keep_their_digits_in_float32():
+    grades = torch.tensor([1e-4, 0.5, 3.0])
+    exact = torch.expm1(grades.double() * math.log(2))
+    torch.testing.assert_close(relevance.gains_of(grades, "exp2").double(), exact, rtol=1e-6, atol=0)
 
 
 def test_hierarchical_labels_without_gains_match_on_all_levels():

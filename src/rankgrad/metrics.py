@@ -404,8 +404,8 @@ def dcg(
     >>> dcg(torch.tensor([[0.2, 0.1]]), torch.tensor([[1.0, 3.0]]), k=1)
     tensor([1.], dtype=torch.float64)
     """
-    read, discounts = _discounts(ranks, relevant, valid, k)
-    return read.sum_per_query(gains_of(read.gain.to(discounts.dtype), gain) * discounts)
+    read, weight, discounts = _weighed(ranks, relevant, valid, k, gain)
+    return read.sum_per_query(weight * discounts)
 
 
 def ndcg(
@@ -430,8 +430,7 @@ def ndcg(
     >>> ndcg(torch.tensor([[0.1, 0.2]]), torch.tensor([[1.0, 3.0]]))
     tensor([1.], dtype=torch.float64)
     """
-    read, discounts = _discounts(ranks, relevant, valid, k)
-    weight = gains_of(read.gain.to(discounts.dtype), gain)
+    read, weight, discounts = _weighed(ranks, relevant, valid, k, gain)
     best_first = torch.argsort(weight, descending=True, stable=True)
     best_first = best_first[torch.argsort(read.query[best_first], stable=True)]
     place = torch.arange(len(weight), device=weight.device)
@@ -445,18 +444,24 @@ def _discount(rank: Tensor, k: int | None) -> Tensor:
     return value if k is None else value * (rank <= _whole(k, "ranks"))
 
 
-def _discounts(ranks: Source, relevant: Numbers | None, valid: Numbers | None, k: int | None) -> tuple[Ranks, PerPair]:
-    """Ranks, and [pair] the discount of each relevant item. For tied items it is the mean over their ranks."""
+def _weighed(
+    ranks: Source, relevant: Numbers | None, valid: Numbers | None, k: int | None, gain: Gain
+) -> tuple[Ranks, PerPair, PerPair]:
+    """Ranks, and [pair] the gain and the discount of each relevant item. Tied items share the mean discount."""
     if isinstance(ranks, Ranks):
         read = _ranks(ranks, relevant, valid, "index")
-        return read, _discount(read.rank, k)
+        discounts = _discount(read.rank, k)
+        return read, gains_of(read.gain.to(discounts.dtype), gain), discounts
     read, low = (_ranks(ranks, relevant, valid, t) for t in ("pessimistic", "optimistic"))
     # a group of tied items has the ranks low.rank .. read.rank: its mean discount, from cumulated discounts
     longest = int(read.rank.max()) if len(read.rank) else 0
     places = torch.arange(1, longest + 1, dtype=torch.float64, device=read.rank.device)
     cumulated = torch.nn.functional.pad(_discount(places, k).cumsum(0), (1, 0))
     first, last = low.rank.long(), read.rank.long()
-    return read, (cumulated[last] - cumulated[first - 1]) / (last - first + 1)
+    weight = gains_of(read.gain.double(), gain)
+    if not bool(weight.isfinite().all()):
+        raise ValueError(f"gain='exp2' is 2^g - 1, so gains must be below 1024; got {float(read.gain.max()):g}")
+    return read, weight, (cumulated[last] - cumulated[first - 1]) / (last - first + 1)
 
 
 def hierarchical_ap(ranks: Source, relevant: Numbers | None = None, valid: Numbers | None = None) -> PerQuery:

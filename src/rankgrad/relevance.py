@@ -273,7 +273,8 @@ def gains_of(grades: Tensor, kind: str) -> Tensor:
     """
     if kind not in ("linear", "exp2"):
         raise ValueError(f"gain must be 'linear' (g) or 'exp2' (2^g - 1); got {kind!r}")
-    return grades if kind == "linear" else torch.exp2(grades) - 1
+    # in float64: 2^g - 1 of a small gain would lose its digits
+    return grades if kind == "linear" else (torch.exp2(grades.double()) - 1).to(grades.dtype)
 
 
 def from_indices_tuple(indices_tuple: tuple[Tensor, ...], num_queries: int, num_items: int) -> tuple[Tensor, Mask]:
