@@ -186,10 +186,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunCom
 
 
 def test_a_run_begins_or_goes_on_by_what_its_folder_holds(run):
-    one = run(ECHO, "loss=pnp", "trust=mine", "seed=3")
-    assert one.words() == ["train", "loss=pnp", "trust=mine", "seed=3", "out=runs/one"]
+    one = run(ECHO, "loss=pnp", "trust=mine", "seed=3", "threads=2")
+    assert one.words() == ["train", "loss=pnp", "trust=mine", "seed=3", "threads=2", "out=runs/one"]
     Run(one.home / one.folder).config.write_text("")
-    assert one.words() == ["train", "resume=runs/one", "trust=mine"]
+    assert one.words() == ["train", "resume=runs/one", "trust=mine", "threads=2"]
     assert RunCommand(one.folder, one.root, (), "detect train", one.home).words() == [
         "detect",
         "train",

@@ -59,9 +59,10 @@ class RunCommand:
 
     def words(self) -> list[str]:
         """Arguments of `rankgrad`: resume the run if its folder holds one, else start it."""
-        trusted = [setting for setting in self.settings if setting.startswith("trust=")]  # not stored in the folder
+        # trust= is not stored in the folder, and threads= follows the number of runs at a time
+        again = [setting for setting in self.settings if setting.startswith(("trust=", "threads="))]
         begun = Run(self.home / self.folder).config.exists()
-        words = [f"resume={self.folder}", *trusted] if begun else [*self.settings, f"out={self.folder}"]
+        words = [f"resume={self.folder}", *again] if begun else [*self.settings, f"out={self.folder}"]
         return [*self.command.split(), *words]
 
     def here(self, children: Children | None = None) -> int | str:
