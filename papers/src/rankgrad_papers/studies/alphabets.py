@@ -9,7 +9,6 @@ command is interrupted, run it again and it continues.
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from rankgrad.runs.folder import Run
 from rankgrad.tuning.tune import tune
 
 from ..values import append, cells
+from . import command
 
 ALPHABETS = (
     *("Balinese", "Early_Aramaic", "Greek", "Japanese_(katakana)"),
@@ -106,11 +106,8 @@ def pooled_ap(embeddings: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser_of(__doc__, "folder with Omniglot", "docs/results/omniglot/alphabets.csv", "runs/alphabets")
     parser.add_argument("methods", nargs="*", help=f"of {', '.join(METHODS)}; METHOD{UNTUNED}: without a search")
-    parser.add_argument("--data-root", required=True, help="folder with Omniglot")
-    parser.add_argument("--values", type=Path, default=Path("docs/results/omniglot/alphabets.csv"))
-    parser.add_argument("--runs", type=Path, default=Path("runs/alphabets"), help="folder of the trainings")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="trainings at a time")
     given = parser.parse_args(words)
     methods = given.methods or list(METHODS)
@@ -142,4 +139,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -17,14 +17,13 @@ with p_i positives and n_i negatives at or above the i-th positive of the batch.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from ..values import append, cells
+from . import command
 from .scores import TABLES, TEMPERATURES, table, trained
 
 SIZES, DRAWS, SHARE = (64, 128, 256, 512), 400, 8
@@ -77,9 +76,7 @@ def measured(scores: Floats, hits: Bools, size: int, positives: int | None) -> d
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure the cells that the file does not have yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", type=Path, required=True, help="folder of the tables")
-    parser.add_argument("--values", type=Path, default=Path("docs/results/scores/batch-ap.csv"), help="file of values")
+    parser = command.parser_of(__doc__, "folder of the tables", "docs/results/scores/batch-ap.csv")
     parser.add_argument("--steps", type=int, default=400, help="training steps of the network")
     given = parser.parse_args(words)
     cost = TEMPERATURES["cross-entropy", "", "scores"]
@@ -98,4 +95,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

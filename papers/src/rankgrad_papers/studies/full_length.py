@@ -9,15 +9,14 @@ omniglot/default-recipe of `one_split`. If the command is interrupted, run it ag
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections.abc import Sequence
-from pathlib import Path
 
 from rankgrad.runs.folder import Run
 from rankgrad.tuning.tune import tune
 
 from ..values import append, cells
+from . import command
 from .alphabets import measured
 from .one_split import LETTERS, SEEDS
 
@@ -27,10 +26,9 @@ TRIALS, FOLDS = 8, 2
 
 def main(words: Sequence[str] | None = None) -> None:
     """Search, train, and write the values that the csv does not have yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", required=True, help="folder with Omniglot")
-    parser.add_argument("--values", type=Path, default=Path("docs/results/omniglot/full-length.csv"))
-    parser.add_argument("--runs", type=Path, default=Path("runs/full-length"), help="folder of the trainings")
+    parser = command.parser_of(
+        __doc__, "folder with Omniglot", "docs/results/omniglot/full-length.csv", "runs/full-length"
+    )
     parser.add_argument("-j", "--jobs", type=int, default=1, help="trainings at a time")
     given = parser.parse_args(words)
     search = [f"loss={','.join(LOSSES)}", f"trials={TRIALS}", f"folds={FOLDS}", f"seeds={','.join(map(str, SEEDS))}"]
@@ -46,4 +44,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -11,7 +11,6 @@ defaults. If the command is interrupted, run it again and it continues.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -24,7 +23,7 @@ from torch import Tensor
 from rankgrad import losses
 
 from ..values import append, cells
-from . import trees
+from . import command, trees
 from .scores import Cost, Lists, from_lists, standardised, trained
 from .tables import OWN, RATES, TEMPERATURES, TREES
 
@@ -110,11 +109,7 @@ def by_trees(train: trees.Lists, judge: trees.Lists) -> np.ndarray:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the file does not have yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", type=Path, required=True, help="folder of the tables")
-    parser.add_argument(
-        "--values", type=Path, default=Path("docs/results/scores/graded.csv"), help="file of the values"
-    )
+    parser = command.parser_of(__doc__, "folder of the tables", "docs/results/scores/graded.csv")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="number of trainings of each part")
     parser.add_argument("--parts", type=int, default=PARTS, help="number of fifths that are judged")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of a training")
@@ -128,4 +123,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

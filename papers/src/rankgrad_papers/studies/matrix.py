@@ -38,6 +38,7 @@ from rankgrad.tuning.space import NumberRange, Value, Values, settings_of, space
 
 from ..trainings import Training, train_missing
 from ..values import difference, read
+from . import command
 from .alphabets import POOLED, measured
 from .tables import METHODS as TABLE_METHODS
 from .tables import METRICS as TABLE_METRICS
@@ -372,13 +373,12 @@ def run(data: str, given: argparse.Namespace) -> None:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the sets one after the other; or draw what the files have."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser_of(
+        __doc__, "folder with a folder for each set", "docs/results/matrix/matrix.csv", "runs/matrix", required=False
+    )
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}")
-    parser.add_argument("--data-root", type=Path, help="folder with a folder for each set")
     parser.add_argument("--weights", type=Path, help="model.pt of the network to fine-tune on photographs")
-    parser.add_argument("--values", type=Path, default=Path("docs/results/matrix/matrix.csv"))
     parser.add_argument("--tables", type=Path, default=Path("docs/results/scores/tables.csv"), help="for --draw")
-    parser.add_argument("--runs", type=Path, default=Path("runs/matrix"), help="folder of the trainings")
     parser.add_argument("--trials", type=int, default=TRIALS, help="of each loss")
     parser.add_argument("--folds", type=int, default=FOLDS, help="of each trial")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of each test")
@@ -405,4 +405,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ..values import Values, difference, read
+from . import command
 from .alphabets import POOLED
 from .matrix import COLUMNS, LOSSES, MADE, OTHER, SETS, chosen
 
@@ -170,4 +171,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -12,7 +12,6 @@ not show what another division would give. If the command is interrupted, run it
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from pathlib import Path
 from rankgrad.runs.folder import Run
 
 from ..trainings import Training, train_missing
-from . import alphabets
+from . import alphabets, command
 
 SEEDS = (0, 1, 2, 3, 4)
 SEARCHED = 0.03  # rate whose multiples the searches over texts tried
@@ -219,12 +218,9 @@ def measured(run: Run, metrics: Sequence[str]) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv files do not have yet, all rows of a table with one seed before the next seed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser_of(__doc__, "folder of the data sets' folders", "docs/results", "runs/one-split")
     parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"of {', '.join(TABLES)}")
-    parser.add_argument("--data-root", type=Path, required=True, help="folder of the data sets' folders")
     parser.add_argument("--weights", help="model.pt of the network to fine-tune, for omniglot/finetuned")
-    parser.add_argument("--values", type=Path, default=Path("docs/results"), help="folder of the csv files")
-    parser.add_argument("--runs", type=Path, default=Path("runs/one-split"), help="folder of the trainings")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     given = parser.parse_args(words)
     unknown = [name for name in given.tables if name not in TABLES]
@@ -252,4 +248,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

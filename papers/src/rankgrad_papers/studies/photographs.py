@@ -10,13 +10,12 @@ run it again and it continues.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from rankgrad.runs.folder import Run
 
 from ..trainings import Training, train_missing
+from . import command
 from .alphabets import measured
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -57,12 +56,11 @@ def values_of(run: Run) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, all rows with one seed before the next seed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser_of(
+        __doc__, "folder of the photographs", "docs/results/photographs/finetuned.csv", "runs/photographs"
+    )
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {'; '.join(ROWS)}. None: all")
-    parser.add_argument("--data-root", required=True, help="folder of the photographs")
     parser.add_argument("--weights", required=True, help="model.pt of the network to fine-tune")
-    parser.add_argument("--values", type=Path, default=Path("docs/results/photographs/finetuned.csv"))
-    parser.add_argument("--runs", type=Path, default=Path("runs/photographs"), help="folder of the trainings")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--more", nargs="*", default=[], metavar="KEY=VALUE", help="further settings, to try it out")
     given = parser.parse_args(words)
@@ -79,4 +77,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

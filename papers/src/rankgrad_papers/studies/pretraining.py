@@ -9,9 +9,7 @@ weights are those of the run's model.pt: do not commit them, see the licence in 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
@@ -22,6 +20,7 @@ from rankgrad.runs.folder import Run
 from rankgrad.training.state import read_state
 
 from ..values import append, cells
+from . import command
 
 NAME = "cross_entropy"
 LOSS = ("loss=cross_entropy", "loss.label_smoothing=0.1")
@@ -49,10 +48,9 @@ def top_1(run: Run) -> float:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train, unless the csv has the values already."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", required=True, help="folder of the photographs")
-    parser.add_argument("--values", type=Path, default=Path("docs/results/photographs/pretraining.csv"))
-    parser.add_argument("--runs", type=Path, default=Path("runs/pretraining"), help="folder of the training")
+    parser = command.parser_of(
+        __doc__, "folder of the photographs", "docs/results/photographs/pretraining.csv", "runs/pretraining"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=45, help="of 177 batches of 128")
     parser.add_argument("--more", nargs="*", default=[], metavar="KEY=VALUE", help="further settings, to try it out")
@@ -77,4 +75,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -10,7 +10,6 @@ here. If the command is interrupted, run it again and it continues.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from rankgrad import losses, metrics
 from rankgrad.ranks import exact_ranks
 
 from ..values import append, cells
+from . import command
 
 TABLES = ("mammography", "letter", "Waveform", "PageBlocks")
 Cost = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # (scores, relevance, query ids)
@@ -167,9 +167,7 @@ def judged(given: Lists, scores: Tensor) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the files do not have yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", type=Path, required=True, help="folder of the tables")
-    parser.add_argument("--values", type=Path, default=Path("docs/results/scores"), help="folder of the values")
+    parser = command.parser_of(__doc__, "folder of the tables", "docs/results/scores")
     parser.add_argument("--steps", type=int, help="steps of each training, instead of those of the pages")
     parser.add_argument("--only", nargs="+", default=("tables", "lightgbm", "mq2008", "drawn"), help="some of the data")
     given = parser.parse_args(words)
@@ -200,4 +198,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -9,9 +9,7 @@ interrupted, run it again and it continues.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import torch
 from torch.nn.functional import normalize
@@ -20,6 +18,7 @@ from rankgrad.files import read_npz
 from rankgrad.runs.folder import Run
 
 from ..trainings import Training, train_missing
+from . import command
 
 SEEDS = (0, 1, 2, 3, 4)
 METRICS = ("R@1", "mAP@R")
@@ -55,10 +54,9 @@ def measured(run: Run) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, all losses with one seed before the next seed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", required=True, help="folder of the photographs")
-    parser.add_argument("--values", type=Path, default=Path("docs/results/photographs/starts.csv"))
-    parser.add_argument("--runs", type=Path, default=Path("runs/starts"), help="folder of the trainings")
+    parser = command.parser_of(
+        __doc__, "folder of the photographs", "docs/results/photographs/starts.csv", "runs/starts"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     given = parser.parse_args(words)
     shared = [*SHARED, f"data.root={given.data_root}"]
@@ -71,4 +69,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

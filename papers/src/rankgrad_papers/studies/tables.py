@@ -11,7 +11,6 @@ with its own defaults. If the command is interrupted, run it again and it contin
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from rankgrad import losses, metrics
 
 from ..mean_ranks import drawn, mean_ranks
 from ..values import append, cells, read
+from . import command
 from .scores import Cost, Lists, from_lists, standardised, trained
 
 TABLES = (
@@ -140,11 +140,7 @@ def draw(values: Path, picture: Path) -> None:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the file does not have yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", type=Path, help="folder of the tables")
-    parser.add_argument(
-        "--values", type=Path, default=Path("docs/results/scores/tables.csv"), help="file of the values"
-    )
+    parser = command.parser_of(__doc__, "folder of the tables", "docs/results/scores/tables.csv", required=False)
     parser.add_argument("--tables", nargs="+", default=TABLES, help="some of the tables")
     parser.add_argument("--folds", type=int, default=FOLDS, help="number of folds")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of a training")
@@ -166,4 +162,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

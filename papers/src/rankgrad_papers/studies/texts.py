@@ -10,9 +10,7 @@ training ends. If the command is interrupted, run it again and it continues.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import torch
 from torch.nn.functional import normalize
@@ -21,6 +19,7 @@ from rankgrad.files import read_npz
 from rankgrad.runs.folder import Run
 
 from ..trainings import Training, train_missing
+from . import command
 
 #: Data set and fold, all of one fold before the next.
 UNITS = tuple((data, f"{fold}/3") for fold in (1, 2, 3) for data in ("clinc150", "banking77"))
@@ -62,11 +61,10 @@ def measured(run: Run) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, all rows on one fold before the next fold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser_of(
+        __doc__, "folder of clinc150 and banking77", "docs/results/texts/folds.csv", "runs/texts"
+    )
     parser.add_argument("rows", nargs="*", default=[*NAMED], metavar="ROW", help=f"of: {'; '.join(NAMED)}. None: all")
-    parser.add_argument("--data-root", type=Path, required=True, help="folder of clinc150 and banking77")
-    parser.add_argument("--values", type=Path, default=Path("docs/results/texts/folds.csv"))
-    parser.add_argument("--runs", type=Path, default=Path("runs/texts"), help="folder of the trainings")
     given = parser.parse_args(words)
     unknown = [name for name in given.rows if name not in NAMED]
     if unknown:
@@ -88,4 +86,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

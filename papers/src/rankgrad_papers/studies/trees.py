@@ -9,7 +9,6 @@ continues.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,6 +25,7 @@ from rankgrad.adapters.lightgbm import objective
 from rankgrad.ranks import exact_ranks
 
 from ..values import append, cells
+from . import command
 
 Array = npt.NDArray[Any]
 Divided = Callable[[], tuple["Lists", "Lists", "Lists"]]  # rows that train, that choose, that are judged
@@ -214,9 +214,7 @@ def tested(folder: Path) -> tuple[Lists, Lists, Lists]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure the cells that the files do not have yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-root", type=Path, required=True, help="folder of the tables")
-    parser.add_argument("--values", type=Path, default=Path("docs/results/trees"), help="folder of the values")
+    parser = command.parser_of(__doc__, "folder of the tables", "docs/results/trees")
     parser.add_argument("--only", nargs="+", default=("curvature", "graded", "test", "rare"), help="some of the files")
     given = parser.parse_args(words)
     given.values.mkdir(parents=True, exist_ok=True)
@@ -264,4 +262,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

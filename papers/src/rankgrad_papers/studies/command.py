@@ -1,0 +1,56 @@
+"""The command of a study: the options that all studies have, and how it ends."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from rankgrad.cli import MENDABLE
+from rankgrad.config import ConfigError
+from rankgrad.files.folders import LockedError
+from rankgrad.runs import signals
+
+
+def parser_of(
+    description: str | None, data: str, values: str, runs: str | None = None, *, required: bool = True
+) -> argparse.ArgumentParser:
+    """A parser with --data-root and --values, and with --runs for a study that has folders of trainings.
+
+    Args:
+        description: the study's docstring.
+        data: help of --data-root.
+        values: default of --values: where the published values are.
+        runs: default of --runs; None: no such option.
+        required: whether --data-root must be given.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-root", type=Path, required=required, metavar="DIR", help=data)
+    parser.add_argument(
+        "--values", type=Path, default=Path(values), metavar="PATH", help="file or folder of the values (%(default)s)"
+    )
+    if runs is not None:
+        parser.add_argument(
+            "--runs", type=Path, default=Path(runs), metavar="DIR", help="folder of the trainings (%(default)s)"
+        )
+    return parser
+
+
+def run(main: Callable[[], object]) -> NoReturn:
+    """Run the command of a study, and end the process.
+
+    An error that the user can correct is one line and exit status 2, as in `rankgrad`. A signal stops the
+    trainings, and they save their states.
+    """
+    try:
+        with signals.graceful():
+            main()
+    except KeyboardInterrupt as stopped:
+        signals.say("stopped; run the same command again and it continues")
+        sys.exit(signals.exit_code(stopped))
+    except (ConfigError, LockedError, OSError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(MENDABLE)
+    sys.exit(0)
