@@ -10,7 +10,7 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
     signed FILE: METRIC=METHOD; METRIC=METHOD; against METHOD; against METHOD
                                     signed ranks of a method against others, each in its metric; Holm over the rows
     matrix FILE: SET                the matrix of a data set: each loss with the trial kept for the metric
-    matrix FILE: E1                 the comparisons of a hypothesis of the matrix: E1, E3, F1, H1
+    matrix FILE: E1                 the comparisons of a hypothesis of the matrix: D1, E1, E3, F1, H1
     matrix FILE: E2                 how often the loss made for a metric is the best of all
     matrix FILE: means              each loss: its mean over the sets and their metrics
     table FILE                      a csv below docs/results

@@ -31,7 +31,9 @@ def matrix(tmp_path):
             for column in COLUMNS:  # trial 1 is kept for mAP@R, trial 0 for the others
                 named = MADE if row.column == column else OTHER if OTHERS[column] == loss else ""
                 trial = str(int(column == "mAP@R"))
-                lines.append({"set": data, "column": column, "loss": loss, "trial": trial, "mean": "1", "named": named})
+                mean = str(float(loss in ("recall_at_k", "pml/triplet")))
+                line = {"set": data, "column": column, "loss": loss, "trial": trial, "mean": mean, "named": named}
+                lines.append(line)
         add_choices(tmp_path / "m-chosen.csv", [{**line, "settings": ""} for line in lines])
     return Matrix(path)
 
@@ -64,8 +66,14 @@ def test_choosing_by_the_metric_is_compared_with_choosing_by_map_at_r(matrix):
 def test_two_losses_are_compared_on_each_set(matrix):
     assert [line.difference for line in matrix.lines("F1")] == [-1, 0]  # the fourth row minus the fifth
     assert [line.difference for line in matrix.lines("H1")] == [3, 0]
-    with pytest.raises(ValueError, match="'E2'; known: E1, E3, F1, H1"):
+    with pytest.raises(ValueError, match="'E2'; known: D1, E1, E3, F1, H1"):
         matrix.lines("E2")
+
+
+def test_the_best_losses_of_ranks_and_of_pairs_are_named_by_the_folds_and_compared_on_the_test(matrix):
+    lines = matrix.lines("D1")  # the folds name the third and the sixth row, in other order than the test
+    assert {line.what for line in lines} == {"recall_at_k − pml/triplet"}
+    assert [(line.data, line.difference) for line in lines] == [("icons", -3), ("banking77", 0)]
 
 
 def test_all_verdicts_are_told_and_the_best_of_all_metrics_comes_first(matrix):

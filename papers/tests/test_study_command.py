@@ -58,6 +58,15 @@ def test_a_signal_ends_a_study_with_a_line_and_the_status_of_shells():
     assert told.strip() == "stopped; run the same command again and it continues"
 
 
+def test_a_pipe_that_is_closed_early_is_no_error():
+    prints = "from rankgrad_papers.studies import command; command.run(lambda: print('line\\n' * 100_000))"
+    with subprocess.Popen([sys.executable, "-c", prints], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as study:
+        study.stdout.readline()
+        study.stdout.close()
+        assert study.stderr.read() == b""
+    assert study.returncode == 0
+
+
 def test_a_study_that_succeeds_ends_with_0():
     with pytest.raises(SystemExit) as ended:
         command.run(lambda: None)

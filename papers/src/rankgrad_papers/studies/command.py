@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,9 @@ def run(main: Callable[[], object]) -> NoReturn:
     try:
         with signals.graceful():
             main()
+            sys.stdout.flush()  # here, so that BrokenPipeError is caught below
+    except BrokenPipeError:  # `... | head` closes the pipe early, which is no error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python complains at its exit
     except KeyboardInterrupt as stopped:
         signals.say("stopped; run the same command again and it continues")
         sys.exit(signals.exit_code(stopped))

@@ -1,4 +1,4 @@
-"""What the files of the matrix say about the hypotheses E1 to E3, F1 and H1 of docs/hypotheses.md.
+"""What the files of the matrix say about the hypotheses D1, E1 to E3, F1 and H1 of docs/hypotheses.md.
 
     python -m rankgrad_papers.studies.matrix_verdicts
 
@@ -21,6 +21,9 @@ from .matrix import COLUMNS, LOSSES, MADE, OTHER, SETS, chosen
 
 ALL = "all sets"
 RECALL = "mAP@R"
+#: D1 compares the best of the one with the best of the other.
+OF_RANKS = ("supap", "lambda", "recall_at_k", "adaptive_roadmap")
+OF_PAIRS = ("pml/multi_similarity", "pml/triplet")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,10 @@ class Matrix:
             data: {(line["loss"], line["column"]): line["trial"] for line in its}
             for data, its in lines.items()
             if its and data in tested
+        }
+        #: set -> (loss, metric) -> mean over the folds
+        self.on_folds: Mapping[str, Mapping[tuple[str, str], float]] = {
+            data: {(line["loss"], line["column"]): float(line["mean"]) for line in lines[data]} for data in self.kept
         }
         #: set -> (metric, MADE or OTHER) -> loss
         self.named: Mapping[str, Mapping[tuple[str, str], str]] = {
@@ -129,6 +136,15 @@ class Matrix:
         each = [Compared(data, named, what, own[data] - usual[data], None) for data in self.kept]
         return [*each, Compared.of(ALL, named, what, own, usual)]
 
+    def ranks_and_pairs(self) -> list[Compared]:
+        """D1: the best loss of ranks minus the best loss of pairs, both named by their means over the folds."""
+        found = []
+        for data in self.kept:
+            one, two = (max(of, key=lambda loss: self.on_folds[data][loss, RECALL]) for of in (OF_RANKS, OF_PAIRS))
+            tests = (self.test(data, loss, RECALL) for loss in (one, two))
+            found.append(Compared.of(data, RECALL, f"{one} − {two}", *tests))
+        return found
+
     def overall(self) -> dict[str, float]:
         """Loss -> mean over the sets and the four metrics: what E1 names if it fails."""
         return {
@@ -136,7 +152,9 @@ class Matrix:
         }
 
     def lines(self, hypothesis: str) -> list[Compared]:
-        """The comparisons of E1, E3, F1 or H1."""
+        """The comparisons of D1, E1, E3, F1 or H1."""
+        if hypothesis == "D1":
+            return self.ranks_and_pairs()
         if hypothesis == "E1":
             return self.diagonal()
         if hypothesis == "E3":
@@ -145,12 +163,12 @@ class Matrix:
             return self.against("adaptive_roadmap", "pml/multi_similarity", POOLED)
         if hypothesis == "H1":
             return self.against("adaptive_triplet", "adaptive_roadmap", RECALL)
-        raise ValueError(f"unknown hypothesis {hypothesis!r}; known: E1, E3, F1, H1")
+        raise ValueError(f"unknown hypothesis {hypothesis!r}; known: D1, E1, E3, F1, H1")
 
 
 def told(matrix: Matrix) -> Iterator[str]:
     """All verdicts as lines of text."""
-    for hypothesis in ("E1", "E3", "F1", "H1"):
+    for hypothesis in ("D1", "E1", "E3", "F1", "H1"):
         for line in matrix.lines(hypothesis):
             interval = "" if line.interval is None else f" ({line.interval[0]:+.2f} to {line.interval[1]:+.2f})"
             yield f"{hypothesis}  {line.data:<12}{line.metric:<32}{line.what:<48}{line.difference:+.2f}{interval}"
