@@ -188,6 +188,15 @@ def test_the_space_of_a_loss_holds_its_defaults_and_works_at_both_ends(loss, mon
         assert made(embeddings, torch.arange(4).repeat_interleave(4), **remembers).isfinite()
 
 
+@pytest.mark.parametrize("loss", ["smooth_ap", "supap", "supndcg", "ndcg", "log_sum_exp", "roc_auc"])
+def test_temperatures_of_logits_go_up_to_1_and_hold_the_default(loss):
+    words = ["data=table", "data.root=rows.csv", f"loss={loss}"]
+    base = compose(words, "scores")
+    found = space_of(loss, words, base, {}, "scores")
+    assert found["loss.tau"].ends()[-1] >= 1 > space(loss, [f"loss={loss}"])["loss.tau"].ends()[-1] or loss == "roc_auc"
+    assert all(values.default(name, base) is not None for name, values in found.items())
+
+
 def test_what_the_command_gives_is_not_searched_and_what_it_names_is():
     given = ["recipe=small", "optimizer.lr=0.001", "memory=none"]
     searched = {"loss.tau": "0.1,0.2", "seed": "int(0,3)"}

@@ -195,7 +195,7 @@ def space_of(
         ConfigError: a setting is unknown; or values cannot be read or do not fit.
     """
     listed = _listed()
-    texts = {**listed["shared"], **_own(loss.partition(":")[0])}
+    texts = {**listed["shared"], **_own(loss.partition(":")[0], tree)}
     fixed = {setting.partition("=")[0] for setting in settings} - {"loss"}
     there = {*keys(base), *TREES[tree][1]}
     texts = {name: text for name, text in texts.items() if name in there and name not in fixed}
@@ -218,18 +218,19 @@ def space_of(
     return space
 
 
-def _own(loss: str) -> dict[str, str]:
+def _own(loss: str, tree: str) -> dict[str, str]:
     """The own settings of a loss. For a sum: those of its parts, and the weights of all parts but the first."""
     listed = _listed()
+    losses = {**listed["losses"], **listed.get(tree, {})}
     names = loss.split("+")
     if len(names) == 1:
-        return dict(listed["losses"].get(loss, {}))
+        return dict(losses.get(loss, {}))
     space: dict[str, str] = {}
     for name in names:
         part = name.rpartition("/")[2]
         if name != names[0]:
             space[f"loss.weights.{part}"] = listed["weight_of_part"]
-        for setting, text in listed["losses"].get(name, {}).items():
+        for setting, text in losses.get(name, {}).items():
             space[f"loss.losses.{part}.{setting.removeprefix('loss.')}" if setting.startswith("loss.") else setting] = (
                 text
             )
