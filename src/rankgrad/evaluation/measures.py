@@ -90,7 +90,7 @@ WHOLE: dict[str, Measure[Read]] = {
     "ROC AUC": Measure(
         lambda part: metrics.roc_auc(part.ranks, irrelevant=part.irrelevant),
         "pairs of a right and a wrong item in the right order",
-        f"Share of the (relevant, irrelevant) pairs with the relevant item nearer; a tie counts half. {BETTER}",
+        f"Share of the (relevant, irrelevant) pairs whose relevant item ranks higher; a tie counts half. {BETTER}",
     ),
 }
 AT: dict[str, Measure[ReadAt]] = {
