@@ -62,7 +62,7 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
     >>> found.mean, found.p, round(found.low, 2), round(found.high, 2)
     (2.0, None, -0.48, 4.48)
     >>> round(paired_t_test([2.0, 3.0, 4.0] * 2, [1.0] * 6).p, 4)
-    0.0025
+    0.0028
     """
     from scipy import special  # type: ignore[import-untyped]
 
