@@ -323,8 +323,8 @@ def test_every_cell_of_every_table_trains_in_a_stand_in(tmp_path, monkeypatch):
 def test_a_run_that_died_is_resumed_and_finished_ones_are_kept(whole):
     out, here, text = whole
     assert len(here.calls) == 1
-    resumed, *again = here.calls[0]
-    assert all(word.startswith("threads=") for word in again)  # those of the command that resumes
+    resumed, threads = here.calls[0]
+    assert threads.startswith("threads=")
     assert resumed.startswith(f"resume={out / 'runs'}/loss=supap") and resumed.endswith("-seed0")
     assert all(Run(folder).finished for folder in (out / "runs").iterdir()) and len([*(out / "runs").iterdir()]) == 4
     assert reproduce("roadmap/table9", TINY, out, stand_in="glyphs", seeds="0,1") == text

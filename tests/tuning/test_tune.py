@@ -188,12 +188,16 @@ def test_the_space_of_a_loss_holds_its_defaults_and_works_at_both_ends(loss, mon
         assert made(embeddings, torch.arange(4).repeat_interleave(4), **remembers).isfinite()
 
 
-@pytest.mark.parametrize("loss", ["smooth_ap", "supap", "supndcg", "ndcg", "log_sum_exp", "roc_auc"])
-def test_temperatures_of_logits_go_up_to_1_and_hold_the_default(loss):
+@pytest.mark.parametrize(
+    ("loss", "setting"),
+    [(loss, "loss.tau") for loss in ("smooth_ap", "supap", "supndcg", "ndcg", "pnp", "log_sum_exp")]
+    + [("recall_at_k", "loss.tau1")],
+)
+def test_temperatures_of_logits_go_up_to_2_and_hold_the_default(loss, setting):
     words = ["data=table", "data.root=rows.csv", f"loss={loss}"]
     base = compose(words, "scores")
     found = space_of(loss, words, base, {}, "scores")
-    assert found["loss.tau"].ends()[-1] >= 1 > space(loss, [f"loss={loss}"])["loss.tau"].ends()[-1] or loss == "roc_auc"
+    assert found[setting].ends()[-1] == 2 > space(loss, [f"loss={loss}"])[setting].ends()[-1]
     assert all(values.default(name, base) is not None for name, values in found.items())
 
 

@@ -152,7 +152,7 @@ def _main(argv: list[str]) -> int:
         arguments.run(arguments, rest)
         sys.stdout.flush()  # here, so that BrokenPipeError is caught below
     except BrokenPipeError:  # `rankgrad ... | head` closes the pipe early, which is no error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python complains at its exit
+        leave_pipe()
         return 0
     except ModuleNotFoundError as error:
         if arguments.debug or (error.name or "rankgrad").startswith("rankgrad"):
@@ -174,6 +174,11 @@ def _main(argv: list[str]) -> int:
 
         return UNEXPECTED
     return 0
+
+
+def leave_pipe() -> None:
+    """Redirect standard output to os.devnull after its reader has gone; otherwise Python complains at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _with_cure(error: Exception) -> str:

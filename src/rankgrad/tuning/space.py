@@ -221,16 +221,20 @@ def space_of(
 def _own(loss: str, tree: str) -> dict[str, str]:
     """The own settings of a loss. For a sum: those of its parts, and the weights of all parts but the first."""
     listed = _listed()
-    losses = {**listed["losses"], **listed.get(tree, {})}
+    instead = listed.get(tree, {})
+
+    def of(name: str) -> dict[str, str]:
+        return {setting: instead.get(setting, text) for setting, text in listed["losses"].get(name, {}).items()}
+
     names = loss.split("+")
     if len(names) == 1:
-        return dict(losses.get(loss, {}))
+        return of(loss)
     space: dict[str, str] = {}
     for name in names:
         part = name.rpartition("/")[2]
         if name != names[0]:
             space[f"loss.weights.{part}"] = listed["weight_of_part"]
-        for setting, text in losses.get(name, {}).items():
+        for setting, text in of(name).items():
             space[f"loss.losses.{part}.{setting.removeprefix('loss.')}" if setting.startswith("loss.") else setting] = (
                 text
             )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from rankgrad.cli import MENDABLE
+from rankgrad.cli import MENDABLE, leave_pipe
 from rankgrad.config import ConfigError
 from rankgrad.files.folders import LockedError
 from rankgrad.runs import signals
@@ -50,7 +49,7 @@ def run(main: Callable[[], object]) -> NoReturn:
             main()
             sys.stdout.flush()  # here, so that BrokenPipeError is caught below
     except BrokenPipeError:  # `... | head` closes the pipe early, which is no error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python complains at its exit
+        leave_pipe()
     except KeyboardInterrupt as stopped:
         signals.say("stopped; run the same command again and it continues")
         sys.exit(signals.exit_code(stopped))
