@@ -1,1 +1,1 @@
-"""Tuning: equally many trials for every loss, chosen on held-out training classes, compared on the test classes."""
+"""Tuning: equally many trials for every loss, chosen on held-out training data, compared on the test."""

@@ -94,7 +94,7 @@ class Outcome:
     def text(self) -> str:
         """The tables, in Markdown."""
         parts = [
-            f"Chosen by {self.metric} on held-out training classes, mean over the folds, per cent",
+            f"Chosen by {self.metric} on held-out training data, mean over the folds, per cent",
             markdown(self.chosen()),
         ]
         if self.winners:

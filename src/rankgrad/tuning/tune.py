@@ -1,4 +1,4 @@
-"""Tunes several losses with the same budget on held-out training classes, then compares the best trials on the test."""
+"""Tunes several losses with the same budget on held-out training data, then compares the best trials on the test."""
 
 from __future__ import annotations
 
