@@ -13,6 +13,7 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
     matrix FILE: E1                 the comparisons of a hypothesis of the matrix: D1, E1, E3, F1, H1
     matrix FILE: E2                 how often the loss made for a metric is the best of all
     matrix FILE: means              each loss: its mean over the sets and their metrics
+    photographs FOLDER              the comparisons of the hypotheses of the photographs, D2 to D10
     table FILE                      a csv below docs/results
     table FILE: COLUMN, COLUMN      some of its columns
     metrics FILE: ONE; OTHER        two settings, a row for each metric
@@ -62,6 +63,7 @@ from rankgrad_papers import mean_ranks
 from rankgrad_papers.studies.matrix import COLUMNS
 from rankgrad_papers.studies.matrix import LOSSES as MATRIX
 from rankgrad_papers.studies.matrix_verdicts import Matrix
+from rankgrad_papers.studies.photographs_verdicts import JUDGED, Photographs
 from rankgrad_papers.values import Setting, Values, read
 from rankgrad_papers.values import difference as minus
 
@@ -69,7 +71,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "results").rglob("*.md"))]
 BLOCK = re.compile(
-    r"(<!-- (losses|rates|defaults|table|matrix|metrics|text|ranks|signed)(?: ([^\n]*))? -->\n).*?(<!-- end -->)",
+    r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed)(?: ([^\n]*))? -->\n).*?(<!-- end -->)",
     re.DOTALL,
 )
 WITHIN = re.compile(r"(<!-- (difference|share) (.*?) -->)[^\n]*?(<!-- end -->)")
@@ -247,8 +249,19 @@ def matrix(what: str) -> str:
     return _markdown([["set", "metric", "compared", "difference", "95 % interval"], *rows])
 
 
-def _interval(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f"{_signed(ends[0])} to {_signed(ends[1])}"
+def photographs(folder: str) -> str:
+    """What judges the hypotheses of the photographs: a row for each comparison."""
+    of = Photographs(DOCS / "results" / folder)
+    rows = [
+        [hypothesis, line.metric, line.what, _signed(line.difference, 2), _interval(line.interval, 2)]
+        for hypothesis, lines in JUDGED.items()
+        for line in lines(of)
+    ]
+    return _markdown([["", "metric", "compared", "difference", "95 % interval"], *rows])
+
+
+def _interval(ends: tuple[float, float] | None, digits: int = 1) -> str:
+    return "" if ends is None else f"{_signed(ends[0], digits)} to {_signed(ends[1], digits)}"
 
 
 def difference(what: str) -> str:
@@ -338,7 +351,8 @@ def filled(page: Path) -> str:
         written = {"losses": losses, "rates": rates, "defaults": others}
         if found[2] in written:
             return f"{found[1]}{written[found[2]]()}{found[4]}"
-        kinds = {"table": table, "matrix": matrix, "metrics": metrics, "ranks": ranks, "signed": signed}
+        kinds = {"table": table, "matrix": matrix, "photographs": photographs}
+        kinds |= {"metrics": metrics, "ranks": ranks, "signed": signed}
         kinds["text"] = lambda it: text(it, page)
         return f"{found[1]}{kinds[found[2]](found[3])}{found[4]}"
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from ..values import Values, difference, read
+from ..values import Values, read
 from . import command
 from .alphabets import POOLED
+from .compared import Compared
 from .matrix import COLUMNS, LOSSES, MADE, OTHER, SETS, chosen
 
 ALL = "all sets"
@@ -24,33 +24,6 @@ RECALL = "mAP@R"
 #: D1 compares the best of the one with the best of the other.
 OF_RANKS = ("supap", "lambda", "recall_at_k", "adaptive_roadmap")
 OF_PAIRS = ("pml/multi_similarity", "pml/triplet")
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A line.
-
-    Attributes:
-        data: a set, or `ALL`.
-        metric: what was measured.
-        what: one minus the other.
-        difference: in points.
-        interval: of 95 %, over the seeds of a set, or over the sets; None with fewer than two of them.
-    """
-
-    data: str
-    metric: str
-    what: str
-    difference: float
-    interval: tuple[float, float] | None
-
-    @classmethod
-    def of(cls, data: str, metric: str, what: str, one: Mapping[str, float], other: Mapping[str, float]) -> Compared:
-        """Two settings, each with its values by seed or by set."""
-        effect = difference(one, other)
-        if effect is None:
-            return cls(data, metric, what, fmean(one.values()) - fmean(other.values()), None)
-        return cls(data, metric, what, effect.mean, (effect.low, effect.high))
 
 
 class Matrix:
@@ -170,8 +143,7 @@ def told(matrix: Matrix) -> Iterator[str]:
     """All verdicts as lines of text."""
     for hypothesis in ("D1", "E1", "E3", "F1", "H1"):
         for line in matrix.lines(hypothesis):
-            interval = "" if line.interval is None else f" ({line.interval[0]:+.2f} to {line.interval[1]:+.2f})"
-            yield f"{hypothesis}  {line.data:<12}{line.metric:<32}{line.what:<48}{line.difference:+.2f}{interval}"
+            yield f"{hypothesis}  {line}"
     wins = matrix.wins()
     yield f"E2  {sum(map(len, wins.values()))} of {len(COLUMNS) * len(wins)}: " + "; ".join(
         f"{data}: {', '.join(metrics) or 'none'}" for data, metrics in wins.items()
