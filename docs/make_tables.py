@@ -281,7 +281,7 @@ def share(what: str) -> str:
     found = minus(shares, dict.fromkeys(shares, 0.0))
     if found is None:
         raise ValueError(f"share {what}: fewer than two units have both")
-    return f"{found.mean:.0f} % ({found.low:.0f} to {found.high:.0f})"
+    return f"{found.mean:.0f} % ({found.low:.0f} to {found.high:.0f})".replace("-", "− ")
 
 
 def _two_settings(what: str) -> tuple[dict[str, float], dict[str, float]]:

@@ -30,8 +30,9 @@ _SLOW = (
     *("loss=rambo_recall", "optimizer.name=adam", "optimizer.lr=1e-5", "optimizer.head_lr_factor=10"),
     "trainer.max_epochs=18",
 )
-#: Row -> its settings.
+#: Row -> its settings. The first shows what the weights can do, with a new head, before a loss has trained them.
 ROWS: Mapping[str, Sequence[str]] = {
+    "no fine-tuning": ("loss=supap", "trainer.max_epochs=0"),
     **{
         f"{loss}, wrong labels {share}": (f"loss={loss}", f"label_noise={share}")
         for share in ("0.2", "0.4")

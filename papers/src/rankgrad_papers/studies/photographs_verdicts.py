@@ -42,14 +42,16 @@ class Photographs:
         return self.table("finetuned", metric, row)
 
     def bound(self) -> Iterator[Compared]:
-        """D2: the upper bound against Smooth-AP."""
-        yield _compared(
-            "mAP@R", "SupAP − Smooth-AP", *(self.table("roadmap-table2", "mAP@R", r) for r in (BOUND, SMOOTH))
-        )
+        """D2: the upper bound against Smooth-AP. The first weights judge, the second ones stand beside."""
+        yield from self._of_parts("SupAP − Smooth-AP", BOUND, SMOOTH)
 
     def calibration(self) -> Iterator[Compared]:
-        """D3: the calibration added to the bound."""
-        yield _compared("mAP@R", "ROADMAP − SupAP", *(self.table("roadmap-table2", "mAP@R", r) for r in (BOTH, BOUND)))
+        """D3: the calibration added to the bound. The first weights judge, the second ones stand beside."""
+        yield from self._of_parts("ROADMAP − SupAP", BOTH, BOUND)
+
+    def _of_parts(self, what: str, *rows: str) -> Iterator[Compared]:
+        for name, weights in (("roadmap-table2-first", "first"), ("roadmap-table2", "second")):
+            yield _compared("mAP@R", f"{what}, {weights} weights", *(self.table(name, "mAP@R", row) for row in rows))
 
     def small_batches(self) -> Iterator[Compared]:
         """D4: what the calibration adds in small batches, minus what it adds in large ones."""
