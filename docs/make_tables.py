@@ -71,7 +71,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "results").rglob("*.md"))]
 BLOCK = re.compile(
-    r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed)(?: ([^\n]*))? -->\n).*?(<!-- end -->)",
+    r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed)(?: ([^\n]*))? -->\n)"
+    r".*?(<!-- end -->)",
     re.DOTALL,
 )
 WITHIN = re.compile(r"(<!-- (difference|share) (.*?) -->)[^\n]*?(<!-- end -->)")
