@@ -25,6 +25,7 @@ SHARED = (
     *("data=photographs", "recipe=finetune_photographs", "evaluation.levels=true", "evaluation.before=false"),
     *("evaluation.bootstrap=0", "evaluation.clusters=none", "threads=1"),
 )
+_LOSSES = ("supap", "smooth_ap", "adaptive_roadmap", "pnp", "pml/multi_similarity", "pml/triplet")
 #: RaMBO's optimiser, and the largest of its rates.
 _SLOW = (
     *("loss=rambo_recall", "optimizer.name=adam", "optimizer.lr=1e-5", "optimizer.head_lr_factor=10"),
@@ -33,14 +34,11 @@ _SLOW = (
 #: Row -> its settings. The first shows what the weights can do, with a new head, before a loss has trained them.
 ROWS: Mapping[str, Sequence[str]] = {
     "no fine-tuning": ("loss=supap", "trainer.max_epochs=0"),
+    **{loss: (f"loss={loss}",) for loss in _LOSSES},
     **{
         f"{loss}, wrong labels {share}": (f"loss={loss}", f"label_noise={share}")
         for share in ("0.2", "0.4")
-        for loss in ("supap", "smooth_ap", "adaptive_roadmap", "pnp", "pml/multi_similarity", "pml/triplet")
-    },
-    **{
-        loss: (f"loss={loss}",)
-        for loss in ("supap", "smooth_ap", "adaptive_roadmap", "pnp", "pml/multi_similarity", "pml/triplet")
+        for loss in _LOSSES
     },
     "h_ap, groups": ("loss=h_ap", "train.hierarchy=true"),
     "supndcg, groups": ("loss=supndcg", "train.hierarchy=true"),
