@@ -2,7 +2,8 @@
 
     python -m rankgrad_papers.studies.one_split omniglot/lambda-margin texts/banking77 --data-root DIR
 
-DIR has the folders omniglot, banking77 and clinc150. omniglot/finetuned also needs --weights FILE, of
+DIR has the folders omniglot, banking77 and clinc150. Tables of fine-tuned
+networks, omniglot/finetuned and omniglot/finetuned-super-labels, also need --weights FILE, of
 
     rankgrad train data=drawings data.load.icons=DIR/icons loss=cross_entropy recipe=pretrain out=runs/drawings
 
@@ -91,6 +92,10 @@ _MEMORIES = {
 }
 _NOISE = {share: (f"label_noise={share}",) if share != "0" else () for share in ("0", "0.1", "0.2", "0.4")}
 
+#: The same number of batches of the same shape. The five training alphabets make ten pairs.
+_BATCHES = {"all alphabets": ("sampler.batches_per_epoch=20",), "two alphabets": ("sampler.batches_per_pair=2",)}
+_FINE_TUNED = (*LETTERS, "data.load.turns=1", "recipe=finetune", "optimizer.lr=1e-3")
+
 #: The csv below --values, without its ending -> what it holds.
 TABLES: Mapping[str, Table] = {
     "omniglot/lambda-margin": Table(
@@ -160,12 +165,18 @@ TABLES: Mapping[str, Table] = {
     ),
     "omniglot/finetuned": Table(
         "omniglot",
-        (*LETTERS, "data.load.turns=1", "recipe=finetune", "optimizer.lr=1e-3"),
+        _FINE_TUNED,
         rows=_losses(
             *("adaptive_roadmap", "roadmap", "supap", "smooth_ap", "rambo_ap", "log_sum_exp:pull=0.9"),
             *("pnp:variant=Ds", "pml/multi_similarity", "pml/triplet"),
         ),
         weights=True,
+    ),
+    "omniglot/super-labels": Table(
+        "omniglot", SHORT, ("loss", "batches of"), _crossed(_losses("supap", "roadmap"), _BATCHES)
+    ),
+    "omniglot/finetuned-super-labels": Table(
+        "omniglot", _FINE_TUNED, ("loss", "batches of"), _crossed(_losses("supap", "roadmap"), _BATCHES), weights=True
     ),
     "texts/banking77": Table("banking77", ("data=banking77", *TEXTS), metrics=alphabets.METRICS),
     "texts/clinc150": Table("clinc150", ("data=clinc150", *TEXTS), metrics=(*alphabets.METRICS, "distractors/mAP@R")),

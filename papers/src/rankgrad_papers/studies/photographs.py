@@ -1,4 +1,4 @@
-"""Photographs, fine-tuned: what wrong labels cost each loss, what groups add, and a memory at the rate of the papers.
+"""Photographs, fine-tuned: wrong labels, groups in the loss and in the batches, and a memory at the rate of the papers.
 
     python -m rankgrad_papers.studies.photographs --data-root DIR --weights RUN/model.pt
 
@@ -31,6 +31,12 @@ _SLOW = (
     *("loss=rambo_recall", "optimizer.name=adam", "optimizer.lr=1e-5", "optimizer.head_lr_factor=10"),
     "trainer.max_epochs=18",
 )
+#: Four classes of 32 images, 196 batches; two classes of each of two groups, or any four. 28 pairs of groups have them.
+_FOUR = ("sampler.classes_per_batch=4", "sampler.samples_per_class=32", "trainer.max_epochs=7")
+_BATCHES = {
+    "4 classes": (*_FOUR, "sampler.batches_per_epoch=28"),
+    "4 classes of two groups": (*_FOUR, "sampler.batches_per_pair=1"),
+}
 #: Row -> its settings. The first shows what the weights can do, with a new head, before a loss has trained them.
 ROWS: Mapping[str, Sequence[str]] = {
     "no fine-tuning": ("loss=supap", "trainer.max_epochs=0"),
@@ -42,6 +48,7 @@ ROWS: Mapping[str, Sequence[str]] = {
     },
     "h_ap, groups": ("loss=h_ap", "train.hierarchy=true"),
     "supndcg, groups": ("loss=supndcg", "train.hierarchy=true"),
+    **{f"{loss}, {name}": (f"loss={loss}", *own) for loss in ("supap", "roadmap") for name, own in _BATCHES.items()},
     "rambo_recall, rate 1e-5": _SLOW,
     "rambo_recall, rate 1e-5, memory": (*_SLOW, "memory=joint"),
 }
