@@ -2,8 +2,8 @@
 
     python -m rankgrad_papers.studies.one_split omniglot/lambda-margin texts/banking77 --data-root DIR
 
-DIR has the folders omniglot, banking77 and clinc150. Tables of fine-tuned
-networks, omniglot/finetuned and omniglot/finetuned-super-labels, also need --weights FILE, of
+DIR has the folders omniglot, banking77 and clinc150. Tables whose names begin with omniglot/finetuned also need --weights
+FILE, of
 
     rankgrad train data=drawings data.load.icons=DIR/icons loss=cross_entropy recipe=pretrain out=runs/drawings
 
@@ -231,7 +231,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv files do not have yet, all rows of a table with one seed before the next seed."""
     parser = command.parser_of(__doc__, "folder of the data sets' folders", "docs/results", "runs/one-split")
     parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"of {', '.join(TABLES)}")
-    parser.add_argument("--weights", help="model.pt of the network to fine-tune, for omniglot/finetuned")
+    parser.add_argument("--weights", help="model.pt of the network to fine-tune, for omniglot/finetuned...")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     given = parser.parse_args(words)
     unknown = [name for name in given.tables if name not in TABLES]
