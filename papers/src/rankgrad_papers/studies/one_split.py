@@ -2,8 +2,8 @@
 
     python -m rankgrad_papers.studies.one_split omniglot/lambda-margin texts/banking77 --data-root DIR
 
-DIR has the folders omniglot, banking77 and clinc150. Tables whose names begin with omniglot/finetuned also need --weights
-FILE, of
+DIR has the folders omniglot, banking77 and clinc150. Tables whose names begin with omniglot/finetuned also need
+--weights FILE, of
 
     rankgrad train data=drawings data.load.icons=DIR/icons loss=cross_entropy recipe=pretrain out=runs/drawings
 
