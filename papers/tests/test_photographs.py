@@ -12,6 +12,7 @@ from PIL import Image
 
 from rankgrad.config import compose
 from rankgrad.datasets.folds import folds, held_out
+from rankgrad.datasets.samplers import class_batches
 from rankgrad_papers.datasets import load_photographs
 from rankgrad_papers.experiments import standin
 from rankgrad_papers.studies import photographs, pretraining
@@ -131,3 +132,19 @@ def test_top_1_is_the_share_of_images_whose_class_has_the_highest_score(tmp_path
     )
     run = SimpleNamespace(embeddings=tmp_path / "x.npz", state=tmp_path / "state.ckpt")
     assert pretraining.top_1(run) == 75
+
+
+@pytest.mark.parametrize("loss", ["supap", "roadmap"])
+def test_batches_of_two_groups_are_as_many_and_as_large_as_the_others(loss, tmp_path):
+    shared = ["data=photographs", f"data.root={tmp_path}", "recipe=finetune_photographs"]
+    any_four, pairs = (compose([*shared, *photographs.ROWS[f"{loss}, 4 classes{of}"]]) for of in ("", " of two groups"))
+    assert pairs.sampler.batches_per_pair == 1 and any_four.sampler.batches_per_pair is None
+    pairs.sampler.batches_per_pair = None
+    assert pairs == any_four
+    groups = np.repeat(np.arange(5), [4, 3, 2, 1, 1])
+    labels, super_labels = np.repeat(np.arange(11), 32), np.repeat(groups, 32)
+    sizes = [
+        [len(batch) for batch in class_batches(labels, super_labels, **{**any_four.sampler, **own})]
+        for own in ({"short_classes": "fewer"}, {"short_classes": "fewer", "batches_per_pair": 1})
+    ]
+    assert sizes[0] == sizes[1] == [128] * 28

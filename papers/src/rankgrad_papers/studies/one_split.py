@@ -93,7 +93,8 @@ _MEMORIES = {
 _NOISE = {share: (f"label_noise={share}",) if share != "0" else () for share in ("0", "0.1", "0.2", "0.4")}
 
 #: The same number of batches of the same shape. The five training alphabets make ten pairs.
-_BATCHES = {"all alphabets": ("sampler.batches_per_epoch=20",), "two alphabets": ("sampler.batches_per_pair=2",)}
+_TWENTY = "sampler.batches_per_epoch=20"
+_BATCHES = {"all alphabets": (_TWENTY,), "two alphabets": (_TWENTY, "sampler.batches_per_pair=2")}
 _FINE_TUNED = (*LETTERS, "data.load.turns=1", "recipe=finetune", "optimizer.lr=1e-3")
 
 #: The csv below --values, without its ending -> what it holds.

@@ -31,12 +31,12 @@ _SLOW = (
     *("loss=rambo_recall", "optimizer.name=adam", "optimizer.lr=1e-5", "optimizer.head_lr_factor=10"),
     "trainer.max_epochs=18",
 )
-#: Four classes of 32 images, 196 batches; two classes of each of two groups, or any four. 28 pairs of groups have them.
-_FOUR = ("sampler.classes_per_batch=4", "sampler.samples_per_class=32", "trainer.max_epochs=7")
-_BATCHES = {
-    "4 classes": (*_FOUR, "sampler.batches_per_epoch=28"),
-    "4 classes of two groups": (*_FOUR, "sampler.batches_per_pair=1"),
-}
+#: 196 batches of four classes of 32 images. There are 56 pairs of groups, so their number has to be given.
+_FOUR = (
+    *("sampler.classes_per_batch=4", "sampler.samples_per_class=32", "sampler.batches_per_epoch=28"),
+    "trainer.max_epochs=7",
+)
+_BATCHES = {"4 classes": _FOUR, "4 classes of two groups": (*_FOUR, "sampler.batches_per_pair=1")}
 #: Row -> its settings. The first shows what the weights can do, with a new head, before a loss has trained them.
 ROWS: Mapping[str, Sequence[str]] = {
     "no fine-tuning": ("loss=supap", "trainer.max_epochs=0"),
