@@ -147,8 +147,8 @@ FIGURES: dict[str, Study] = {
     ),
     "pnp/fig3": Study(
         "PNP's losses and their derivatives",
-        "O and I push hardest where many irrelevant items are in front. D leaves those items alone and improves the "
-        "others.",
+        "O pushes all relevant items alike. I pushes those hardest that have many irrelevant items in front. D pushes "
+        "these least.",
         pnp_curves.compute,
         pnp_curves.draw_variants,
         0.5,
