@@ -20,7 +20,7 @@ from rankgrad import distributed
 from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, largest, leave, on_all, on_first
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.large_batch import embed_in_parts
-from rankgrad.losses import LOSSES
+from rankgrad.losses import LOSSES, SmoothAPLoss
 from rankgrad.losses.baselines import CrossEntropyLoss
 from rankgrad.memory import CrossBatchMemory, memory_buffers
 
@@ -147,6 +147,7 @@ def _work(rank: int, processes: int, folder: str) -> None:
         for name in cases():
             found[f"{name} {sizes}"] = together(name, rank, sizes)
         found[f"in parts {sizes}"] = together("smooth_ap", rank, sizes, parts=2)
+    found["references"] = against(rank, processes)
     found["order"] = gather_rows(torch.full((rank, 1), rank)).flatten().tolist()
     found["flags"] = gather_rows(torch.tensor([rank % 2 == 0])).tolist()
     found["even"] = gather_rows(torch.tensor([float(rank)]), even=True).tolist()
@@ -173,6 +174,26 @@ def _work(rank: int, processes: int, folder: str) -> None:
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
     leave()
+
+
+def against(rank: int, processes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Value and gradients of rows against other items, such as images against texts; or of this process's part."""
+    g = torch.Generator().manual_seed(3)
+    rows, items = (torch.randn(7, 4, generator=g, dtype=torch.float64).requires_grad_() for _ in range(2))
+    labels = torch.arange(7) % 3
+    # the parts differ in length, and those of the rows from those of the items
+    mine, theirs = (part.tensor_split(processes)[rank] for part in (torch.arange(7), torch.arange(7).flip(0)))
+    value = GlobalBatch(SmoothAPLoss())(
+        rows[mine],
+        labels[mine],
+        ids=mine,
+        ref_emb=items[theirs],
+        ref_labels=labels[theirs],
+        ref_ids=theirs + 7,
+    )
+    value.backward()
+    assert rows.grad is not None and items.grad is not None
+    return value.detach(), rows.grad / processes, items.grad / processes
 
 
 def mistakes(rank: int) -> dict[str, Callable[[], object]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from over_processes import SPLITS, Outcome, alone, cases, evaluated, evaluated_codes, spawn
+from over_processes import SPLITS, Outcome, against, alone, cases, evaluated, evaluated_codes, spawn
 
 from rankgrad.evaluation import Report
 
@@ -39,6 +39,17 @@ def test_loss_gradient_and_memory_equal_those_of_one_process(name: str, count: i
             torch.testing.assert_close(mine.gradients, wanted.gradients, rtol=0, atol=1e-12)
             buffers = {key.replace("loss.loss", "loss", 1): value for key, value in mine.buffers.items()}
             torch.testing.assert_close(buffers, wanted.buffers, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_rows_of_all_processes_are_compared_with_the_items_of_all(count: int) -> None:
+    """The gradients of the processes add up to that of one process."""
+    value, *wanted = against(0, 1)
+    for found in processes(count):
+        assert float(found["references"][0]) == pytest.approx(float(value), rel=0, abs=1e-12)
+    for which in (1, 2):
+        total = sum(found["references"][which] for found in processes(count))
+        torch.testing.assert_close(total, wanted[which - 1], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -148,6 +148,39 @@ def test_inputs_may_wait_elsewhere_and_without_gradient_there_is_one_pass() -> N
     torch.testing.assert_close(embeddings, model(images()))
 
 
+def test_a_dict_is_divided_by_rows_like_the_batches_of_transformers() -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(9, 4)
+
+        def forward(self, batch: dict[str, Tensor]) -> Tensor:
+            return (self.words(batch["input_ids"]) * batch["attention_mask"].unsqueeze(2)).sum(1)
+
+    model = Reader()
+    tokens = {"input_ids": torch.arange(15).view(5, 3) % 9, "attention_mask": torch.ones(5, 3)}
+    embedded = embed_in_parts(model, tokens, 2, device="cpu")
+    torch.testing.assert_close(embedded, model(tokens))
+    embedded.square().sum().backward()
+    parts = model.words.weight.grad.clone()
+    model.zero_grad()
+    model(tokens).square().sum().backward()
+    torch.testing.assert_close(parts, model.words.weight.grad)
+    with pytest.raises(ValueError, match="same number of rows.*'attention_mask': 4"):
+        embed_in_parts(model, tokens | {"attention_mask": torch.ones(4, 3)}, 2)
+
+
+def test_a_model_that_returns_no_tensor_is_named() -> None:
+    class Output(nn.Module):
+        def forward(self, rows: Tensor) -> dict[str, Tensor]:
+            return {"embeddings": rows}
+
+    with pytest.raises(TypeError, match="tensor .*got dict"):
+        embed_in_parts(Output(), torch.eye(4), 2)
+    with pytest.raises(TypeError, match="torch.nn.Module.*got function"):
+        embed_in_parts(lambda rows: rows, torch.eye(4), 2)  # type: ignore[arg-type]
+
+
 def test_bad_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="an integer >= 1; got 0"):
         embed_in_parts(nn.Identity(), torch.zeros(2, 2), 0)

@@ -142,6 +142,21 @@ def test_nothing_is_written_in_eval_mode() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in memory.state_dict().items())
 
 
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_batch_of_validation_is_not_written(off, first) -> None:
+    """Under no_grad in training mode too; and a first call in inference mode does not spoil the buffers."""
+    plain, checked = (CrossBatchMemory(SupAPLoss(), size=16, max_drift=2.0) for _ in range(2))
+    found = [] if first else [trained(memory, slice(0, 2)) for memory in (plain, checked)]
+    with off():
+        embeddings, labels, ids = batches(seed=1)[0]
+        checked(embeddings, labels, ids=ids)
+    found += [trained(memory, slice(2, 4)) for memory in (plain, checked)]
+    for one, other in zip(found[-2], found[-1], strict=True):
+        assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
+    torch.testing.assert_close(plain.state_dict(), checked.state_dict(), rtol=0, atol=0, equal_nan=True)
+
+
 def test_blackbox_perturbation_does_not_see_the_weight_of_the_memory() -> None:
     embeddings, labels, ids = batches()[1]
     gradients = []
@@ -369,6 +384,22 @@ def test_stale_entries_are_left_out_and_come_back(combine):
     assert used[:3] == [0, 1, 1]  # nothing is known at first; the gap is a running mean
     assert used[9] == 0 and used[-1] == 1
     assert memory.filled == 8
+
+
+def test_the_gap_of_levels_is_that_of_the_whole_rows_and_an_empty_batch_has_none():
+    """Fine numbers may begin anew under each parent."""
+    g = torch.Generator().manual_seed(0)
+    rows = torch.randn(2, 8, 5, generator=g)
+    inside = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]).repeat(2, 1)
+    flat = inside[:, 0] * 2 + inside[:, 1]
+    gaps = []
+    for labels in (inside, flat):
+        memory = CrossBatchMemory(SmoothAPLoss(), 20, max_drift=2.0)
+        for turn in range(2):
+            memory(rows[turn], labels, ids=torch.arange(8) + 8 * turn)
+        gaps.append(float(memory.stats["memory_gap"]))
+        assert memory(rows[0, :0], labels[:0], ids=torch.arange(0)) == 0
+    assert gaps[0] == gaps[1] and not math.isnan(gaps[0])
 
 
 def test_a_gap_needs_one_class_per_item_and_is_kept_in_the_state():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import reference
 import torch
 
 from rankgrad import relevance
+from rankgrad.losses import SmoothAPLoss
 
 
 def randint(high: int, *shape: int, seed: int = 0) -> torch.Tensor:
@@ -63,6 +65,30 @@ def test_multi_hot_labels_of_many_classes_are_counted_exactly():
 def test_floats_and_blocks_are_no_labels(labels):
     with pytest.raises(ValueError, match="labels must be long"):
         relevance.from_labels(labels)
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32, np.int64])
+def test_one_hot_integers_are_not_taken_for_a_hierarchy(kind):
+    numbers = torch.tensor([2, 0, 1, 2])
+    hot = torch.nn.functional.one_hot(numbers, 4)
+    hot = hot.numpy() if kind is np.int64 else hot.to(kind)
+    with pytest.raises(ValueError, match=r"one-hot.*argmax\(1\)"):
+        SmoothAPLoss()(torch.eye(4), hot)
+    with pytest.raises(TypeError, match=r"one-hot labels take labels.argmax\(1\)"):
+        SmoothAPLoss()(torch.eye(4), torch.as_tensor(hot).float())
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        [[0, 0, 0], [0, 0, 1], [0, 1, 2]],  # numbered over the whole set
+        [[0, 0, 1], [0, 0, 1]],  # a batch of one class
+        [[0, 1], [1, 0], [0, 1]],  # two levels
+        [[1, 0, 0], [0, 0, 1], [0, 0, 1]],  # two classes
+    ],
+)
+def test_levels_that_look_like_one_hot_are_still_levels(levels):
+    relevance.check_labels(torch.tensor(levels))
 
 
 def test_bytes_with_columns_are_not_taken_for_a_hierarchy():
@@ -190,6 +216,27 @@ def test_labels_of_two_kinds_are_an_error():
 def test_ids_that_fit_nothing_are_an_error(options, word):
     with pytest.raises(ValueError, match=word):
         relevance.from_labels(torch.zeros(3, dtype=torch.long), **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ((torch.ones(6, dtype=torch.bool),) * 4, "integers"),
+        ((torch.tensor([0]), torch.tensor([1, 2, 3]), torch.tensor([0]), torch.tensor([1])), "equally long; got 1, 3"),
+        ((torch.tensor([0.0]),) * 4, "integers"),
+        ((torch.tensor([[0]]),) * 3, "integers"),
+        (5, "pairs"),
+    ],
+)
+def test_pairs_that_fit_nothing_are_an_error(given, word):
+    with pytest.raises(ValueError, match=word):
+        relevance.from_indices_tuple(given, 4, 4)
+
+
+def test_pairs_may_be_bytes_or_empty_lists():
+    small = tuple(torch.tensor([i], dtype=torch.uint8) for i in (0, 1, 0, 2))
+    assert relevance.from_indices_tuple(small, 2, 3)[0].nonzero().tolist() == [[0, 1]]
+    assert not relevance.from_indices_tuple(([], [], [], []), 2, 3)[1].any()
 
 
 def test_indices_tuple_of_another_length_is_an_error():

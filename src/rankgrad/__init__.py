@@ -23,6 +23,19 @@ if TYPE_CHECKING:
 
 _PLACES = {"Ranks": "types", "blackbox_rank": "ranks", "fit": "training.fit"}  # name -> the module that has it
 
+# imported on first use, and not by `import *`: some need more than torch
+_ROOMS = (
+    "adapters",
+    "datasets",
+    "detection",
+    "distributed",
+    "evaluation",
+    "large_batch",
+    "memory",
+    "search",
+    "testing",
+)
+
 __all__ = [
     "Ranks",
     "__version__",
@@ -38,7 +51,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: torch takes seconds, training needs more than torch."""
-    if name not in {*__all__, *_PLACES}:
+    if name not in {*__all__, *_PLACES, *_ROOMS}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         module = import_module(f".{_PLACES.get(name, name)}", __name__)
@@ -52,4 +65,5 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Name what is public, `fit` too; it is not in `__all__`, as `import *` works without the packages of training."""
-    return sorted({*globals(), *__all__, *_PLACES})
+    private = {"TYPE_CHECKING", "Any", "annotations", "import_module"}
+    return sorted({*globals(), *__all__, *_PLACES, *_ROOMS} - private)

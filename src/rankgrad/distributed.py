@@ -145,7 +145,7 @@ def _agreed(batch: Mapping[str, object], even: bool) -> list[int]:
     for r in processes:
         if len(set(counts[r])) > 1:
             raise ValueError(f"{', '.join(given)} must have one row per sample; process {r} has {counts[r]}")
-    rows = [count[0] for count in counts]
+    rows = [count[0] for count in counts if count]
     if even and len(set(rows)) > 1:
         raise ValueError(f"even=True needs the same number of rows on all processes; got {rows}. Leave even out.")
     return rows
@@ -227,7 +227,7 @@ class GlobalBatch(nn.Module):
     every process. The value is the same on all processes, so log that of any process.
 
     Args:
-        loss: called as loss(embeddings, labels), with ids=... if ids are given.
+        loss: called as loss(embeddings, labels), and with those of the other arguments that are given.
         even: raise an error if the processes have different numbers of images in a batch.
 
     >>> from rankgrad.losses import SmoothAPLoss
@@ -246,26 +246,53 @@ class GlobalBatch(nn.Module):
         stats: dict[str, Tensor] = getattr(self.loss, "stats", {})
         return stats
 
-    def forward(self, embeddings: Tensor, labels: Tensor, *, ids: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        ids: Tensor | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+        ref_ids: Tensor | None = None,
+    ) -> Tensor:
         """Loss of the batch of all processes, equal on each process.
 
         Args:
             embeddings: [row, dim] of this process; may have no rows.
             labels: labels of these rows, of any kind that the loss takes. The classes may differ between the processes.
             ids: [row] sample ids, on all processes or on none.
+            ref_emb: [item, dim] other items of this process to compare the rows with, such as the texts of its images.
+                The rows of all processes are compared with the items of all processes. With gradient.
+            ref_labels: labels of these items.
+            ref_ids: [item] their sample ids.
 
         Raises:
             ValueError: on every process, if the tensors of the processes do not fit together.
         """
+        rows = {"embeddings": embeddings, "labels": labels, "ids": ids}
+        items = {"ref_emb": ref_emb, "ref_labels": ref_labels, "ref_ids": ref_ids}
         if world()[1] > 1:
-            # half precision would round the sum of the gradients
-            embeddings = computed(embeddings) if isinstance(embeddings, Tensor) else embeddings
-            sizes = _agreed({"embeddings": embeddings, "labels": labels, "ids": ids}, self.even)
-            embeddings = _GatherRows.apply(embeddings, sizes)
-            labels = _all_rows(labels, sizes)
-            ids = None if ids is None else _all_rows(ids, sizes)
-        value: Tensor = self.loss(embeddings, labels) if ids is None else self.loss(embeddings, labels, ids=ids)
+            rows = self._gathered(rows, "embeddings")
+            items = self._gathered(items, "ref_emb")
+        given = {name: value for name, value in (rows | items).items() if value is not None}
+        value: Tensor = self.loss(given.pop("embeddings"), given.pop("labels"), **given)
         return value
+
+    def _gathered(self, mine: Mapping[str, Tensor | None], embedded: str) -> dict[str, Tensor | None]:
+        """The rows of all processes, those of `embedded` with gradient."""
+        rows = mine[embedded]
+        # half precision would round the sum of the gradients
+        here = dict(mine) | {embedded: computed(rows) if isinstance(rows, Tensor) else rows}
+        sizes = _agreed(here, self.even)
+        return {
+            name: value
+            if value is None
+            else _GatherRows.apply(value, sizes)
+            if name == embedded
+            else _all_rows(value, sizes)
+            for name, value in here.items()
+        }
 
 
 def on_first(work: Callable[[], T]) -> T:

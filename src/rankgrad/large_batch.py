@@ -10,7 +10,7 @@ GradCache (Gao et al., 2021). Here torch's own checkpointing does the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,11 @@ from .losses.base import still
 
 
 def embed_in_parts(
-    model: nn.Module, inputs: Tensor | Sequence[Any], size: int, *, device: torch.device | str | None = None
+    model: nn.Module,
+    inputs: Tensor | Sequence[Any] | Mapping[str, Tensor | Sequence[Any]],
+    size: int,
+    *,
+    device: torch.device | str | None = None,
 ) -> Tensor:
     """`model(inputs)` that needs memory for only `size` inputs at a time. Use it like model(inputs), then backward().
 
@@ -36,7 +40,8 @@ def embed_in_parts(
 
     Args:
         model: inputs -> [row, dim]. Except for batch norm, the embedding of a row must not depend on other rows.
-        inputs: [row, ...], on any device; or a list, such as texts.
+        inputs: [row, ...], on any device; or a list, such as texts; or a dict of these with the same rows, such as the
+            tokens of texts. The model is called with a part of the same kind.
         size: number of rows at once, >= 1.
         device: device of the model. Each part is moved there just before it is embedded, so the whole batch need not
             fit there. None: the device of the inputs.
@@ -45,7 +50,8 @@ def embed_in_parts(
         [row, dim], attached to the graph.
 
     Raises:
-        ValueError: size < 1, or there are no rows.
+        TypeError: the model is no module, or its output no tensor.
+        ValueError: size < 1, there are no rows, or the entries of a dict differ in length.
 
     >>> model, images = nn.Linear(3, 2), torch.randn(5, 3)
     >>> embeddings = embed_in_parts(model, images, size=2)
@@ -54,10 +60,26 @@ def embed_in_parts(
     (True, torch.Size([2, 3]))
     """
     size = integer(size, "size is the number of rows embedded at once", low=1)
-    if len(inputs) == 0:
-        raise ValueError("inputs must have at least one row; got none")
-    parts = [inputs[start : start + size] for start in range(0, len(inputs), size)]
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, as its buffers are kept; got {type(model).__name__}")
+    parts = [_rows(inputs, start, start + size) for start in range(0, _length(inputs), size)]
     return torch.cat([_embed(model, part, device) for part in parts])
+
+
+def _length(inputs: Tensor | Sequence[Any] | Mapping[str, Tensor | Sequence[Any]]) -> int:
+    """Number of rows, at least 1."""
+    lengths = {name: len(rows) for name, rows in inputs.items()} if isinstance(inputs, Mapping) else {"": len(inputs)}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"the entries of inputs must have the same number of rows; got {lengths}")
+    if not any(lengths.values()):
+        raise ValueError("inputs must have at least one row; got none")
+    return next(iter(lengths.values()))
+
+
+def _rows(inputs: Any, start: int, end: int) -> Any:
+    if isinstance(inputs, Mapping):
+        return {name: rows[start:end] for name, rows in inputs.items()}
+    return inputs[start:end]
 
 
 def _embed(model: nn.Module, part: Any, device: torch.device | str | None) -> Tensor:
@@ -68,10 +90,22 @@ def _embed(model: nn.Module, part: Any, device: torch.device | str | None) -> Te
 
 
 def _moved(model: Callable[[Any], Any], part: Any, device: torch.device | str | None) -> Tensor:
-    embedded: Tensor = model(
-        part if device is None or not isinstance(part, Tensor) else part.to(device, non_blocking=True)
-    )
+    if device is not None:
+        if isinstance(part, Mapping):
+            part = {name: _on(device, rows) for name, rows in part.items()}
+        else:
+            part = _on(device, part)
+    embedded = model(part)
+    if not isinstance(embedded, Tensor):
+        raise TypeError(
+            f"model must return embeddings, a tensor [row, dim]; got {type(embedded).__name__}. Wrap it in a module "
+            "that returns the tensor"
+        )
     return embedded
+
+
+def _on(device: torch.device | str, rows: Any) -> Any:
+    return rows.to(device, non_blocking=True) if isinstance(rows, Tensor) else rows
 
 
 class _Twice:

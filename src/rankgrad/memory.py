@@ -181,7 +181,7 @@ class CrossBatchMemory(nn.Module):
     # ------------------------------------------------------------------ the loss
 
     def forward(self, embeddings: Numbers, labels: Labels, *, ids: Numbers | None = None) -> Tensor:
-        """Loss of a batch. In training mode the batch is then written to the memory.
+        """Loss of a batch. In training mode, with gradients enabled, the batch is then written to the memory.
 
         Each argument may be a tensor, a numpy array or a list.
 
@@ -235,9 +235,13 @@ class CrossBatchMemory(nn.Module):
         if self.max_drift is not None:
             stats |= {"memory_gap": self.gap.clone(), "memory_used": torch.tensor(float(used))}
         self.stats = stats
-        if self.training:
+        if self._learns():
             self._write(embeddings.detach(), labels, ids, active)
         return value
+
+    def _learns(self) -> bool:
+        """Whether this call changes the memory. Under no_grad a batch is one of validation, also in training mode."""
+        return self.training and torch.is_grad_enabled()
 
     def _against(
         self, embeddings: Tensor, labels: Tensor, ids: Tensor | None, items: Tensor, item_labels: Tensor
@@ -256,13 +260,13 @@ class CrossBatchMemory(nn.Module):
         return value
 
     def _fresh(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> bool:
-        """Whether the entries are recent enough, see `max_drift`. In training mode the gap is updated."""
+        """Whether the entries are recent enough, see `max_drift`. A call that writes updates the gap."""
         if self.max_drift is None:
             return True
         gap = self._gap(embeddings.float(), labels, ids)
         mixed = torch.where(self.gap.isnan(), gap, GAP * self.gap + (1 - GAP) * gap)
         mixed = torch.where(gap.isnan(), self.gap, mixed)
-        if self.training:
+        if self._learns():
             self.gap.copy_(mixed)
         return bool(mixed <= self.max_drift)  # False for NaN: no class occurred twice
 
@@ -271,7 +275,9 @@ class CrossBatchMemory(nn.Module):
         if labels.dtype == torch.bool:
             raise ValueError("max_drift needs one class per item; got multi-hot labels")
         rows, items = unit_rows(embeddings), unit_rows(self.embeddings[: self.filled].float())
-        mine, theirs = (kept if kept.dim() == 1 else kept[:, -1] for kept in (labels, self.labels[: self.filled]))
+        if not (len(rows) and len(items)):
+            return rows.new_full((), torch.nan)
+        mine, theirs = self._numbered(labels)
         classes, place = torch.unique(mine, return_inverse=True)
         slot = torch.searchsorted(classes, theirs.contiguous()).clamp(max=len(classes) - 1)
         other = classes[slot] == theirs
@@ -285,6 +291,14 @@ class CrossBatchMemory(nn.Module):
         far = (rows * sums[1]).sum(1) / counts[1]
         known = (counts[0] > 1) & (counts[1] > 0)
         return torch.where(known, near - far, 0).sum() / known.sum()
+
+    def _numbered(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """A number for the class of each query and entry. With levels a class is a whole row of them."""
+        held = self.labels[: self.filled].to(labels.dtype)
+        if labels.dim() == 1:
+            return labels, held
+        numbers = torch.unique(torch.cat([labels, held]), dim=0, return_inverse=True)[1]
+        return numbers[: len(labels)], numbers[len(labels) :]
 
     def _counted(self) -> Tensor:
         stats: Mapping[str, Tensor] = getattr(self.loss, "stats", {})
@@ -311,7 +325,8 @@ class CrossBatchMemory(nn.Module):
                 f"embeddings must be [row, dim], one label per row; got {tuple(embeddings.shape)}, {len(labels)} labels"
             )
         if not len(self.embeddings):
-            self._allocate(embeddings.detach()[:0], labels[:0])
+            with torch.inference_mode(False):  # else no later call could write to these buffers
+                self._allocate(embeddings.detach()[:0], labels[:0])
         if embeddings.shape[1] != self.embeddings.shape[1]:
             raise ValueError(
                 f"memory holds {self.embeddings.shape[1]}-d embeddings but got {embeddings.shape[1]}-d; was the head "

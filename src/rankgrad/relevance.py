@@ -44,8 +44,8 @@ def as_labels(
 
     Raises:
         TypeError: the labels are floats or other objects, or only one side has strings.
-        ValueError: the labels are uint8 with columns, which could be multi-hot or a hierarchy; or an integer needs more
-            than 64 bits.
+        ValueError: the labels are uint8 with columns, which could be multi-hot or a hierarchy; or integers that are
+            one-hot; or an integer needs more than 64 bits.
 
     >>> as_labels(["cat", "dog"], ["dog", "ant"])
     [tensor([1, 2]), tensor([2, 0])]
@@ -97,11 +97,13 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
             numbers = numbers.astype(str) if texts else numbers.astype(object)
         kind = numbers.dtype.kind
     if kind not in "biuUS":
-        raise TypeError(
-            f"{name} must be integers, strings or multi-hot bool; got {numbers.dtype}. Number the classes, e.g. by "
-            "numpy.unique(labels, return_inverse=True)[1]."
-        )
-    _refuse_bytes(numbers, name)
+        if isinstance(numbers, np.ndarray) and kind == "O" and all(isinstance(one, int) for one in numbers.flat):
+            raise ValueError(f"{name} must fit into signed 64-bit integers; got larger ones. Pass them as strings.")
+        cure = "Number the classes, e.g. by numpy.unique(labels, return_inverse=True)[1]."
+        if kind == "f" and numbers.ndim == 2:
+            cure = f"Of a one-hot {name} take {name}.argmax(1); of a multi-hot one {name} > 0."
+        raise TypeError(f"{name} must be integers, strings or multi-hot bool; got {numbers.dtype}. {cure}")
+    _refuse_ambiguous(numbers, name)
     if isinstance(numbers, np.ndarray) and numbers.dtype.kind == "u":
         if numbers.size and int(numbers.max()) >= 2**63:
             raise ValueError(f"{name} must fit into signed 64-bit integers; got {numbers.max()}. Pass them as strings.")
@@ -109,19 +111,42 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
     return numbers
 
 
-def _refuse_bytes(labels: Tensor | Array, name: str) -> None:
+def _refuse_ambiguous(labels: Tensor | Array, name: str) -> None:
+    """Raise for columns that are probably not the levels of a hierarchy: uint8, and one-hot integers."""
     if labels.ndim > 1 and labels.dtype in (torch.uint8, np.uint8):
         raise ValueError(
             f"{name} [row, column] of uint8 is ambiguous: pass bool for multi-hot labels (one class per column), "
             f"or int64 for a hierarchy (one level per column); got shape {tuple(labels.shape)}"
         )
+    if _one_hot(labels):
+        raise ValueError(
+            f"{name} of integers [row, column] are a hierarchy, one level per column, but these are one-hot: each row "
+            f"has a single 1 among zeros. Pass {name}.argmax(1); got shape {tuple(labels.shape)}"
+        )
+
+
+def _one_hot(labels: Tensor | Array) -> bool:
+    """Whether integers are one-hot with three classes or more. Levels look like that for two classes at most.
+
+    The check waits for the values, so labels on a GPU are not checked.
+    """
+    if labels.ndim != 2 or labels.shape[1] < 3 or labels.dtype in (torch.bool, np.bool_):
+        return False
+    if isinstance(labels, Tensor):
+        if type(labels) is not Tensor or labels.device.type != "cpu" or torch.compiler.is_compiling():
+            return False
+        labels = labels.numpy()
+    if labels.dtype.kind not in "iu" or not len(labels) or (labels > 1).any():  # most hierarchies end here
+        return False
+    ones = labels == 1
+    return bool((ones | (labels == 0)).all() and (ones.sum(1) == 1).all() and ones.any(0).sum() > 2)
 
 
 def check_labels(labels: Tensor, name: str = "labels") -> None:
     """Raise unless labels are long [image], bool [image, class] or long [image, level]."""
     if not isinstance(labels, Tensor):
         raise TypeError(f"{name} must be a tensor; got {type(labels).__name__}. Use relevance.as_labels({name})")
-    _refuse_bytes(labels, name)
+    _refuse_ambiguous(labels, name)
     if labels.dim() == 1 and not labels.is_floating_point() and labels.dtype != torch.bool:
         return
     if labels.dim() == 2 and not labels.is_floating_point():
@@ -277,6 +302,16 @@ def gains_of(grades: Tensor, kind: str) -> Tensor:
     return grades if kind == "linear" else (torch.exp2(grades.double()) - 1).to(grades.dtype)
 
 
+def _indices(given: object) -> Tensor:
+    """An entry of indices_tuple as long [pair]."""
+    index = torch.as_tensor(given)
+    if index.numel() == 0 and index.dim() <= 1:
+        return index.long().flatten()
+    if index.dim() != 1 or index.dtype == torch.bool or index.is_floating_point():
+        raise ValueError(f"indices_tuple must hold integers [pair]; got {index.dtype} {tuple(index.shape)}")
+    return index.long()
+
+
 def from_indices_tuple(indices_tuple: tuple[Tensor, ...], num_queries: int, num_items: int) -> tuple[Tensor, Mask]:
     """(relevant, valid) from pytorch-metric-learning's pairs (a1, p, a2, n) or triplets (a, p, n).
 
@@ -286,16 +321,19 @@ def from_indices_tuple(indices_tuple: tuple[Tensor, ...], num_queries: int, num_
     >>> relevant, valid
     (tensor([[False,  True, False]]), tensor([[False,  True,  True]]))
     """
-    if len(indices_tuple) == 3:
-        anchor, positive, negative = indices_tuple
-        pairs = (anchor, positive, anchor, negative)
-    elif len(indices_tuple) == 4:
-        pairs = (indices_tuple[0], indices_tuple[1], indices_tuple[2], indices_tuple[3])
-    else:
+    given = indices_tuple if isinstance(indices_tuple, (tuple, list)) else (indices_tuple,)
+    if len(given) not in (3, 4):
         raise ValueError(
             "indices_tuple must be pairs (anchors, positives, anchors, negatives) or triplets (anchors, positives, "
-            f"negatives); got {len(indices_tuple)} tensors"
+            f"negatives); got {len(given)} tensors"
         )
+    indices = [_indices(each) for each in given]
+    pairs = (indices[0], indices[1], indices[-2] if len(given) == 4 else indices[0], indices[-1])
+    for one, other in (pairs[:2], pairs[2:]):
+        if len(one) != len(other):
+            raise ValueError(
+                f"the tensors of a pair in indices_tuple must be equally long; got {len(one)}, {len(other)}"
+            )
     for index, end, what in zip(pairs, (num_queries, num_items) * 2, ("queries", "items") * 2, strict=True):
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < end:
             raise ValueError(

@@ -733,3 +733,17 @@ print(peak() - start)
 def test_thousands_of_relevant_items_per_query_keep_to_the_budget():
     answer = subprocess.run([sys.executable, "-c", FEW_CLASSES], capture_output=True, text=True, check=True)
     assert float(answer.stdout) < 256  # MiB, as `search.MEMORY` has it
+
+
+def test_a_query_without_an_irrelevant_item_has_no_roc_auc():
+    """Every item is relevant for the last query. All rankings are perfect."""
+    labels = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]]).bool()
+    x = torch.tensor([[1.0, 0], [1, 0.01], [0, 1], [0.01, 1], [1, 1]])
+    report = evaluate(x, labels, clusters="none", bootstrap=100)
+    assert report.values["AP"] == report.values["ROC AUC"] == 1
+    assert report.intervals["ROC AUC"] == (1, 1)
+    assert report.per_query["ROC AUC"].tolist() == [1, 1, 1, 1, 0]
+    assert [row["ROC AUC"] for row in report.per_class] == [1, 1]
+    # at the coarse level all items are of one class
+    levels = evaluate(x[:4], [[0, 0], [0, 0], [0, 1], [0, 1]], clusters="none", bootstrap=0).levels
+    assert levels[0]["AP"] == 1 and "ROC AUC" not in levels[0]

@@ -41,6 +41,16 @@ def test_thresholds_are_numpys_quantiles_of_the_valid_pairs(quantiles):
     assert float(value) == pytest.approx(np.mean(by_hand), rel=1e-12)
 
 
+def test_the_highest_pair_is_found_among_more_than_float32_can_number():
+    count = 2**24 + 2
+    scores = torch.zeros(1, count + 1)
+    scores[0, 5], scores[0, 0] = 0.5, 0.9
+    relevant = torch.arange(count + 1).unsqueeze(0) == 0
+    loss = CalibrationLoss(quantiles=(0.5, 1.0))
+    loss.from_scores(scores, relevant)
+    assert loss.running.tolist() == pytest.approx([0.9, 0.5])
+
+
 # ------------------------------------------------------------------------------------------- when thresholds move
 
 ROWS = torch.randn(4, 12, 5, generator=G, dtype=torch.float64)  # batches

@@ -181,3 +181,15 @@ def test_the_loss_of_precision_at_k_bounds_what_is_missed_of_the_best_that_can_b
         missed = hits.sum(1).clamp(max=k) / k - metrics.precision_at_k(scores, hits, k)
         for loss in (LambdaLoss("precision", k, **NONE), exact_step(LambdaLoss("precision", k, **NONE))):
             assert (loss.from_scores(scores, hits) >= missed - 1e-12).all()
+
+
+def test_large_grades_have_a_finite_gradient():
+    """2^128 is infinite in float32, but NDCG is a ratio."""
+    loss = LambdaLoss("ndcg", gain="exp2", tau=0.1)
+    scores = torch.tensor([[0.5, 0.9, 0.1], [0.5, 0.9, 0.1]], requires_grad=True)
+    value = loss.from_scores(scores, torch.tensor([[200.0, 200.0, 199.0], [1.0, 0.0, 0.0]]))
+    value.backward()
+    assert scores.grad.isfinite().all() and scores.grad[0].any()
+    exact = scores.detach().double().requires_grad_()
+    same = loss.from_scores(exact, torch.tensor([[200.0, 200.0, 199.0], [1.0, 0.0, 0.0]], dtype=torch.float64))
+    torch.testing.assert_close(value.double(), same, rtol=1e-5, atol=0)

@@ -1004,6 +1004,10 @@ def test_query_in_its_own_ranking_is_an_irrelevant_item_of_rank_one(batch):
     value = losses.RecallAtKLoss(k=(1, 2, 99), rank_query=True)(embeddings, labels)
     capped = losses.RecallAtKLoss(k=(1, 2, 10)).from_scores(unit @ unit.T, same & ~eye)
     torch.testing.assert_close(value, capped)
+    by_relation = losses.RecallAtKLoss(k=(1, 2, 99), rank_query=True)(embeddings, relevant=same)
+    torch.testing.assert_close(by_relation, capped)
+    with pytest.raises(ValueError, match="rank_query .* include_self"):
+        losses.RecallAtKLoss(rank_query=True, include_self=True)
 
 
 # ----------------------------------------------------------------------------------------- objects: repr, pickle, names

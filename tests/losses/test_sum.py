@@ -81,6 +81,11 @@ def test_weights_that_do_not_fit_are_refused(weights, message):
         SumLoss({"a": SmoothAPLoss()}, weights)
 
 
+def test_lists_in_place_of_dicts_are_refused():
+    with pytest.raises(TypeError, match="dicts with the same names.*got list and list"):
+        SumLoss([SupAPLoss()], [1.0])
+
+
 def test_a_plus_sign_names_a_sum_with_equal_weights():
     found = plain(compose(["loss=supndcg+pml/multi_similarity", "loss.losses.supndcg.tau=0.002"]).loss)
     assert found["weights"] == {"supndcg": 0.5, "multi_similarity": 0.5}

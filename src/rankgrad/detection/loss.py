@@ -102,7 +102,7 @@ class DetectionRankLoss(nn.Module):
     # ------------------------------------------------------------------ what a user calls
 
     def forward(self, scores: Tensor, targets: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Loss of a batch. In training mode its scores are then added to the memory.
+        """Loss of a batch. In training mode, with gradients enabled, its scores are then added to the memory.
 
         Args:
             scores: [row, class] float, one row per proposal of any image, without background; higher is more likely.
@@ -123,7 +123,7 @@ class DetectionRankLoss(nn.Module):
             batch = Scored(*lists, None if valid is None else valid.T.contiguous())
             loss = self._weighted(batch, self.memory.held())
         self.stats["positives"] = (targets if valid is None else targets & valid).sum()
-        if self.training:
+        if self.training and torch.is_grad_enabled():  # under no_grad a batch is one of validation
             self.memory.write(batch)
         return loss
 

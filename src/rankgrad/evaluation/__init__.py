@@ -483,6 +483,7 @@ class _RankedLevel:
         per_query: metric -> [query].
         counted: [query] bool, whether the query has a relevant item.
         relevant: [query] number of relevant items.
+        all_relevant: [query] bool, whether every item is relevant. Such a query has no ROC AUC.
         of_pairs: metrics of all (query, item) pairs together, which are not means over the queries.
         copies: rows of the queries whose nearest relevant item has the same embedding.
     """
@@ -490,6 +491,7 @@ class _RankedLevel:
     per_query: dict[str, Array]
     counted: Array
     relevant: Array
+    all_relevant: Array
     of_pairs: dict[str, float]
     copies: Array
 
@@ -512,12 +514,14 @@ def _ranked(problem: _Problem, level: int, ranking: _Ranking) -> _RankedLevel:
     own_share = partial(_ranked_share, problem, level, ranking)
     shares = gather_objects(on_all(own_share)) if ranking.shared else [own_share()]
     # sort, so that the order of the blocks does not change the last bit of a sum
-    rows, pairs, copies, sizes, *columns = map(np.concatenate, zip(*(parts for parts, _ in shares), strict=True))
+    rows, pairs, copies, sizes, alone, *columns = map(np.concatenate, zip(*(parts for parts, _ in shares), strict=True))
     order = np.argsort(rows)
     counted = np.zeros(queries, dtype=bool)
     counted[rows] = True
     relevant = np.zeros(queries, dtype=np.int64)
     relevant[rows] = sizes
+    all_relevant = np.zeros(queries, dtype=bool)
+    all_relevant[rows] = alone
     per_query = {name: np.zeros(queries) for name in ranking.readings}
     for name, column in zip(ranking.readings, columns, strict=True):
         per_query[name][rows] = column
@@ -531,7 +535,7 @@ def _ranked(problem: _Problem, level: int, ranking: _Ranking) -> _RankedLevel:
         fnmr = _PairScores.joined([matches[at] for _, matches in shares]).fnmr()
         if fnmr is not None:
             of_pairs[f"{FNMR}{rate:g}"] = fnmr
-    return _RankedLevel(per_query, counted, relevant, of_pairs, rows[order][copies[order]])
+    return _RankedLevel(per_query, counted, relevant, all_relevant, of_pairs, rows[order][copies[order]])
 
 
 def _graded(levels: Sequence[_RankedLevel]) -> dict[str, Array]:
@@ -555,10 +559,13 @@ def _graded(levels: Sequence[_RankedLevel]) -> dict[str, Array]:
 
 
 def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[list[Array], list[_PairScores]]:
-    """This process's part: rows, hardest pairs, copies, relevant items and metrics of its queries; scores of pairs."""
+    """This process's part of the queries, column by column, and scores of pairs.
+
+    The columns are rows, hardest pairs, copies, number of relevant items, whether all items are relevant, and metrics.
+    """
     queries, same = len(problem.queries), problem.leave_one_out
     none = np.zeros(0, dtype=np.int64)
-    nothing = [none, np.zeros((0, 2)), np.zeros(0, dtype=bool), none]
+    nothing = [none, np.zeros((0, 2)), np.zeros(0, dtype=bool), none, np.zeros(0, dtype=bool)]
     parts: list[list[Array]] = [[*nothing, *(np.zeros(0) for _ in ranking.readings)]]
     matches = [_PairScores(rate, len(problem.gallery) * queries) for rate in ranking.rates]
     for part in rank_blocks(
@@ -574,7 +581,8 @@ def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[lis
         copies = torch.zeros_like(part.rows, dtype=torch.bool) if same else _copies(problem, part)
         read = [metric(part).double() for metric in ranking.readings.values()]
         sizes = part.ranks.pessimistic.num_relevant
-        parts.append([_array(column) for column in (part.rows, hardest, copies, sizes, *read)])
+        columns = (part.rows, hardest, copies, sizes, part.irrelevant == 0, *read)
+        parts.append([_array(column) for column in columns])
         for match in matches:
             match.add(part)
     return [np.concatenate(column) for column in zip(*parts, strict=True)], matches
@@ -647,15 +655,18 @@ class _Counting:
     Attributes:
         inside: [query] bool, True if the query counts.
         weight: [query] float64.
+        all_relevant: [query] bool, True if the query has no ROC AUC.
     """
 
     inside: Array
     weight: Array
+    all_relevant: Array
 
     @classmethod
     def of(cls, level: _RankedLevel, weight: Array, query_without_relevant: str) -> _Counting:
         """The queries with a relevant item ("skip"), or all queries."""
-        return cls(level.counted if query_without_relevant == "skip" else np.ones_like(level.counted), weight)
+        inside = level.counted if query_without_relevant == "skip" else np.ones_like(level.counted)
+        return cls(inside, weight, level.all_relevant)
 
     @property
     def weighed(self) -> Array:
@@ -663,19 +674,28 @@ class _Counting:
         return self.inside & (self.weight > 0)
 
     def means(self, per_query: Mapping[str, Array]) -> dict[str, float]:
-        """Metric -> weighted mean; {} if no query has a positive weight."""
-        used = self.weight[self.inside]
-        if not used.any():
-            return {}
-        return {name: float((value[self.inside] * used).sum() / used.sum()) for name, value in per_query.items()}
+        """Metric -> weighted mean; without the metrics that no query with a positive weight has."""
+        means = {}
+        for name, value in per_query.items():
+            kept = self.of_metric(name)
+            if kept.any():
+                means[name] = float((value[kept] * self.weight[kept]).sum() / self.weight[kept].sum())
+        return means
+
+    def of_metric(self, name: str) -> Array:
+        """[query] bool, the queries that count with a positive weight in a metric."""
+        return self.weighed & ~self.all_relevant if name == "ROC AUC" else self.weighed
 
     def intervals(
         self, per_query: Mapping[str, Array], group: Array, resamples: int, confidence: float, seed: int
     ) -> dict[str, tuple[float, float]]:
         """Metric -> interval of its mean. Queries of the same `group` are drawn together."""
-        kept = self.weighed
-        columns = {name: value[kept] for name, value in per_query.items()}
-        return intervals_of_means(columns, group[kept], self.weight[kept], resamples, confidence, seed)
+        found: dict[str, tuple[float, float]] = {}
+        for kept in np.unique([self.of_metric(name) for name in per_query], axis=0):  # metrics of the same queries
+            columns = {name: of[kept] for name, of in per_query.items() if (self.of_metric(name) == kept).all()}
+            if kept.any():
+                found |= intervals_of_means(columns, group[kept], self.weight[kept], resamples, confidence, seed)
+        return {name: found[name] for name in per_query if name in found}
 
 
 def intervals_of_means(
@@ -774,17 +794,17 @@ def _table(
     kept = counting.inside[query]
     queries = np.bincount(group, minlength=len(shown))
     counted = np.bincount(group[kept], minlength=len(shown))
-    used = counting.weight[query[kept]]
-    size = np.bincount(group[kept], weights=used, minlength=len(shown))
-    sums = {
-        name: np.bincount(group[kept], weights=used * value[query[kept]], minlength=len(shown))
-        for name, value in per_query.items()
-    }
+    means = {}
+    for name, value in per_query.items():
+        used = counting.weight[query] * counting.of_metric(name)[query]
+        size = np.bincount(group, weights=used, minlength=len(shown))
+        total = np.bincount(group, weights=used * value[query], minlength=len(shown))
+        means[name] = np.where(size > 0, total / np.where(size > 0, size, 1), np.nan)
     rows = []
     for g in np.flatnonzero(queries).tolist():
         label, sizes = shown[g].item(), {"queries": int(queries[g]), "counted": int(counted[g])}
         row: Row = {kind: label, "name": _name(label, names, kind)} | sizes
-        rows.append(row | {metric: float(total[g] / size[g]) if size[g] else None for metric, total in sums.items()})
+        rows.append(row | {name: None if np.isnan(mean[g]) else float(mean[g]) for name, mean in means.items()})
     return tuple(rows)
 
 

@@ -209,11 +209,11 @@ def reading(name: str) -> Read:
         return _read_by(plugin)
     kind, k = _with_length(name)
     if kind is None:
-        length = re.sub(r".*?(\d*)$", r"\1", name) or "10"
+        length = re.sub(r".*?([1-9]\d*|)$", r"\1", name) or "10"
         lengths = [f"{other}@{length}" for other in AT]
         raise ValueError(
             f"unknown metric {name!r}{closest(name, [*WHOLE, *lengths])} Known: {', '.join(WHOLE)}, and with a length "
-            f"such as {length}: {', '.join(lengths)}"
+            f"such as {length}: {', '.join(lengths)}; and {FNMR}f with a rate f"
         )
     read = AT[kind].read
     return lambda part: read(part, k)

@@ -194,12 +194,15 @@ class RetrievalLoss(CheckedLoss):
                 raise ValueError("indices_tuple lists all pairs to use: pass it without relevant, ids and ref_ids")
             pairs = tuple(tensor_on(device, index, "indices_tuple") for index in indices_tuple)
             relevant, allowed = from_indices_tuple(pairs, *shape)
-        elif relevant is not None:
-            allowed = validity(
-                *shape, ids=ids, ref_ids=ref_ids, same=same, include_self=self.include_self, device=device
-            )
         else:
-            relevant, allowed = self._relevance(batch)
+            if relevant is not None:
+                allowed = validity(
+                    *shape, ids=ids, ref_ids=ref_ids, same=same, include_self=self.include_self, device=device
+                )
+            else:
+                relevant, allowed = self._relevance(batch)
+            if same:
+                relevant, allowed = self._with_query(relevant, allowed)
         if valid is not None:
             if valid.shape != shape or valid.dtype != torch.bool:
                 raise ValueError(f"valid must be bool {shape}, [query, item]; got {valid.dtype} {tuple(valid.shape)}")
@@ -333,6 +336,10 @@ class RetrievalLoss(CheckedLoss):
             include_self=self.include_self,
             hierarchy=kind,
         )
+
+    def _with_query(self, relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Mask | None]:
+        """Relevance and validity of a batch compared with itself. A loss may put each query into its own list."""
+        return relevant, valid
 
     def _prepare(self, embeddings: Tensor) -> Tensor:
         rows = computed(embeddings)

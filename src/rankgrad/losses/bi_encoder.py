@@ -87,7 +87,9 @@ class SentenceTransformersLoss(ClassLoss):
         if self.takes == "classes":
             return self._of([rows], labels)
         if self.takes == "scores":
-            first, second = _neighbours(labels if labels.ndim == 1 else labels[:, -1])
+            # with levels a class is a whole row of them
+            classes = labels if labels.ndim == 1 else torch.unique(labels, dim=0, return_inverse=True)[1]
+            first, second = _neighbours(classes)
             return self._of([rows[first], rows[second]], _scores(labels, first, second))
         anchor, positive, number = _pairs(labels)
         total = 0.0 * rows.sum()

@@ -15,7 +15,6 @@ from ..relaxations import Heaviside, Sigmoid, SupStep
 from ..relevance import MOST_LEVELS, hierarchical_gains
 from ..types import Mask, PerQuery, Ranks, Scores
 from .base import Common
-from .checked import Batch
 from .rank_loss import RankLoss
 
 if TYPE_CHECKING:
@@ -190,6 +189,10 @@ class RecallAtKLoss(RankLoss):
         number(tau1, "tau1 is the temperature of the ranks, in score units", low=1e-30)
         flag(clip, "clip")
         flag(rank_query, "rank_query")
+        if rank_query and common.get("include_self"):
+            raise ValueError(
+                "rank_query keeps the query as an irrelevant item, include_self as a relevant one: give one"
+            )
         step = Sigmoid(tau1)
         super().__init__(Soft(step, step), metric=self._recall, **common)
         self.k, self.tau1, self.tau2, self.clip, self.rank_query = k, tau1, tau2, clip, rank_query
@@ -205,9 +208,8 @@ class RecallAtKLoss(RankLoss):
         ranks = self.ranked(scores, relevant, valid)
         return 1 - self._recall(ranks, scores.shape[1] if self.rank_query else None), ranks.counted
 
-    def _relevance(self, batch: Batch) -> tuple[Tensor, Mask | None]:
-        relevant, valid = super()._relevance(batch)
-        if self.rank_query and batch.ref_emb is None and valid is not None:
+    def _with_query(self, relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Mask | None]:
+        if self.rank_query and valid is not None:
             eye = torch.eye(len(relevant), dtype=torch.bool, device=relevant.device)
             relevant, valid = relevant.masked_fill(eye, 0), valid | eye
         return relevant, valid

@@ -146,8 +146,18 @@ class _Places:
 Swaps = Callable[[Tensor, Tensor], Tensor]
 
 
+def _relative_gains(grades: Tensor, kind: Gain) -> Tensor:
+    """The gains of each list divided by a common factor, which falls out of NDCG."""
+    if kind == "linear" or grades.numel() == 0:
+        return gains_of(grades, kind)
+    exact = grades.double()
+    most = exact.amax(1, keepdim=True)
+    # 2^g - 1 over 2^most: 2^128 would be infinite in float32
+    return (torch.exp2(exact - most) - torch.exp2(-most)).to(grades.dtype)
+
+
 def _ndcg(places: _Places, k: int | None, gain: Gain) -> Swaps:
-    worth, rank = gains_of(places.gain, gain), places.rank
+    worth, rank = _relative_gains(places.gain, gain), places.rank
     discount = 1 / torch.log2(1 + rank)
     ideal = 1 / torch.log2(1 + torch.arange(1, rank.shape[1] + 1, dtype=rank.dtype, device=rank.device))
     if k is not None:

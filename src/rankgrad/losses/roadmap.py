@@ -137,11 +137,11 @@ def _quantile(scores: Tensor, pairs: Mask, share: float) -> Tensor:
         return scores.new_full((), torch.nan)
     flat = torch.where(pairs, scores, torch.inf).flatten().sort().values  # the pairs come first
     count = pairs.sum()
-    place = share * (count - 1).clamp(min=0).to(scores.dtype)
+    place = share * (count - 1).clamp(min=0).double()  # float32 cannot tell 2^24 from 2^24 + 1
     low = place.floor().long()
     ends = torch.stack([low, torch.minimum(low + 1, (count - 1).clamp(min=0))])
     below, above = flat.gather(0, ends)  # indexing would wait for the GPU
-    return torch.where(count > 0, below + (above - below) * (place - low), torch.nan)
+    return torch.where(count > 0, below + (above - below) * (place - low).to(scores.dtype), torch.nan)
 
 
 class ROADMAPLoss(RetrievalLoss):

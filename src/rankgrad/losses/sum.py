@@ -33,6 +33,7 @@ class SumLoss(nn.Module):
             has it.
 
     Raises:
+        TypeError: losses or weights are no dict.
         ValueError: there are no losses, the names of the weights differ, or a weight is out of range.
 
     >>> import torch
@@ -46,6 +47,11 @@ class SumLoss(nn.Module):
 
     def __init__(self, losses: Mapping[str, nn.Module], weights: Mapping[str, float]) -> None:
         super().__init__()
+        if not isinstance(losses, Mapping) or not isinstance(weights, Mapping):
+            raise TypeError(
+                "losses and weights must be dicts with the same names, such as {'rank': SupAPLoss()} and "
+                f"{{'rank': 1.0}}; got {type(losses).__name__} and {type(weights).__name__}"
+            )
         if not losses or set(losses) != set(weights):
             raise ValueError(
                 f"each loss needs one weight; got losses {', '.join(losses) or 'none'} and weights of "

@@ -66,6 +66,8 @@ def paired_difference(
         raise ValueError(
             f"need values of the same queries, at least one; got {len(run)}, {len(other)} and {len(group)} groups"
         )
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, such as 0.95; got {confidence}")
     difference = np.asarray(run, dtype=np.float64) - other
     number = np.unique(group, return_inverse=True)[1]
     size = np.bincount(number).astype(np.float64)
