@@ -187,7 +187,7 @@ def average_precision_at_k(
     """
     if over not in ("relevant", "found"):
         raise ValueError(f"over must be 'relevant' or 'found'; got {over!r}")
-    read, k = _top(ranks, relevant, valid, k, "index")
+    read, k = _top(ranks, relevant, valid, k)
     inside = _counts(read, k)
     most = read.num_relevant.clamp(max=k) if over == "relevant" else read.sum_per_query(inside)
     return read.sum_per_query(precision_at_relevant(read) * inside) / most.clamp(min=1)
@@ -217,7 +217,7 @@ def recall_at_k(
     >>> recall_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
     tensor([1.], dtype=torch.float64)
     """
-    read, k = _top(ranks, relevant, valid, k, "index")
+    read, k = _top(ranks, relevant, valid, k)
     return (read.sum_per_query(_counts(read, k)) > 0).to(read.above_pos.dtype)
 
 
@@ -229,7 +229,7 @@ def found_at_k(
     >>> found_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
     tensor([0.5000], dtype=torch.float64)
     """
-    read, k = _top(ranks, relevant, valid, k, "index")
+    read, k = _top(ranks, relevant, valid, k)
     return read.mean_per_query(_counts(read, k))
 
 
@@ -241,13 +241,11 @@ def precision_at_k(
     >>> precision_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
     tensor([0.5000], dtype=torch.float64)
     """
-    read, k = _top(ranks, relevant, valid, k, "index")
+    read, k = _top(ranks, relevant, valid, k)
     return read.sum_per_query(_counts(read, k)) / k
 
 
-def _top(
-    ranks: Source, relevant: Numbers | int | None, valid: Numbers | None, k: int | None, ties: Ties
-) -> tuple[Ranks, int]:
+def _top(ranks: Source, relevant: Numbers | int | None, valid: Numbers | None, k: int | None) -> tuple[Ranks, int]:
     """Ranks and the list length k. With ranks, k may be the second argument: metric(ranks, 4)."""
     if isinstance(ranks, (Ranks, TiedRanks)) and relevant is not None and getattr(relevant, "ndim", 0) == 0:
         if k is not None:
@@ -255,7 +253,7 @@ def _top(
         k, relevant = _whole(relevant), None
     if isinstance(relevant, int):
         raise TypeError(f"scores need relevant: bool [query, item], or float gains; got {relevant!r}")
-    return _ranks(ranks, relevant, valid, ties), 1 if k is None else _whole(k)
+    return _ranks(ranks, relevant, valid, "index"), 1 if k is None else _whole(k)
 
 
 def _counts(ranks: Ranks, k: int) -> PerPair:
@@ -273,7 +271,7 @@ def refined_recall_at_k(
     >>> refined_recall_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, True, False]]), k=1)
     tensor([1.], dtype=torch.float64)
     """
-    read, k = _top(ranks, relevant, valid, k, "index")
+    read, k = _top(ranks, relevant, valid, k)
     return read.mean_per_query((read.above_neg < k).to(read.above_neg.dtype))
 
 
@@ -344,7 +342,7 @@ def fall_out_at_k(
     >>> fall_out_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, False]]), k=2)
     tensor([0.5000], dtype=torch.float64)
     """
-    read, k = _top(ranks, relevant, valid, k, "index")
+    read, k = _top(ranks, relevant, valid, k)
     count = _irrelevant(ranks, relevant, valid, irrelevant, "fall-out")
     listed = (read.num_relevant + count).clamp(max=k) - read.sum_per_query(_counts(read, k))
     return listed / count.clamp(min=1)

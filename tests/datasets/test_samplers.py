@@ -312,7 +312,7 @@ def test_repeat_brings_every_class_to_k_with_no_image_much_more_often_than_anoth
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing is left out, so nothing is announced
         sampler = MPerClassBatchSampler(labels, 4, 4, 40, short_classes="repeat")
-    assert (sampler.short, sampler.left_out, sampler.batch_size) == (4, 0, 16)
+    assert (sampler.left_out, sampler.batch_size) == (0, 16)
     assert sampler.ragged and sampler.positives is None and sampler.even
     seen = set()
     for batch in sampler:
@@ -338,7 +338,7 @@ def test_fewer_brings_what_a_class_has():
 def test_all_brings_all_images_of_a_class():
     labels = long_tail()
     sampler = MPerClassBatchSampler(labels, 3, "all")
-    assert sampler.batch_size == 9 + 5 + 4 and sampler.short == 0 and len(sampler) == 2  # 7 classes, 3 at a time
+    assert sampler.batch_size == 9 + 5 + 4 and len(sampler) == 2  # 7 classes, 3 at a time
     for batch in sampler:
         found = number_of(labels, batch)
         assert len(found) == 3 and all(len(images) == SIZES[which] for which, images in found.items())
@@ -360,7 +360,7 @@ def test_where_no_class_is_short_nothing_depends_on_what_becomes_of_short_ones(m
         MPerClassBatchSampler(labels, 5, 4, seed=2, short_classes=mode),
     )
     assert other.batches(3) == plain.batches(3) and len(other) == len(plain)
-    assert other.positives == 3 and not other.ragged and other.short == 0
+    assert other.positives == 3 and not other.ragged
 
 
 @pytest.mark.parametrize("mode", ["repeat", "fewer"])

@@ -393,19 +393,17 @@ def test_freezing_is_an_argument_and_takes_effect_at_once():
     assert model.training and not any(m.training for m in model.modules() if isinstance(m, nn.BatchNorm2d))
 
 
-@pytest.mark.parametrize("decay_vectors", [True, False])
-def test_every_trainable_parameter_is_in_exactly_one_group(decay_vectors):
+def test_every_trainable_parameter_is_in_exactly_one_group():
     model = convnet(widths=(4, 6), pooling="gem")
     model.backbone[0][0].weight.requires_grad_(False)
-    groups = parameter_groups(model, 0.1, 10, weight_decay=0.5, decay_vectors=decay_vectors)
+    groups = parameter_groups(model, 0.1, 10, weight_decay=0.5)
     listed = [id(p) for group in groups for p in group["params"]]
     assert sorted(listed) == sorted(id(p) for p in model.parameters() if p.requires_grad)
     rate = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
     assert rate[id(model.head.layers.weight)] == (1.0, 0.5)
     assert rate[id(model.backbone[1][0].weight)] == (0.1, 0.5)
-    assert rate[id(model.pool.p)] == (1.0, 0.5 if decay_vectors else 0.0)
-    assert rate[id(model.head.layers.bias)] == (1.0, 0.5 if decay_vectors else 0.0)
-    assert len({group["name"] for group in groups}) == len(groups) == (2 if decay_vectors else 4)
+    assert rate[id(model.pool.p)] == rate[id(model.head.layers.bias)] == (1.0, 0.5)
+    assert len({group["name"] for group in groups}) == len(groups) == 2
     torch.optim.AdamW(groups).step()
 
 

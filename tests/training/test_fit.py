@@ -27,6 +27,7 @@ from rankgrad.cli import main
 from rankgrad.config import ConfigError
 from rankgrad.datasets.given import given_table
 from rankgrad.losses import NDCGLoss, SmoothAPLoss
+from rankgrad.memory import CrossBatchMemory
 from rankgrad.models import load_weights
 from rankgrad.runs import signals
 from rankgrad.runs.check import check
@@ -228,6 +229,11 @@ def test_a_data_set_of_ours_by_its_name(tmp_path):
 def test_a_loss_that_gives_no_number_is_refused(tmp_path):
     with pytest.raises(TypeError, match=r"one number, .*shape \(8, 4\)"):
         fitted(tmp_path / "run", loss=lambda embeddings, labels: embeddings)
+
+
+def test_a_memory_is_asked_for_by_a_setting(tmp_path):
+    with pytest.raises(TypeError, match=r'settings={"memory": "sum"}'):
+        fitted(tmp_path / "run", loss=CrossBatchMemory(SmoothAPLoss(), size=20))
 
 
 def test_what_others_make_of_the_folder(finished, tmp_path, capsys):

@@ -207,7 +207,6 @@ class ClassBatches(EpochBatches):
         every = _rows_by_class(self._labels)
         enough = 1 if samples_per_class == "all" else samples_per_class
         self._images = [rows for rows in every if len(rows) >= enough or short_classes != "drop"]
-        self.short = sum(len(rows) < enough for rows in every)
         self.left_out = len(every) - len(self._images)
         self.notes: tuple[str, ...] = ()
         for note in self._shortages(classes_per_batch, enough):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning as L
 import numpy as np
@@ -32,9 +32,6 @@ from .settings import DetectorSettings
 from .training import DetectorModule, detect
 from .voc import Scenes, load_voc
 from .voc_ap import DetectionReport, Detections, evaluate_voc, read_content, table
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,6 @@ def evaluate(
     ks: Sequence[int] = (1, 2, 4, 8),
     extra: Sequence[str] = (),
     similarity: Literal["cosine", "inner product", "euclidean"] = "cosine",
-    normalize: bool = True,
     bootstrap: int = 1000,
     confidence: float = 0.95,
     resample: Literal["class", "query"] = "class",
@@ -178,7 +177,6 @@ def evaluate(
             counted queries; it stores f x queries x items scores. docs/metrics.md has the definitions.
         similarity: how to rank the gallery. "cosine": a zero vector has cosine 0 with every item; it counts, and a note
             lists it. "inner product". "euclidean": the distance between the embeddings, not normalised.
-        normalize: old name; False means similarity="inner product".
         bootstrap: number of resamples for the intervals; 0: no intervals.
         confidence: coverage of the intervals.
         resample: what the bootstrap draws. "class" draws whole classes. Its intervals are wider and more correct,
@@ -221,8 +219,6 @@ def evaluate(
     bootstrap = integer(bootstrap, "bootstrap is a number of resamples", low=0)
     seed = integer(seed, "seed is the seed of bootstrap and k-means", low=0)
     _check_settings(confidence, resample, clusters, query_without_relevant, similarity)
-    if not normalize and similarity == "cosine":
-        similarity = "inner product"
     if ref_embeddings is None and ref_ids is not None:
         raise ValueError("got ref_ids without ref_embeddings: pass ref_embeddings, too")
     problem = _problem(embeddings, labels, ref_embeddings, ref_labels, similarity, device)

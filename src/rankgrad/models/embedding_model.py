@@ -140,8 +140,6 @@ def parameter_groups(
     lr: float,
     head_lr_factor: float = 1.0,
     weight_decay: float = WEIGHT_DECAY,
-    *,
-    decay_vectors: bool = True,
 ) -> list[dict[str, Any]]:
     """Optimiser groups: the backbone at `lr`, pooling and head at `lr * head_lr_factor`.
 
@@ -151,9 +149,7 @@ def parameter_groups(
         model: the model to train.
         lr: learning rate of the backbone.
         head_lr_factor: factor for pooling and head, which usually start untrained (ROADMAP: 2).
-        weight_decay: for the backbone and the head.
-        decay_vectors: also decay biases, norm scales and GeM's exponent (parameters with fewer than 2 dimensions).
-            This is the default because the published recipes decay all parameters.
+        weight_decay: of all parameters, biases and norm scales too, as in the published recipes.
 
     Returns:
         Dicts with "params", "lr", "weight_decay" and "name".
@@ -169,11 +165,8 @@ def parameter_groups(
     groups = []
     for name, modules, rate in parts:
         learned = [p for module in modules for p in module.parameters() if p.requires_grad]
-        decayed = [p for p in learned if decay_vectors or p.ndim > 1]
-        kept = [p for p in learned if not (decay_vectors or p.ndim > 1)]
-        for suffix, params, decay in (("", decayed, weight_decay), ("/no_decay", kept, 0.0)):
-            if params:
-                groups.append({"params": params, "lr": rate, "weight_decay": decay, "name": name + suffix})
+        if learned:
+            groups.append({"params": learned, "lr": rate, "weight_decay": weight_decay, "name": name})
     return groups
 
 
@@ -197,7 +190,6 @@ def moved(given: Any, device: torch.device, dtype: torch.dtype) -> Any:
 def extract_features(
     model: EmbeddingModel,
     batches: Iterable[Sequence[Tensor]],
-    device: torch.device | str | None = None,
     progress: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Pooled features of every image, computed once in eval mode. A head can then be trained on them in seconds.
@@ -206,7 +198,6 @@ def extract_features(
         model: its mode (train or eval) is restored afterwards.
         batches: a DataLoader or any iterable of (images, labels, index) or (images, labels); without an index, images
             are numbered from 0. Do not augment the images: each is used once.
-        device: where to compute; the model is moved there and stays there. None: the device of the model.
         progress: show a progress bar on stderr.
 
     Returns:
@@ -221,8 +212,6 @@ def extract_features(
     >>> features.shape, labels.tolist(), index.tolist()
     (torch.Size([2, 128]), [0, 1], [7, 9])
     """
-    if device is not None:
-        model.to(device)
     where, dtype = place_of(model)
     if progress:
         batches = bar(batches, desc="features", unit="batch", leave=False)

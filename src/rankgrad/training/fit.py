@@ -16,6 +16,7 @@ from ..datasets.given import given_table
 from ..datasets.rows import Rows
 from ..losses import RetrievalLoss
 from ..losses.called import CalledLoss
+from ..memory import CrossBatchMemory
 from ..models import load_weights
 from ..models.embedding_model import moved, place_of
 from ..runs.folder import Run
@@ -196,6 +197,11 @@ def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
     if not callable(loss):
         raise TypeError(
             f"loss must be a name, a loss object, or a function of embeddings and labels; got {type(loss).__name__}"
+        )
+    if isinstance(loss, CrossBatchMemory):
+        raise TypeError(
+            "fit makes the memory itself, as it knows the number of each sample: pass the loss that is inside, and "
+            'settings={"memory": "sum"} or "joint", such as {"memory": "sum", "memory.size": 1024}'
         )
     if isinstance(loss, CalledLoss):
         return loss
