@@ -120,6 +120,10 @@ def test_the_evaluator_measures_the_lists_as_the_model_orders_them(model, tmp_pa
     [
         (lambda model: RankLoss(static_model(), losses.LambdaLoss()), "CrossEncoder; got SentenceTransformer"),
         (lambda model: RankLoss(model, torch.nn.MSELoss()), "got MSELoss"),
+        (
+            lambda model: RankLoss(model, losses.SumLoss({"a": losses.LambdaLoss()}, {"a": 1.0})),
+            "loss with from_lists.*A SumLoss, a baseline or a memory compares embeddings.*got SumLoss",
+        ),
         (lambda model: RankLoss(model, losses.LambdaLoss(reduction="none")), "'none'"),
         (lambda model: RankLoss(model, losses.LambdaLoss(), mini_batch_size=0), "mini_batch_size"),
         (lambda model: GradedRerankingEvaluator([]), "none of 0 samples"),

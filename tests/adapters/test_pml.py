@@ -15,7 +15,7 @@ from forks import forked, wait
 from sweeps import CALIBRATED
 from torch import Tensor, nn
 
-from rankgrad import losses
+from rankgrad import losses, memory
 from rankgrad.datasets import glyphs
 from rankgrad.datasets.samplers import MPerClassBatchSampler
 from rankgrad.evaluation import evaluate
@@ -490,6 +490,10 @@ def test_what_does_not_fit_is_refused_with_what_to_do(batch):
         adapter(embeddings)
     with pytest.raises(TypeError, match="got ContrastiveLoss"):
         PMLAdapter(theirs.ContrastiveLoss())
+    with pytest.raises(TypeError, match="got SumLoss. Adapt each part.*MultipleLosses"):
+        PMLAdapter(losses.SumLoss({"rank": losses.SupAPLoss()}, {"rank": 1.0}))
+    with pytest.raises(TypeError, match=r"got CrossBatchMemory. Put the memory outside: rankgrad.adapters.pml"):
+        PMLAdapter(memory.CrossBatchMemory(losses.SupAPLoss(), 8))
     with pytest.raises(TypeError, match="cosine .normalize=True"):
         PMLAdapter(losses.SupAPLoss(), distance=None)
 

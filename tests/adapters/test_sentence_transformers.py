@@ -36,10 +36,13 @@ from rankgrad.adapters.sentence_transformers import (  # noqa: E402
     RankedRetrievalEvaluator,
     RankLoss,
     RetrievalEvaluator,
+    SavesLoss,
 )
 from rankgrad.distributed import GlobalBatch  # noqa: E402
 from rankgrad.evaluation import evaluate  # noqa: E402
 from rankgrad.evaluation.graded import evaluate_graded  # noqa: E402
+from rankgrad.losses import baselines  # noqa: E402
+from rankgrad.memory import CrossBatchMemory  # noqa: E402
 
 TEXTS, LABELS = sentences(each=4, classes=6)
 
@@ -220,6 +223,55 @@ def test_the_terms_of_a_loss_come_by_name_and_add_up_to_it(bert):
     assert torch.allclose(2 * terms, 2 * value) and torch.allclose(terms * 2, 2 * value)
 
 
+def test_a_sum_of_losses_comes_by_its_terms(bert):
+    labels = torch.tensor(LABELS)
+    parts = {"rank": losses.SupAPLoss(), "pairs": baselines.BinomialDevianceLoss()}
+    loss = losses.SumLoss(parts, {"rank": 0.3, "pairs": 0.7})
+    terms = RankLoss(bert, loss)(features(bert, TEXTS), labels)
+    (rows,) = embedded(bert, TEXTS)
+    assert list(terms) == ["rank", "pairs"]
+    torch.testing.assert_close(terms["rank"].detach(), 0.3 * losses.SupAPLoss()(rows, labels).detach())
+    plain = gradients(bert, RankLoss(bert, loss), [TEXTS], labels)
+    torch.testing.assert_close(plain[0], loss(rows, labels).detach())
+    cached = gradients(bert, CachedRankLoss(bert, loss, 7), [TEXTS], labels)
+    torch.testing.assert_close(cached, plain, rtol=0, atol=1e-9)
+    assert "SumLoss" in RankLoss(bert, loss).get_config_dict()["loss"]
+    assert RankLoss(bert, loss).citation == RankLoss(bert, losses.SupAPLoss()).citation != ""
+    # an anchor and a positive are a batch and its references
+    columns, own = [TEXTS[::2], TEXTS[1::2]], torch.tensor(LABELS[::2])
+    value, _ = gradients(bert, RankLoss(bert, loss, labels="classes"), columns, own)
+    anchors, positives = embedded(bert, *columns)
+    torch.testing.assert_close(value, loss(anchors, own, ref_emb=positives, ref_labels=own).detach())
+
+
+def test_a_baseline_trains_its_weights_too(bert):
+    torch.manual_seed(0)
+    labels, loss = torch.tensor(LABELS), baselines.CrossEntropyLoss(6, 16).double()
+    value, _ = gradients(bert, RankLoss(bert, loss), [TEXTS], labels)
+    (rows,) = embedded(bert, TEXTS)
+    torch.testing.assert_close(value, loss(rows, labels).detach())
+    assert loss.classifier.weight.grad.abs().max() > 0
+    assert RankLoss(bert, loss).citation == ""
+
+
+def test_what_a_sum_a_baseline_or_a_memory_can_not_do_is_said(bert, monkeypatch):
+    total = losses.SumLoss({"rank": losses.SupAPLoss()}, {"rank": 1.0})
+    with pytest.raises(ValueError, match="SumLoss takes only classes, but the data has negatives"):
+        RankLoss(bert, total)(features(bert, TEXTS[::3], TEXTS[1::3], TEXTS[2::3]))
+    with pytest.raises(ValueError, match="SumLoss takes only classes, but the data has grades"):
+        RankLoss(bert, total)(features(bert, TEXTS[::2], TEXTS[1::2]), torch.rand(12))
+    classifier = baselines.CrossEntropyLoss(6, 16).double()
+    with pytest.raises(ValueError, match="CrossEntropyLoss compares the texts of one column.*needs one column"):
+        RankLoss(bert, classifier)(features(bert, TEXTS[::2], TEXTS[1::2]))
+    memory = CrossBatchMemory(losses.SmoothAPLoss(), 8)
+    for loss in (memory, GlobalBatch(memory), losses.SumLoss({"memory": memory}, {"memory": 1.0})):
+        with pytest.raises(TypeError, match="CrossBatchMemory needs the sample id of each row"):
+            RankLoss(bert, loss)
+    monkeypatch.setattr("rankgrad.adapters.sentence_transformers.world", lambda: (0, 2))
+    with pytest.raises(ValueError, match="has weights of its own.*gather_across_devices=True"):
+        RankLoss(bert, classifier)(features(bert, TEXTS), torch.tensor(LABELS))
+
+
 def test_columns_and_labels_that_do_not_fit_are_refused_with_what_to_do(bert):
     loss = RankLoss(bert, losses.NDCGLoss())
     for columns, labels, told in (
@@ -243,7 +295,7 @@ def test_columns_and_labels_that_do_not_fit_are_refused_with_what_to_do(bert):
         RankLoss(bert, GlobalBatch(losses.NDCGLoss()), gather_across_devices=True)
     with pytest.raises(TypeError, match="SmoothAPLoss.*got CosineSimilarity"):
         RankLoss(bert, torch.nn.CosineSimilarity())
-    with pytest.raises(TypeError, match="one of rankgrad.losses.*got GlobalBatch"):
+    with pytest.raises(TypeError, match="a loss of rankgrad.losses.*got GlobalBatch of a CosineSimilarity"):
         RankLoss(bert, GlobalBatch(torch.nn.CosineSimilarity()))
     with pytest.raises(TypeError, match="SparseEncoder.*got Linear"):
         RankLoss(torch.nn.Linear(2, 2), losses.NDCGLoss())
@@ -643,7 +695,11 @@ def test_mistakes_of_a_ranked_evaluation_are_told_before_texts_are_embedded():
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def train(folder, model, loss, **settings):
+class ResumableTrainer(SavesLoss, SentenceTransformerTrainer):
+    """As the documentation shows it."""
+
+
+def train(folder, model, loss, kind=SentenceTransformerTrainer, **settings):
     texts, labels = sentences()
     settings = {
         "batch_sampler": ClassBatchSampler,
@@ -663,7 +719,7 @@ def train(folder, model, loss, **settings):
     }
     resume = settings.pop("resume", None)
     evaluator = RetrievalEvaluator(*sentences(each=5, seed=1), "dev", bootstrap=20)
-    trainer = SentenceTransformerTrainer(
+    trainer = kind(
         model=model,
         args=SentenceTransformerTrainingArguments(output_dir=str(folder), **settings),
         train_dataset=Dataset.from_dict({"text": texts, "label": labels}),
@@ -721,6 +777,61 @@ def test_a_training_that_goes_on_after_a_checkpoint_sees_the_batches_that_were_t
     )
     assert rest[-(len(whole) - 15) :] == whole[15:]
     torch.testing.assert_close(trainer.model.state_dict(), model.state_dict())
+
+
+STATES = {
+    "thresholds": lambda model: RankLoss(model, losses.AdaptiveROADMAPLoss()),
+    "margins": lambda model: RankLoss(model, losses.AdaptiveTripletLoss()),
+    "gathered": lambda model: RankLoss(model, GlobalBatch(losses.CalibrationLoss(quantiles=(0.5, 0.99)))),
+    "matryoshka": lambda model: MatryoshkaLoss(model, RankLoss(model, losses.AdaptiveROADMAPLoss()), [16, 8]),
+    "weights": lambda model: RankLoss(model, baselines.CrossEntropyLoss(CLASSES, 16)),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_training_that_goes_on_has_the_state_of_its_loss(name, tmp_path):
+    def run(folder, **settings):
+        model = static_model()
+        loss = STATES[name](model)
+        options = {"eval_strategy": "no", "save_steps": 6, "lr_scheduler_type": "constant", **settings}
+        train(tmp_path / folder, model, loss, ResumableTrainer, **options)
+        return loss.state_dict()
+
+    whole = run("a")
+    rest = run("b", resume=str(tmp_path / "a" / "checkpoint-12"))
+    assert len(whole) > len(static_model().state_dict())
+    torch.testing.assert_close(rest, whole, rtol=0, atol=0)
+
+
+def test_losses_of_several_data_sets_have_their_states_by_name(tmp_path):
+    texts, labels = sentences()
+
+    def trainer(folder):
+        model = static_model()
+        kinds = {"a": losses.AdaptiveROADMAPLoss(), "b": losses.SmoothAPLoss(), "c": losses.AdaptiveTripletLoss()}
+        arguments = SentenceTransformerTrainingArguments(
+            output_dir=str(tmp_path / folder),
+            batch_sampler=ClassBatchSampler,
+            multi_dataset_batch_sampler="round_robin",
+            per_device_train_batch_size=16,
+            max_steps=6,
+            save_steps=3,
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+            dataloader_pin_memory=False,
+        )
+        wrapped = {key: RankLoss(model, loss) for key, loss in kinds.items()}
+        data = {key: Dataset.from_dict({"text": texts, "label": labels}) for key in kinds}
+        return ResumableTrainer(model=model, args=arguments, train_dataset=data, loss=wrapped)
+
+    whole, rest = trainer("one"), trainer("two")
+    whole.train()
+    saved = torch.load(tmp_path / "one" / "checkpoint-3" / "rankgrad_loss.pt", weights_only=True)
+    assert list(saved) == ["a.loss", "c.loss"]
+    rest.train(resume_from_checkpoint=str(tmp_path / "one" / "checkpoint-3"))
+    for key in whole.loss:
+        torch.testing.assert_close(rest.loss[key].loss.state_dict(), whole.loss[key].loss.state_dict(), rtol=0, atol=0)
 
 
 def test_the_sampler_s_settings_travel_with_the_arguments(tmp_path):

@@ -67,6 +67,67 @@ def test_called_it_tells_of_the_batch_and_keeps_the_rest():
     assert float(metric.compute()["AP"]) == evaluate(embeddings, labels, clusters="none").values["AP"]
 
 
+def of_processes(monkeypatch, *batches):
+    """A metric after a gather: each process added one batch."""
+    together = RetrievalReport()
+    for rank, batch in enumerate(batches):
+        monkeypatch.setattr("rankgrad.adapters.torchmetrics.world", lambda rank=rank: (rank, len(batches)))
+        together.update(*batch)
+    return together
+
+
+def test_rows_of_the_same_id_count_once_whichever_process_added_them(monkeypatch):
+    embeddings, labels = rows()
+    wanted = evaluate(embeddings, labels, clusters="none", bootstrap=0)
+    ids = torch.arange(40)
+    whole = (embeddings, labels, ids)
+    assert of_processes(monkeypatch, whole, whole).compute()["AP"] == wanted.values["AP"]
+    # as a DistributedSampler divides 40 rows among three processes: two rows are repeated
+    parts = [torch.cat([ids, ids[:2]])[rank::3] for rank in range(3)]
+    metric = of_processes(monkeypatch, *((embeddings[part], labels[part], ids[part] + 7) for part in parts))
+    metric.compute()
+    assert metric.report == wanted
+    hierarchy = torch.stack([labels // 3, labels], 1)
+    metric = of_processes(monkeypatch, *[(embeddings, hierarchy, ids.int())] * 2)
+    assert metric.compute()["AP"] == evaluate(embeddings, hierarchy, clusters="none", bootstrap=0).values["AP"]
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method:UserWarning")
+def test_processes_that_add_the_same_rows_without_ids_are_told_what_to_do(monkeypatch):
+    embeddings, labels = rows()
+    with pytest.raises(ValueError, match="process 1 added exactly the 40 rows of process 0.*Divide.*ids"):
+        of_processes(monkeypatch, (embeddings, labels), (embeddings.clone(), labels)).compute()
+    divided = of_processes(monkeypatch, (embeddings[::2], labels[::2]), (embeddings[1::2], labels[1::2]))
+    assert divided.compute()["R@1"] == RetrievalReport()(embeddings, labels)["R@1"]
+    # different rows that the network maps to one point
+    point = torch.ones(40, 6)
+    assert "AP" in of_processes(monkeypatch, (point, labels), (point, labels)).compute()
+    # one process may add a row twice, as before
+    once = RetrievalReport()
+    once.update(embeddings, labels)
+    once.update(embeddings, labels)
+    assert once.compute()["R@1"] == 1
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method:UserWarning")
+def test_ids_that_can_not_be_those_of_rows_are_refused(monkeypatch):
+    embeddings, labels = rows()
+    metric, ids = RetrievalReport(), torch.arange(40)
+    for wrong, told in (
+        (ids[:3], r"integers \[40\], one per row; got torch.int64 \(3,\)"),
+        (ids.float(), "one per row; got torch.float32"),
+        (ids - 1, "ids must be >= 0; got -1"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            metric.update(embeddings, labels, wrong)
+    with pytest.raises(ValueError, match="in every call of update, on all processes, or in none"):
+        of_processes(monkeypatch, (embeddings, labels, ids), (embeddings, labels)).compute()
+    for part in ids.split(20):
+        metric.update(embeddings[part], labels[part], torch.arange(20))  # numbers within the batch
+    with pytest.raises(ValueError, match="different labels. An id must name one row of the whole data set"):
+        metric.compute()
+
+
 @pytest.mark.filterwarnings("ignore:The ``compute`` method:UserWarning")  # of torchmetrics, before our error
 def test_mistakes_are_told():
     metric = RetrievalReport()

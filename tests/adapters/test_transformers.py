@@ -18,7 +18,10 @@ from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, Trai
 
 from rankgrad import losses  # noqa: E402
 from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics  # noqa: E402
+from rankgrad.distributed import GlobalBatch  # noqa: E402
 from rankgrad.evaluation import evaluate  # noqa: E402
+from rankgrad.losses import baselines  # noqa: E402
+from rankgrad.memory import CrossBatchMemory  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -165,14 +168,89 @@ def test_a_training_that_goes_on_sees_the_batches_that_were_to_come(folder, word
     torch.testing.assert_close(rest.model.state_dict(), whole.model.state_dict(), rtol=0, atol=1e-9)
 
 
+STATES = {
+    "thresholds": losses.AdaptiveROADMAPLoss,
+    "margins": losses.AdaptiveTripletLoss,
+    "in a sum": lambda: losses.SumLoss(
+        {"rank": losses.SmoothAPLoss(tau=0.1), "level": losses.CalibrationLoss(quantiles=(0.5, 0.99))},
+        {"rank": 0.5, "level": 0.5},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_a_training_that_goes_on_has_the_state_of_its_loss(kind, folder, words, tmp_path):
+    settings = {"num_train_epochs": 4, "save_strategy": "epoch"}
+    loss, again = STATES[kind](), STATES[kind]()
+    whole = trainer_of(model_of(folder).float(), words, tmp_path, RankLoss(loss), **settings)
+    whole.train()
+    rest = trainer_of(model_of(folder).float(), words, tmp_path / "b", RankLoss(again), **settings)
+    rest.train(resume_from_checkpoint=str(tmp_path / "checkpoint-12"))
+    assert loss.state_dict() and rest.seen == whole.seen[12:]
+    torch.testing.assert_close(again.state_dict(), loss.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(rest.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+
+
+def test_a_checkpoint_without_the_state_of_the_loss_is_told(folder, words, tmp_path):
+    settings = {"num_train_epochs": 2, "save_strategy": "epoch"}
+    trainer_of(model_of(folder), words, tmp_path, RankLoss(losses.SmoothAPLoss()), **settings).train()
+    checkpoint = tmp_path / "checkpoint-6"
+    assert not (checkpoint / "rankgrad_loss.pt").exists()  # nothing to save
+    rest = trainer_of(model_of(folder), words, tmp_path / "b", RankLoss(losses.AdaptiveROADMAPLoss()), **settings)
+    with pytest.warns(UserWarning, match="no rankgrad_loss.pt, so the state of AdaptiveROADMAPLoss is not restored"):
+        rest.train(resume_from_checkpoint=str(checkpoint))
+    other = losses.SumLoss({"level": losses.CalibrationLoss(quantiles=(0.5, 0.99))}, {"level": 1.0})
+    rest = trainer_of(model_of(folder), words, tmp_path / "c", RankLoss(other), **settings)
+    with pytest.raises(RuntimeError, match="Missing key.*losses.level.running"):
+        rest.train(resume_from_checkpoint=str(tmp_path / "b" / "checkpoint-12"))
+
+
+def test_an_iterable_data_set_is_refused(folder, words, tmp_path):
+    streamed = tokenized(words).to_iterable_dataset()
+    trainer = trainer_of(
+        model_of(folder), words, tmp_path, RankLoss(losses.SmoothAPLoss()), train_dataset=streamed, max_steps=2
+    )
+    with pytest.raises(ValueError, match="rows can be chosen; got IterableDataset. Load it as a datasets.Dataset"):
+        trainer.train()
+
+
+def test_sums_baselines_and_a_global_batch_are_losses_too():
+    g = torch.Generator().manual_seed(0)
+    rows, labels = torch.randn(12, 4, generator=g, dtype=torch.float64), torch.arange(12) // 3
+    parts = {"rank": losses.SupAPLoss(), "level": losses.CalibrationLoss()}
+    for loss in (
+        losses.SumLoss(parts, {"rank": 0.3, "level": 0.7}),
+        baselines.BinomialDevianceLoss(),
+        GlobalBatch(losses.SmoothAPLoss()),
+    ):
+        assert RankLoss(loss)({"embeddings": rows}, labels) == loss(rows, labels)
+
+
+def test_what_a_loss_function_can_not_be_is_said():
+    for loss, told in (
+        (CrossBatchMemory(losses.SmoothAPLoss(), 8), "CrossBatchMemory needs the sample id of each row"),
+        (GlobalBatch(CrossBatchMemory(losses.SmoothAPLoss(), 8)), "CrossBatchMemory needs the sample id of each row"),
+        (torch.nn.CrossEntropyLoss(), "a SumLoss, or one of rankgrad.losses.baselines.*got CrossEntropyLoss"),
+        (GlobalBatch(torch.nn.CrossEntropyLoss()), "got GlobalBatch of a CrossEntropyLoss"),
+        ("smooth_ap", "got str"),
+    ):
+        with pytest.raises(TypeError, match=told):
+            RankLoss(loss)
+    for loss, settings, told in (
+        (losses.SumLoss({"a": losses.SmoothAPLoss(reduction="none")}, {"a": 1.0}), {}, "reduction='mean'"),
+        (baselines.CrossEntropyLoss(16, 32), {}, "CrossEntropyLoss has weights of its own"),
+        (GlobalBatch(losses.SmoothAPLoss()), {"gather_across_devices": True}, "not both"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            RankLoss(loss, **settings)
+
+
 def test_what_does_not_fit_is_refused_with_what_to_do(folder, words, tmp_path):
     loss, rows = RankLoss(losses.SmoothAPLoss()), torch.randn(4, 2)
     with pytest.raises(ValueError, match="no output 'embeddings'; it has last_hidden_state"):
         loss({"last_hidden_state": rows}, torch.arange(4))
     with pytest.raises(ValueError, match="needs classes: the data set must have a column label"):
         loss({"embeddings": rows}, None)
-    with pytest.raises(TypeError, match="got CrossEntropyLoss"):
-        RankLoss(torch.nn.CrossEntropyLoss())
     with pytest.raises(ValueError, match="reduction='mean'"):
         RankLoss(losses.SmoothAPLoss(reduction="none"))
     with pytest.raises(ValueError, match="unknown pooling 'max'"):

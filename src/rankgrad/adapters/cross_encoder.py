@@ -57,7 +57,11 @@ class RankLoss(nn.Module):
                 f"the model must have one output, but it has {model.num_labels}; create it with num_labels=1"
             )
         if not isinstance(loss, RetrievalLoss):
-            raise TypeError(f"loss must be one of rankgrad.losses, such as LambdaLoss(k=10); got {type(loss).__name__}")
+            raise TypeError(
+                "loss must be a loss with from_lists, one of rankgrad.losses.LOSSES such as LambdaLoss(k=10). A "
+                "SumLoss, a baseline or a memory compares embeddings, which a CrossEncoder does not give; got "
+                f"{type(loss).__name__}"
+            )
         if loss.reduction != "mean":
             raise ValueError(
                 f"training needs one number from the loss; create it with reduction='mean', not {loss.reduction!r}"

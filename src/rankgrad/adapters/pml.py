@@ -25,10 +25,11 @@ except ModuleNotFoundError as error:
         "rankgrad.adapters.pml needs pytorch-metric-learning: pip install pytorch-metric-learning", name=error.name
     ) from None
 
+from .. import memory
 from ..checks import Numbers
 from ..checks import tensor as as_tensor
 from ..evaluation import Report, evaluate
-from ..losses import RetrievalLoss
+from ..losses import RetrievalLoss, SumLoss
 
 Pairs = tuple[Tensor, ...]
 
@@ -50,7 +51,7 @@ class PMLAdapter(theirs.BaseMetricLossFunction):  # type: ignore[misc]  # the li
             `distance`: a rankgrad loss normalises by itself (its `normalize`).
 
     Raises:
-        TypeError: if loss is no rankgrad loss, or a distance is given.
+        TypeError: if loss is no single rankgrad loss (a sum, a memory, a baseline), or a distance is given.
         ValueError: by the call, for labels other than one class per row.
 
     >>> from rankgrad.losses import SmoothAPLoss
@@ -64,7 +65,10 @@ class PMLAdapter(theirs.BaseMetricLossFunction):  # type: ignore[misc]  # the li
 
     def __init__(self, loss: RetrievalLoss, **options: Any) -> None:
         if not isinstance(loss, RetrievalLoss):
-            raise TypeError(f"PMLAdapter takes a loss of rankgrad.losses; got {type(loss).__name__}")
+            raise TypeError(
+                "PMLAdapter takes a single loss with a value for each query, one of rankgrad.losses.LOSSES; got "
+                f"{type(loss).__name__}.{_instead(loss)}"
+            )
         if "distance" in options:
             raise TypeError(
                 "leave out distance=: a rankgrad loss uses the cosine (normalize=True) or the inner product "
@@ -121,6 +125,18 @@ class PMLAdapter(theirs.BaseMetricLossFunction):  # type: ignore[misc]  # the li
                 "divisor": len(counted),
             }
         }
+
+
+def _instead(loss: object) -> str:
+    """What to do with a module of ours that `PMLAdapter` does not take."""
+    if isinstance(loss, memory.CrossBatchMemory):
+        return (
+            " Put the memory outside: rankgrad.adapters.pml.CrossBatchMemory(PMLAdapter(loss), ...). The memory of "
+            "rankgrad needs sample ids, which that library does not pass on"
+        )
+    if isinstance(loss, SumLoss):
+        return " Adapt each part, and add them up with pytorch_metric_learning.losses.MultipleLosses"
+    return ""
 
 
 class CrossBatchMemory(theirs.CrossBatchMemory):  # type: ignore[misc]

@@ -36,10 +36,14 @@ from ..evaluation import Report, evaluate, ranked
 from ..evaluation.graded import NAMES, evaluate_graded
 from ..evaluation.ranked.given import Run
 from ..evaluation.ranked.measures import USUAL, asked
-from ..losses import RetrievalLoss
+from ..losses import RetrievalLoss, SumLoss
+from ..losses.checked import CheckedLoss
+from ..losses.sum import missing_references
 from ..normalize import unit_rows
 from ..ranks import computed
 from ..search.scores import Scorer
+from .trainer_loss import SavesLoss as SavesLoss
+from .trainer_loss import checked_loss
 
 Meaning = Literal["classes", "grades"]
 LABEL_COLUMNS = ("label", "labels", "score", "scores")  # what the library's collator takes for labels
@@ -79,10 +83,14 @@ class RankLoss(nn.Module):
 
     Which losses know grades says their `graded`; NDCGLoss, HAPLoss and SpearmanLoss do.
 
+    The trainer does not save the state of a loss, such as running thresholds: see `SavesLoss`.
+
     Args:
         model: a SentenceTransformer or a SparseEncoder.
-        loss: a loss with reduction="mean"; for one column of texts also a `GlobalBatch` of one. Its `normalize` decides
-            between cosine (the default) and inner product, whatever the model's similarity.
+        loss: a loss with reduction="mean", a SumLoss or a loss of `losses.baselines`; for one column of texts also a
+            `GlobalBatch` of one. A SumLoss and a baseline need classes: they take one column of texts, or an anchor and
+            a positive if they take references. Its `normalize` decides between cosine (the default) and inner product,
+            whatever the model's similarity.
         labels: what the label column holds: "classes" or "grades". None: as in the table. An integer beside two columns
             of texts may be either, and must be named.
         gather_across_devices: rank the batches of all processes as one. Value and gradient are those of one process
@@ -92,14 +100,16 @@ class RankLoss(nn.Module):
         A scalar; of a loss of several terms (ROADMAP) a dict of them, as this trainer logs it.
 
     Raises:
-        TypeError: a model of token vectors (MultiVectorEncoder) or of pairs (CrossEncoder), or no loss of ours.
-        ValueError: by the call, for columns and labels that do not fit.
+        TypeError: a model of token vectors (MultiVectorEncoder) or of pairs (CrossEncoder), a memory, or no loss of
+            ours.
+        ValueError: by the call, for columns and labels that do not fit, and for a loss with weights that several
+            processes train without gathering: their weights would become different.
     """  # noqa: E501  # rows of a table
 
     def __init__(
         self,
         model: nn.Module,
-        loss: RetrievalLoss | GlobalBatch,
+        loss: CheckedLoss | SumLoss | GlobalBatch,
         *,
         labels: Meaning | None = None,
         gather_across_devices: bool = False,
@@ -111,11 +121,7 @@ class RankLoss(nn.Module):
                 f"got {type(model).__name__}. If this model returns scores [query, item], call the loss directly: "
                 "loss.from_scores(scores, relevant)."
             )
-        inner = _inner(loss) if isinstance(loss, (RetrievalLoss, GlobalBatch)) else None
-        if inner is None:
-            raise TypeError(f"loss must be one of rankgrad.losses, such as SmoothAPLoss(); got {type(loss).__name__}")
-        if inner.reduction != "mean":
-            raise ValueError("this trainer needs one number from the loss; create it with reduction='mean'")
+        checked_loss(loss)
         if isinstance(loss, GlobalBatch) and gather_across_devices:
             raise ValueError(
                 "GlobalBatch already gathers the batch; give either GlobalBatch or gather_across_devices=True, not both"
@@ -135,7 +141,8 @@ class RankLoss(nn.Module):
     ) -> Tensor | Components:
         """The loss of one [row, dim] per column; wrappers such as SpladeLoss call it."""
         value = self.value(embeddings, labels)
-        parts = self._inner.components()
+        inner = self._inner
+        parts = inner.components() if isinstance(inner, (RetrievalLoss, SumLoss)) else {}
         if not parts:
             return value
         # the terms are known by value alone: the first one carries the gradient of them all
@@ -144,6 +151,12 @@ class RankLoss(nn.Module):
 
     def value(self, columns: Sequence[Tensor], labels: Tensor | None) -> Tensor:
         """The loss as a scalar, of one [row, dim] per column."""
+        together = self.gather_across_devices or isinstance(self.loss, GlobalBatch)
+        if world()[1] > 1 and not together and next(self.loss.parameters(), None) is not None:
+            raise ValueError(
+                f"{type(self.loss).__name__} has weights of its own. Without gathering, each process would train them "
+                "on its own batches only: give gather_across_devices=True"
+            )
         if self.gather_across_devices:
             columns = [gather_rows(computed(column)) for column in columns]
             labels = None if labels is None else gather_rows(labels)
@@ -191,6 +204,13 @@ class RankLoss(nn.Module):
 
     def _references(self, columns: Sequence[Tensor], labels: Tensor | None) -> Tensor:
         anchors, positives, *negatives = columns
+        if negatives:
+            self._listwise("negatives")
+        elif missing_references(self.loss):
+            raise ValueError(
+                f"{type(self.loss).__name__} compares the texts of one column with each other, so it needs one column "
+                "of texts and their classes. For an anchor and a positive use a loss of rankgrad.losses.LOSSES"
+            )
         if labels is None:
             labels = torch.arange(len(anchors), device=anchors.device)
         if not negatives:
@@ -202,7 +222,10 @@ class RankLoss(nn.Module):
         return value
 
     def _lists(self, columns: Sequence[Tensor], labels: Tensor) -> Tensor:
-        queries, *documents = (self._rows(column) for column in columns)
+        loss = self._listwise("grades")
+        queries, *documents = (
+            unit_rows(computed(column)) if loss.normalize else computed(column) for column in columns
+        )
         if labels.dtype != torch.bool:
             labels = labels.to(queries.dtype)
         if labels.ndim == 1 and len(documents) == 1:  # one list of pairs
@@ -214,17 +237,22 @@ class RankLoss(nn.Module):
                 f"with {len(documents)} columns of documents, each query needs a list of {len(documents)} scores (with "
                 f"one column: a single number); got labels {tuple(labels.shape)} for {len(queries)} queries"
             )
-        value: Tensor = self._inner.from_scores(scores, labels)
+        value: Tensor = loss.from_scores(scores, labels)
         return value
 
-    def _rows(self, column: Tensor) -> Tensor:
-        rows = computed(column)
-        return unit_rows(rows) if self._inner.normalize else rows
+    def _listwise(self, what: str) -> RetrievalLoss:
+        """The loss, which must take more than classes: negatives, or grades."""
+        if not isinstance(self.loss, RetrievalLoss):
+            raise ValueError(
+                f"{type(self.loss).__name__} takes only classes, but the data has {what}: use a single loss of "
+                "rankgrad.losses.LOSSES"
+            )
+        return self.loss
 
     @property
-    def _inner(self) -> RetrievalLoss:
-        """The loss of ours behind wrappers."""
-        return cast(RetrievalLoss, _inner(self.loss))
+    def _inner(self) -> CheckedLoss | SumLoss:
+        """The loss behind a GlobalBatch."""
+        return checked_loss(self.loss)
 
     def get_config_dict(self) -> dict[str, Any]:
         """What the model card says of the loss."""
@@ -241,27 +269,22 @@ class RankLoss(nn.Module):
         return citation_of(self._inner)
 
 
-def citation_of(loss: RetrievalLoss) -> str:
-    """BibTeX of the paper of a loss; "" without a paper."""
-    year = re.search(r"\b(19|20)\d\d\b", loss.source)
+def citation_of(loss: nn.Module) -> str:
+    """BibTeX of the paper of a loss, or of those of the parts of a SumLoss; "" without a paper."""
+    if isinstance(loss, SumLoss):
+        return "".join(dict.fromkeys(citation_of(part) for part in loss.losses.values()))
+    source = loss.source if isinstance(loss, RetrievalLoss) else ""
+    year = re.search(r"\b(19|20)\d\d\b", source)
     if year is None:
         return ""
-    *names, rest = loss.source[: year.start()].split(",")  # the rest is the venue, if there is one
+    *names, rest = source[: year.start()].split(",")  # the rest is the venue, if there is one
     authors = re.sub(r"\s*[,&]\s*", " and ", ",".join(names or [rest]).strip().replace(" et al.", " and others"))
-    number = re.search(r"arxiv\.org/abs/([\d.]+)", loss.source)
+    number = re.search(r"arxiv\.org/abs/([\d.]+)", source)
     paper = f"\n    eprint={{{number[1]}}},\n    archivePrefix={{arXiv}}," if number else ""
     return (
         f"\n@misc{{rankgrad_{type(loss).__name__.lower()},\n    author={{{authors}}},\n"
-        f"    note={{{re.sub(r'[][]|[(]http[^)]*[)]', '', loss.source)}}},\n    year={{{year[0]}}},{paper}\n}}\n"
+        f"    note={{{re.sub(r'[][]|[(]http[^)]*[)]', '', source)}}},\n    year={{{year[0]}}},{paper}\n}}\n"
     )
-
-
-def _inner(loss: nn.Module) -> RetrievalLoss | None:
-    """The loss of ours behind wrappers such as GlobalBatch; None if there is none."""
-    inner: Any = loss
-    while inner is not None and not isinstance(inner, RetrievalLoss):
-        inner = getattr(inner, "loss", None)
-    return inner
 
 
 class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the library is not followed by mypy
@@ -287,7 +310,7 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
     def __init__(
         self,
         model: nn.Module,
-        loss: RetrievalLoss | GlobalBatch,
+        loss: CheckedLoss | SumLoss | GlobalBatch,
         mini_batch_size: int = 32,
         *,
         mini_batch_num_tokens: int | None = None,

@@ -17,8 +17,11 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(missing(error.name or "torchmetrics"), name=error.name) from None
 
 from ..checks import tensor
+from ..distributed import world
 from ..evaluation import Report, evaluate
 from ..relevance import check_labels
+
+NO_ID = -1
 
 
 class RetrievalReport(Metric):
@@ -26,6 +29,8 @@ class RetrievalReport(Metric):
 
     Every embedding is a query against all others. With several processes, the embeddings and labels of all of them are
     gathered, and every process computes the metrics of the whole set. The processes may have different numbers of rows.
+    A row that two processes add is its own perfect match. So divide the rows among the processes, or give `update` the
+    ids of the rows: then each row counts once.
 
     Call `update` for each batch, and `compute` once at the end. The metrics of a single batch say little about
     retrieval. If you call the metric object itself, it also computes the metrics of that batch, and fails if no two of
@@ -41,7 +46,8 @@ class RetrievalReport(Metric):
 
     Raises:
         ValueError: in `update`, the labels are not integers or bools, or their number differs from that of the
-            embeddings. In `compute`, as in `evaluate`.
+            embeddings. In `compute`, as in `evaluate`; also if two processes added the same rows without ids, or if
+            the ids do not fit.
 
     >>> metric = RetrievalReport(ks=[1])
     >>> metric.update(torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([0, 0]))
@@ -55,21 +61,25 @@ class RetrievalReport(Metric):
     full_state_update = False
     embeddings: list[Tensor]
     labels: list[Tensor]
+    ids: list[Tensor]
+    process: list[Tensor]
 
     def __init__(self, *, prefix: str = "", **options: Any) -> None:
         known = inspect.signature(evaluate).parameters
         super().__init__(**{name: options.pop(name) for name in list(options) if name not in known})
         self.prefix, self.options = prefix, {"clusters": "none", "bootstrap": 0, **options}
         self.report: Report | None = None
-        self.add_state("embeddings", default=[], dist_reduce_fx="cat")
-        self.add_state("labels", default=[], dist_reduce_fx="cat")
+        for name in ("embeddings", "labels", "ids", "process"):
+            self.add_state(name, default=[], dist_reduce_fx="cat")
 
-    def update(self, embeddings: Tensor, labels: Tensor) -> None:
+    def update(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
         """Add the rows of a batch.
 
         Args:
             embeddings: [row, dim] float.
             labels: [row] integers, [row, label] bool (multi-hot) or [row, level] integers (a hierarchy).
+            ids: [row] integers >= 0, such as the number of each row in the data set; in every call or in none. Rows of
+                the same id count once, also if different processes added them.
         """
         embeddings, labels = tensor(embeddings, "embeddings"), tensor(labels, "labels")
         check_labels(labels)
@@ -78,14 +88,68 @@ class RetrievalReport(Metric):
                 f"embeddings must be [row, dim] with one label per row; got {tuple(embeddings.shape)} and "
                 f"{len(labels)} labels"
             )
+        # all processes must gather the same states, so there are ids in any case
+        numbers = torch.full((len(labels),), NO_ID, device=embeddings.device)
+        if ids is not None:
+            given = tensor(ids, "ids")
+            if given.shape != numbers.shape or given.is_floating_point() or given.dtype == torch.bool:
+                raise ValueError(
+                    f"ids must be integers [{len(labels)}], one per row; got {given.dtype} {tuple(given.shape)}"
+                )
+            if bool((given < 0).any()):
+                raise ValueError(f"ids must be >= 0; got {int(given.min())}")
+            numbers = given.to(numbers)
         self.embeddings.append(embeddings.detach())
         self.labels.append(labels)
+        self.ids.append(numbers)
+        self.process.append(torch.full_like(numbers, world()[0]))
 
     def compute(self) -> dict[str, Tensor]:
         """Metric -> scalar, of all rows of all processes."""
         if not len(self.embeddings):
             raise ValueError("there are no embeddings since the last reset; call update first")
-        self.report = evaluate(dim_zero_cat(self.embeddings), dim_zero_cat(self.labels), **self.options)
+        self.report = evaluate(*self._rows(), **self.options)
         return {
             self.prefix + name: torch.tensor(value, dtype=torch.float64) for name, value in self.report.values.items()
         }
+
+    def _rows(self) -> tuple[Tensor, Tensor]:
+        """Embeddings and labels of all processes, each row once."""
+        embeddings, labels = dim_zero_cat(self.embeddings), dim_zero_cat(self.labels)
+        ids, process = dim_zero_cat(self.ids), dim_zero_cat(self.process)
+        without = ids == NO_ID
+        if bool(without.all()):
+            _refuse_copies(embeddings, labels, process)
+            return embeddings, labels
+        if bool(without.any()):
+            raise ValueError("ids must be given in every call of update, on all processes, or in none")
+        found, inverse = torch.unique(ids, return_inverse=True)
+        place = torch.arange(len(ids), device=ids.device)
+        first = place.new_full((len(found),), len(ids)).scatter_reduce(0, inverse, place, "amin")
+        at, whose = first.to(labels.device), inverse.to(labels.device)
+        other = (labels != labels[at[whose]]).reshape(len(labels), -1).any(1)
+        if bool(other.any()):
+            raise ValueError(
+                f"rows with the id {int(ids[other.to(ids.device)][0])} have different labels. An id must name one row "
+                "of the whole data set, such as its number there; a number within the batch does not"
+            )
+        return embeddings[first], labels[at]  # by ascending id, so the order does not depend on the processes
+
+
+def _refuse_copies(embeddings: Tensor, labels: Tensor, process: Tensor) -> None:
+    """Raise if one process added exactly the rows of another."""
+    numbers = torch.unique(process).tolist()
+    earlier: dict[int, tuple[Tensor, Tensor]] = {}
+    for number in numbers if len(numbers) > 1 else ():
+        its = process == number
+        rows, of_rows = embeddings[its], labels[its.to(labels.device)]
+        if torch.equal(rows, rows[:1].expand_as(rows)):
+            continue  # a network that maps all rows to one point makes equal rows of different images
+        for other, (theirs, of_theirs) in earlier.items():
+            if torch.equal(rows, theirs) and torch.equal(of_rows, of_theirs):
+                raise ValueError(
+                    f"process {number} added exactly the {len(rows)} rows of process {other}, so each row would find "
+                    "its own copy as a perfect match. Divide the validation loader among the processes, or give the "
+                    "number of each row in the data set: update(embeddings, labels, ids)"
+                )
+        earlier[number] = rows, of_rows

@@ -2,7 +2,8 @@
 
 It has no place for a sampler of its own but a method to override, and hands a loss function the model's outputs without
 the inputs. So there are four parts: a model that pools (`EmbeddingModel`), the loss (`RankLoss`), the numbers
-(`RetrievalMetrics`), and a Trainer that differs in its sampler alone (`ClassBatchTrainer`).
+(`RetrievalMetrics`), and a Trainer (`ClassBatchTrainer`) that differs in its sampler, and saves the state of the loss
+(`SavesLoss`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 try:
-    from transformers import Trainer
-    from transformers.utils import ModelOutput
+    from transformers import utils
 except ModuleNotFoundError as error:
     from ..extras import missing
 
@@ -26,17 +26,18 @@ except ModuleNotFoundError as error:
 
 from ..checks import integer, unknown
 from ..datasets.samplers import MPerClassBatchSampler
-from ..distributed import gather_rows, world
+from ..distributed import GlobalBatch, gather_rows, world
 from ..evaluation import evaluate
-from ..losses import RetrievalLoss
 from ..ranks import computed
+from .trainer_loss import SavesLoss as SavesLoss
+from .trainer_loss import checked_loss
 
 Pooling = Literal["mean", "first", "last"]
 POOLINGS = ("mean", "first", "last")
 
 
 @dataclass
-class EmbeddingOutput(ModelOutput):  # type: ignore[misc]  # the library is not followed by mypy
+class EmbeddingOutput(utils.ModelOutput):  # type: ignore[misc]  # the library is not followed by mypy
     """What an `EmbeddingModel` returns.
 
     Attributes:
@@ -93,19 +94,33 @@ class RankLoss:
     processes. This class divides again, so that the gradient is the mean. Each accumulated batch is ranked on its own,
     so the result is not that of one larger batch.
 
+    The loss is no part of the model. So a Trainer does not train weights of the loss, and saves its state only in a
+    `SavesLoss` such as `ClassBatchTrainer`.
+
     Args:
-        loss: with reduction="mean".
+        loss: a loss of `rankgrad.losses` with reduction="mean", a SumLoss, a loss of `losses.baselines` without
+            weights, or a `GlobalBatch` of one of them.
         output: the name of the embeddings among the model's outputs: "embeddings" of `EmbeddingModel`, "pooler_output",
             "image_embeds", ...
         gather_across_devices: rank the batches of all processes as one, with the gradient of one process that holds
-            them all.
+            them all. A `GlobalBatch` does the same.
+
+    Raises:
+        TypeError: a module of another kind, or a memory.
+        ValueError: reduction="none", a loss with weights, or a `GlobalBatch` with gather_across_devices.
     """
 
-    def __init__(self, loss: RetrievalLoss, *, output: str = "embeddings", gather_across_devices: bool = False) -> None:
-        if not isinstance(loss, RetrievalLoss):
-            raise TypeError(f"loss must be one of rankgrad.losses, such as SmoothAPLoss(); got {type(loss).__name__}")
-        if loss.reduction != "mean":
-            raise ValueError("the Trainer needs one number from the loss; create it with reduction='mean'")
+    def __init__(self, loss: nn.Module, *, output: str = "embeddings", gather_across_devices: bool = False) -> None:
+        inner = checked_loss(loss)
+        if next(inner.parameters(), None) is not None:
+            raise ValueError(
+                f"{type(inner).__name__} has weights of its own, but this Trainer trains only those of the model. "
+                "Use a loss without weights, or train with sentence-transformers, rankgrad.fit or a loop of your own"
+            )
+        if isinstance(loss, GlobalBatch) and gather_across_devices:
+            raise ValueError(
+                "GlobalBatch already gathers the batch; give either GlobalBatch or gather_across_devices=True, not both"
+            )
         self.loss, self.output, self.gather_across_devices = loss, output, gather_across_devices
 
     def __call__(
@@ -160,12 +175,13 @@ class RetrievalMetrics:
         return evaluate(embeddings, labels, **self.options).values
 
 
-class ClassBatchTrainer(Trainer):  # type: ignore[misc]
+class ClassBatchTrainer(SavesLoss):
     """The Trainer, with batches of exactly P classes x K rows each.
 
     P is the batch size per device / K. With W processes the batches of a step hold W P classes between them, each in
     one process only. Batches follow from (labels, seed, epoch), also after a checkpoint. See
-    `rankgrad.datasets.samplers.MPerClassBatchSampler` for how they are dealt.
+    `rankgrad.datasets.samplers.MPerClassBatchSampler` for how they are dealt. If the loss has a state, the checkpoints
+    have it, too (`SavesLoss`).
 
     Args:
         arguments: those of the Trainer.
@@ -173,12 +189,24 @@ class ClassBatchTrainer(Trainer):  # type: ignore[misc]
         named: those of the Trainer.
 
     Raises:
-        ValueError: when training starts: no column of labels, too few classes, a batch size that is no multiple of K.
+        ValueError: when training starts: an iterable data set, no column of labels, too few classes, a batch size that
+            is no multiple of K; when it resumes, see `SavesLoss`.
     """
 
     def __init__(self, *arguments: Any, samples_per_class: int = 4, **named: Any) -> None:
         self.samples_per_class = integer(samples_per_class, "samples_per_class counts rows of a class", low=2)
         super().__init__(*arguments, **named)
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """The class batches of an epoch."""
+        if isinstance(self.train_dataset, IterableDataset):  # for which the Trainer asks no sampler
+            raise ValueError(
+                f"class batches need a data set whose rows can be chosen; got {type(self.train_dataset).__name__}. "
+                "Load it as a datasets.Dataset (without streaming=True). If its rows already come in class batches, "
+                "use the plain Trainer"
+            )
+        loader: DataLoader[Any] = super().get_train_dataloader()
+        return loader
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
         dataset = self.train_dataset if train_dataset is None else train_dataset
