@@ -87,6 +87,29 @@ def _coded(folder: Path) -> None:
     (folder / "own.py").write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\n")
 
 
+def _second_module(folder: Path, kind: str, settings: dict[str, Any]) -> None:
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": len(modules), "name": "1", "path": "1", "type": kind})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1").mkdir()
+    (folder / "1" / "config.json").write_text(json.dumps(settings))
+
+
+def _whole(folder: Path) -> None:
+    """A model as a module of itself: sentence-transformers would read the folder again, with the trust of its files."""
+    _second_module(folder, "sentence_transformers.SentenceTransformer", {})
+
+
+def _trusting(folder: Path) -> None:
+    _second_module(folder, "sentence_transformers.models.Dense", {"deep": [{"trust_remote_code": True}]})
+
+
+def _active(folder: Path) -> None:
+    """The module `this` prints a poem when it is imported."""
+    dense = {"in_features": 4, "out_features": 4, "activation_function": "this.s"}
+    _second_module(folder, "sentence_transformers.base.modules.dense.Dense", dense)
+
+
 def _deep(folder: Path) -> None:
     (folder / "modules.json").write_text("[" * 10**5)
 
@@ -99,8 +122,11 @@ def _scrambled(folder: Path) -> None:
     ("harm", "told"),
     [
         (_pickled, "can be read safely: it wants to run .*. Nothing was run.* safetensors"),
-        (_coded, "contains its own code, which rankgrad never runs"),
-        (_deep, "is damaged .* Download or copy it again"),
+        (_coded, "has the module 'own.Module', .* never runs code"),
+        (_whole, "has the module 'sentence_transformers.SentenceTransformer', .* never runs code"),
+        (_trusting, "asks for trust .*1/config.json.* never runs code"),
+        (_active, "has the activation function 'this.s', .* never runs code"),
+        (_deep, "is damaged: modules.json .* Download or copy it again"),
         (_scrambled, "is damaged .* Download or copy it again"),
     ],
 )
@@ -122,8 +148,10 @@ def test_a_file_that_names_code_of_its_own_is_refused(tmp_path):
     modules = json.loads(files["modules.json"])
     modules[0]["type"] = "os.path.join"
     for changed, told in (
-        ({**files, "modules.json": json.dumps(modules)}, "its own module 'os.path.join'"),
-        ({name: text for name, text in files.items() if name != "modules.json"}, "modules.json is missing or damaged"),
+        ({**files, "modules.json": json.dumps(modules)}, "has the module 'os.path.join'"),
+        ({**files, "own.py": ""}, "its own code, own.py"),
+        ({**files, "1/config.json": '{"trust_remote_code": 1}'}, "asks for trust"),
+        ({name: text for name, text in files.items() if name != "modules.json"}, "modules.json is missing"),
         ({**files, "../outside.json": "{}"}, "outside"),
     ):
         ours.config["files"] = changed

@@ -1,16 +1,19 @@
 """Models of sentence-transformers: read from a folder or the hub, and rebuilt from a file that holds no code.
 
 Besides its weights, such a model has settings of its modules and a tokenizer. `config` keeps these files as text, so
-that `load_weights` rebuilds the model from one file. Nothing is downloaded, and only modules of sentence-transformers
-itself are built.
+that `load_weights` rebuilds the model from one file. Nothing is downloaded.
+
+A file of such a model can name any class or function for sentence-transformers to import, and can tell it to trust
+code. So all files are checked before that package reads them: only the modules of a short list are built.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, cast
@@ -25,7 +28,11 @@ from .heads import EmbeddingHead, Head
 from .inputs import TextInput
 from .state_dicts import one_line, why_unread
 
-OURS = "sentence_transformers."  # only classes of this package are allowed as modules
+# modules that build nothing else by a name in their files: a Router, a SentenceTransformer and WordEmbeddings do
+KNOWN = ("Dense", "Dropout", "LayerNorm", "Normalize", "Pooling", "StaticEmbedding", "Transformer")
+MODULE = re.compile(rf"sentence_transformers\.(\w+\.)*(models|modules)\.(\w+\.)?({'|'.join(KNOWN)})")
+VOCABULARIES = ("tokenizer.json", "vocab.json")  # long, and no settings
+ACTIVATION = re.compile(r"torch\.nn\.(modules\.(activation|linear)\.)?\w+")
 WEIGHTS = ".safetensors"
 OWN_CODE = "train it with sentence-transformers and rankgrad.adapters.sentence_transformers"
 LEFT_OUT = (".md", ".bin", ".onnx", ".py")
@@ -69,14 +76,14 @@ def sentence_transformer_model(
 
     Raises:
         ModuleNotFoundError: sentence-transformers is not installed.
-        ValueError: the model has modules that are not in sentence-transformers (they would run their own code), is
-            damaged, or has pickled weights.
+        ValueError: the model has modules or activation functions that are not on the list of those that can be built
+            safely, is damaged, or has pickled weights.
         OSError: the model does not exist.
     """
     if files is None:
+        _check(_settings(name), name)
         encoder = _read(name, name)
         files = _described(encoder)
-        _check_modules(files)
     else:
         encoder = _rebuilt(files)
     with torch.no_grad():
@@ -123,6 +130,20 @@ def _read(path: str, name: str, **options: Any) -> Any:
         ) from None
 
 
+def _settings(name: str) -> dict[str, str]:
+    """Path -> text of each json file of a model, in its folder or on the hub."""
+    root = Path(name)
+    if not root.is_dir():
+        try:
+            from huggingface_hub import snapshot_download
+
+            root = Path(snapshot_download(name, allow_patterns="*.json"))
+        except (ModuleNotFoundError, OSError, ValueError):  # `_read` says what is missing
+            return {}
+    paths = (path for path in sorted(root.rglob("*.json")) if path.is_file())
+    return {path.relative_to(root).as_posix(): path.read_text("utf-8", errors="replace") for path in paths}
+
+
 def _described(encoder: Any) -> dict[str, Any]:
     """Path -> text of each file of a model. For a file of weights: dtypes and shapes of its tensors."""
     from safetensors import safe_open
@@ -158,7 +179,9 @@ def _rebuilt(files: Mapping[str, Any]) -> Any:
     """
     from safetensors.torch import save_file
 
-    _check_modules(files)
+    if "modules.json" not in files:
+        raise ValueError("this is not a model of sentence-transformers: its modules.json is missing")
+    _check(files, "this model")
     with tempfile.TemporaryDirectory() as temporary:
         for name, content in files.items():
             path = inside(Path(temporary), name)
@@ -175,23 +198,49 @@ def _rebuilt(files: Mapping[str, Any]) -> Any:
         return _read(temporary, "this model", local_files_only=True)
 
 
-def _check_modules(files: Mapping[str, Any]) -> None:
-    """Raise unless all modules are classes of sentence-transformers, in folders of the model.
+def _check(files: Mapping[str, Any], name: str) -> None:
+    """Raise unless the files of a model make sentence-transformers import only what is on our lists.
+
+    Args:
+        files: path -> text; other entries are weights.
+        name: name of the model in messages.
 
     Raises:
-        ValueError: naming the class or the folder.
+        ValueError: naming the class, the folder or the file.
     """
-    try:
-        modules = json.loads(files["modules.json"])
-        kinds = [(module["type"], module["path"]) for module in modules]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"this is not a model of sentence-transformers: its modules.json is missing or damaged ({error})"
-        ) from None
-    for kind, path in kinds:
-        if not str(kind).startswith(OURS):
-            raise ValueError(
-                f"this model has its own module {kind!r}, and rankgrad never runs code of a model: {OWN_CODE}"
-            )
-        if path:
-            inside(Path("the model"), str(path))
+    never = f"and rankgrad never runs code of a model: {OWN_CODE}"
+    for path, text in files.items():
+        if path.endswith(".py"):
+            raise ValueError(f"{name} contains its own code, {path}, {never}")
+        if not (path.endswith(".json") and isinstance(text, str)) or path.endswith(VOCABULARIES):
+            continue
+        try:
+            content = json.loads(text)
+            if path == "modules.json":
+                modules = [(module["type"], module["path"]) for module in content]
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"{name} is damaged: {path} ({one_line(error)}). Download or copy it again") from None
+        if path == "modules.json":
+            for kind, folder in modules:
+                if not MODULE.fullmatch(str(kind)):
+                    raise ValueError(f"{name} has the module {kind!r}, which is none of {', '.join(KNOWN)}, {never}")
+                if folder:
+                    inside(Path("the model"), str(folder))
+        for key, value in _entries(content):
+            if key == "trust_remote_code" and value:
+                raise ValueError(f"{name} asks for trust in its own code ({path}), {never}")
+            if key == "activation_function" and isinstance(value, str) and "." in value:
+                if not ACTIVATION.fullmatch(value):
+                    raise ValueError(
+                        f"{name} has the activation function {value!r}, which is none of torch.nn, {never}"
+                    )
+
+
+def _entries(content: Any) -> Iterator[tuple[str, Any]]:
+    """Every key of a json content with its value, at any depth."""
+    waiting = [content]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            yield from part.items()
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
